@@ -81,7 +81,6 @@ static uint64_t block_size(const struct varve_alloc_config *config, uint64_t byt
 static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t least = options[OPTION_GROW].initial;
-
     (void)config;
     return rounded > least ? rounding_up(rounded, ROUNDING_MIN_BLOCK) : least;
 }
@@ -89,7 +88,6 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int arena_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct arenas *arenas = calloc(1, sizeof(*arenas));
-
     if (arenas == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -114,7 +112,6 @@ static bool is_empty(const struct superblock *superblock)
 static int arena_reserve(struct arena *arena, uint32_t count)
 {
     uint32_t capacity = arena->capacity > 0 ? arena->capacity : 16;
-
     if (count <= arena->capacity) {
         return VARVE_OK;
     }
@@ -139,10 +136,8 @@ static bool is_before(const struct superblock *superblock, const struct superblo
 static uint32_t arena_find(const struct arena *arena, const struct superblock *superblock)
 {
     uint32_t low = 0, high = arena->count;
-
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-
         if (is_before(arena->entries[middle].superblock, superblock)) {
             low = middle + 1;
         } else {
@@ -165,7 +160,6 @@ static void arena_insert(struct arena *arena, struct superblock *superblock)
 static void arena_remove(struct superblock *superblock)
 {
     struct arena *arena = superblock->arena;
-
     assert(arena != NULL);
     uint32_t at = arena_find(arena, superblock);
     assert(arena->entries[at].superblock == superblock);
@@ -189,7 +183,6 @@ static struct superblock *arena_first_fit(const struct arena *arena, uint64_t by
 static struct superblock *superblock_begin(struct arenas *arenas, struct block *block)
 {
     struct superblock *superblock = arenas->spares;
-
     arenas->spares = superblock->spare;
     arenas->count++;
     *superblock =
@@ -208,7 +201,6 @@ static void superblock_end(struct arenas *arenas, struct superblock *superblock)
 static void set_largest(struct superblock *superblock, uint64_t largest)
 {
     struct arena *arena = superblock->arena;
-
     superblock->largest = largest;
     if (arena != NULL) {
         arena->entries[arena_find(arena, superblock)].largest = largest;
@@ -245,7 +237,6 @@ static void absorb(struct varve_alloc *alloc, struct superblock *superblock, str
 static void find_largest(struct superblock *superblock)
 {
     uint64_t largest = 0;
-
     for (const struct block *block = superblock->blocks; block != NULL; block = next_in(superblock, block)) {
         if (block->is_free && block->size > largest) {
             largest = block->size;
@@ -260,7 +251,6 @@ static struct block *serve(struct varve_alloc *alloc, struct superblock *superbl
 {
     uint64_t largest = superblock->largest;
     struct block *block = superblock->blocks;
-
     while (!block->is_free || block->size < wanted->rounded) {
         block = next_in(superblock, block);
     }
@@ -289,7 +279,6 @@ static void split(struct varve_alloc *alloc, struct superblock *superblock, uint
 {
     struct arenas *arenas = alloc->backend_state;
     struct block *rest = superblock->blocks;
-
     backend_take(alloc, rest);
     struct block *front = backend_cut(alloc, rest, bytes);
     front->backend_word = (uintptr_t)superblock;
@@ -309,7 +298,6 @@ static struct superblock *global_first_fit(struct varve_alloc *alloc, uint64_t b
     struct arenas *arenas = alloc->backend_state;
     struct superblock *superblock = arena_first_fit(&arenas->global, bytes);
     uint64_t least = bytes > SUPERBLOCK_LEAST ? bytes : SUPERBLOCK_LEAST;
-
     if (superblock != NULL && is_empty(superblock) && superblock->bytes >= least + SUPERBLOCK_LEAST) {
         split(alloc, superblock, least);
     }
@@ -323,7 +311,6 @@ static bool absorb_behind(struct varve_alloc *alloc, struct superblock *superblo
     struct arenas *arenas = alloc->backend_state;
     struct block *block = superblock->blocks, *next = is_empty(superblock) ? block->next : NULL;
     struct superblock *absorbed = next != NULL ? superblock_of(next) : NULL;
-
     if (absorbed == NULL || absorbed->arena != &arenas->global || !is_empty(absorbed) ||
         !backend_take_for(alloc, next, block->bins)) {
         return false;
@@ -342,7 +329,6 @@ static void merge_empty(struct varve_alloc *alloc, struct superblock *superblock
 {
     struct arenas *arenas = alloc->backend_state;
     const struct block *before = superblock->blocks->prev;
-
     if (!is_empty(superblock)) {
         return;
     }
@@ -357,13 +343,10 @@ static void collect(struct varve_alloc *alloc)
 {
     struct arenas *arenas = alloc->backend_state;
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct arena *arena = index->streams[i]->backend;
-
         while (arena != NULL && arena->count > 0) {
             struct superblock *superblock = arena->entries[0].superblock;
-
             arena_remove(superblock);
             arena_insert(&arenas->global, superblock);
             merge_empty(alloc, superblock);
@@ -376,7 +359,6 @@ static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock **spare = &arenas->spares;
-
     if (bins->backend == NULL) {
         bins->backend = calloc(1, sizeof(struct arena));
     }
@@ -397,7 +379,6 @@ static int grow(struct varve_alloc *alloc, struct request *request)
 {
     struct arenas *arenas = alloc->backend_state;
     uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
-
     if (arenas->has_size) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -407,7 +388,6 @@ static int grow(struct varve_alloc *alloc, struct request *request)
     int error = backend_reserve(alloc, request, wanted, &block);
     if (error == VARVE_OK && prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
         struct release_sum ignored = {0};
-
         backend_put(alloc, block);
         backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
         error = VARVE_ERROR_FULL;
@@ -427,7 +407,6 @@ static int grow(struct varve_alloc *alloc, struct request *request)
 static struct block *find(struct varve_alloc *alloc, const struct wanted_block *wanted)
 {
     struct arena *own = wanted->bins->backend;
-
     assert(own != NULL);
     struct superblock *superblock;
     if (wanted->rounded > SUPERBLOCK_LEAST) {
@@ -445,7 +424,6 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
 static int arena_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     int error = prepare(alloc, request->wanted.bins);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -468,7 +446,6 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock *superblock = superblock_of(block);
-
     absorb(alloc, superblock, block, backend_free_before(block));
     absorb(alloc, superblock, block, backend_free_behind(block));
     put(alloc, superblock, block);
@@ -480,13 +457,11 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 static int arena_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct arenas *arenas = alloc->backend_state;
-
     collect(alloc);
     uint32_t i = 0;
     while (arenas->size == 0 && i < arenas->global.count) {
         struct superblock *superblock = arenas->global.entries[i].superblock;
         bool is_whole = is_empty(superblock) && !block_is_split(superblock->blocks);
-
         if (is_whole && backend_give_back(alloc, superblock->blocks, cause, sum)) {
             arena_remove(superblock);
             superblock_end(arenas, superblock);
@@ -511,10 +486,8 @@ static void arena_close(struct varve_alloc *alloc)
 {
     struct arenas *arenas = alloc->backend_state;
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; arenas != NULL && i < index->stream_count; i++) {
         struct stream_bins *bins = index->streams[i];
-
         if (bins->backend != NULL) {
             arena_end(arenas, bins->backend);
             free(bins->backend);
@@ -526,7 +499,6 @@ static void arena_close(struct varve_alloc *alloc)
     }
     while (arenas != NULL && arenas->spares != NULL) {
         struct superblock *spare = arenas->spares;
-
         arenas->spares = spare->spare;
         free(spare);
     }
@@ -535,16 +507,14 @@ static void arena_close(struct varve_alloc *alloc)
 /* Its blocks fill it, free neighbours of one stream are merged, `largest` is right. */
 static bool superblock_is_right(const struct superblock *superblock, uint64_t *free_blocks)
 {
-    uint64_t bytes = 0, largest = 0;
     const struct block *block = superblock->blocks;
-
     if (block->addr != superblock->addr || superblock_of(block) != superblock ||
         (block->prev != NULL && superblock_of(block->prev) == superblock)) {
         return false;
     }
+    uint64_t bytes = 0, largest = 0;
     for (; block != NULL; block = next_in(superblock, block)) {
         const struct block *next = next_in(superblock, block);
-
         bytes += block->size;
         if (block->is_free) {
             ++*free_blocks;
@@ -560,10 +530,8 @@ static bool superblock_is_right(const struct superblock *superblock, uint64_t *f
 static bool arena_is_right(const struct arena *arena, uint64_t *superblocks, uint64_t *free_blocks)
 {
     bool is_right = true;
-
     for (uint32_t i = 0; is_right && i < arena->count; i++) {
         const struct superblock *superblock = arena->entries[i].superblock;
-
         is_right = superblock->arena == arena && arena->entries[i].largest == superblock->largest &&
                    (i == 0 || is_before(arena->entries[i - 1].superblock, superblock)) &&
                    superblock_is_right(superblock, free_blocks);
@@ -578,10 +546,8 @@ static int arena_check(struct varve_alloc *alloc, struct varve_message *message)
     const struct free_index *index = &alloc->large.index;
     uint64_t superblocks = 0, free_blocks = 0, in_index = 0;
     bool is_right = arena_is_right(&arenas->global, &superblocks, &free_blocks);
-
     for (uint32_t i = 0; is_right && i < index->stream_count; i++) {
         const struct arena *arena = index->streams[i]->backend;
-
         in_index += index->streams[i]->blocks;
         is_right = arena == NULL || arena_is_right(arena, &superblocks, &free_blocks);
     }

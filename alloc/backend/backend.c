@@ -39,7 +39,6 @@ int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t
 static void count_inactive(struct varve_alloc *alloc, const struct block *block, int64_t sign)
 {
     bool is_small = block_pool(block)->is_small;
-
     if (block_is_split(block) && !block->is_expandable) {
         hot_change(&alloc->counters, HOT_INACTIVE_SPLIT, is_small, sign);
         hot_change(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, is_small, sign * (int64_t)block->size);
@@ -63,7 +62,6 @@ void backend_take(struct varve_alloc *alloc, struct block *block)
 struct block *backend_cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
 {
     struct block *front = block_cut_front(&alloc->slab, block, bytes);
-
     assert(!block->is_free && bytes < block->size);
     front->backend_word = 0;
     block->addr += bytes;
@@ -81,7 +79,6 @@ void backend_merge(struct varve_alloc *alloc, struct block *block, struct block 
 {
     bool is_previous = block->prev == neighbour;
     uint64_t absorbed = neighbour->size, addr = neighbour->addr;
-
     assert(!block->is_free && !neighbour->is_free);
     block_absorb(alloc, block_pool(block), block, neighbour, false);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
@@ -144,7 +141,6 @@ bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varv
 {
     uint64_t bytes = block->size;
     int error = segment_release(alloc, block, cause);
-
     if (error != VARVE_OK) {
         sum->error = error;
         return false;
@@ -157,10 +153,8 @@ bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varv
 int backend_release_whole(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct block *block = free_index_first(&alloc->large.index);
-
     while (block != NULL) {
         struct block *next = free_index_following(&alloc->large.index, block);
-
         if (!block_is_split(block)) {
             backend_give_back(alloc, block, cause, sum);
         }

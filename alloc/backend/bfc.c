@@ -53,7 +53,6 @@ static uint64_t block_size(const struct varve_alloc_config *config, uint64_t byt
 static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t bytes = options[OPTION_REGION].initial;
-
     (void)config;
     while (bytes < rounded) {
         bytes *= 2;
@@ -64,7 +63,6 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int bfc_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct bfc *bfc = malloc(sizeof(*bfc));
-
     if (bfc == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -77,10 +75,8 @@ static int bfc_open(struct varve_alloc *alloc, const uint64_t *values, struct va
 static struct block *best_of_all(const struct free_index *index, uint64_t bytes)
 {
     struct block *best = NULL;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct block *block = free_index_best(index->streams[i], bytes);
-
         if (block != NULL &&
             (best == NULL || block->size < best->size || (block->size == best->size && block->addr < best->addr))) {
             best = block;
@@ -99,7 +95,6 @@ static int extend(struct varve_alloc *alloc, struct request *request, struct blo
                                                            : 0;
     bool has_grown = wanted > bfc->region;
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (wanted > room) {
         return error;
     }
@@ -129,7 +124,6 @@ static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool ma
     uint64_t wanted = request->wanted.rounded;
     struct block *block = best_of_all(&alloc->large.index, wanted);
     int error = backend_prepare(alloc, 1);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -139,7 +133,6 @@ static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool ma
     }
     if (block != NULL && (block->size / 2 >= wanted || block->size - wanted >= bfc->waste)) {
         struct block *front = backend_cut(alloc, block, wanted);
-
         bfc_free(alloc, block);
         block = front;
     }
@@ -151,7 +144,6 @@ static int bfc_release(struct varve_alloc *alloc, enum varve_cause cause, struct
 {
     struct bfc *bfc = alloc->backend_state;
     int error = backend_release_whole(alloc, cause, sum);
-
     if (cause == VARVE_CAUSE_EMPTY_CACHE) {
         for (bfc->region = bfc->first; bfc->region < alloc->reserved_bytes;) {
             bfc->region *= 2;
@@ -164,13 +156,11 @@ static int bfc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     const struct bfc *bfc = alloc->backend_state;
     const struct block *block = free_index_first(&alloc->large.index);
-
     if (bfc->region % ROUNDING_MIN_BLOCK != 0) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "a region of no multiple of 512 bytes");
     }
     for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
         const struct block *next = backend_free_behind(block);
-
         if ((block->addr | block->size) % CHUNK_UNIT != 0) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a chunk of a wrong size or place");
         }

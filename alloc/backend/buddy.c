@@ -73,7 +73,6 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int buddy_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct buddy *buddy = malloc(sizeof(*buddy));
-
     if (buddy == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -85,7 +84,6 @@ static int buddy_open(struct varve_alloc *alloc, const uint64_t *values, struct 
 static void buddy_close(struct varve_alloc *alloc)
 {
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         free(index->streams[i]->backend);
         index->streams[i]->backend = NULL;
@@ -105,7 +103,6 @@ static int grow(struct varve_alloc *alloc, struct request *request)
     uint64_t wanted = request->wanted.rounded, steps = buddy->steps;
     struct block *block = NULL;
     int error = backend_reserve(alloc, request, wanted > buddy->segment ? wanted : buddy->segment, &block);
-
     if (error == VARVE_OK) {
         block->backend_word = 0;
         orders->late[order_of(block->size)] += buddy->steps != steps;
@@ -121,7 +118,6 @@ static struct block *halve(struct varve_alloc *alloc, struct block *block, uint6
     while (block->size > wanted) {
         uint64_t offset = block->backend_word, half = block->size / 2;
         struct block *front = backend_cut(alloc, block, half);
-
         front->backend_word = offset;
         block->backend_word = offset + half;
         backend_put(alloc, block);
@@ -145,7 +141,6 @@ static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool 
     uint64_t wanted = request->wanted.rounded;
     unsigned order = order_of(wanted);
     int error = prepare(alloc, bins);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -157,7 +152,6 @@ static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool 
     }
     if (block != NULL) {
         struct orders *orders = bins->backend;
-
         *block_out = halve(alloc, block, wanted);
         buddy->steps++;
         orders->in_use[order]++;
@@ -173,7 +167,6 @@ static struct block *buddy_of(const struct block *block)
 {
     bool is_second = (block->backend_word & block->size) != 0;
     struct block *other = is_second ? backend_free_before(block) : backend_free_behind(block);
-
     return other != NULL && other->size == block->size ? other : NULL;
 }
 
@@ -181,13 +174,11 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
 {
     struct orders *orders = block->bins->backend;
     struct buddy *buddy = alloc->backend_state;
-
     buddy->steps++;
     orders->in_use[order_of(block->size)]--;
     struct block *other;
     while ((other = buddy_of(block)) != NULL) {
         uint64_t offset = block->backend_word < other->backend_word ? block->backend_word : other->backend_word;
-
         backend_take(alloc, other);
         backend_merge(alloc, block, other);
         block->backend_word = offset;
@@ -199,7 +190,6 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
 static void count_segment(const struct varve_alloc *alloc, const struct block *block)
 {
     struct orders *orders = block->bins->backend;
-
     if (block_pool(block) != &alloc->large || block->prev != NULL) {
         return;
     }
@@ -213,10 +203,8 @@ static void count_segment(const struct varve_alloc *alloc, const struct block *b
 static void count_segments(const struct varve_alloc *alloc)
 {
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct orders *orders = index->streams[i]->backend;
-
         if (orders != NULL) {
             memset(orders->segments, 0, sizeof(orders->segments));
         }
@@ -238,10 +226,8 @@ static bool is_within_bound(const struct orders *orders)
 {
     uint64_t halved = 0;
     bool is_within = true;
-
     for (unsigned k = 0; is_within && k < ORDERS; k++) {
         uint64_t most = orders->peak[k] + halved;
-
         is_within = orders->segments[k] <= most + orders->late[k];
         halved = (most + 1) / 2;
     }
@@ -252,7 +238,6 @@ static int buddy_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     const struct free_index *index = &alloc->large.index;
     const struct block *block = free_index_first(index);
-
     for (; block != NULL; block = free_index_following(index, block)) {
         if ((block->size & (block->size - 1)) != 0 || block->backend_word % block->size != 0) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a buddy of a wrong size or place");

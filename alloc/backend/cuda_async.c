@@ -31,7 +31,6 @@ struct cuda_async {
 static int cuda_async_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-
     (void)values;
     if (ops->alloc_async == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -48,7 +47,6 @@ static int cuda_async_alloc(struct varve_alloc *alloc, struct request *request, 
 {
     uint64_t addr = 0;
     int error = may_grow ? backend_prepare(alloc, 0) : VARVE_OK;
-
     if (!may_grow || error != VARVE_OK) {
         return error;
     }
@@ -68,7 +66,6 @@ static int cuda_async_alloc(struct varve_alloc *alloc, struct request *request, 
 static void forget(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
-
     emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
     emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, VARVE_CAUSE_FREE, block, block->size, 0);
     block_map_remove(&alloc->map, block);
@@ -82,7 +79,6 @@ static void forget(struct varve_alloc *alloc, struct block *block)
 static int users_join(struct varve_alloc *alloc, struct block *block, uint64_t *stream_out)
 {
     uint64_t own = block->bins->stream;
-
     if (block->uses == NULL && block->backend_word == 0) {
         *stream_out = own;
         return VARVE_OK;
@@ -106,7 +102,6 @@ static int cuda_async_free_ordered(struct varve_alloc *alloc, struct block *bloc
     struct cuda_async *state = alloc->backend_state;
     uint64_t stream = 0;
     int error = users_join(alloc, block, &stream);
-
     assert(!block->is_allocated && !block_is_split(block));
     VARVE_THEN(error, alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream));
     if (error == VARVE_OK) {
@@ -123,7 +118,6 @@ static int cuda_async_free_ordered(struct varve_alloc *alloc, struct block *bloc
 static void cuda_async_abandon(struct varve_alloc *alloc, struct block *block)
 {
     uint64_t own = block->bins->stream, stream = own;
-
     if (users_join(alloc, block, &stream) != VARVE_OK && block->backend_word == 0) {
         stream = own;
     }
@@ -136,7 +130,6 @@ static int joined_wait(struct varve_alloc *alloc)
     struct cuda_async *state = alloc->backend_state;
     uint64_t stream = 0;
     int error = VARVE_OK;
-
     if (state->has_joined) {
         error = ops->join_stream(alloc->device, &stream);
         error = error == VARVE_OK ? ops->stream_synchronize(alloc->device, stream) : error;
@@ -148,10 +141,8 @@ static int joined_wait(struct varve_alloc *alloc)
 static int streams_wait(struct varve_alloc *alloc, const struct pool *pool)
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; error == VARVE_OK && i < pool->index.stream_count; i++) {
         struct stream_bins *bins = pool->index.streams[i];
-
         if (bins->backend != NULL) {
             error = alloc->device->ops->stream_synchronize(alloc->device, bins->stream);
             if (error == VARVE_ERROR_BUSY) {
@@ -168,7 +159,6 @@ static int streams_wait(struct varve_alloc *alloc, const struct pool *pool)
 static int cuda_async_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     int error = streams_wait(alloc, &alloc->large);
-
     (void)cause;
     (void)sum; /* how much the driver gave back, it does not say */
     VARVE_THEN(error, streams_wait(alloc, &alloc->small));
@@ -190,7 +180,6 @@ static int cuda_async_check(struct varve_alloc *alloc, struct varve_message *mes
 {
     uint64_t position = 0;
     const struct block *block;
-
     while ((block = block_map_each(&alloc->map, &position)) != NULL) {
         if (block_is_ordered(alloc, block) &&
             (block_is_split(block) || (block->is_allocated && block->backend_word != 0))) {

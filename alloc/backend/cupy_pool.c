@@ -31,7 +31,6 @@ struct cupy {
 static int cupy_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct cupy *cupy = malloc(sizeof(*cupy));
-
     if (cupy == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -44,7 +43,6 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
 {
     struct cupy *cupy = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;
-
     cupy->was_over_limit = cupy->limit != 0 && (wanted > cupy->limit || alloc->reserved_bytes > cupy->limit - wanted);
     return cupy->was_over_limit ? VARVE_ERROR_NO_MEMORY : backend_reserve(alloc, request, wanted, block_out);
 }
@@ -54,7 +52,6 @@ static int cupy_alloc(struct varve_alloc *alloc, struct request *request, bool m
     uint64_t wanted = request->wanted.rounded;
     struct block *block = free_index_best(request->wanted.bins, wanted);
     int error = backend_prepare(alloc, 1);
-
     if (error != VARVE_OK || (block == NULL && !may_grow)) {
         return error;
     }
@@ -64,7 +61,6 @@ static int cupy_alloc(struct varve_alloc *alloc, struct request *request, bool m
     backend_take(alloc, block);
     if (block->size > wanted) {
         struct block *front = backend_cut(alloc, block, wanted);
-
         backend_put(alloc, block);
         block = front;
     }
@@ -81,14 +77,12 @@ static void cupy_free(struct varve_alloc *alloc, struct block *block)
 static int cupy_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     const struct cupy *cupy = alloc->backend_state;
-
     return cause == VARVE_CAUSE_RETRY && cupy->was_over_limit ? VARVE_OK : backend_release_whole(alloc, cause, sum);
 }
 
 static int cupy_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     const struct block *block = free_index_first(&alloc->large.index);
-
     for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
         if (backend_free_behind(block) != NULL) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "two free neighbours were not merged");

@@ -25,7 +25,6 @@ static int none_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     uint64_t position = 0;
     const struct block *block;
-
     while ((block = block_map_each(&alloc->map, &position)) != NULL) {
         if (block_pool(block) == &alloc->large && block_is_split(block)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a part of a segment under policy none");

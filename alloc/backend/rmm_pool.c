@@ -61,7 +61,6 @@ static int rmm_pool_open(struct varve_alloc *alloc, const uint64_t *values, stru
 {
     uint64_t initial = rounding_up(values[OPTION_INITIAL], ROUNDING_MIN_BLOCK);
     uint64_t maximum = values[OPTION_MAXIMUM] & ~(ROUNDING_MIN_BLOCK - 1);
-
     if (values[OPTION_MAXIMUM] != 0 && (maximum == 0 || initial > maximum)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "policy rmm-pool: initial is more than maximum");
     }
@@ -86,7 +85,6 @@ static void rmm_pool_free(struct varve_alloc *alloc, struct block *block)
 static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_t wanted)
 {
     struct block *front = block;
-
     if (block->size > wanted) {
         front = backend_cut(alloc, block, wanted);
         rmm_pool_free(alloc, block);
@@ -97,7 +95,6 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
 static struct block *best_of(struct varve_alloc *alloc, const struct stream_bins *bins, uint64_t wanted)
 {
     struct block *block = free_index_best(bins, wanted);
-
     if (block == NULL) {
         return NULL;
     }
@@ -108,10 +105,8 @@ static struct block *best_of(struct varve_alloc *alloc, const struct stream_bins
 static struct block *steal(struct varve_alloc *alloc, struct stream_bins *bins, uint64_t wanted)
 {
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct block *block = index->streams[i] != bins ? best_of(alloc, index->streams[i], wanted) : NULL;
-
         if (block != NULL && backend_adopt(alloc, block, bins) == VARVE_OK) {
             return block;
         }
@@ -140,7 +135,6 @@ static struct block *merge_until(struct varve_alloc *alloc, struct stream_bins *
 {
     const struct free_index *index = &alloc->large.index;
     struct block *block = NULL;
-
     for (uint32_t i = 0; block == NULL && i < index->stream_count; i++) {
         if (index->streams[i] != bins) {
             merge_list(alloc, bins, index->streams[i]);
@@ -153,7 +147,6 @@ static struct block *merge_until(struct varve_alloc *alloc, struct stream_bins *
 static struct block *find(struct varve_alloc *alloc, const struct wanted_block *wanted)
 {
     struct block *block = best_of(alloc, wanted->bins, wanted->rounded);
-
     if (block == NULL) {
         block = steal(alloc, wanted->bins, wanted->rounded);
     }
@@ -165,7 +158,6 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
 static uint64_t size_to_grow(const struct rmm_pool *pool, uint64_t wanted)
 {
     uint64_t left = pool->maximum - pool->bytes;
-
     if (pool->maximum == 0) {
         return wanted > pool->bytes ? wanted : pool->bytes;
     }
@@ -179,7 +171,6 @@ static uint64_t size_to_grow(const struct rmm_pool *pool, uint64_t wanted)
 static struct block *lowest_whole(const struct stream_bins *bins)
 {
     struct block *lowest = NULL;
-
     for (struct block *block = free_index_best(bins, 1); block != NULL; block = free_index_next(block)) {
         if (!block_is_split(block) && (lowest == NULL || block->addr < lowest->addr)) {
             lowest = block;
@@ -194,11 +185,9 @@ static void reclaim(struct varve_alloc *alloc, const struct stream_bins *bins, u
     struct rmm_pool *pool = alloc->backend_state;
     struct release_sum sum = {0};
     bool is_given = wanted <= pool->maximum;
-
     while (is_given && pool->maximum - pool->bytes < wanted) {
         struct block *block = lowest_whole(bins);
         uint64_t bytes = block != NULL ? block->size : 0;
-
         is_given = block != NULL && backend_give_back(alloc, block, VARVE_CAUSE_RELEASE_AVAILABLE, &sum);
         pool->bytes -= is_given ? bytes : 0;
     }
@@ -210,7 +199,6 @@ static int expand(struct varve_alloc *alloc, struct request *request, uint64_t b
 {
     struct rmm_pool *pool = alloc->backend_state;
     int error = VARVE_ERROR_NO_MEMORY;
-
     while (error == VARVE_ERROR_NO_MEMORY && bytes >= least) {
         error = backend_reserve(alloc, request, bytes, block_out);
         if (error == VARVE_OK) {
@@ -229,7 +217,6 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
     struct rmm_pool *pool = alloc->backend_state;
     uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
     struct block *block = NULL;
-
     if (pool->bytes == 0 && pool->initial > 0 &&
         expand(alloc, request, pool->initial, pool->initial, &block) == VARVE_OK) {
         if (block->size >= wanted) {
@@ -253,7 +240,6 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
 static int rmm_pool_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     int error = backend_prepare(alloc, BACKEND_CUTS);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -273,13 +259,11 @@ static int rmm_pool_check(struct varve_alloc *alloc, struct varve_message *messa
 {
     const struct rmm_pool *pool = alloc->backend_state;
     const struct block *block = free_index_first(&alloc->large.index);
-
     if (pool->maximum != 0 && pool->bytes > pool->maximum) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "the pool is larger than its maximum");
     }
     for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
         const struct block *next = backend_free_behind(block);
-
         if (next != NULL && next->bins == block->bins) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "two free neighbours were not merged");
         }

@@ -56,7 +56,6 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int stitch_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-
     if (ops->vmm_reserve == NULL || (ops->vmm_granularity != 0 && UNIT % ops->vmm_granularity != 0)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "policy stitch: device %s cannot map memory in pieces of 2 MiB", ops->name);
@@ -77,7 +76,6 @@ static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t 
 {
     uint64_t addr, bytes = expandable_releasable(block, &addr);
     int ignored = VARVE_OK; /* what the device keeps stays where it is */
-
     if (bytes > wanted) {
         if (block_slab_reserve(&alloc->slab, 1) != VARVE_OK) {
             return 0;
@@ -96,10 +94,8 @@ static uint64_t gather(struct varve_alloc *alloc, const struct request *request,
 {
     struct block *block = free_index_last(request->wanted.bins);
     uint64_t found = 0;
-
     while (block != NULL && found < wanted) {
         struct block *previous = free_index_previous(block);
-
         found += detach(alloc, block, wanted - found, handles + found / UNIT);
         block = previous;
     }
@@ -111,7 +107,6 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
                       struct block **space_out)
 {
     struct block *space = request->pool->unmapped;
-
     while (space != NULL && (space->bins != request->wanted.bins || space->size < bytes)) {
         space = space->right;
     }
@@ -129,7 +124,6 @@ static int attach(struct varve_alloc *alloc, struct request *request, uint64_t b
 {
     struct block *space = NULL;
     int error = find_space(alloc, request, bytes, &space);
-
     VARVE_THEN(error, expandable_attach(alloc, space, bytes, handles, given, request->message));
     *block_out = space;
     return error;
@@ -141,7 +135,6 @@ static int stitch_units(struct varve_alloc *alloc, struct request *request, uint
     const struct stitch *stitch = alloc->backend_state;
     uint64_t given = bytes >= stitch->min ? gather(alloc, request, bytes, handles) : 0;
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (segment_is_within_limit(alloc, bytes)) { /* what was gathered is not reserved now */
         error = attach(alloc, request, bytes, handles, given / UNIT, block_out);
     }
@@ -163,7 +156,6 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
     uint64_t bytes = rounding_up(request->wanted.rounded, UNIT);
     uint64_t *handles = calloc(bytes / UNIT, sizeof(*handles));
     int error = handles != NULL ? stitch_units(alloc, request, bytes, handles, block_out) : VARVE_ERROR_NO_MEMORY;
-
     request->segment_bytes = bytes;
     free(handles);
     return error == VARVE_OK || error == VARVE_ERROR_NO_MEMORY
@@ -180,7 +172,6 @@ static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool
     struct block *block = free_index_best(request->wanted.bins, wanted);
     bool is_new = block == NULL && may_grow;
     int error = is_new ? grow(alloc, request, &block) : VARVE_OK;
-
     if (error == VARVE_OK && block != NULL) {
         error = backend_prepare(alloc, 1);
     }
@@ -190,7 +181,6 @@ static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool
     backend_take(alloc, block);
     if (block->size > wanted && (is_new || block->backend_word != STITCHED || block->size / stitch->reuse > wanted)) {
         struct block *rest = block;
-
         block = backend_cut(alloc, rest, wanted);
         rest->backend_word = 0;
         backend_put(alloc, rest);
@@ -204,7 +194,6 @@ static void stitch_free(struct varve_alloc *alloc, struct block *block)
 {
     const struct stitch *stitch = alloc->backend_state;
     struct block *neighbours[2] = {backend_free_before(block), backend_free_behind(block)};
-
     if (stitch->reuse > 1 && block->backend_word == STITCHED) {
         backend_put(alloc, block); /* it is kept as it is */
         return;
@@ -222,11 +211,9 @@ static void stitch_free(struct varve_alloc *alloc, struct block *block)
 static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause, struct release_sum *sum)
 {
     struct block *block = free_index_first(&pool->index);
-
     while (block != NULL) {
         struct block *next = free_index_following(&pool->index, block);
         uint64_t addr;
-
         if (expandable_releasable(block, &addr) > 0) {
             sum->segments++;
             sum->bytes += expandable_release(alloc, block, cause, &sum->error);
@@ -247,7 +234,6 @@ static int stitch_check(struct varve_alloc *alloc, struct varve_message *message
 {
     const struct stitch *stitch = alloc->backend_state;
     const struct block *block = free_index_first(&alloc->large.index);
-
     for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
         if (block->size % UNIT != 0 || block->addr % UNIT != 0) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a part of a unit is free");

@@ -49,7 +49,6 @@ static int fail(const struct parse *parse, size_t at, const char *expected, ...)
 static int fail(const struct parse *parse, size_t at, const char *expected, ...)
 {
     va_list arguments;
-
     va_start(arguments, expected);
     char wanted[160];
     vsnprintf(wanted, sizeof(wanted), expected, arguments);
@@ -75,7 +74,6 @@ static void *field_of(const struct parse *parse, const struct option *option)
 static int read_bool(const struct parse *parse, const struct option *option, size_t *at)
 {
     bool is_true = config_tokens_is(parse->tokens, *at, "True");
-
     if (!is_true && !config_tokens_is(parse->tokens, *at, "False")) {
         return fail(parse, *at, "True or False");
     }
@@ -89,7 +87,6 @@ static int read_bool(const struct parse *parse, const struct option *option, siz
 static int read_large_segment(const struct parse *parse, const struct option *option, size_t *at)
 {
     uint64_t number;
-
     if (!number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB || number > LARGE_SEGMENT_MAX_MIB) {
         return fail(parse, *at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
                     LARGE_SEGMENT_MAX_MIB);
@@ -103,7 +100,6 @@ static int read_large_size(const struct parse *parse, const struct option *optio
 {
     uint64_t minimum = parse->config->large_segment_size / MIB;
     uint64_t number;
-
     if (!number_at(parse, *at, &number) || number < minimum) {
         return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,", minimum);
     }
@@ -118,7 +114,6 @@ static int read_large_size(const struct parse *parse, const struct option *optio
 static int read_threshold(const struct parse *parse, const struct option *option, size_t *at)
 {
     double real;
-
     if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real > 0 && real < 1)) {
         return fail(parse, *at, "a number above 0 and below 1");
     }
@@ -130,7 +125,6 @@ static int read_threshold(const struct parse *parse, const struct option *option
 static int read_fraction(const struct parse *parse, const struct option *option, size_t *at)
 {
     double real;
-
     if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real >= 0 && real <= 1)) {
         return fail(parse, *at, "a number from 0 to 1");
     }
@@ -191,7 +185,6 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
 {
     bool is_rest = config_tokens_is(parse->tokens, *at, ">");
     uint64_t key = 1;
-
     if (!is_rest && (!number_at(parse, *at, &key) || !is_power_of_two(key))) {
         return fail(parse, *at, "a size in MiB that is a power of two, or \">\",");
     }
@@ -220,7 +213,6 @@ static int read_divisions(const struct parse *parse, const struct option *option
 {
     uint64_t *divisions = field_of(parse, option);
     uint64_t value;
-
     if (!config_tokens_is(parse->tokens, *at, "[")) {
         if (!number_at(parse, *at, &value) || !is_power_of_two(value)) {
             return fail(parse, *at, "a power of two, or a table \"[size:divisions,...]\",");
@@ -234,7 +226,6 @@ static int read_divisions(const struct parse *parse, const struct option *option
     size_t last = 0;
     while (!config_tokens_is(parse->tokens, *at, "]")) {
         int error = read_division(parse, divisions, at, &last, &is_first);
-
         if (error) {
             return error;
         }
@@ -303,10 +294,8 @@ static const char *option_nearest(const char *name)
     size_t length = strcspn(name, "=");
     const char *nearest = options[0].name;
     size_t least = SIZE_MAX;
-
     for (size_t i = 0; i < OPTIONS; i++) {
         size_t distance = config_text_distance(name, options[i].name);
-
         if (length >= 3 && strncmp(name, options[i].name, length) == 0) {
             return options[i].name;
         }
@@ -323,7 +312,6 @@ static int fail_unknown(const struct parse *parse, size_t at)
     const char *name = config_tokens_text(parse->tokens, at);
     size_t position = config_tokens_position(parse->tokens, at);
     char found[80];
-
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
     if (strchr(":,[]", name[0])) {
         return varve_message_set(parse->message, VARVE_ERROR_INVALID,
@@ -355,10 +343,8 @@ static size_t value_end(const struct config_tokens *tokens, size_t at)
 static int read_options(struct parse *parse, bool is_early)
 {
     const struct config_tokens *tokens = parse->tokens;
-
     for (size_t at = 0; at < tokens->count; at++) {
         const struct option *option = option_find(config_tokens_text(tokens, at));
-
         if (option == NULL) {
             return fail_unknown(parse, at);
         }
@@ -370,7 +356,6 @@ static int read_options(struct parse *parse, bool is_early)
         at++;
         if (option->is_early == is_early) {
             int error = option->read(parse, option, &at);
-
             if (error) {
                 return error;
             }
@@ -402,7 +387,6 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
     struct config_tokens tokens;
     struct parse parse = {&tokens, &parsed, message, NULL};
     size_t length = strlen(text);
-
     if (length > CONFIG_TEXT_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "an option string has at most %zu characters; this one has %zu", CONFIG_TEXT_MAX,
@@ -427,7 +411,6 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
 int varve_alloc_config_environment(struct varve_alloc_config *config, struct varve_message *message)
 {
     static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
-
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *text = getenv(variables[i]);
         struct varve_message reason = {""};
@@ -449,10 +432,8 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 int varve_alloc_config_check(const struct varve_alloc_config *config, struct varve_message *message)
 {
     const char *wrong = NULL;
-
     for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
         uint64_t divisions = config->roundup_power2_divisions[i];
-
         if (divisions != 0 && !is_power_of_two(divisions)) {
             wrong = "roundup_power2_divisions: each must be 0 or a power of two";
         }

@@ -31,7 +31,6 @@ static bool is_mark(char c)
 void config_tokens_split(struct config_tokens *tokens, const char *string)
 {
     size_t length = strlen(string);
-
     assert(length <= CONFIG_TEXT_MAX);
     tokens->count = 0;
     tokens->end = (uint16_t)(length + 1);
@@ -80,7 +79,6 @@ void config_tokens_quote(const struct config_tokens *tokens, size_t at, char *bu
 {
     const char *text = config_tokens_text(tokens, at);
     size_t length = strnlen(text, QUOTE_LETTERS);
-
     if (at >= tokens->count) {
         snprintf(buffer, buffer_bytes, "the end");
         return;
@@ -91,7 +89,6 @@ void config_tokens_quote(const struct config_tokens *tokens, size_t at, char *bu
     char shown[QUOTE_LETTERS + 1];
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
-
         shown[i] = c < ' ' || c == 0x7f ? '?' : text[i];
     }
     shown[length] = '\0';
@@ -118,7 +115,6 @@ bool config_text_real(const char *text, double *real_out)
 {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     int saved = errno;
-
     if (plain == (locale_t)0) {
         return false;
     }
@@ -136,17 +132,14 @@ size_t config_text_distance(const char *a, const char *b)
     size_t row[DISTANCE_LETTERS + 1]; /* distances of the part of `a` so far to each beginning of `b` */
     size_t a_length = strnlen(a, DISTANCE_LETTERS);
     size_t b_length = strnlen(b, DISTANCE_LETTERS);
-
     for (size_t j = 0; j <= b_length; j++) {
         row[j] = j;
     }
     for (size_t i = 1; i <= a_length; i++) {
         size_t diagonal = row[0];
-
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
             size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
             diagonal = row[j];
             if (best > row[j] + 1) {
                 best = row[j] + 1;

@@ -44,7 +44,6 @@ static int check_device(const struct varve_alloc_options *options, struct varve_
 {
     const struct varve_device_ops *ops = options->device->ops;
     uint64_t unit = options->config.large_segment_size;
-
     if (options->config.expandable_segments && ops->vmm_reserve == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "expandable_segments: device %s has no virtual memory", ops->name);
@@ -62,7 +61,6 @@ static int check_device(const struct varve_alloc_options *options, struct varve_
 static int check_options(const struct varve_alloc_options *options, struct varve_message *message)
 {
     int error;
-
     if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "an allocator needs a device numbered 0 to 255");
     }
@@ -85,7 +83,6 @@ static int open_backend(struct varve_alloc *alloc, const char *text, struct varv
 {
     uint64_t values[POLICY_OPTIONS_MAX] = {0};
     int error = policy_values(alloc->policy, text, values, message);
-
     return error == VARVE_OK && alloc->policy->backend != NULL && alloc->policy->backend->open != NULL
                ? alloc->policy->backend->open(alloc, values, message)
                : error;
@@ -96,7 +93,6 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
 {
     uint64_t device_free = 0;
     int error = check_options(options, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -156,7 +152,6 @@ void varve_alloc_close(struct varve_alloc *alloc)
 {
     struct block_walk walk = {0};
     struct block *block;
-
     while ((block = walk_next(alloc, &walk)) != NULL) {
         release_segment_of(alloc, block);
     }
@@ -186,7 +181,6 @@ struct varve_device *varve_alloc_get_device(const struct varve_alloc *alloc)
 static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
 {
     struct block *block = block_map_find(&alloc->map, addr);
-
     return block != NULL && block->is_allocated ? block : NULL;
 }
 
@@ -261,7 +255,6 @@ int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve
 uint64_t varve_allocation_addr(struct varve_allocation allocation)
 {
     const struct block *block = allocation.block;
-
     return block != NULL ? block->addr : 0;
 }
 
@@ -269,7 +262,6 @@ uint64_t varve_allocation_addr(struct varve_allocation allocation)
 static struct block *block_of(struct varve_allocation allocation)
 {
     struct block *block = allocation.block;
-
     return block != NULL && block->id == allocation.id && block->is_allocated ? block : NULL;
 }
 
@@ -291,7 +283,6 @@ int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allo
     const struct block *block = block_of(allocation);
     if (block != NULL) {
         const struct pool *pool = block_pool(block);
-
         *info_out = (struct varve_allocation_info){
             .stream = block->bins->stream,
             .pool = pool->owner != NULL ? pool->owner->id : (struct varve_pool_id){0, 0},
@@ -369,7 +360,6 @@ uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc)
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
         for (uint32_t i = 0; i < pool->index.stream_count; i++) {
             const struct block *block = free_index_last(pool->index.streams[i]);
-
             largest = block != NULL && block->size > largest ? block->size : largest;
         }
     }

@@ -62,7 +62,6 @@ APART void end_failed(struct varve_alloc *alloc, const struct request *request, 
                       struct varve_message *message)
 {
     struct varve_alloc_oom oom;
-
     if (error == VARVE_ERROR_NO_MEMORY) {
         report_oom(alloc, request, &oom);
     }
@@ -77,7 +76,6 @@ APART void end_failed(struct varve_alloc *alloc, const struct request *request, 
 APART int poll_events(struct varve_alloc *alloc, struct varve_message *message)
 {
     int error = stream_use_poll(alloc);
-
     if (error != VARVE_OK) {
         device_message(alloc, error, message, "freed blocks that other streams used");
         ALLOC_CHECK_STEP(alloc);
@@ -134,7 +132,6 @@ HOT int inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bi
                 struct varve_message *message, bool is_handle, bool is_recorded)
 {
     struct block *block = cached_alloc(alloc, bins, bin, bytes, is_recorded);
-
     if (UNLIKELY(block == NULL)) {
         return alloc_long(alloc, bytes, bins->stream, out, message, is_handle);
     }
@@ -150,7 +147,6 @@ HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *
 {
     struct stream_bins *bins = cached_bins(alloc, bytes, stream);
     unsigned bin = cached_bin(bytes);
-
     if (UNLIKELY(bins == NULL)) {
         return alloc_long(alloc, bytes, stream, out, message, is_handle);
     }
@@ -234,7 +230,6 @@ APART int refuse_addr(uint64_t addr, bool was_freed, struct varve_message *messa
 APART int wait_for_streams(struct varve_alloc *alloc, struct block *block, struct varve_message *message)
 {
     int error = stream_use_wait(alloc, block);
-
     return error == VARVE_OK ? error
                              : device_message(alloc, error, message,
                                               "freed, but the device failed to order it behind its streams' "
@@ -251,7 +246,6 @@ static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, 
     struct block *block = slot->block;
     struct pool *pool = block_pool(block);
     unsigned state = block->state;
-
     block->state = (uint8_t)(state & ~(unsigned)BLOCK_ALLOCATED);
     stat_free(&alloc->counters, pool->is_small, block->size);
     if (block->size >= alloc->config.max_split_size) {
@@ -280,7 +274,6 @@ APART int free_long(struct varve_alloc *alloc, uint64_t addr, struct varve_messa
 APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     const struct block *block = allocation.block;
-
     lock_keep(&alloc->lock);
     int error = UNLIKELY(block->id != allocation.id || !block->is_allocated)
                     ? refuse_allocation(allocation, message)
@@ -298,7 +291,6 @@ HOT int free_block(struct varve_alloc *alloc, struct block_map_slot *slot, bool 
                    bool has_tree, bool is_recorded)
 {
     struct block *block = slot->block;
-
     if (is_recorded) {
         emit_freed_here(alloc, VARVE_KIND_FREE_REQUESTED,
                         (struct freed){
@@ -362,14 +354,12 @@ FREE_BY_NEIGHBOURS(free_found_recorded, _recorded)
 HOT int free_short(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
     struct block_map_slot *slot = cached_find(alloc, addr);
-
     return UNLIKELY(slot == NULL) ? free_long(alloc, addr, message) : free_found(alloc, slot);
 }
 
 APART int free_recorded(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
     struct block_map_slot *slot = cached_find(alloc, addr);
-
     return UNLIKELY(slot == NULL) ? free_long(alloc, addr, message) : free_found_recorded(alloc, slot);
 }
 
@@ -378,7 +368,6 @@ HOT int free_handle_held(struct varve_alloc *alloc, struct varve_allocation allo
 {
     struct block *block = allocation.block;
     struct block_map_slot unmapped = {.addr = block->addr, .block = block}, *slot = &unmapped;
-
     if (UNLIKELY(alloc->way == ALLOC_WAY_LONG || block->id != allocation.id || !cached_is_used(alloc, block))) {
         return free_handle_long(alloc, allocation, message);
     }

@@ -15,7 +15,6 @@
 static uint64_t largest_of(const struct stream_bins *bins)
 {
     const struct block *block = free_index_last(bins);
-
     return block != NULL ? block->size : 0;
 }
 
@@ -38,7 +37,6 @@ static void account_pools(struct varve_alloc *alloc, const struct request *reque
 static void account_segment(const struct block *head, struct varve_alloc_oom *oom)
 {
     uint64_t bytes = 0, free_bytes = 0, blocker_addr = 0, blocker_bytes = 0;
-
     for (const struct block *block = head; block != NULL && block->is_mapped; block = block->next) {
         bytes += block->size;
         if (block->is_free) {
@@ -61,7 +59,6 @@ static void account_holes(struct varve_alloc *alloc, const struct request *reque
 {
     struct block_walk walk = {0};
     const struct block *block;
-
     while ((block = walk_next(alloc, &walk)) != NULL) {
         if (block->bins == request->wanted.bins && block_begins_range(block)) {
             account_segment(block, oom);
@@ -72,7 +69,6 @@ static void account_holes(struct varve_alloc *alloc, const struct request *reque
 static const char *advise(const struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
 {
     uint64_t unused = oom->reserved - oom->active;
-
     if (oom->allocated_limit != 0 && oom->allocated + oom->rounded > oom->allocated_limit) {
         return "the limit of allocated bytes is reached: free something, or raise it";
     }

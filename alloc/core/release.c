@@ -37,7 +37,6 @@ uint64_t release_garbage_target(const struct varve_alloc *alloc)
 {
     double threshold = alloc->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)alloc->limit);
-
     return alloc->limit != 0 && threshold > 0 && alloc->reserved_bytes > bytes ? alloc->reserved_bytes - bytes : 0;
 }
 
@@ -54,7 +53,6 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan)
     uint64_t total_age = 0, count = 0;
     uint64_t begin_bytes = plan->bytes;
     bool has_found = target > 0;
-
     for (struct block *block = free_index_first(&pool->index); has_found && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_split(block) && !block->is_planned) {
@@ -81,7 +79,6 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan)
 static struct block *previous_unplanned(const struct block *block)
 {
     struct block *previous = free_index_previous(block);
-
     while (previous != NULL && previous->is_planned) {
         previous = free_index_previous(previous);
     }
@@ -109,7 +106,6 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
     uint64_t least = alloc->config.max_split_size;
     uint64_t key = request->wanted.rounded > least ? request->wanted.rounded : least;
     uint64_t begin_bytes = plan->bytes;
-
     if (least == VARVE_ALLOC_UNLIMITED) {
         return false;
     }
@@ -168,7 +164,6 @@ static struct release_sum carry_out(struct varve_alloc *alloc, struct release_pl
 {
     struct release_sum sum = {0};
     struct block *block = plan->first;
-
     while (block != NULL) {
         struct block *next = block->planned_next;
         block->is_planned = false;
@@ -179,7 +174,6 @@ static struct release_sum carry_out(struct varve_alloc *alloc, struct release_pl
             enum varve_cause own = block_pool(block)->owner != NULL ? VARVE_CAUSE_POOL_DESTROYED : cause;
             uint64_t bytes = block->size;
             int error = segment_release(alloc, block, own);
-
             sum.segments += error == VARVE_OK;
             sum.bytes += error == VARVE_OK ? bytes : 0;
             sum.error = error == VARVE_OK ? sum.error : error;
@@ -193,7 +187,6 @@ static struct release_sum carry_out(struct varve_alloc *alloc, struct release_pl
 struct release_sum release_garbage(struct varve_alloc *alloc)
 {
     struct release_plan plan = {0};
-
     plan_garbage(alloc, &plan);
     return carry_out(alloc, &plan, VARVE_CAUSE_GC);
 }
@@ -203,7 +196,6 @@ struct release_sum release_available(struct varve_alloc *alloc, const struct req
     struct release_plan plan = {0};
     bool has_succeeded = plan_available(alloc, request, &plan);
     struct release_sum sum = carry_out(alloc, &plan, VARVE_CAUSE_RELEASE_AVAILABLE);
-
     sum.has_succeeded = has_succeeded;
     return sum;
 }

@@ -26,7 +26,6 @@ HOT struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, boo
 HOT struct stream_bins *bins_of_request(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
 {
     struct stream_bins *recent = pool->index.recent;
-
     return LIKELY(recent != NULL && recent->stream == stream) ? recent : pool_bins(alloc, pool, stream);
 }
 
@@ -44,7 +43,6 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
     uint64_t rounded = POLICY_CALL(policy, block_size, &alloc->config, bytes);
     struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(policy, is_small, &alloc->config, rounded));
     struct stream_bins *bins = bins_of_request(alloc, pool, stream);
-
     request->bytes = bytes;
     request->wanted.rounded = rounded;
     request->segment_bytes = 0;
@@ -76,10 +74,8 @@ HOT bool counts_searches(const struct varve_alloc *alloc)
 static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
-
     if (UNLIKELY(backend != NULL)) {
         struct block *block = NULL;
-
         return backend->alloc(alloc, request, false, &block) == VARVE_OK ? block : NULL;
     }
     if (counts_searches(alloc)) {
@@ -93,7 +89,6 @@ static struct block *search(struct varve_alloc *alloc, struct request *request)
 static int grow(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
-
     if (LIKELY(backend == NULL)) {
         return segment_alloc(alloc, request, is_retry, block_out);
     }
@@ -127,7 +122,6 @@ static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request
         .is_small = request->pool->is_small,
     };
     uint64_t freed = 0;
-
     for (uint32_t i = 0; i < list->count; i++) {
         freed += list->entries[i].call(list->entries[i].context, &miss);
     }
@@ -139,7 +133,6 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
                                             bool *has_freed_out)
 {
     int64_t before = stat_active_bytes(&alloc->counters);
-
     *has_freed_out = false;
     if (alloc->misses.count == 0) {
         return NULL;
@@ -186,7 +179,6 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
 {
     struct release_sum sum = {0};
     bool has_run = alloc->policy->has_gc && release_garbage_target(alloc) > 0;
-
     if (has_run) {
         request->stage = VARVE_ALLOC_STAGE_GC;
         sum = release_garbage(alloc);
@@ -203,7 +195,6 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
 static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (!alloc->policy->has_release_available || alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED) {
         return error;
     }
@@ -239,7 +230,6 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
 static int reserve_after_callbacks(struct varve_alloc *alloc, struct request *request)
 {
     int error = request_reserve(alloc);
-
     return error == VARVE_OK
                ? VARVE_OK
                : varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
@@ -249,7 +239,6 @@ static int reserve_after_callbacks(struct varve_alloc *alloc, struct request *re
 static int alloc_from_device(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error = alloc_after_gc(alloc, request, block_out);
-
     if (error == VARVE_ERROR_NO_MEMORY) {
         *block_out = mempool_fallback(alloc, request);
         error = *block_out != NULL ? VARVE_OK : error;
@@ -267,10 +256,8 @@ static int alloc_from_device(struct varve_alloc *alloc, struct request *request,
 static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error = VARVE_ERROR_NO_MEMORY;
-
     while (error == VARVE_ERROR_NO_MEMORY) {
         uint64_t freed = run_callbacks(alloc, request, &alloc->last_resorts, 0);
-
         request->stage = VARVE_ALLOC_STAGE_LAST_RESORT;
         if (freed == 0) {
             break;
@@ -310,7 +297,6 @@ static __attribute__((noinline)) int alloc_on_miss(struct varve_alloc *alloc, st
                                                    struct block **block_out)
 {
     struct private_pool *owner = request->pool->owner; /* a fallback changes request->pool */
-
     if (owner == NULL) {
         return alloc_in_stages(alloc, request, block_out);
     }
@@ -327,7 +313,6 @@ HOT struct block *split(struct varve_alloc *alloc, struct pool *pool, struct blo
 {
     bool was_split = block_is_split(block);
     struct block *front = block_cut_front(&alloc->slab, block, bytes);
-
     if (LIKELY(block->is_free)) {
         free_index_move(block, block->addr + bytes, block->size - bytes);
         block_begin_age(block, pool);
@@ -359,7 +344,6 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     struct pool *pool = handout.pool;
     uint64_t found_size = block->size, addr = block->addr;
     struct block *found = block;
-
     assert(block_pool(block) == pool);
     if (handout.is_cut) {
         block = split(alloc, pool, found, handout.rounded);
@@ -396,7 +380,6 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
 HOT bool is_cut(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
 {
     const struct alloc_policy *policy = policy_of_pool(alloc, request->pool);
-
     return policy->backend == NULL && POLICY_CALL(policy, should_split, &alloc->config, &request->wanted, block);
 }
 
@@ -408,7 +391,6 @@ static uint64_t excess_of(const struct varve_alloc *alloc, const struct request 
     uint64_t rounded = request->wanted.rounded;
     uint64_t bytes = block == NULL || is_cut(alloc, request, block) ? rounded : block->size;
     uint64_t allocated = (uint64_t)hot_current(&alloc->counters, HOT_ALLOCATED_BYTES) + bytes;
-
     return allocated > alloc->allocated_limit ? allocated - alloc->allocated_limit : 0;
 }
 
@@ -417,7 +399,6 @@ static uint64_t excess_of(const struct varve_alloc *alloc, const struct request 
 static int make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
 {
     uint64_t excess = excess_of(alloc, request, *block);
-
     request->segment_bytes = request_segment_size(alloc, request);
     uint64_t before = UINT64_MAX;
     bool has_freed = true;
@@ -437,7 +418,6 @@ static int make_room(struct varve_alloc *alloc, struct request *request, struct 
 static void put_back(struct varve_alloc *alloc, const struct request *request, struct block *block)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
-
     if (block->is_free) {
         return;
     }
@@ -478,7 +458,6 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
                                                    struct block **block_out)
 {
     int error = prepare(alloc, bytes, stream, request);
-
     request->message = message;
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for a new stream");

@@ -36,7 +36,6 @@ void settings_emit(struct varve_alloc *alloc)
 uint64_t settings_limit(const struct varve_alloc *alloc, double fraction)
 {
     uint64_t bytes = fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
-
     return fraction < 1 && bytes == 0 ? 1 : bytes; /* 1 byte serves no request either, and 0 would mean no limit */
 }
 
@@ -85,7 +84,6 @@ int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes)
 static uint64_t segment_bytes(const struct block *first)
 {
     uint64_t bytes = 0;
-
     for (const struct block *block = first; block != NULL; block = block->next) {
         bytes += block->size;
     }
@@ -98,7 +96,6 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
     struct block_walk walk = {0};
     const struct block *block;
     int64_t blocks = 0, segments = 0;
-
     while ((block = walk_next(alloc, &walk)) != NULL) {
         blocks += block->is_allocated && block->size >= size;
         segments += block->expandable == NULL && block->prev == NULL && segment_bytes(block) >= size;
@@ -123,7 +120,6 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
                            struct varve_message *message)
 {
     int error = varve_alloc_config_check(config, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -189,7 +185,6 @@ int varve_alloc_add_last_resort(struct varve_alloc *alloc,
 static void remove_callbacks(struct callback_list *list, const void *context)
 {
     uint32_t kept = 0;
-
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->entries[i].context != context) {
             list->entries[kept++] = list->entries[i];

@@ -12,7 +12,6 @@ int device_run(struct varve_device *device, struct device_call call, device_body
 {
     struct device_table *table = device_table_of(device);
     int result;
-
     return table->hooks->enter(table, &call, &result) ? table->hooks->leave(table, &call, body(table, &call)) : result;
 }
 
@@ -22,7 +21,6 @@ int device_run(struct varve_device *device, struct device_call call, device_body
 void device_reason(const struct varve_device *device, struct varve_message *message_out)
 {
     struct device_table *table = device_table_of(device);
-
     message_out->text[0] = '\0';
     if (!table->hooks->is_inherited(table)) {
         pthread_mutex_lock(&table->mutex);
@@ -37,7 +35,6 @@ static int take_range(struct device_table *table, struct device_call *call)
 {
     struct device_range *range;
     int error = resources_range_new(&table->resources, call->range, call->bytes, &range);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -62,7 +59,6 @@ static int take_back(struct device_table *table, struct device_call *call)
     struct device_ranges *space = &table->resources.space;
     struct device_range *range;
     int error = resources_range_to_free(&table->resources, call->range, call->addr, call->bytes, &range);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -130,7 +126,6 @@ static int create(struct device_table *table, struct device_call *call)
     struct device_resources *resources = &table->resources;
     uint64_t handle, value = 0;
     int error = resources_handle_create(resources, call->bytes, &handle);
-
     if (error == VARVE_OK && table->hooks->memory_create) {
         error = table->hooks->memory_create(table, call->bytes, &value);
         if (error != VARVE_OK) {
@@ -153,7 +148,6 @@ static int release(struct device_table *table, struct device_call *call)
 {
     struct device_slot *handle;
     int error = resources_handle_find(&table->resources, call->id, call->bytes, &handle);
-
     if (error == VARVE_OK && table->hooks->memory_release) {
         error = table->hooks->memory_release(table, call->bytes, handle->value);
     }
@@ -172,7 +166,6 @@ static int map(struct device_table *table, struct device_call *call)
 {
     struct device_range *mapping;
     int error = resources_map_check(&table->resources, call->addr, call->bytes, call->id, &mapping);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -203,7 +196,6 @@ int device_index_check(struct device_table *table, int index)
 static int set_access(struct device_table *table, struct device_call *call)
 {
     int error = device_index_check(table, call->peer);
-
     VARVE_THEN(error, resources_mapped_check(&table->resources, call->addr, call->bytes));
     if (error == VARVE_OK && table->hooks->set_access) {
         error = table->hooks->set_access(table, call->addr, call->bytes, call->peer);
@@ -224,10 +216,8 @@ static int unmap(struct device_table *table, struct device_call *call)
 {
     uint64_t addr = call->addr, end = addr + call->bytes;
     int error = resources_mapped_check(&table->resources, addr, call->bytes);
-
     while (error == VARVE_OK && addr < end) {
         struct device_range *mapping = device_ranges_at_or_before(&table->resources.mappings, addr);
-
         error = table->hooks->unmap ? table->hooks->unmap(table, addr, mapping->bytes) : VARVE_OK;
         addr += mapping->bytes;
         if (error == VARVE_OK) {
@@ -252,7 +242,6 @@ int device_peer_check(struct varve_device *device, int peer)
 static int stream_synchronize(struct device_table *table, struct device_call *call)
 {
     int error = resources_stream_check(&table->resources, call->stream);
-
     return error == VARVE_OK ? table->hooks->stream_wait(table, call->stream) : error;
 }
 
@@ -265,7 +254,6 @@ static int event_create(struct device_table *table, struct device_call *call)
 {
     uint64_t event;
     int error = resources_event_create(&table->resources, &event);
-
     if (error == VARVE_OK && table->hooks->event_make) {
         error = table->hooks->event_make(table, slots_index(event));
         if (error != VARVE_OK) {
@@ -298,14 +286,12 @@ static int event_on_stream(struct device_table *table, const struct device_call 
 {
     int state = resources_event_query(&table->resources, call->id);
     int error = state < 0 ? state : resources_stream_check(&table->resources, call->stream);
-
     return error < 0 ? error : state;
 }
 
 static int event_record(struct device_table *table, struct device_call *call)
 {
     int result = event_on_stream(table, call);
-
     if (result >= 0) {
         result = table->hooks->event_record(table, call->id, call->stream);
     }
@@ -320,7 +306,6 @@ int device_event_record(struct varve_device *device, uint64_t event, uint64_t st
 static int event_query(struct device_table *table, struct device_call *call)
 {
     int result = resources_event_query(&table->resources, call->id);
-
     return result == 0 && table->hooks->event_query ? table->hooks->event_query(table, call->id) : result;
 }
 
@@ -332,7 +317,6 @@ int device_event_query(struct varve_device *device, uint64_t event)
 static int event_synchronize(struct device_table *table, struct device_call *call)
 {
     int result = resources_event_query(&table->resources, call->id);
-
     VARVE_THEN(result, table->hooks->event_wait(table, call->id));
     return result < 0 ? result : VARVE_OK;
 }
@@ -345,7 +329,6 @@ int device_event_synchronize(struct varve_device *device, uint64_t event)
 static int stream_wait_event(struct device_table *table, struct device_call *call)
 {
     int result = event_on_stream(table, call);
-
     if (result >= 0 && table->hooks->stream_wait_event) {
         result = table->hooks->stream_wait_event(table, call->stream, call->id, result == 1);
     }

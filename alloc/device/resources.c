@@ -53,7 +53,6 @@ static bool is_whole(const struct device_resources *resources, uint64_t addr, ui
 static void handle_drop(struct device_resources *resources, uint64_t id)
 {
     const struct device_slot *handle = slots_find(&resources->handles, id);
-
     if (resources->handle_gone) {
         resources->handle_gone(resources->handle_gone_context, handle);
     }
@@ -166,7 +165,6 @@ int resources_range_new(struct device_resources *resources, enum device_range_ki
                         struct device_range **range_out)
 {
     int error = range_check(resources, kind, bytes);
-
     if (error != 0) {
         return error;
     }
@@ -205,7 +203,6 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
                          struct device_range **range_out)
 {
     struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-
     if (!range || range->addr != addr || range->kind != kind) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no %s begins at %#llx", kind_name(kind),
                              (unsigned long long)addr);
@@ -235,7 +232,6 @@ int resources_range_to_free(struct device_resources *resources, enum device_rang
 int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t *handle_out)
 {
     int error = resources_room(resources, bytes);
-
     if (error != 0) {
         return error;
     }
@@ -262,7 +258,6 @@ int resources_handle_find(struct device_resources *resources, uint64_t handle, u
                           struct device_slot **slot_out)
 {
     struct device_slot *slot = slots_find(&resources->handles, handle);
-
     if (!slot || slot->is_released) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no handle %#llx", (unsigned long long)handle);
     }
@@ -277,7 +272,6 @@ int resources_handle_find(struct device_resources *resources, uint64_t handle, u
 void resources_handle_release(struct device_resources *resources, uint64_t handle)
 {
     struct device_slot *slot = slots_find(&resources->handles, handle);
-
     if (slot->maps == 0) {
         handle_drop(resources, handle);
     } else {
@@ -292,7 +286,6 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
     struct device_range *mapping;
     struct device_slot *slot;
     int error = resources_handle_find(resources, handle, bytes, &slot);
-
     if (error != 0) {
         return error;
     }
@@ -324,7 +317,6 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
 void resources_map_enter(struct device_resources *resources, struct device_range *mapping)
 {
     struct device_slot *slot = slots_find(&resources->handles, mapping->value);
-
     assert(slot && !slot->is_released);
     device_ranges_insert(&resources->mappings, mapping);
     slot->maps++;
@@ -333,7 +325,6 @@ void resources_map_enter(struct device_resources *resources, struct device_range
 int resources_mapped_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     uint64_t at = addr;
-
     if (bytes == 0 || addr > UINT64_MAX - bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx are no range",
                              (unsigned long long)bytes, (unsigned long long)addr);
@@ -353,7 +344,6 @@ int resources_mapped_check(struct device_resources *resources, uint64_t addr, ui
 void resources_access_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     struct device_range *mapping;
-
     for (uint64_t at = addr; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         mapping->is_accessible = true;
@@ -364,7 +354,6 @@ void resources_access_enter(struct device_resources *resources, uint64_t addr, u
 static int mapped_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     const struct device_range *mapping = NULL;
-
     for (uint64_t at = addr; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         if (!mapping || at - mapping->addr >= mapping->bytes || !mapping->is_accessible) {
@@ -380,14 +369,12 @@ static int mapped_memory_check(struct device_resources *resources, uint64_t addr
 bool resources_memory_begins(const struct device_resources *resources, uint64_t addr)
 {
     const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-
     return range && addr - range->addr < range->bytes;
 }
 
 int resources_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-
     assert(bytes != 0);
     if (!resources_memory_begins(resources, addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of the device",
@@ -404,7 +391,6 @@ int resources_memory_check(struct device_resources *resources, uint64_t addr, ui
 void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping)
 {
     struct device_slot *slot = slots_find(&resources->handles, mapping->value);
-
     assert(slot->maps != 0);
     if (--slot->maps == 0 && slot->is_released) {
         handle_drop(resources, mapping->value);
@@ -423,7 +409,6 @@ void resources_unmap_enter(struct device_resources *resources, struct device_ran
 static struct device_slot *event_find(struct device_resources *resources, uint64_t event)
 {
     struct device_slot *slot = slots_find(&resources->events, event);
-
     if (!slot) {
         varve_message_set(&resources->reason, VARVE_ERROR_NOT_FOUND, "no event %#llx", (unsigned long long)event);
     }
@@ -434,10 +419,8 @@ static struct device_slot *event_find(struct device_resources *resources, uint64
 static size_t stream_position(const struct device_resources *resources, uint64_t stream)
 {
     size_t low = 0, high = resources->stream_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (resources->streams[middle].stream < stream) {
             low = middle + 1;
         } else {
@@ -476,7 +459,6 @@ int resources_event_destroy(struct device_resources *resources, uint64_t event)
 int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream, bool is_incomplete)
 {
     struct device_slot *slot = event_find(resources, event);
-
     if (!slot) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -489,7 +471,6 @@ int resources_event_record(struct device_resources *resources, uint64_t event, u
 int resources_event_query(struct device_resources *resources, uint64_t event)
 {
     const struct device_slot *slot = event_find(resources, event);
-
     if (!slot) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -499,7 +480,6 @@ int resources_event_query(struct device_resources *resources, uint64_t event)
 int resources_event_complete(struct device_resources *resources, uint64_t event)
 {
     struct device_slot *slot = event_find(resources, event);
-
     if (!slot) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -514,7 +494,6 @@ int resources_event_complete(struct device_resources *resources, uint64_t event)
 struct device_stream *resources_stream_find(const struct device_resources *resources, uint64_t stream)
 {
     size_t position = stream_position(resources, stream);
-
     if (position == resources->stream_count || resources->streams[position].stream != stream) {
         return NULL;
     }
@@ -524,14 +503,12 @@ struct device_stream *resources_stream_find(const struct device_resources *resou
 struct device_stream *resources_stream_acquire(struct device_resources *resources, uint64_t stream)
 {
     struct device_stream *found = resources_stream_find(resources, stream);
-
     if (found) {
         return found;
     }
     if (resources->stream_count == resources->stream_capacity) {
         size_t capacity = resources->stream_capacity ? resources->stream_capacity * 2 : STREAMS_FIRST;
         struct device_stream *grown = realloc(resources->streams, capacity * sizeof(*grown));
-
         if (!grown) {
             varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
             return NULL;
@@ -554,7 +531,6 @@ int resources_created_reserve(struct device_resources *resources)
     if (resources->created_count == resources->created_capacity) {
         size_t capacity = resources->created_capacity ? resources->created_capacity * 2 : STREAMS_FIRST;
         uint64_t *grown = realloc(resources->created, capacity * sizeof(*grown));
-
         if (!grown) {
             return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
         }
@@ -574,7 +550,6 @@ void resources_created_enter(struct device_resources *resources, uint64_t stream
 static size_t created_position(const struct device_resources *resources, uint64_t stream)
 {
     size_t position = 0;
-
     while (position < resources->created_count && resources->created[position] != stream) {
         position++;
     }
@@ -592,7 +567,6 @@ int resources_created_find(struct device_resources *resources, uint64_t stream)
 void resources_created_remove(struct device_resources *resources, uint64_t stream)
 {
     size_t position = created_position(resources, stream);
-
     assert(position < resources->created_count);
     resources->created[position] = resources->created[--resources->created_count];
 }
@@ -613,7 +587,6 @@ static uint64_t segment_bytes(const struct device_resources *resources)
 {
     uint64_t bytes = 0;
     const struct device_range *range = device_ranges_at_or_after(&resources->space, 0);
-
     for (; range; range = device_ranges_at_or_after(&resources->space, range_end(range))) {
         if (range->kind == DEVICE_RANGE_SEGMENT) {
             bytes += resources_footprint(resources, range->bytes);
@@ -626,12 +599,10 @@ static uint64_t segment_bytes(const struct device_resources *resources)
 static int mappings_check(const struct device_resources *resources, uint32_t *maps, struct varve_message *message)
 {
     const struct device_range *mapping = device_ranges_at_or_after(&resources->mappings, 0);
-
     for (; mapping; mapping = device_ranges_at_or_after(&resources->mappings, range_end(mapping))) {
         const struct device_range *around = device_ranges_at_or_before(&resources->space, mapping->addr);
         const struct device_slot *handle = slots_find(&resources->handles, mapping->value);
         unsigned long long addr = mapping->addr;
-
         if (!around || around->kind != DEVICE_RANGE_RESERVATION || range_end(mapping) > range_end(around)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "the mapping at %#llx is in no reservation", addr);
         }
@@ -649,10 +620,8 @@ static int mappings_check(const struct device_resources *resources, uint32_t *ma
 static int handles_check(const struct device_resources *resources, const uint32_t *maps, struct varve_message *message)
 {
     uint64_t used = segment_bytes(resources) + resources->pooled;
-
     for (uint32_t i = 0; i < resources->handles.count; i++) {
         const struct device_slot *handle = &resources->handles.slots[i];
-
         if (!handle->is_live) {
             continue;
         }
@@ -674,7 +643,6 @@ static int events_check(const struct device_resources *resources, struct varve_m
 {
     for (size_t i = 0; i < resources->stream_count; i++) {
         const struct device_stream *stream = &resources->streams[i];
-
         if ((i != 0 && stream[-1].stream >= stream->stream) || stream->completed > resources->records) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "stream %#llx: out of order, or ahead of records",
                                      (unsigned long long)stream->stream);
@@ -691,7 +659,6 @@ static int events_check(const struct device_resources *resources, struct varve_m
 int resources_check(const struct device_resources *resources, struct varve_message *message)
 {
     uint32_t *maps = calloc((size_t)resources->handles.count + 1, sizeof(*maps));
-
     if (!maps) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check the device's resources");
     }

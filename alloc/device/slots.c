@@ -14,7 +14,6 @@
 static bool slots_grow(struct device_slots *slots)
 {
     uint32_t capacity = slots->capacity ? slots->capacity * 2 : SLOTS_FIRST;
-
     if (slots->capacity >= SLOTS_MAX) {
         return false;
     }
@@ -31,7 +30,6 @@ struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
 {
     struct device_slot *slot;
     uint32_t index, generation = 0;
-
     if (slots->spare) {
         index = slots->spare - 1;
         slot = &slots->slots[index];
@@ -54,7 +52,6 @@ struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
 void slots_release(struct device_slots *slots, uint64_t id)
 {
     struct device_slot *slot = slots_find(slots, id);
-
     assert(slot);
     slot->is_live = false;
     slot->generation++;
@@ -66,7 +63,6 @@ void slots_release(struct device_slots *slots, uint64_t id)
 struct device_slot *slots_find(const struct device_slots *slots, uint64_t id)
 {
     uint32_t number = (uint32_t)id;
-
     if (number == 0 || number > slots->count) {
         return NULL;
     }
@@ -88,7 +84,6 @@ void slots_close(struct device_slots *slots)
 int slots_check(const struct device_slots *slots, const char *name, struct varve_message *message)
 {
     uint32_t live = 0;
-
     for (uint32_t i = 0; i < slots->count; i++) {
         live += slots->slots[i].is_live;
     }

@@ -17,7 +17,6 @@ static int stream_create(struct device_table *table, struct device_call *call)
     struct device_resources *resources = &table->resources;
     uint64_t stream = DEVICE_STREAM_FIRST + resources->streams_made;
     int error = resources_created_reserve(resources);
-
     if (error == VARVE_OK && table->hooks->stream_make) {
         error = table->hooks->stream_make(table, &stream);
     }
@@ -38,7 +37,6 @@ int device_stream_create(struct varve_device *device, uint64_t *stream_out)
 static int stream_destroy(struct device_table *table, struct device_call *call)
 {
     int error = resources_created_find(&table->resources, call->stream);
-
     if (error == VARVE_OK && table->hooks->stream_end) {
         error = table->hooks->stream_end(table, call->stream);
     }
@@ -68,7 +66,6 @@ static int end_check(struct device_table *table, const struct varve_copy_2d *cop
                      bool is_here)
 {
     struct device_resources *resources = &table->resources;
-
     if (copy->rows > 1 && pitch < copy->row_bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "rows of %llu bytes at a pitch of %llu",
                              (unsigned long long)copy->row_bytes, (unsigned long long)pitch);
@@ -89,7 +86,6 @@ static bool rows_meet(const struct varve_copy_2d *copy)
     uint64_t pitch = copy->target_pitch;
     uint64_t apart = copy->target_addr > copy->source_addr ? copy->target_addr - copy->source_addr
                                                            : copy->source_addr - copy->target_addr;
-
     return copy->rows > 1 ? (apart / pitch < copy->rows && apart % pitch < copy->row_bytes) ||
                                 (apart / pitch + 1 < copy->rows && pitch - apart % pitch < copy->row_bytes)
                           : apart < copy->row_bytes;
@@ -114,7 +110,6 @@ static int copy_check(struct device_table *table, const struct varve_copy_2d *co
         [VARVE_COPY_DEVICE_TO_PEER] = {false, true},
     };
     struct device_resources *resources = &table->resources;
-
     if ((unsigned)copy->direction >= VARVE_COPY_DIRECTION_LIMIT) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy", (int)copy->direction);
     }
@@ -132,7 +127,6 @@ static int copy_rows(struct device_table *table, struct device_call *call)
 {
     struct varve_copy_2d copy = *call->copy;
     int error = resources_stream_check(&table->resources, call->stream);
-
     if (error != VARVE_OK || copy.row_bytes == 0 || copy.rows == 0) {
         return error;
     }
@@ -178,7 +172,6 @@ static int fill(struct device_table *table, struct device_call *call)
     struct device_resources *resources = &table->resources;
     unsigned bytes = fill->pattern_bytes;
     int error = resources_stream_check(resources, call->stream);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -201,7 +194,6 @@ int device_fill(struct varve_device *device, uint64_t addr, uint64_t pattern, un
                 uint64_t stream)
 {
     const struct device_fill all = {.addr = addr, .pattern = pattern, .count = count, .pattern_bytes = pattern_bytes};
-
     return device_run(
         device,
         (struct device_call){.kind = VARVE_DEVICE_FILL, .bytes = count * pattern_bytes, .stream = stream, .fill = &all},
@@ -219,7 +211,6 @@ static int no_host_memory(struct device_table *table, uint64_t bytes)
 static int plain_alloc(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 {
     void *memory = NULL;
-
     if (posix_memalign(&memory, PINNED_ALIGNMENT, (size_t)bytes) != 0) {
         return no_host_memory(table, bytes);
     }
@@ -262,7 +253,6 @@ static int host_free(struct device_table *table, struct device_call *call)
 {
     struct device_ranges *pinned = &table->resources.pinned;
     struct device_range *range = device_ranges_at_or_before(pinned, call->addr);
-
     if (!range || range->addr != call->addr) {
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "no host memory begins at %#llx",
                              (unsigned long long)call->addr);
@@ -289,7 +279,6 @@ int device_host_free(struct varve_device *device, uint64_t addr)
 void device_pinned_close(struct device_table *table)
 {
     const struct device_range *range = device_ranges_at_or_after(&table->resources.pinned, 0);
-
     for (; range; range = device_ranges_at_or_after(&table->resources.pinned, range->addr + 1)) {
         free((void *)(uintptr_t)range->addr);
     }

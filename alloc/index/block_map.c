@@ -40,17 +40,14 @@ int block_map_reserve(struct block_map *map)
 struct block *block_map_find(const struct block_map *map, uint64_t addr)
 {
     const struct block_map_slot *slot = block_map_find_slot(map, addr);
-
     return slot != NULL ? slot->block : NULL;
 }
 
 struct block *block_map_each(const struct block_map *map, uint64_t *position)
 {
     uint64_t slots = map->count > 0 ? block_map_mask(map) + 1 : 0;
-
     while (*position < slots) {
         struct block *block = map->slots[(*position)++].block;
-
         if (block != NULL && !block->is_free) {
             return block;
         }
@@ -61,7 +58,6 @@ struct block *block_map_each(const struct block_map *map, uint64_t *position)
 void block_map_remove(struct block_map *map, const struct block *block)
 {
     struct block_map_slot *slot = block_map_find_slot(map, block->addr);
-
     assert(slot != NULL && slot->block == block);
     block_map_clear(map, slot);
 }

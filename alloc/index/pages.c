@@ -30,7 +30,6 @@ void pages_unmap(void *pages, uint64_t bytes)
 {
     if (pages != NULL) {
         int error = munmap(pages, bytes);
-
         assert(error == 0);
         (void)error;
     }

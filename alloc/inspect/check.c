@@ -34,7 +34,6 @@ static int check_neighbours(const struct varve_alloc *alloc, const struct block 
 {
     const struct block *next = block->next;
     bool is_backed = backend_of_pool(alloc, block_pool(block)) != NULL;
-
     if (next != NULL && (next->prev != block || next->addr != block->addr + block->size ||
                          (is_backed ? block_pool(next) != block_pool(block) : next->bins != block->bins) ||
                          next->segment_id != block->segment_id || next->expandable != block->expandable)) {
@@ -71,7 +70,6 @@ static int check_used(const struct varve_alloc *alloc, const struct block *block
                       struct varve_message *message)
 {
     bool is_small = block_pool(block)->is_small, is_ordered = block_is_ordered(alloc, block);
-
     if (!block->is_mapped || block->is_free || !block->is_in_map || block->id == 0 ||
         (!block->is_allocated && block_is_available(block) && !is_ordered)) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
@@ -99,7 +97,6 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
                       struct varve_message *message)
 {
     int error = free_index_check(&pool->index, message);
-
     for (const struct block *block = free_index_first(&pool->index); error == VARVE_OK && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_available(block) || !block->is_mapped || !block->is_free || block_pool(block) != pool ||
@@ -167,7 +164,6 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         {stats->segment, sums->segments, "segment"},
         {stats->reserved_bytes, sums->mapped, "reserved_bytes"},
     };
-
     stats_read(&alloc->counters, &read);
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -198,7 +194,6 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
 static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
     uint64_t queued = 0;
-
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         const struct event_queue *queue = &alloc->queues[i];
         for (uint32_t k = 0; k < queue->count; k++) {
@@ -233,7 +228,6 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
 static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
     uint64_t segments = 0, freeable = 0;
-
     for (const struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
         segments += pool->segment_count;
         freeable += pool->use_count == 0;
@@ -256,7 +250,6 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     struct sums sums = {.oversize = alloc->config.max_split_size};
     uint64_t position = 0;
-
     alloc_lock(alloc);
     int error = block_map_check(&alloc->map, message);
     const struct block *block;

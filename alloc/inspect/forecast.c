@@ -13,7 +13,6 @@
 static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     int error = request_prepare(alloc, bytes, stream, request);
-
     if (error == VARVE_OK) {
         request->segment_bytes = request_segment_size(alloc, request);
     }
@@ -74,7 +73,6 @@ static void plan_done(struct varve_alloc *alloc, const struct varve_alloc_releas
 static size_t list(const struct block *block, struct varve_alloc_release *released, size_t limit)
 {
     size_t count = 0;
-
     for (; block != NULL; block = block->planned_next) {
         struct varve_alloc_release item = {block->addr, block->size};
         if (block->expandable != NULL) {
@@ -94,7 +92,6 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
                                  bool *success_out)
 {
     struct release_plan plan = {0};
-
     *count_out = 0;
     *success_out = false;
     if (bytes >= ROUNDING_REQUEST_LIMIT) {

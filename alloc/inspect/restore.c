@@ -28,7 +28,6 @@ static int check_blocks(const struct varve_alloc_snapshot *snapshot, const struc
                         struct varve_message *message)
 {
     uint64_t addr = segment->addr;
-
     if (segment->bytes > ROUNDING_REQUEST_LIMIT || segment->addr > UINT64_MAX - segment->bytes) {
         return refuse(message, "a segment of an impossible size", segment->addr);
     }
@@ -54,7 +53,6 @@ static int request_of(struct varve_alloc *alloc, const struct varve_segment_info
                       struct varve_message *message, struct request *request)
 {
     struct pool *pool = segment->is_small ? &alloc->small : &alloc->large;
-
     if (segment->pool.capture != 0 || segment->pool.user != 0) {
         struct private_pool *private_pool = private_pool_make(alloc, segment->pool);
         if (private_pool == NULL) {
@@ -78,7 +76,6 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
 {
     struct pool *pool = request->pool;
     struct block *space = pool->unmapped;
-
     while (space != NULL && (space->bins != request->wanted.bins || segment->addr < space->addr ||
                              segment->addr + segment->bytes > space->addr + space->size)) {
         space = space->right;
@@ -113,7 +110,6 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request, con
 {
     uint64_t limit = alloc->limit;
     int error;
-
     if (segment->is_expandable) {
         error = find_space(alloc, request, segment, block_out);
         if (error == VARVE_OK) {
@@ -163,7 +159,6 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
     uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, block->requested);
-
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
     block_map_put(&alloc->map, block);
@@ -184,7 +179,6 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
 static void restore_free(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
-
     block_insert_free(block);
     if (block_is_split(block) && block->expandable == NULL) {
         hot_change(&alloc->counters, HOT_INACTIVE_SPLIT, is_small, 1);

@@ -39,7 +39,6 @@ static int heads_add(struct heads *heads, const struct block *block)
 static int compare_heads(const void *a, const void *b)
 {
     const struct block *x = *(const struct block *const *)a, *y = *(const struct block *const *)b;
-
     return (x->addr > y->addr) - (x->addr < y->addr);
 }
 
@@ -48,7 +47,6 @@ static int heads_gather(struct varve_alloc *alloc, struct heads *heads)
     struct block_walk walk = {0};
     const struct block *block;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && (block = walk_next(alloc, &walk)) != NULL) {
         error = heads_add(heads, block);
     }
@@ -70,7 +68,6 @@ static void describe(const struct block *head, struct varve_segment_info *segmen
                      struct varve_alloc_snapshot *snapshot)
 {
     const struct pool *pool = block_pool(head);
-
     *segment = (struct varve_segment_info){
         .addr = head->addr,
         .stream = head->bins->stream,

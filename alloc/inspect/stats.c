@@ -84,7 +84,6 @@ void varve_alloc_stats_each(const struct varve_alloc_stats *stats,
 {
     for (size_t i = 0; i < FIGURES; i++) {
         const int64_t *value = (const int64_t *)((const char *)stats + figures[i].offset);
-
         take(context, figures[i].key, *value);
     }
 }
@@ -97,7 +96,6 @@ static void complete(struct varve_alloc_stat *stat)
 static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
 {
     struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
-
     all->allocated = stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
     all->freed = stats[VARVE_ALLOC_STAT_SMALL_POOL].freed + stats[VARVE_ALLOC_STAT_LARGE_POOL].freed;
 }
@@ -130,7 +128,6 @@ void stats_read(const struct alloc_counters *counters, struct varve_alloc_stats 
 void stats_reset_accumulated(struct alloc_counters *counters)
 {
     struct varve_alloc_stats stats;
-
     counters_read(counters, &stats);
     each_stat(&stats, reset_accumulated);
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
@@ -148,7 +145,6 @@ void stats_reset_accumulated(struct alloc_counters *counters)
 void stats_reset_peak(struct alloc_counters *counters)
 {
     struct varve_alloc_stats stats;
-
     counters_read(counters, &stats);
     each_stat(&stats, reset_peak);
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {

@@ -21,7 +21,6 @@
 bool component_folder(char *buffer, size_t buffer_bytes)
 {
     ssize_t length = readlink("/proc/self/exe", buffer, buffer_bytes - 1);
-
     if (length <= 0 || (size_t)length >= buffer_bytes - 1) {
         return false;
     }
@@ -38,7 +37,6 @@ static bool find(const char *name, const char *variable, char *buffer, size_t bu
 {
     static const char *const folders[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
     const char *given = getenv(variable);
-
     if (given != NULL && given[0] != '\0') {
         snprintf(buffer, buffer_bytes, "%s", given);
         return access(buffer, R_OK) == 0;

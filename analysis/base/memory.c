@@ -34,7 +34,6 @@ void memory_exhausted(void)
 void *memory_resize(void *memory, size_t bytes)
 {
     void *result = realloc(memory, bytes > 0 ? bytes : 1);
-
     if (result == NULL) {
         memory_exhausted();
     }

@@ -80,7 +80,6 @@ static bool runs(const struct answer *answer, size_t index)
 static int64_t needs(const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
-
     return frontier->error == VARVE_OK ? (int64_t)frontier->safe : INT64_MAX;
 }
 
@@ -88,7 +87,6 @@ static int64_t needs(const struct answer *answer, size_t index)
 static size_t most_frugal(const struct answer *answer)
 {
     size_t best = 0;
-
     for (size_t i = 1; i <= answer->advice.pick_count; i++) {
         best = needs(answer, i) < needs(answer, best) ? i : best;
     }
@@ -99,7 +97,6 @@ static size_t most_frugal(const struct answer *answer)
 static uint64_t missing(const struct answer *answer, size_t index)
 {
     int64_t more = needs(answer, index) - (int64_t)answer->capacity;
-
     return more > 0 && needs(answer, index) != INT64_MAX ? (uint64_t)more : 0;
 }
 
@@ -107,7 +104,6 @@ static uint64_t missing(const struct answer *answer, size_t index)
 static uint64_t room(const struct answer *answer)
 {
     uint64_t limit = answer->advice.limit, capacity = answer->advice.capacity;
-
     return limit == 0 || (capacity != 0 && capacity < limit) ? capacity : limit;
 }
 
@@ -130,7 +126,6 @@ static int64_t known_needs(const struct answer *answer, size_t index)
 static int64_t lost(const struct answer *answer, size_t index)
 {
     const struct whatif_waste *waste = waste_at(answer, index);
-
     return waste->is_known ? waste->reserved - waste->live_requested : -1;
 }
 
@@ -191,14 +186,12 @@ static struct cJSON *setting_json(const struct answer *answer, size_t index)
     const struct advise_trial *trial = trial_at(answer, index);
     struct cJSON *object = json_object();
     struct cJSON *causes = json_object();
-
     json_text(object, "conf", trial->text);
     if (index > 0) {
         json_text(object, "reason", reasons[answer->advice.picks[index - 1].reason]);
     }
     for (size_t i = 0; i < FIGURES; i++) {
         struct cJSON *to = figures[i].is_lost ? causes : object;
-
         json_integer_or_null(to, figures[i].key, figures[i].of(answer, index));
     }
     json_add(object, "causes", causes);
@@ -208,7 +201,6 @@ static struct cJSON *setting_json(const struct answer *answer, size_t index)
 static void place_json(struct cJSON *object, const char *key, const struct capacity_place *place)
 {
     struct cJSON *value = place->file != NULL ? json_object() : json_null_value();
-
     if (place->file != NULL) {
         json_text(value, "function", place->function);
         json_text(value, "file", place->file);
@@ -220,11 +212,9 @@ static void place_json(struct cJSON *object, const char *key, const struct capac
 static struct cJSON *sites_json(const struct answer *answer)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < answer->gone; i++) {
         const struct capacity_site *site = &answer->load.sites[i];
         struct cJSON *object = json_object();
-
         place_json(object, "user", &site->user);
         place_json(object, "inner", &site->inner);
         json_integer(object, "bytes", (int64_t)site->bytes);
@@ -237,7 +227,6 @@ static struct cJSON *sites_json(const struct answer *answer)
 static struct cJSON *recorded_json(const struct replay_before *before)
 {
     struct cJSON *object = json_object();
-
     json_bool(object, "reproduced", before->is_reproduced);
     json_integer_or_null(object, "peak_reserved", before->figures.peak_reserved);
     json_integer_or_null(object, "peak_allocated", before->figures.peak_allocated);
@@ -252,7 +241,6 @@ static void print_json(FILE *out, const struct answer *answer)
     const struct advice *advice = &answer->advice;
     struct cJSON *object = json_object();
     struct cJSON *settings = json_array();
-
     for (size_t i = 1; i <= advice->pick_count; i++) {
         json_append(settings, setting_json(answer, i));
     }
@@ -285,10 +273,8 @@ static struct format_text figure_text(int64_t value, enum unit unit)
 static bool has_figure(const struct answer *answer, size_t figure)
 {
     bool has = false;
-
     for (size_t i = 0; i <= answer->advice.pick_count; i++) {
         int64_t value = figures[figure].of(answer, i);
-
         has = has || (figures[figure].is_lost ? value > 0 : value >= 0);
     }
     return has;
@@ -299,7 +285,6 @@ static void print_table(FILE *out, const struct answer *answer)
     static const char *const numbers[] = {"1", "2", "3"};
     struct table_column columns[1 + SETTINGS_MAX] = {{"", false},
                                                      {answer->advice.is_followed ? "recorded" : "as it is", true}};
-
     for (size_t i = 0; i < answer->advice.pick_count; i++) {
         columns[2 + i] = (struct table_column){numbers[i], true};
     }
@@ -312,7 +297,6 @@ static void print_table(FILE *out, const struct answer *answer)
         table_add(&table, figures[i].title);
         for (size_t j = 0; j <= answer->advice.pick_count; j++) {
             int64_t value = figures[i].of(answer, j);
-
             table_add(&table, value < 0 ? "-" : figure_text(value, figures[i].unit).text);
         }
     }
@@ -326,7 +310,6 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
                                           "without more time in calls of the device; "};
     const struct advise_pick *pick = &answer->advice.picks[index - 1];
     int64_t more = device_ns(answer, index) - device_ns(answer, 0);
-
     if (pick->trial->text[0] != '\0') {
         fprintf(out, "  %zu  export PYTORCH_ALLOC_CONF=%s\n", index, pick->trial->text);
     } else {
@@ -336,7 +319,6 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
     snprintf(line, sizeof(line), "%s", reasons[pick->reason]);
     if (more > device_ns(answer, 0) / 20) {
         size_t used = strlen(line);
-
         used += (size_t)snprintf(line + used, sizeof(line) - used, "costs %s more in calls of the device",
                                  format_duration(more).text);
         if (answer->duration_ns > 0) {
@@ -355,7 +337,6 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
 static void print_place(FILE *out, const struct capacity_place *place, size_t columns)
 {
     char function[160];
-
     format_function(function, sizeof(function), place->function, columns / 2);
     char file[160];
     format_path(file, sizeof(file), format_base_name(place->file), columns / 2 - 6);
@@ -384,7 +365,6 @@ static void print_must_go(FILE *out, const struct answer *answer)
     const struct capacity_load *load = &answer->load;
     size_t best = most_frugal(answer);
     char with[48] = "as it is";
-
     if (best > 0) {
         snprintf(with, sizeof(with), "with setting %zu", best);
     }
@@ -411,7 +391,6 @@ static void print_lack(FILE *out, const struct answer *answer)
 {
     size_t best = most_frugal(answer);
     char line[512];
-
     snprintf(line, sizeof(line), "%s: does not fit under any setting tried: misses by %s as it is%s%s%s",
              format_bytes((int64_t)answer->capacity).text, format_bytes((int64_t)missing(answer, 0)).text,
              best > 0 ? ", by " : "", best > 0 ? format_bytes((int64_t)missing(answer, best)).text : "",
@@ -433,7 +412,6 @@ static void print_capacity(FILE *out, const struct answer *answer)
 {
     struct format_text capacity = format_bytes((int64_t)answer->capacity);
     char line[512];
-
     if (answer->fits && answer->failed == 0) {
         fprintf(out, "%s: fits as it is\n", capacity.text);
     } else if (answer->fits) {
@@ -453,7 +431,6 @@ static void print_doubt(FILE *out, const struct answer *answer)
     const struct advice *advice = &answer->advice;
     int64_t recorded = advice->before.figures.peak_reserved, again = advice->again.peak_reserved;
     int64_t difference = again > recorded ? again - recorded : recorded - again;
-
     if (recorded == REPLAY_UNKNOWN) {
         fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n", out);
     }
@@ -472,7 +449,6 @@ static void print_doubt(FILE *out, const struct answer *answer)
 static void print_head(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
-
     if (advice->own.text[0] != '\0') {
         fprintf(out, "recorded with %s\n", advice->own.text);
     }
@@ -489,7 +465,6 @@ static void print_head(FILE *out, const struct answer *answer)
 static void print_check(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
-
     fputs("older versions of PyTorch read PYTORCH_CUDA_ALLOC_CONF; requests are taken to be the\n"
           "same. varve replay --conf=…",
           out);
@@ -506,7 +481,6 @@ static void print_text(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
     const struct replay_figures *own = &advice->own.outcome.figures;
-
     print_head(out, answer);
     if (answer->capacity != 0) {
         print_capacity(out, answer);
@@ -535,11 +509,9 @@ static void print_text(FILE *out, const struct answer *answer)
 static int64_t duration_of(const struct history *history)
 {
     int64_t first = INT64_MAX, last = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         for (size_t j = 0; j < history->devices[i].event_count; j++) {
             int64_t time = history->devices[i].events[j].time_us;
-
             first = time != 0 && time < first ? time : first;
             last = time > last ? time : last;
         }
@@ -551,7 +523,6 @@ static void find_frontiers(struct answer *answer, struct whatif *whatif, struct 
 {
     struct frontier_options find = {.with_failed = true, .progress = progress};
     struct whatif_setting settings[SETTINGS_MAX];
-
     for (size_t i = 0; i <= answer->advice.pick_count; i++) {
         settings[i] = advise_setting(&answer->advice, trial_at(answer, i));
         settings[i].capacity = 0;
@@ -570,7 +541,6 @@ static int find_settings(struct answer *answer, const struct values *values, str
         .progress = progress,
     };
     int error = advise_run(answer->history, whatif, &advise, &answer->advice, message);
-
     if (error != VARVE_OK || values->capacity == 0) {
         return error;
     }
@@ -589,7 +559,6 @@ static int find_answer(struct answer *answer, const struct values *values, struc
 {
     struct whatif *whatif;
     int error = whatif_open(answer->history, &whatif, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -615,7 +584,6 @@ static int answer_history(struct command_context *context, const struct values *
 {
     struct varve_message message = {""};
     int error = whatif_demand_load(answer->history, &answer->demand, &message);
-
     if (error == VARVE_OK && answer->demand.served == 0) {
         return command_fail(context, "%s has no allocations of a GPU's caching allocator", answer->path);
     }
@@ -647,7 +615,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct answer answer = {.path = operands->items[0]};
     struct varve_message message = {""};
     struct progress progress;
-
     command_progress(context, &progress, false);
     struct history *history;
     if (history_read(answer.path, &history, &progress, &message) != VARVE_OK) {

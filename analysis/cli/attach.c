@@ -82,7 +82,6 @@ static bool parse_pid(struct command_context *context, const char *text, int32_t
 {
     char *end;
     const long number = strtol(text, &end, 10);
-
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || number < 1 || number > INT32_MAX) {
         command_fail(context, "'%s' is no process number: give one, as ps and pidof show them", text);
         return false;
@@ -94,7 +93,6 @@ static bool parse_pid(struct command_context *context, const char *text, int32_t
 static void name_output(char *buffer, size_t bytes, int32_t pid)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
     FILE *file = fopen(path, "re");
     char name[64] = "";
@@ -135,7 +133,6 @@ static void fill_options(const struct values *values, struct varve_collect_optio
 static void print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
 {
     char processes[80];
-
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
     fprintf(err, "varve: %s process %d: %s events of %s, %s thread%s",
             result->was_detached ? "detached from" : "end of", pid, format_count((int64_t)result->events).text,
@@ -157,9 +154,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_options collect;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-    struct progress progress;
     char output[4096], library[4096];
-
     varve_collect_options_init(&collect);
     if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
         return EXIT_STATUS_FAILED;
@@ -171,6 +166,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "%s is missing: build it, or install varve as a whole", library);
     }
     name_output(output, sizeof(output), collect.attach_pid);
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
     fill_options(values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
@@ -228,12 +224,11 @@ static int run_detach(struct command_context *context, const void *values_untype
 {
     const struct detach_values *values = values_untyped;
     struct varve_message message = {""};
-    bool was_alone;
     int32_t pid;
-
     if (!parse_pid(context, operands->items[0], &pid)) {
         return EXIT_STATUS_FAILED;
     }
+    bool was_alone;
     int error = varve_collect_detach(pid, &was_alone, &message);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));

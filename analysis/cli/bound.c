@@ -94,7 +94,6 @@ static int compare_pools(const void *a_untyped, const void *b_untyped)
 {
     const struct history_lifetime *a = *(const struct history_lifetime *const *)a_untyped;
     const struct history_lifetime *b = *(const struct history_lifetime *const *)b_untyped;
-
     if (a->pool != b->pool) {
         return a->pool < b->pool ? -1 : 1;
     }
@@ -108,7 +107,6 @@ static int compare_pools(const void *a_untyped, const void *b_untyped)
 static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct placement_buffer *scratch)
 {
     const struct history_lifetime **sorted = memory_resize(NULL, (lifetimes->count + 1) * sizeof(*sorted));
-
     for (size_t i = 0; i < lifetimes->count; i++) {
         sorted[i] = &lifetimes->items[i];
     }
@@ -139,7 +137,6 @@ static uint64_t load_in(const struct subject *subject, struct placement_buffer *
 static void find_bounds(struct subject *subject, const struct history_lifetimes *lifetimes)
 {
     struct placement_buffer *scratch = memory_resize(NULL, (subject->count + 1) * sizeof(*scratch));
-
     subject->bounds.load = load_in(subject, scratch, 1);
     subject->bounds.block_load = load_in(subject, scratch, BLOCK_BYTES);
     subject->bounds.page_load = round_up(subject->bounds.block_load, PAGE_BYTES);
@@ -153,7 +150,6 @@ static void find_bounds(struct subject *subject, const struct history_lifetimes 
 static int too_small(const struct subject *subject, uint64_t capacity, struct varve_message *message)
 {
     size_t largest = 0;
-
     for (size_t i = 0; i < subject->count; i++) {
         largest = subject->buffers[i].size > subject->buffers[largest].size ? i : largest;
     }
@@ -185,7 +181,6 @@ static int place(struct subject *subject, const struct values *values, struct pr
     };
     struct varve_message reason = {""};
     int error = how.capacity > 0 ? too_small(subject, how.capacity, message) : VARVE_OK;
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -202,7 +197,6 @@ static int place(struct subject *subject, const struct values *values, struct pr
 static void add_row(struct table *table, const char *title, uint64_t bytes, uint64_t load, const char *remark)
 {
     char above[32] = "";
-
     if (load > 0 && bytes != load) {
         snprintf(above, sizeof(above), "%+.2f %%", 100 * ((double)bytes / (double)load - 1));
     }
@@ -215,7 +209,6 @@ static void add_row(struct table *table, const char *title, uint64_t bytes, uint
 static void print_fit(FILE *out, const struct subject *subject, uint64_t capacity)
 {
     const struct placement_result *result = &subject->result;
-
     if (result->height <= capacity) {
         fprintf(out, "fits into %s\n", format_bytes_exact((int64_t)capacity).text);
     } else if (result->bound > capacity) {
@@ -234,7 +227,6 @@ static void print_text(FILE *out, const struct subject *subject, uint64_t capaci
     const struct placement_result *result = &subject->result;
     char remark[128];
     struct table table;
-
     if (subject->file != NULL) {
         fprintf(out, "%s buffers\n", format_count((int64_t)subject->count).text);
     } else {
@@ -270,7 +262,6 @@ static struct cJSON *subject_json(const struct subject *subject, uint64_t capaci
 {
     const struct placement_result *result = &subject->result;
     struct cJSON *object = json_object();
-
     if (subject->file == NULL) {
         json_integer(object, "device", subject->device);
         json_integer(object, "events", (int64_t)subject->events);
@@ -305,7 +296,6 @@ static void print_subjects(struct command_context *context, const struct values 
                            size_t count)
 {
     struct cJSON *array = values->json && count > 1 ? json_array() : NULL;
-
     for (size_t i = 0; i < count; i++) {
         if (values->json && count > 1) {
             json_append(array, subject_json(&subjects[i], (uint64_t)values->capacity));
@@ -323,7 +313,6 @@ static void print_subjects(struct command_context *context, const struct values 
 static int write_placement(const void *subject_untyped, FILE *out, struct varve_message *message)
 {
     const struct subject *subject = subject_untyped;
-
     (void)message;
     buffer_file_write(out, subject->file, subject->buffers, subject->count);
     return VARVE_OK;
@@ -337,7 +326,6 @@ static int bound_file(struct command_context *context, const struct values *valu
     struct buffer_file file;
     struct subject subject = {.path = path, .file = &file, .peak_reserved = REPLAY_UNKNOWN};
     int error = buffer_file_read(path, &file, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -360,14 +348,12 @@ static int bound_device(const struct history *history, struct subject *subject, 
 {
     const struct history_device *device = &history->devices[subject->device];
     struct history_lifetimes lifetimes;
-
     history_lifetimes_make(history, device, &lifetimes);
     subject->count = lifetimes.count;
     subject->events = device->event_count;
     subject->buffers = memory_resize(NULL, (lifetimes.count + 1) * sizeof(*subject->buffers));
     for (size_t i = 0; i < lifetimes.count; i++) {
         const struct history_lifetime *lifetime = &lifetimes.items[i];
-
         subject->buffers[i] =
             (struct placement_buffer){.lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
     }
@@ -385,10 +371,8 @@ static size_t find_devices(const struct history *history, const struct values *v
                            struct subject *subjects)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
-
         if ((device->event_count > 0 || device->block_count > 0) &&
             (values->device < 0 || values->device == (int64_t)i)) {
             subjects[count++] = (struct subject){.path = path, .device = (unsigned)i};
@@ -403,7 +387,6 @@ static int bound_history(struct command_context *context, const struct values *v
     struct subject *subjects = memory_resize(NULL, (history->device_count + 1) * sizeof(*subjects));
     size_t count = find_devices(history, values, path, subjects);
     int error = VARVE_OK;
-
     if (count == 0 && values->device >= 0) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                   "%s: no events of a caching allocator on device %" PRId64, path, values->device);
@@ -439,7 +422,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     int error = values->output != NULL
                     ? output_check(values->output, values->force, operands->items, operands->count, &message)
                     : VARVE_OK;
-
     if (error == VARVE_OK && (values->alignment & (values->alignment - 1)) != 0) {
         error = varve_message_set(&message, VARVE_ERROR_INVALID, "--alignment takes a power of two");
     }

@@ -46,7 +46,6 @@ const struct command *command_find(const char *name)
 void command_say(FILE *out, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     char text[8192 + 256]; /* two paths and what is said of them */
     vsnprintf(text, sizeof(text), format, arguments);
@@ -62,7 +61,6 @@ void command_progress(struct command_context *context, struct progress *progress
 int command_fail(struct command_context *context, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     char line[1024];
     vsnprintf(line, sizeof(line), format, arguments);
@@ -78,7 +76,6 @@ int command_hide(struct command_context *context, struct database *database, con
 {
     size_t all;
     int error = database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
-
     if (error == VARVE_OK && all > 0) {
         fprintf(context->err,
                 "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
@@ -90,7 +87,6 @@ int command_hide(struct command_context *context, struct database *database, con
 static int fail_unknown(struct command_context *context, const char *name)
 {
     const char *names[sizeof(command_table) / sizeof(command_table[0])];
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         names[i] = command_table[i] == NULL ? NULL : command_table[i]->name;
     }
@@ -115,7 +111,6 @@ static int run_about_database(const struct command *command, struct command_cont
     enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
     struct varve_message message = {""};
     struct database *database;
-
     if (database_open(operands->items[0], use, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
@@ -134,7 +129,6 @@ static int run(const struct command *command, struct command_context *context, c
                const struct operands *operands)
 {
     const char *wrong = command->check != NULL ? command->check(values) : NULL;
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
@@ -149,7 +143,6 @@ static int run_buffered(const struct command *command, struct command_context *c
     FILE *out = context->out;
     char *text = NULL;
     size_t bytes = 0;
-
     context->out = memory_stream(&text, &bytes);
     terminal_collect(context->out);
     int status = run(command, context, values, operands);
@@ -173,7 +166,6 @@ static int run_words(const struct command *command, struct command_context *cont
 {
     struct operands operands;
     struct varve_message message = {""};
-
     switch (options_parse(command, argc, argv, values, &operands, &message)) {
     case VARVE_OK:
         break;
@@ -196,7 +188,6 @@ static int run_words(const struct command *command, struct command_context *cont
 static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])
 {
     void *values = memory_resize(NULL, command->values_bytes + 1); /* one more: a command may have none */
-
     if (command->defaults != NULL) {
         memcpy(values, command->defaults, command->values_bytes);
     } else {
@@ -212,7 +203,6 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
     struct command_context context = {.out = out, .err = err, .name = ""};
     const char *name = argc > 1 ? argv[1] : "";
     int descriptor = fileno(err);
-
     terminal_begin(out);
     context.err_is_terminal = descriptor >= 0 && isatty(descriptor);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {

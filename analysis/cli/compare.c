@@ -47,7 +47,6 @@ static const struct option_spec options[] = {
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
@@ -75,7 +74,6 @@ static int compare_rows(const void *a_untyped, const void *b_untyped)
 {
     const struct row *a = a_untyped, *b = b_untyped;
     int result = sign(failures(a), failures(b));
-
     result = result != 0 ? result : sign(a->outcome->figures.peak_reserved, b->outcome->figures.peak_reserved);
     result = result != 0 ? result : sign((int64_t)a->outcome->result.device_ns, (int64_t)b->outcome->result.device_ns);
     return result != 0 ? result : sign((int64_t)a->number, (int64_t)b->number);
@@ -85,7 +83,6 @@ static int compare_rows(const void *a_untyped, const void *b_untyped)
 static struct row *order(const struct whatif_settings *settings, const struct whatif_outcome *outcomes)
 {
     struct row *rows = memory_resize(NULL, settings->count * sizeof(*rows));
-
     for (size_t i = 0; i < settings->count; i++) {
         rows[i] = (struct row){.setting = &settings->items[i], .outcome = &outcomes[i], .number = i};
     }
@@ -105,7 +102,6 @@ static double metric_of(const struct row *row, const struct grid_trace *trace, e
 static void add_difference(struct table *table, int64_t base, int64_t value)
 {
     char text[32];
-
     snprintf(text, sizeof(text), "%+.1f %%", base > 0 ? 100.0 * (double)(value - base) / (double)base : 0);
     table_add(table, value == base ? "=" : text);
 }
@@ -121,13 +117,11 @@ static void print_costs(FILE *out, const struct row *rows, size_t count)
                                                   {"retries", true},
                                                   {"failed", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     table.columns_max = terminal_columns();
     for (size_t i = 0; i < count; i++) {
         const struct replay_figures *figures = &rows[i].outcome->figures;
-
         if (rows[i].outcome->error != VARVE_OK) {
             continue;
         }
@@ -147,7 +141,6 @@ static void print_costs(FILE *out, const struct row *rows, size_t count)
 static void print_metrics(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     struct table_column columns[WHATIF_METRIC_LIMIT + 1] = {{"", false}};
-
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         columns[i + 1] = (struct table_column){whatif_metrics[i].title, true};
     }
@@ -163,7 +156,6 @@ static void print_metrics(FILE *out, const struct grid_trace *trace, const struc
         for (int j = 0; j < WHATIF_METRIC_LIMIT; j++) {
             double value = metric_of(&rows[i], trace, (enum whatif_metric)j);
             char text[32];
-
             snprintf(text, sizeof(text), "%.1f %%", 100 * value);
             table_add(&table, value < 0 ? "-" : whatif_metrics[j].is_bytes ? format_bytes((int64_t)value).text : text);
         }
@@ -178,7 +170,6 @@ static void print_meanings(FILE *out)
     fputs("\n", out);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         char line[256];
-
         snprintf(line, sizeof(line), "  %s: %s (%s)", whatif_metrics[i].title, whatif_metrics[i].meaning,
                  whatif_metrics[i].source);
         format_print_wrapped(out, line, 4);
@@ -201,7 +192,6 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
 static void print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     const struct whatif_demand *demand = &trace->demand;
-
     format_print_safe(out, format_base_name(trace->path));
     fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n",
             format_count((int64_t)demand->events).text, format_count((int64_t)(demand->served + demand->failed)).text,
@@ -220,7 +210,6 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
     for (size_t i = 0; i < count; i++) {
         if (rows[i].outcome->error != VARVE_OK) {
             char name[GRID_NAME_BYTES];
-
             whatif_setting_name(rows[i].setting, name, sizeof(name));
             char line[GRID_NAME_BYTES + 600];
             snprintf(line, sizeof(line), "  %s can't be run: %s", name,
@@ -237,7 +226,6 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
 {
     const struct whatif_outcome *outcome = row->outcome;
     struct cJSON *object = json_object(), *metrics = json_object();
-
     grid_setting_json(object, trace->path, row->setting);
     if (outcome->error != VARVE_OK) {
         json_text(object, "error",
@@ -256,7 +244,6 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
     json_integer(object, "frees_skipped", (int64_t)outcome->result.skipped);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         double value = metric_of(row, trace, (enum whatif_metric)i);
-
         if (value >= 0 && whatif_metrics[i].is_bytes) {
             json_integer(metrics, whatif_metrics[i].key, (int64_t)value);
         } else if (value >= 0) {
@@ -283,7 +270,6 @@ static void print_csv_row(FILE *out, const struct grid_trace *trace, const struc
 {
     const struct whatif_outcome *outcome = row->outcome;
     const struct replay_figures *figures = &outcome->figures;
-
     csv_field(out, trace->path);
     fputc(',', out);
     csv_field(out, row->setting->policy);
@@ -300,7 +286,6 @@ static void print_csv_row(FILE *out, const struct grid_trace *trace, const struc
     }
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         double value = outcome->error != VARVE_OK ? -1 : metric_of(row, trace, (enum whatif_metric)i);
-
         fputc(',', out);
         if (value >= 0) {
             fprintf(out, whatif_metrics[i].is_bytes ? "%.0f" : "%.6f", value);
@@ -317,7 +302,6 @@ static int check_limits(const struct grid_trace *trace, const struct whatif_sett
 {
     for (size_t i = 0; i < settings->count; i++) {
         uint64_t limit = settings->items[i].memory_limit, capacity = settings->items[i].capacity;
-
         limit = limit == 0 || (capacity != 0 && capacity < limit) ? capacity : limit;
         if (limit != 0 && limit < trace->demand.largest) {
             return varve_message_set(
@@ -334,7 +318,6 @@ static void print_trace(struct command_context *context, const struct values *va
                         struct cJSON **answer)
 {
     struct row *rows = order(settings, outcomes);
-
     for (size_t i = 0; i < settings->count; i++) {
         if (values->json) {
             grid_add_json(answer, is_one, row_json(trace, &rows[i]));
@@ -353,7 +336,6 @@ static int compare_trace(struct command_context *context, const struct values *v
                          struct varve_message *message)
 {
     struct progress progress;
-
     command_progress(context, &progress, values->quiet);
     struct grid_trace trace;
     int error = grid_open(&trace, path, &progress, message);
@@ -381,7 +363,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct whatif_settings settings;
     struct cJSON *answer = NULL;
     int error = grid_settings(&values->grid, &settings, &message);
-
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }

@@ -23,7 +23,6 @@ static int file_operands(const struct command *command)
     const char *word = command->arguments;
     size_t length = strcspn(word, " ");
     int count = 0;
-
     while (length > 0 && option_names_file(word, length)) {
         count++;
         word += length + (word[length] == ' ' ? 1 : 0);
@@ -42,7 +41,6 @@ static void each_option(FILE *out, const struct command *command,
                         void (*write)(FILE *out, const struct command *command, const struct option_spec *option))
 {
     const struct option_spec *const lists[] = {command->options, options_common(command)};
-
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         for (const struct option_spec *option = lists[i]; option->kind != OPTION_END; option++) {
             if (option->kind != OPTION_ABSENT) {
@@ -142,7 +140,6 @@ static void bash_name(FILE *out, const struct command *command, const struct opt
     fprintf(out, "--%s ", option->name);
     if (option->kind == OPTION_MODE) {
         char before[NAME_BYTES];
-
         snprintf(before, sizeof(before), "--%s=", option->name);
         write_words(out, option->choices, before);
         fputc(' ', out);
@@ -221,7 +218,6 @@ static void write_bash(FILE *out)
 static void zsh_option(FILE *out, const struct command *command, const struct option_spec *option)
 {
     const char *assign = option->kind == OPTION_MODE ? "=-" : takes_value(option) ? "=" : "";
-
     (void)command;
     fputs("            ", out);
     if (option->letter != 0) {
@@ -250,7 +246,6 @@ static void zsh_option(FILE *out, const struct command *command, const struct op
 static void zsh_command(FILE *out, const struct command *command)
 {
     int files = file_operands(command);
-
     fprintf(out, "        %s)\n            _arguments -S %s\\\n", command->name,
             command->takes_command ? "-A '-*' " : "");
     each_option(out, command, zsh_option);
@@ -377,7 +372,6 @@ static void write_fish(FILE *out)
 static int run(struct command_context *context, const void *values, const struct operands *operands)
 {
     static void (*const writers[])(FILE * out) = {write_bash, write_zsh, write_fish};
-
     (void)values;
     for (size_t i = 0; shells[i] != NULL; i++) {
         if (strcmp(operands->items[0], shells[i]) == 0) {

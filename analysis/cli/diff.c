@@ -94,7 +94,6 @@ static int run_events(struct command_context *context, const struct values *valu
         .entry_limit = values->quiet ? 0 : (size_t)values->limit,
         .with_tables = values->tables,
     };
-
     command_progress(context, &progress, values->quiet);
     int result = diff_events_compare(&diff, &progress, &message);
     progress_end(&progress);
@@ -130,7 +129,6 @@ static int check_domain(const struct growth *growth, struct varve_message *messa
 {
     struct varve_message of_b = {""};
     const char *domain = growth->options.domain;
-
     if (domain == NULL) {
         return VARVE_OK;
     }
@@ -153,7 +151,6 @@ static int run_growth(struct command_context *context, const struct values *valu
                     .top = values->all ? -1 : values->top,
                     .frames = values->frames},
     };
-
     if (is_of_one && growth.options.metric == GROWTH_PEAK) {
         return command_fail(context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
     }
@@ -182,7 +179,6 @@ static int run_growth(struct command_context *context, const struct values *valu
 static const char *check_values(const struct values *values, int operands)
 {
     bool has_marks = values->from != NULL || values->to != NULL;
-
     if (values->quiet && values->json) {
         return "--quiet and --json are mutually exclusive";
     }
@@ -206,9 +202,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *wrong = check_values(values, operands->count);
     struct varve_message message = {""};
-    struct database *a = NULL;
-    struct database *b = NULL;
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
@@ -216,6 +209,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
         terminal_set_columns(values->width);
     }
     terminal_set_full_names(values->full_names);
+    struct database *a = NULL;
+    struct database *b = NULL;
     if (database_open(operands->items[0], DATABASE_DERIVED, &a, &message) != VARVE_OK ||
         database_open(operands->items[operands->count - 1], DATABASE_DERIVED, &b, &message) != VARVE_OK) {
         database_close(a);

@@ -96,7 +96,6 @@ static int find_heuristic(const char *name, const struct varve_remat_heuristic *
                           struct varve_message *message)
 {
     const char *names[HEURISTICS_MAX] = {NULL};
-
     *heuristic_out = varve_remat_heuristic_find(name);
     if (*heuristic_out != NULL) {
         return VARVE_OK;
@@ -120,7 +119,6 @@ static int find_heuristic(const char *name, const struct varve_remat_heuristic *
 static bool parse_factor(const char *text, char end, double *value_out, const char **rest_out)
 {
     char *rest;
-
     *value_out = strtod(text, &rest);
     *rest_out = rest;
     return rest != text && *rest == end && *value_out >= 0 && *value_out <= FACTOR_MAX;
@@ -135,7 +133,6 @@ static int fail_option(const char *option, const char *wanted, const char *text,
 static uint64_t share_of(double factor, uint64_t whole)
 {
     double part = factor * (double)whole;
-
     return part < 0x1p63 ? (uint64_t)part : VARVE_REMAT_UNLIMITED;
 }
 
@@ -162,7 +159,6 @@ static int fail_sweep(const char *text, const char *why, struct varve_message *m
 static bool read_three_bytes(const char *text, double values_out[3])
 {
     char copy[128];
-
     if (strlen(text) >= sizeof(copy)) {
         return false;
     }
@@ -171,7 +167,6 @@ static bool read_three_bytes(const char *text, double values_out[3])
     char *word = strtok_r(copy, ":", &save);
     for (int i = 0; i < 3; i++, word = strtok_r(NULL, ":", &save)) {
         int64_t bytes;
-
         if (word == NULL || !option_bytes(word, &bytes)) {
             return false;
         }
@@ -187,7 +182,6 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
     bool are_ratios = parse_factor(text, ':', &three[0], &rest) && parse_factor(rest + 1, ':', &three[1], &rest) &&
                       parse_factor(rest + 1, '\0', &three[2], &rest) &&
                       (strchr(text, '.') != NULL || three[1] <= RATIO_MAX);
-
     if (!are_ratios && !read_three_bytes(text, three)) {
         return fail_sweep(text, "", message);
     }
@@ -205,7 +199,6 @@ static int read_request(const struct values *values, struct request *request_out
 {
     const char *budget = values->budget, *limit = values->remat_limit;
     int64_t bytes = 0;
-
     *request_out = (struct request){.ratio = -1, .limit = -1, .budget = VARVE_REMAT_UNLIMITED};
     const char *rest;
     if (values->ratio != NULL && !parse_factor(values->ratio, '\0', &request_out->ratio, &rest)) {
@@ -237,11 +230,9 @@ static struct dtr_point *make_points(const struct range *range, uint64_t peak, s
     /* of decimal fractions the last step may fall beside HI by a rounding */
     size_t count = (size_t)floor((range->high - range->low) / range->step * (1 + 1e-12) + 1e-9) + 1, kept = 0;
     struct dtr_point *points = memory_resize(NULL, count * sizeof(*points));
-
     for (size_t i = 0; i < count; i++) {
         double value = range->low + (double)i * range->step;
         uint64_t budget = range->is_ratio ? share_of(value, peak) : (uint64_t)value;
-
         if (kept == 0 || points[kept - 1].budget != budget) {
             points[kept++] = (struct dtr_point){.budget = budget};
         }
@@ -255,7 +246,6 @@ static struct dtr_point *make_points(const struct range *range, uint64_t peak, s
 static unsigned jobs_of(const struct values *values)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-
     return values->jobs > 0 ? (unsigned)values->jobs : processors > 0 ? (unsigned)processors : 1;
 }
 
@@ -266,7 +256,6 @@ static int answer_play(struct command_context *context, const struct values *val
     /* for people in words; programs derive it from the figures */
     bool is_hopeless = subject->options->budget < subject->description.bound_bytes && !values->json;
     int error = VARVE_OK;
-
     if (values->output != NULL) {
         error = dtr_database_write(values->output, values->force, subject->path, subject->log, subject->options,
                                    &result, message);
@@ -308,7 +297,6 @@ static int find_smallest(const struct dtr_subject *subject, const struct dtr_poi
     uint64_t bound = subject->description.bound_bytes;
     struct dtr_point fails = {.budget = bound > 0 ? bound - 1 : 0};
     size_t first = 0;
-
     while (first < count && points[first].status != DTR_OK) {
         fails = points[first].budget > fails.budget ? points[first] : fails;
         first++;
@@ -327,14 +315,13 @@ static int answer_overview(struct command_context *context, const struct values 
                            const struct dtr_subject *subject, struct varve_message *message)
 {
     struct dtr_point points[OVERVIEW_POINTS] = {0};
-    bool is_found = false;
-
     for (size_t i = 0; i < OVERVIEW_POINTS; i++) {
         points[i].budget =
             (uint64_t)((double)subject->baseline.counters.max_used_bytes * (double)(i + 1) / OVERVIEW_POINTS);
     }
     int error = dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
     struct dtr_point smallest;
+    bool is_found = false;
     VARVE_THEN(error, find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message));
     if (error == VARVE_OK && values->json) {
         dtr_print_overview_json(context->out, subject, points, OVERVIEW_POINTS, is_found ? &smallest : NULL);
@@ -348,7 +335,6 @@ static int answer(struct command_context *context, const struct values *values, 
                   struct dtr_subject *subject, struct dtr_options *play, struct varve_message *message)
 {
     int error = dtr_play_baseline(subject->log, play->progress, &subject->baseline, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -380,7 +366,6 @@ static int check_files(const struct values *values, const struct operands *opera
 {
     const char *output = values->plot != NULL ? values->plot : values->output;
     int error = values->plot != NULL ? dtr_plot_check(values->plot, message) : VARVE_OK;
-
     return error == VARVE_OK && output != NULL
                ? output_check(output, values->force, operands->items, operands->count, message)
                : error;
@@ -390,7 +375,6 @@ static int read_heuristic(const struct values *values, const struct varve_remat_
                           struct varve_message *message)
 {
     int error = find_heuristic(values->heuristic, heuristic_out, message);
-
     if (error == VARVE_OK && values->mode == 0 &&
         ((*heuristic_out)->is_window || (*heuristic_out)->has_free_neighbours)) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -423,7 +407,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
         .progress = &progress,
     };
     struct dtr_log *log = NULL;
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
@@ -436,7 +419,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     VARVE_THEN(error, dtr_log_read(operands->items[0], &progress, &log, &message));
     if (error == VARVE_OK) {
         struct dtr_subject subject = {.path = operands->items[0], .log = log, .options = &play};
-
         error = answer(context, values, &request, &subject, &play, &message);
     }
     progress_end(&progress);

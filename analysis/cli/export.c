@@ -113,7 +113,6 @@ static int export_snapshot(struct command_context *context, const struct export_
                            struct varve_message *message)
 {
     struct progress progress;
-
     command_progress(context, &progress, values->quiet);
     struct history *history = NULL;
     int error = history_read(path, &history, &progress, message);
@@ -139,7 +138,6 @@ static int select_part(const struct export_values *values, struct export_request
                        struct varve_message *message)
 {
     const struct format_traits *format = &traits[values->format];
-
     request->domain = values->domain;
     if (request->domain == NULL && format->wants_domain) {
         request->domain = selection_default_domain(request->database);
@@ -167,7 +165,6 @@ static int export_database(struct command_context *context, const struct export_
     };
     output_writer *write = traits[values->format].write;
     int error = select_part(values, &request, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -199,7 +196,6 @@ static int open_and_export(struct command_context *context, const struct export_
 {
     struct database *database;
     int error = database_open(operands->items[0], DATABASE_DERIVED, &database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -223,7 +219,6 @@ static int export_python(const struct export_values *values, const struct operan
                                          .directory = values->output,
                                          .force = values->force,
                                          .timeout_ns = operands->timeout_ns};
-
     return export_by_python(&export, message);
 }
 
@@ -231,7 +226,6 @@ static const char *check(const void *values_untyped)
 {
     const struct export_values *values = values_untyped;
     const struct format_traits *format = &traits[values->format];
-
     if (values->format == FORMAT_DTR) {
         return NULL; /* it is refused as such */
     }
@@ -269,7 +263,6 @@ static int run(struct command_context *context, const void *values, const struct
 {
     const struct export_values *chosen = values;
     struct varve_message message = {""};
-
     if (is_stdout(chosen) && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
         isatty(fileno(context->out))) {
         return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",

@@ -52,7 +52,6 @@ static const struct option_spec options[] = {
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv                               ? "--json and --csv are mutually exclusive"
            : values->policy != NULL && values->grid.policies != NULL ? "--policy and --policies are mutually exclusive"
                                                                      : NULL;
@@ -72,7 +71,6 @@ struct answer {
 static void add_share(struct table *table, uint64_t part, uint64_t whole)
 {
     char text[32];
-
     snprintf(text, sizeof(text), "%.3f", (double)part / (double)whole);
     table_add(table, whole > 0 ? text : "-");
 }
@@ -83,13 +81,11 @@ static void print_table(FILE *out, const struct answer *answer)
         {"", false},       {"frontier", true},     {"/ load", true},       {"unlimited peak", true},
         {"retries", true}, {"device calls", true}, {"time in them", true}, {"tried", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     table.columns_max = terminal_columns();
     for (size_t i = 0; i < answer->settings->count; i++) {
         const struct frontier *frontier = &answer->frontiers[i];
-
         if (frontier->error != VARVE_OK) {
             continue;
         }
@@ -110,7 +106,6 @@ static void print_remark(FILE *out, const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
     char name[GRID_NAME_BYTES];
-
     whatif_setting_name(&answer->settings->items[index], name, sizeof(name));
     char line[GRID_NAME_BYTES + 600];
     if (frontier->error != VARVE_OK) {
@@ -130,7 +125,6 @@ static void print_remark(FILE *out, const struct answer *answer, size_t index)
 static void print_text(FILE *out, const struct answer *answer)
 {
     const struct whatif_demand *demand = &answer->trace->demand;
-
     format_print_safe(out, format_base_name(answer->trace->path));
     fprintf(out, ": %s requests; load %s (most bytes requested and live at a time: nothing does with less)\n",
             format_count((int64_t)(demand->served + (answer->served_only ? 0 : demand->failed))).text,
@@ -156,7 +150,6 @@ static struct cJSON *frontier_json(const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
     struct cJSON *object = json_object();
-
     grid_setting_json(object, answer->trace->path, &answer->settings->items[index]);
     json_integer(object, "load_bytes", (int64_t)answer->load);
     json_integer(object, "recorded_ooms", (int64_t)answer->trace->demand.failed);
@@ -185,7 +178,6 @@ static void print_csv_row(FILE *out, const struct answer *answer, size_t index)
 {
     const struct whatif_setting *setting = &answer->settings->items[index];
     const struct frontier *frontier = &answer->frontiers[index];
-
     csv_field(out, answer->trace->path);
     fputc(',', out);
     csv_field(out, setting->policy);
@@ -230,7 +222,6 @@ static int answer_trace(struct command_context *context, const struct values *va
                                       .is_exhaustive = values->exhaustive,
                                       .with_failed = !values->served_only,
                                       .progress = &progress};
-
     command_progress(context, &progress, values->quiet);
     struct grid_trace trace;
     int error = grid_open(&trace, path, &progress, message);
@@ -256,7 +247,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct grid_options grid = values->grid;
     struct varve_message message = {""};
     struct cJSON *json = NULL;
-
     if (grid.policies == NULL) {
         grid.policies = values->policy != NULL ? values->policy : varve_alloc_policies()[0];
     }

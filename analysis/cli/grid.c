@@ -15,7 +15,6 @@ static int read_bytes(const struct option_texts *texts, const char *option, uint
 {
     for (int i = 0; i < texts->count; i++) {
         int64_t bytes = 0;
-
         if (!option_bytes(texts->items[i], &bytes) || bytes < 1) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes such as 512M or 24G, not '%s'",
                                      option, texts->items[i]);
@@ -39,7 +38,6 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
         .capacity_count = (size_t)options->capacities.count,
     };
     int error = read_bytes(&options->limits, "memory-limit", limits, message);
-
     VARVE_THEN(error, read_bytes(&options->capacities, "capacity", capacities, message));
     return error == VARVE_OK ? whatif_settings_make(&grid, settings_out, message) : error;
 }
@@ -47,7 +45,6 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
 int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message)
 {
     struct varve_message reason = {""};
-
     *trace = (struct grid_trace){.path = path};
     int error = history_read(path, &trace->history, progress, message);
     if (error != VARVE_OK) {
@@ -73,7 +70,6 @@ void grid_close(struct grid_trace *trace)
 void grid_add_name(struct table *table, const struct whatif_setting *setting)
 {
     char name[GRID_NAME_BYTES];
-
     whatif_setting_name(setting, name, sizeof(name));
     char cut[4 * NAME_COLUMNS];
     format_head(cut, sizeof(cut), name, NAME_COLUMNS);
@@ -84,7 +80,6 @@ void grid_setting_json(struct cJSON *object, const char *path, const struct what
 {
     const char *options;
     char name[64];
-
     whatif_setting_policy(setting, name, sizeof(name), &options);
     json_text(object, "trace", path);
     json_text(object, "policy", name);

@@ -21,7 +21,6 @@ struct help_values {
 static void print_option(FILE *out, const struct option_spec *option)
 {
     char letter[8] = "";
-
     if (option->letter != 0) {
         snprintf(letter, sizeof(letter), "-%c, ", option->letter);
     }

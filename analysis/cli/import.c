@@ -46,7 +46,6 @@ static int pytorch_run(struct command_context *context, const struct values *val
 {
     struct varve_message message = {""};
     struct progress progress;
-
     command_progress(context, &progress, values->quiet);
     struct import_result result;
     int error = import_pytorch_stream(input, path, values->output, values->force, &progress, &result, &message);
@@ -56,7 +55,6 @@ static int pytorch_run(struct command_context *context, const struct values *val
     }
     if (values->json) {
         struct cJSON *object = json_object();
-
         json_text(object, "database", values->output);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "callsites", (int64_t)result.callsites);
@@ -95,7 +93,6 @@ static void ctf_json(struct command_context *context, const struct values *value
                      const struct ctf_import_result *result)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "database", values->output);
     json_integer(object, "events", result->events);
     json_integer(object, "lost", result->lost);
@@ -127,7 +124,6 @@ static int ctf_run(struct command_context *context, const struct values *values,
 {
     struct varve_message message = {""};
     struct progress progress;
-
     command_progress(context, &progress, values->quiet);
     struct ctf_import_result result;
     int error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
@@ -151,7 +147,6 @@ static void log_warn(struct command_context *context, const char *path, const st
 {
     for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
         const struct import_fault_count *fault = &result->faults[i];
-
         if (fault->count > 0) {
             command_say(context->err, "varve import: %s: %s %s (the first: %s %" PRIu64 ")\n", path,
                         format_count((int64_t)fault->count).text,
@@ -170,7 +165,6 @@ static void log_json(struct command_context *context, const struct values *value
 {
     struct cJSON *object = json_object();
     struct cJSON *faults = json_object();
-
     json_text(object, "database", values->output);
     json_text(object, "format", result->format);
     json_integer(object, "entries", (int64_t)result->entries);
@@ -189,7 +183,6 @@ static void log_json(struct command_context *context, const struct values *value
     json_text(object, "order", result->by_time ? "time" : "source");
     for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
         bool is_loss;
-
         json_integer(faults, import_fault_stat((enum import_fault)i, &is_loss), (int64_t)result->faults[i].count);
     }
     json_add(object, "faults", faults);
@@ -205,7 +198,6 @@ static void log_summary(struct command_context *context, const struct values *va
                         const struct import_log_result *result)
 {
     FILE *out = context->out;
-
     fprintf(out, "%s: ", values->output);
     print_counted(out, result->allocations, "allocation", "allocations");
     fputs(", ", out);
@@ -233,7 +225,6 @@ static int log_run(struct command_context *context, const struct values *values,
 {
     struct varve_message message = {""};
     struct progress progress;
-
     command_progress(context, &progress, values->quiet);
     struct import_log_result result;
     int error = import_log(operands->items, (size_t)operands->count, input, source, values->output, values->force,
@@ -257,7 +248,6 @@ static int file_run(struct command_context *context, const struct values *values
     struct input_stream *input;
     enum import_source source;
     int error = input_stream_open(operands->items[0], &input, &message);
-
     if (error == VARVE_OK) {
         error = import_recognise(input, &source, &message);
         if (error != VARVE_OK) {
@@ -277,7 +267,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *source = operands->items[0];
     struct varve_message message = {""};
-
     if (values->output == NULL) {
         return command_fail(context, "-o FILE is required");
     }

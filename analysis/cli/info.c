@@ -67,11 +67,9 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
 {
     struct cJSON *object = json_object();
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     while (cursor_next(&cursor)) {
         struct value value = cursor_value(&cursor, 1);
-
         json_add(object, cursor_name(&cursor, 0), value_json(&value));
     }
     cursor_close(&cursor);
@@ -81,14 +79,12 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
 static int64_t file_bytes(const struct database *database)
 {
     struct stat status;
-
     return stat(database_path(database), &status) == 0 ? (int64_t)status.st_size : 0;
 }
 
 static void info_json(FILE *out, struct database *database)
 {
     struct cJSON *object = json_object();
-
     report_header_json(object, database);
     json_integer(object, "file_bytes", file_bytes(database));
     struct report_loss loss;
@@ -136,7 +132,6 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
         .kinds = "nnnx",
     };
     int64_t all = database_integer(database, "SELECT count(*) FROM stream", 0);
-
     if (database_integer(database, "SELECT count(*) FROM device", 0) > 0) {
         print_part(out, database, "GPUs", &devices, INT64_MAX);
     }
@@ -176,7 +171,6 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     static const struct table_column program[] = {{"program", false}, {"reason", false}, {"runs", true}};
     static const struct query programs = {program_sql, program, "ttc"};
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
     fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(database)).text);
@@ -202,7 +196,6 @@ static int answer(struct command_context *context, struct database *database, co
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
-
     (void)message;
     if (values->json) {
         info_json(context->out, database);

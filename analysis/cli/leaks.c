@@ -63,7 +63,6 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     const struct leak_query *query = &values->query;
-
     return values->json && values->csv              ? "--json and --csv are mutually exclusive"
            : query->at != NULL && query->to != NULL ? "--at and --to are mutually exclusive"
            : is_of_storages(values) && (query->at != NULL || query->from != NULL || query->to != NULL)
@@ -77,7 +76,6 @@ static int answer_storages(struct command_context *context, struct database *dat
 {
     struct storage_leaks leaks;
     int error = storage_leaks_load(&leaks, database, values->query.pid, values->query.top, message);
-
     if (error == VARVE_OK && values->json) {
         json_print(storage_leaks_json(database, &leaks, values->query.pid, values->frames), context->out);
     } else if (error == VARVE_OK && values->csv) {
@@ -85,7 +83,6 @@ static int answer_storages(struct command_context *context, struct database *dat
         storage_leaks_csv(context->out, &leaks);
     } else if (error == VARVE_OK) {
         struct report_loss loss;
-
         report_loss_load(&loss, database);
         if (!report_is_lossless(&loss)) {
             report_loss_print(context->out, database, &loss);
@@ -100,7 +97,6 @@ static int answer(struct command_context *context, struct database *database, co
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
-
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }

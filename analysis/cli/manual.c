@@ -43,10 +43,8 @@ static void print_word(FILE *out, const char *word, size_t length)
 static void print_text(FILE *out, const char *text)
 {
     bool is_begin = true;
-
     while (*text != '\0') {
         size_t word = strcspn(text, " \n");
-
         if (is_begin && (*text == '.' || *text == '\'')) {
             fputs("\\&", out);
         }
@@ -116,12 +114,10 @@ static void print_policy(FILE *out, const char *policy)
 {
     const struct varve_alloc_policy_option *option = varve_alloc_policy_options(policy);
     uint64_t mebi = UINT64_C(1) << 20;
-
     fputs(".TP\n", out);
     print_bold(out, policy);
     for (; option != NULL && option->name != NULL; option++) {
         bool is_mebi = option->is_bytes && option->initial >= mebi && option->initial % mebi == 0;
-
         fprintf(out, ", \\fB%s\\fR=%" PRIu64 "%s", option->name, is_mebi ? option->initial / mebi : option->initial,
                 is_mebi ? "M" : "");
     }
@@ -133,7 +129,6 @@ static void print_examples(FILE *out)
     fputs(".nf\n", out);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         const char *line = command_table[i]->examples;
-
         while (*line != '\0') {
             line += strspn(line, " ");
             size_t length = strcspn(line, "\n");
@@ -175,7 +170,6 @@ static bool fill_in(FILE *out, const char *what, struct named *named)
     const struct command *command = strncmp(what, "command ", 8) == 0 ? command_find(what + 8) : NULL;
     const char *policy = strncmp(what, "policy ", 7) == 0 ? policy_find(what + 7) : NULL;
     const char *name = command != NULL ? command->name : policy;
-
     if (name != NULL) {
         if (is_named(named, name) || named->count == NAMES_MAX) {
             return false;
@@ -220,12 +214,10 @@ static const char *first_missing(const struct named *named)
 int manual_print(struct command_context *context)
 {
     struct named named = {.count = 0};
-
     context->is_exact = true;
     for (const char *line = manual_template; *line != '\0';) {
         size_t length = strcspn(line, "\n");
         char what[NAME_BYTES];
-
         if (length > 2 && line[0] == '@' && line[length - 1] == '@') {
             snprintf(what, sizeof(what), "%.*s", (int)length - 2, line + 1);
             if (!fill_in(context->out, what, &named)) {

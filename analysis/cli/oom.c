@@ -56,7 +56,6 @@ static uint64_t limit_of(const struct source *source, struct database *database)
 {
     char *text = source->values->memory_limit == 0 ? replayed_with(database, "replay.memory_limit") : NULL;
     uint64_t limit = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)source->values->memory_limit;
-
     free(text);
     return limit;
 }
@@ -67,7 +66,6 @@ static void open_explain(struct source *source, struct oom_scene *scene, char *p
     struct explain_options explain = {
         .policy = policy, .memory_limit = limit_of(source, scene->given), .progress = &source->progress};
     struct varve_message message = {""};
-
     if (source->values->no_replay) {
         snprintf(scene->reason, sizeof(scene->reason), "--no-replay was given");
         return;
@@ -90,7 +88,6 @@ static bool is_approximate(struct database *database)
 {
     char *text = database_meta(database, "block_sizes");
     bool is = text != NULL && strcmp(text, "requested") == 0;
-
     free(text);
     return is;
 }
@@ -101,7 +98,6 @@ static int make_database(struct source *source, const struct oom_scene *scene, s
     const char *folder = getenv("TMPDIR");
     char path[4096 + 8];
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-
     snprintf(path, sizeof(path), "%.4000s/varve-oom.db", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
     int error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
     if (error != VARVE_OK) {
@@ -129,7 +125,6 @@ static int explain_scene(struct command_context *context, struct source *source,
 {
     char *policy = replayed_with(scene->given, "replay.policy");
     size_t explained = source->values->all ? SIZE_MAX : (size_t)source->values->top;
-
     open_explain(source, scene, policy);
     int error = VARVE_OK;
     if (scene->given == NULL || (scene->explain != NULL && is_approximate(scene->given))) {
@@ -160,7 +155,6 @@ static bool has_failures(const struct source *source, struct database *given)
 {
     struct cursor cursor;
     bool has = false;
-
     if (given != NULL) {
         cursor_open(&cursor, given, "SELECT 1 FROM oom WHERE ?1 < 0 OR device = ?1 LIMIT 1");
         cursor_bind_integer(&cursor, 1, source->values->device);
@@ -170,7 +164,6 @@ static bool has_failures(const struct source *source, struct database *given)
     }
     for (size_t i = 0; i < source->history->device_count && !has; i++) {
         const struct history_device *device = &source->history->devices[i];
-
         for (size_t j = 0; j < device->event_count && !has; j++) {
             has = device->events[j].action == HISTORY_OOM &&
                   (source->values->device < 0 || (size_t)source->values->device == i);
@@ -183,7 +176,6 @@ static int answer_source(struct command_context *context, struct source *source,
                          const struct operands *operands, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     if (scene->given != NULL) {
         error = command_hide(context, scene->given, operands, message);
     }
@@ -207,7 +199,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct source *source = memory_resize(NULL, sizeof(*source));
     struct oom_scene scene = {.reason = "there is nothing to replay"};
     struct varve_message message = {""};
-
     *source = (struct source){.values = values_untyped, .path = operands->items[0]};
     command_progress(context, &source->progress, false);
     int error;

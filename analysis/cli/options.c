@@ -25,7 +25,6 @@ static size_t edit_distance(const char *a, const char *b)
 {
     size_t length_a = strlen(a);
     size_t length_b = strlen(b);
-
     if (length_a > WORD_MAX || length_b > WORD_MAX) {
         return WORD_MAX;
     }
@@ -37,11 +36,9 @@ static size_t edit_distance(const char *a, const char *b)
         size_t *row = rows[i % 3];
         const size_t *above = rows[(i + 2) % 3];
         const size_t *above2 = rows[(i + 1) % 3];
-
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
             size_t best = above[j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
-
             best = above[j] + 1 < best ? above[j] + 1 : best;
             best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best) {
@@ -57,7 +54,6 @@ const char *option_suggest(const char *word, const char *const *names)
 {
     const char *nearest = NULL;
     size_t nearest_distance = strlen(word) < 4 ? 2 : 3;
-
     for (; *names != NULL; names++) {
         size_t distance = edit_distance(word, *names);
 
@@ -97,7 +93,6 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
 {
     const char *names[NAMES_MAX] = {"help"};
     size_t count = 1;
-
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT && count + 1 < NAMES_MAX) {
             names[count++] = option->name;
@@ -136,14 +131,12 @@ static int parse_integer(const struct option_spec *option, const char *text, int
 bool option_bytes(const char *text, int64_t *bytes_out)
 {
     static const char suffixes[] = "KMG";
-
     errno = 0;
     char *end;
     long long number = strtoll(text, &end, 10);
     unsigned shift = 0;
     if (end != text && *end != '\0') {
         const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);
-
         if (suffix != NULL) {
             shift = 10 * (unsigned)(suffix - suffixes + 1);
             end++;
@@ -160,7 +153,6 @@ static int parse_bytes(const struct option_spec *option, const char *text, int64
                        struct varve_message *message)
 {
     int64_t bytes;
-
     if (!option_bytes(text, &bytes) || bytes < option->min || bytes > option->max) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes from %s to %s, such as 4M, not '%s'",
                                  option->name, format_bytes(option->min).text, format_bytes(option->max).text, text);
@@ -174,7 +166,6 @@ static int parse_seconds(const struct option_spec *option, const char *text, int
 {
     char *end;
     double seconds = strtod(text, &end);
-
     if (end == text || *end != '\0' || !isfinite(seconds) || seconds < 0 || seconds > 1e9) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be seconds, such as 2.5, not '%s'",
                                  option->name, text);
@@ -188,7 +179,6 @@ static int parse_choice(const struct option_spec *option, const char *text, int 
 {
     char list[256] = "";
     size_t used = 0;
-
     for (int i = 0; option->choices[i] != NULL; i++) {
         if (strcmp(option->choices[i], text) == 0) {
             *value_out = i;
@@ -215,7 +205,6 @@ static int parse_mode(const struct option_spec *option, const char *text, int *v
 bool option_names_file(const char *name, size_t length)
 {
     static const char *const names[] = {"DB", "FILE", "DIR", "TRACE", "LOG", "SOURCE", "A", "[B]"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) {
             return true;
@@ -243,7 +232,6 @@ static int parse_texts(const struct option_spec *option, const char *text, struc
 static int parse_value(const struct option_spec *option, const char *text, void *values, struct varve_message *message)
 {
     void *field = (char *)values + option->offset;
-
     switch (option->kind) {
     case OPTION_INTEGER:
         return parse_integer(option, text, field, message);
@@ -272,7 +260,6 @@ static const struct option_spec *find_option(const struct option_spec *options, 
     for (const struct option_spec *option = options; option->kind != OPTION_END; option++) {
         bool is_long =
             word[1] == '-' && strlen(option->name) == length - 2 && strncmp(option->name, word + 2, length - 2) == 0;
-
         if (is_long || (word[1] != '-' && option->letter == word[1])) {
             return option;
         }
@@ -289,7 +276,6 @@ static int parse_option(const struct command *command, int argc, char *const arg
     size_t length = is_long ? strcspn(word, "=") : 2;
     const char *value = word[length] == '\0' ? NULL : word + length + (is_long ? 1 : 0);
     const struct option_spec *option = find_option(command->options, word, length);
-
     if ((is_long && length == 6 && strncmp(word, "--help", 6) == 0) || strcmp(word, "-h") == 0) {
         return OPTION_HELP_RESULT;
     }
@@ -328,7 +314,6 @@ static void argument_name(const struct command *command, int index, char *name, 
 {
     const char *word = command->arguments;
     size_t length = strcspn(word, " ");
-
     while (word[length] != '\0' && (index > 0 || strncmp(word, "[--]", length) == 0)) {
         index -= strncmp(word, "[--]", length) == 0 ? 0 : 1;
         word += length + 1;
@@ -341,7 +326,6 @@ static int check_operands(const struct command *command, const struct operands *
 {
     if (operands->count < (command->answer != NULL ? 1 : command->operands_min)) {
         char name[WORD_MAX];
-
         argument_name(command, operands->count, name, sizeof(name));
         varve_message_set(message, VARVE_ERROR_INVALID, "missing argument %s", name);
         return OPTION_USAGE_RESULT;
@@ -356,7 +340,6 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
     bool only_operands = false;
     for (int index = 0; index < argc; index++) {
         const char *word = argv[index];
-
         if (!only_operands && strcmp(word, "--") == 0) {
             only_operands = true;
             continue;

@@ -66,7 +66,6 @@ static void answer_json(struct command_context *context, struct database *databa
     const struct callsite_options stacks = {.frames = values->frames, .stacks = -1};
     struct cJSON *object = json_object();
     const struct report_total *total = &answer->total;
-
     json_text(object, "database", database_path(database));
     json_text(object, "domain", answer->selection.domain);
     json_integer_or_null(object, "pid", values->pid > 0 ? values->pid : -1);
@@ -89,7 +88,6 @@ static void answer_text(struct command_context *context, struct database *databa
     const struct report_total *total = &answer->total;
     char who[64] = "all processes together";
     FILE *out = context->out;
-
     if (values->pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, values->pid);
     }
@@ -120,7 +118,6 @@ static int make_answer(struct database *database, const struct values *values, s
 {
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     int result = selection_make(&answer->selection, database, domain, values->pid, message);
-
     VARVE_THEN(result, groups_check(database, (enum group_by)values->by, message));
     if (result == VARVE_OK && values->pid > 0) {
         result = groups_check_allocations(database, "--pid", message);
@@ -144,7 +141,6 @@ static int make_answer(struct database *database, const struct values *values, s
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
@@ -154,7 +150,6 @@ static int answer_peak(struct command_context *context, struct database *databas
     const struct values *values = values_untyped;
     struct answer answer = {.total = {.peak_seq = -1, .peak_ns = -1}};
     int error = make_answer(database, values, &answer, message);
-
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }

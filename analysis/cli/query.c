@@ -96,7 +96,6 @@ static char *value_text(const struct value *value, const char *null_text)
 static void fit_terminal(const struct answer *answer, struct table *table)
 {
     int number = fileno(answer->out);
-
     if (number >= 0 && isatty(number)) {
         table->columns_max = terminal_columns();
         table->keeps_columns = true;
@@ -109,7 +108,6 @@ static void print_table(const struct answer *answer, struct cursor *cursor)
     int count = cursor_column_count(cursor);
     struct table_column *columns = memory_resize(NULL, (size_t)count * sizeof(columns[0]));
     bool with_titles = !values->no_header;
-
     for (int i = 0; i < count; i++) {
         columns[i] = (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
     }
@@ -119,7 +117,6 @@ static void print_table(const struct answer *answer, struct cursor *cursor)
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
             char *text = value_text(&value, values->null_text != NULL ? values->null_text : "NULL");
-
             if (value.type == VALUE_TEXT || value.type == VALUE_BLOB) {
                 columns[i].is_right = false;
             }
@@ -150,10 +147,8 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
     FILE *out = answer->out;
     int count = cursor_column_count(cursor);
     size_t width = 0;
-
     for (int i = 0; i < count; i++) {
         size_t name = format_width(cursor_column_name(cursor, i));
-
         width = name > width ? name : width;
     }
     for (int64_t row = 1; cursor_next(cursor); row++) {
@@ -163,7 +158,6 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
             const char *name = cursor_column_name(cursor, i);
             struct value value = cursor_value(cursor, i);
             char *text = value_text(&value, answer->values->null_text != NULL ? answer->values->null_text : "NULL");
-
             fputs("  ", out);
             format_print_safe(out, name);
             fprintf(out, "%*s", (int)(width - format_width(name)) + 2, "");
@@ -180,23 +174,19 @@ static void print_csv(const struct answer *answer, struct cursor *cursor)
     FILE *out = answer->out;
     int count = cursor_column_count(cursor);
     bool is_row = cursor_next(cursor);
-
     begin_output(answer);
     for (int i = 0; i < count && !values->no_header && database_error(cursor->database, NULL) == VARVE_OK; i++) {
         const char *name = cursor_column_name(cursor, i);
-
         csv_text(out, name, strlen(name));
         fputc(i + 1 < count ? ',' : '\n', out);
     }
     for (; is_row; is_row = cursor_next(cursor)) {
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
-
             if (value.type == VALUE_NULL) {
                 fputs(values->null_text != NULL ? values->null_text : "", out);
             } else if (value.type == VALUE_BLOB) {
                 char *text = value_text(&value, "");
-
                 fputs(text, out);
                 free(text);
             } else {
@@ -214,7 +204,6 @@ static char *unique_name(struct cursor *cursor, int column)
     size_t bytes = strlen(name) + 24;
     char *text = memory_resize(NULL, bytes);
     int number = 1;
-
     for (int i = 0; i < column; i++) {
         number += strcmp(cursor_column_name(cursor, i), name) == 0 ? 1 : 0;
     }
@@ -232,16 +221,13 @@ static void print_json(const struct answer *answer, struct cursor *cursor)
     int count = cursor_column_count(cursor);
     char **names = memory_resize(NULL, (size_t)count * sizeof(names[0]));
     const char *separator = "[";
-
     for (int i = 0; i < count; i++) {
         names[i] = unique_name(cursor, i);
     }
     while (cursor_next(cursor)) {
         struct cJSON *row = json_object();
-
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
-
             json_add(row, names[i], value_json(&value));
         }
         begin_output(answer);
@@ -266,7 +252,6 @@ static char *read_stdin(struct varve_message *message)
     size_t used = 0;
     char *text = memory_resize(NULL, capacity);
     size_t got;
-
     while ((got = fread(text + used, 1, capacity - used - 1, stdin)) > 0 && used < SQL_BYTES_MAX) {
         used += got;
         if (capacity - used < 2) {
@@ -289,11 +274,9 @@ static char *read_stdin(struct varve_message *message)
 static int check_statements(struct database *database, const char *sql, struct varve_message *message)
 {
     int count = 0;
-
     for (;;) {
         struct cursor cursor;
         int result = cursor_open_user(&cursor, database, &sql, message);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -310,11 +293,9 @@ static int run_statements(const struct answer *answer, struct database *database
                           struct varve_message *message)
 {
     int tables = 0;
-
     for (;;) {
         struct cursor cursor;
         int result = cursor_open_user(&cursor, database, &sql, message);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -355,10 +336,8 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     char word[64] = "";
     const char *names[NAMES_MAX + 1] = {NULL};
     bool is_column = false;
-
     for (int i = 0; i < 2; i++) {
         const char *at = strstr(message->text, errors[i]);
-
         if (at != NULL) {
             at += strlen(errors[i]);
             const char *end = strstr(at, ", in: ");
@@ -406,12 +385,10 @@ static void print_meanings(FILE *out, struct database *database, const char *sql
 {
     char type[8] = "";
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
         size_t width = format_width(name) + 2;
-
         if (with_types && strcmp(type, cursor_name(&cursor, 1)) != 0) {
             snprintf(type, sizeof(type), "%s", cursor_name(&cursor, 1));
             fprintf(out, "%ss\n", type);
@@ -460,11 +437,9 @@ static int answer_schema(const struct answer *answer, struct database *database,
     const struct values *values = answer->values;
     bool is_text = !values->csv && !values->json && !values->vertical;
     char sql[sizeof(COLUMNS_SQL) + 2 * NAME_BYTES_MAX] = SCHEMA_SQL;
-
     if (name != NULL) {
         char found[NAME_BYTES_MAX];
         int result = find_table(found, database, name, is_text ? answer->out : NULL, message);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -483,7 +458,6 @@ static int answer_sql(struct command_context *context, const struct answer *answ
 {
     const char *sql = operands->items[1];
     char *from_stdin = NULL;
-
     if (strcmp(sql, "-") == 0) {
         sql = from_stdin = read_stdin(message);
     }
@@ -532,13 +506,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct progress progress = {0};
     const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
     const char *wrong = check(values);
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
     if (second == NULL && !values->schema && !values->examples) {
         int status = command_fail(context, "missing argument SQL");
-
         help_print_usage(context->err, &command_query);
         return status;
     }

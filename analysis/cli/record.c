@@ -142,7 +142,6 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
     char processes[80];
-
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
     fprintf(err, "varve: %s events of %s, %s thread%s", format_count((int64_t)result->events).text, processes,
             format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
@@ -193,7 +192,6 @@ static void find_libraries(struct libraries *libraries, const struct values *val
 static void choose_records(const struct values *values, struct varve_collect_options *collect)
 {
     bool is_named = values->heap || values->cuda != 0 || values->cupti || values->torch != 0;
-
     collect->heap = values->heap || !is_named;
     collect->python_allocators = values->python_allocators;
     collect->cuda = values->cuda != 0 || !is_named;
@@ -234,7 +232,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }

@@ -21,7 +21,6 @@ static bool import_one(const char *pickle, bool may_replace, struct progress *pr
 {
     char output[4096];
     struct varve_message message = {""};
-
     snprintf(output, sizeof(output), "%.*s.db", (int)(strlen(pickle) - strlen(PICKLE)), pickle);
     struct import_result result;
     if (import_pytorch_file(pickle, output, may_replace, progress, &result, &message) != VARVE_OK) {
@@ -38,7 +37,6 @@ unsigned record_histories(const char *prefix, bool may_replace, struct progress 
 {
     char pattern[4096];
     size_t used = 0;
-
     for (const char *at = prefix; *at != '\0' && used + 16 < sizeof(pattern); at++) {
         if (strchr("*?[\\", *at) != NULL) {
             pattern[used++] = '\\';

@@ -42,7 +42,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
     struct progress progress;
-
     command_progress(context, &progress, false);
     int error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
                                       &result, &message);
@@ -57,7 +56,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     }
     if (values->json) {
         struct cJSON *object = json_object();
-
         json_text(object, "database", result.database_path[0] != '\0' ? result.database_path : NULL);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "lost", (int64_t)result.lost);

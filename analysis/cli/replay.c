@@ -107,7 +107,6 @@ static int64_t figure(const struct replay_figures *from, size_t index)
 static struct cJSON *before_json(const struct replay_before *before)
 {
     struct cJSON *object = json_object();
-
     json_bool(object, "reproduced", before->is_reproduced);
     json_integer_or_null(object, "memory_limit", before->limit != 0 ? (int64_t)before->limit : -1);
     for (size_t i = 0; i < FIGURES; i++) {
@@ -119,10 +118,8 @@ static struct cJSON *before_json(const struct replay_before *before)
 static struct cJSON *ineffective_json(const struct whatif *whatif)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < whatif->ineffective_count; i++) {
         struct cJSON *object = json_object();
-
         json_text(object, "setting", whatif->ineffective[i].setting);
         json_text(object, "reason", whatif->ineffective[i].reason);
         json_append(array, object);
@@ -133,7 +130,6 @@ static struct cJSON *ineffective_json(const struct whatif *whatif)
 static void add_whatif_json(struct cJSON *object, const struct replay_result *result, const struct whatif *whatif)
 {
     struct replay_figures after = replay_figures_of(result);
-
     for (size_t i = 0; i < FIGURES; i++) {
         json_integer(object, figures[i].key, figure(&after, i));
     }
@@ -147,7 +143,6 @@ static void print_json(FILE *out, const struct replay_result *result, const stru
 {
     struct cJSON *object = json_object();
     struct cJSON *stats = json_object();
-
     json_integer(object, "events", (int64_t)result->events);
     json_integer(object, "allocations", (int64_t)result->allocations);
     if (whatif == NULL) {
@@ -172,7 +167,6 @@ static void add_cell(struct table *table, size_t index, int64_t value, bool is_d
 {
     int64_t size = value < 0 ? -value : value;
     char text[64];
-
     snprintf(text, sizeof(text), "%s%s",
              value < 0                    ? "-"
              : is_difference && value > 0 ? "+"
@@ -186,12 +180,10 @@ static void print_difference(FILE *out, const struct replay_before *before, cons
     static const struct table_column columns[] = {
         {"", false}, {"recorded", true}, {"replayed", true}, {"difference", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < FIGURES; i++) {
         int64_t old = figure(&before->figures, i);
         int64_t new = figure(after, i);
-
         table_add(&table, figures[i].title);
         if (old == REPLAY_UNKNOWN) {
             table_add(&table, "unknown");
@@ -214,21 +206,18 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
 {
     const struct replay_before *before = &whatif->before;
     struct replay_figures after = replay_figures_of(result);
-
     print_difference(out, before, &after);
     if (whatif->is_unchanged) {
         fputs("no decision changed: every address, segment, release and failure is as recorded\n", out);
     }
     for (size_t i = 0; i < whatif->ineffective_count; i++) {
         char line[REPLAY_REASON_BYTES + 96];
-
         snprintf(line, sizeof(line), "no effect: %s: %s", whatif->ineffective[i].setting,
                  whatif->ineffective[i].reason);
         format_print_wrapped(out, line, 0);
     }
     if (before->limit != 0 && replay->memory_limit == 0) {
         char line[256];
-
         snprintf(line, sizeof(line),
                  "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
                  "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
@@ -252,7 +241,6 @@ static void print_text(FILE *out, const struct replay_options *replay, const str
                        const struct whatif *whatif)
 {
     const struct varve_alloc_stats *stats = &result->stats;
-
     fprintf(out, "%s events, %s allocations in %s (%s events/s)\n", format_count((int64_t)result->events).text,
             format_count((int64_t)result->allocations).text, format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
@@ -285,7 +273,6 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
 {
     const struct replay_mismatch *first = &result->first;
     char device[32] = "";
-
     if (history->device_count > 1) {
         snprintf(device, sizeof(device), " of device %u", first->device);
     }
@@ -324,7 +311,6 @@ static int play_again(const struct replay_inference *inference, const struct rep
 {
     struct replay_result again = {0};
     int error = replay_play(inference, replay, &again, message);
-
     if (error == VARVE_OK && replay->follow && again.mismatches > 0) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the second replay differed from the first");
     }
@@ -340,7 +326,6 @@ static int write_database(const struct values *values, const char *path, const s
 {
     struct varve_writer *writer;
     int error = varve_writer_open(values->output, values->force, &writer, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -376,10 +361,8 @@ static int play(const struct values *values, const char *path, const struct hist
     replay_emit emit = replay_emit_find();
     bool is_kept = values->output != NULL || emit != NULL;
     int error = replay_infer(history, replay, &inference, result, message);
-
     if (error == VARVE_OK && !replay->follow && !is_kept) {
         double inferred = result->seconds;
-
         error = replay_play(inference, replay, result, message);
         result->seconds += inferred;
     }
@@ -411,7 +394,6 @@ static int replay_history(struct command_context *context, const struct values *
     struct whatif_profile profile = {0};
     bool is_whatif = !replay.follow;
     int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
-
     if (error == VARVE_OK && is_whatif && whatif_needs_profile(values->policy)) {
         error = whatif_profile_make(history, &profile, &message);
         replay.plans = profile.plans;
@@ -443,7 +425,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
     struct varve_message message = {""};
-
     if (values->output != NULL &&
         output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);

@@ -61,7 +61,6 @@ static const struct option_spec options[] = {
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->html != NULL && values->json ? "--html and --json exclude each other" : NULL;
 }
 
@@ -73,7 +72,6 @@ struct page_source {
 static int write_page(const void *source_untyped, FILE *out, struct varve_message *message)
 {
     const struct page_source *source = source_untyped;
-
     return page_write(out, source->database, source->progress, message);
 }
 
@@ -84,7 +82,6 @@ static int answer_page(struct command_context *context, struct database *databas
     int error = page_check(message);
     struct progress progress;
     const struct page_source source = {database, &progress};
-
     if (error == VARVE_OK && is_file) {
         error = output_check(values->html, values->force, (const char *[]){database_path(database)}, 1, message);
     }
@@ -111,7 +108,6 @@ static int answer(struct command_context *context, struct database *database, co
     };
     int error = values->html != NULL ? answer_page(context, database, values, message)
                                      : groups_check(database, report.by, message);
-
     if (error != VARVE_OK || values->html != NULL) {
         return error;
     }

@@ -46,7 +46,6 @@ static const struct option_spec options[] = {
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->map && values->no_map ? "--map and --no-map are mutually exclusive"
            : values->map && values->json ? "--map and --json are mutually exclusive"
                                          : NULL;
@@ -56,7 +55,6 @@ static const char *check(const void *values_untyped)
 static int64_t peak_seq(struct database *database, const struct values *values)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?2) "
                 "ORDER BY reserved DESC, seq LIMIT 1");
@@ -78,7 +76,6 @@ static int answer(struct command_context *context, struct database *database, co
     int64_t seq = 0;
     bool is_peak = values->at != NULL && strcmp(values->at, "peak") == 0;
     int error = segments_moment(database, is_peak ? NULL : values->at, &seq, message);
-
     seq = is_peak ? peak_seq(database, values) : seq;
     VARVE_THEN(error, segments_state_load(&state, database, seq, values->device, values->pid, message));
     if (error == VARVE_OK && values->json) {

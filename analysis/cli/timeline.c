@@ -50,7 +50,6 @@ static void print_csv(FILE *out, const struct timeline *timeline)
     fputs("begin_ns,end_ns,allocated,allocated_max,live\n", out);
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
-
         fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", point->begin_ns, point->end_ns,
                 point->allocated, point->allocated_max, point->live);
     }
@@ -60,7 +59,6 @@ static void print_json(FILE *out, const struct timeline *timeline, const char *p
 {
     struct cJSON *object = json_object();
     struct cJSON *points = json_array();
-
     json_text(object, "database", path);
     json_text(object, "domain", selection->domain);
     json_integer_or_null(object, "pid", selection->pid > 0 ? selection->pid : -1);
@@ -71,7 +69,6 @@ static void print_json(FILE *out, const struct timeline *timeline, const char *p
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
         struct cJSON *row = json_object();
-
         json_integer(row, "begin_ns", point->begin_ns);
         json_integer(row, "end_ns", point->end_ns);
         json_integer(row, "allocated", point->allocated);
@@ -90,7 +87,6 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     struct report_total total = {.peak_ns = -1};
     struct report_loss loss;
     char who[64] = "all processes together";
-
     report_loss_load(&loss, database);
     if (!report_is_lossless(&loss)) {
         report_loss_print(out, database, &loss);
@@ -117,7 +113,6 @@ static void print_text(FILE *out, struct database *database, const struct timeli
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
@@ -132,7 +127,6 @@ static int answer(struct command_context *context, struct database *database, co
     struct selection selection;
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     int error = selection_make(&selection, database, domain, values->pid, message);
-
     if (error == VARVE_OK && values->device >= 0) {
         error = selection_device(&selection, database, values->device, message);
     }

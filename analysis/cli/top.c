@@ -57,7 +57,6 @@ static const struct option_spec options[] = {
 static bool is_folder(const char *path)
 {
     struct stat status;
-
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
@@ -68,7 +67,6 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
     const size_t count = varve_watch_find(pid, paths, RECORDINGS_MAX);
     char text[400] = "";
     int error = VARVE_OK;
-
     if (count == 1) {
         *path_out = memory_copy_text(paths[0]);
     } else if (count == 0 && pid != 0) {
@@ -81,7 +79,6 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
     } else {
         for (size_t i = 0; i < count; i++) {
             const size_t used = strlen(text);
-
             snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "", paths[i]);
         }
         error = varve_message_set(message, VARVE_ERROR_INVALID, "several recordings are under way, name one: %s", text);
@@ -138,7 +135,6 @@ static const char *const state_keys[] = {"recording", "finishing", "ended", "dea
 static void print_json(FILE *out, const struct top *top, const struct page *page)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "directory", varve_watch_directory(top->watch));
     json_text(object, "state", state_keys[varve_watch_state(top->watch)]);
     json_add(object, "figures", page_json(top->figures, page));
@@ -161,7 +157,6 @@ static int print_once(struct command_context *context, struct top *top, struct p
                       struct varve_message *message)
 {
     int error = top_wait(top, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -197,7 +192,6 @@ static void end_by(int number)
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->every_ns < EVERY_NS_MIN ? "--every is at least 1 second: figures come no faster" : NULL;
 }
 
@@ -216,7 +210,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct top top = {0};
     char *path = NULL;
     int number = 0;
-
     if (!is_once && screen_missing() != NULL) {
         return command_fail(context, "%s", screen_missing());
     }

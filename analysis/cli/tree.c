@@ -102,7 +102,6 @@ static int load(struct call_tree *tree, struct database *database, const struct 
         .top = values->top,
         .depth = values->depth,
     };
-
     *tree = (struct call_tree){0};
     share_min = values->share_min != NULL ? values->share_min : share_min;
     if (!read_share(share_min, &options.share_min)) {
@@ -120,7 +119,6 @@ static int answer_tree(struct command_context *context, struct database *databas
     const struct values *values = values_untyped;
     struct call_tree tree;
     int error = load(&tree, database, values, "1", message);
-
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }
@@ -129,7 +127,6 @@ static int answer_tree(struct command_context *context, struct database *databas
         json_print(call_tree_json(database, &tree), context->out);
     } else if (error == VARVE_OK) {
         struct report_loss loss;
-
         report_loss_load(&loss, database);
         if (!report_is_lossless(&loss)) {
             report_loss_print(context->out, database, &loss);
@@ -152,7 +149,6 @@ struct graph {
 static int write_graph(const void *graph_untyped, FILE *out, struct varve_message *message)
 {
     const struct graph *graph = graph_untyped;
-
     if (graph->values->folded) {
         flamegraph_folded(out, &graph->tree);
     } else {
@@ -167,7 +163,6 @@ static int answer_flamegraph(struct command_context *context, struct database *d
     const struct values *values = values_untyped;
     bool is_file = values->output != NULL && strcmp(values->output, STDOUT) != 0;
     struct graph graph = {.database = database, .values = values};
-
     if (values->output == NULL && !values->folded) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "-o FILE is required");
     }

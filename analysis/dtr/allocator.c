@@ -11,7 +11,6 @@ int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocat
 {
     bool is_limited = budget != VARVE_REMAT_UNLIMITED;
     const struct varve_sim_options sim = {.capacity_bytes = is_limited ? budget : 0};
-
     *allocator = (struct dtr_allocator){0};
     int error = varve_sim_open(&sim, &allocator->device, message);
     if (error != VARVE_OK) {
@@ -47,49 +46,42 @@ void dtr_allocator_close(struct dtr_allocator *allocator)
 static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.run(allocator->driver.context, run, message);
 }
 
 static void evict(void *context, uint32_t storage)
 {
     const struct dtr_allocator *allocator = context;
-
     allocator->driver.evict(allocator->driver.context, storage);
 }
 
 static uint64_t bytes_used(void *context)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.bytes_used(allocator->driver.context);
 }
 
 static uint64_t bytes_needed(void *context, uint32_t op)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.bytes_needed(allocator->driver.context, op);
 }
 
 static uint64_t free_neighbours(void *context, uint32_t storage)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.free_neighbours(allocator->driver.context, storage);
 }
 
 static size_t layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.layout(allocator->driver.context, bytes, pieces_out);
 }
 
 static void event(void *context, const struct varve_remat_event *event)
 {
     const struct dtr_allocator *allocator = context;
-
     allocator->event(allocator->event_context, event);
 }
 
@@ -122,7 +114,6 @@ int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *re
 static uint64_t largest_free(struct varve_alloc *alloc)
 {
     struct varve_alloc_snapshot snapshot;
-
     if (varve_alloc_snapshot(alloc, &snapshot) != VARVE_OK) {
         memory_exhausted();
     }
@@ -139,7 +130,6 @@ static uint64_t largest_free(struct varve_alloc *alloc)
 void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_figures *figures_out)
 {
     struct varve_alloc_stats stats;
-
     if (varve_alloc_get_device_stats(allocator->alloc, &stats) != VARVE_OK) {
         memory_exhausted();
     }

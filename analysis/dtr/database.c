@@ -41,7 +41,6 @@ static uint32_t callsite(struct database *database)
 static void write_record(struct database *database, const struct varve_record *record)
 {
     struct varve_record copy = *record;
-
     copy.callsite = callsite(database);
     varve_writer_event(database->writer, &copy, (int64_t)database->clock);
 }
@@ -67,7 +66,6 @@ static uint16_t name_of(struct database *database, uint32_t op)
 static void take_event(void *context, const struct varve_remat_event *event, uint32_t op)
 {
     struct database *database = context;
-
     (void)op;
     database->clock = event->time;
     struct varve_record record;
@@ -85,7 +83,6 @@ static int play(struct database *database, const struct dtr_options *options, st
 {
     const struct varve_alloc_recorder recorder = {.record = take_record, .context = database};
     struct dtr_options own = *options;
-
     own.event = take_event;
     own.event_context = database;
     own.playing = &database->op;
@@ -104,7 +101,6 @@ int dtr_database_write(const char *path, bool may_replace, const char *source, c
 {
     struct varve_writer *writer;
     int error = varve_writer_open(path, may_replace, &writer, message);
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -87,7 +87,6 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
     for (int i = 0; i < 4; i++, scan->next++) {
         static const char digits[] = "0123456789abcdefABCDEF";
         const char *digit = scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
-
         if (digit == NULL) {
             return fail(scan, "\\u wants four hexadecimal digits");
         }
@@ -99,7 +98,6 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
 static bool scan_unicode_escape(struct scan *scan)
 {
     uint32_t point;
-
     if (!scan_hexadecimal(scan, &point)) {
         return false;
     }
@@ -132,7 +130,6 @@ static bool scan_escape(struct scan *scan)
 {
     static const char escapes[] = "\"\\/bfnrt";
     static const char meant[] = "\"\\/\b\f\n\r\t";
-
     scan->next++;
     if (is_next(scan, 'u')) {
         scan->next++;
@@ -154,7 +151,6 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
     struct line *line = scan->line;
     size_t room = (size_t)(scan->end - scan->begin);
     size_t first = line->unescaped_count;
-
     if (first == 0 && line->unescaped_capacity < room) {
         line->unescaped_capacity = room;
         line->unescaped = memory_resize(line->unescaped, room);
@@ -164,7 +160,6 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
     }
     while (!is_next(scan, '"')) {
         size_t length = varve_utf8_length(scan->next, (size_t)(scan->end - scan->next));
-
         if (is_next(scan, '\\')) {
             if (!scan_escape(scan)) {
                 return false;
@@ -209,7 +204,6 @@ static bool scan_text(struct scan *scan, struct line_text *text_out)
 static bool scan_integer(struct scan *scan, struct line_text *text_out)
 {
     const char *begin = scan->next;
-
     scan->next += is_next(scan, '-') ? 1 : 0;
     const char *digits = scan->next;
     if (!is_digit_next(scan)) {
@@ -230,7 +224,6 @@ static bool scan_integer(struct scan *scan, struct line_text *text_out)
 static bool scan_item(struct scan *scan, enum line_kind *kind_out)
 {
     struct line *line = scan->line;
-
     line->items = memory_grow(line->items, &line->item_capacity, line->item_count, sizeof(*line->items));
     *kind_out = is_next(scan, '"') ? LINE_TEXT : LINE_INTEGER;
     if (*kind_out == LINE_TEXT ? !scan_text(scan, &line->items[line->item_count])
@@ -253,7 +246,6 @@ static bool scan_list(struct scan *scan, enum line_kind *kind_out)
     enum line_kind first = LINE_ABSENT;
     for (;;) {
         enum line_kind kind;
-
         if (!scan_item(scan, &kind)) {
             return false;
         }
@@ -301,7 +293,6 @@ static bool scan_member(struct scan *scan)
     struct line_value value = {.kind = LINE_ABSENT};
     const char *begin = scan->next;
     struct line_text text;
-
     if (!scan_text(scan, &text)) {
         return false;
     }
@@ -328,7 +319,6 @@ static bool scan_member(struct scan *scan)
 bool line_scan(struct line *line, const char *bytes, size_t count)
 {
     struct scan scan = {.line = line, .begin = bytes, .next = bytes, .end = bytes + count};
-
     memset(line->values, 0, sizeof(line->values));
     line->item_count = line->unescaped_count = 0;
     skip_space(&scan);

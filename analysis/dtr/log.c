@@ -79,7 +79,6 @@ struct reader {
 __attribute__((format(printf, 2, 3))) static int fail(struct reader *reader, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     char reason[300];
     vsnprintf(reason, sizeof(reason), format, arguments);
@@ -103,7 +102,6 @@ static int fail_value(struct reader *reader, enum line_key key, const char *want
         [LINE_EMPTY] = "an empty list",
     };
     enum line_kind kind = reader->line.values[key].kind;
-
     if (kind == LINE_ABSENT) {
         return fail(reader, "%s has no '%s'", instructions[reader->instruction].bytes, line_key_name(key));
     }
@@ -132,7 +130,6 @@ static int number_of(struct reader *reader, enum line_key key, struct line_text 
     const char *name = line_key_name(key);
     bool is_negative = text.count > 1 && text.bytes[0] == '-';
     uint64_t number = 0;
-
     for (size_t i = is_negative ? 1 : 0; i < text.count; i++) {
         if (text.bytes[i] < '0' || text.bytes[i] > '9') {
             return fail(reader, "'%s' is '%.*s', not a whole number", name, SHOWN(text));
@@ -158,7 +155,6 @@ static int number_of(struct reader *reader, enum line_key key, struct line_text 
 static int need_number(struct reader *reader, enum line_key key, uint64_t *number_out)
 {
     enum line_kind kind = reader->line.values[key].kind;
-
     if (kind != LINE_TEXT && kind != LINE_INTEGER) {
         return fail_value(reader, key, "a whole number");
     }
@@ -171,7 +167,6 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
 {
     uint32_t before = reader->handle_names.count;
     uint32_t number = name_table_add(&reader->handle_names, name.bytes, name.count);
-
     if (number < before) {
         return fail(reader, "'%.*s' is defined already", SHOWN(name));
     }
@@ -185,7 +180,6 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
 static struct handle *find_handle(struct reader *reader, struct line_text name)
 {
     uint32_t number = name_table_find(&reader->handle_names, name.bytes, name.count);
-
     if (number == NAME_TABLE_NONE || !reader->handles[number].is_live) {
         (void)fail(reader, "'%.*s' %s", SHOWN(name),
                    number == NAME_TABLE_NONE ? "is not defined" : "was released before");
@@ -198,7 +192,6 @@ static struct handle *find_handle(struct reader *reader, struct line_text name)
 static struct handle *need_handle(struct reader *reader, enum line_key key)
 {
     struct line_text name = {"", 0};
-
     return need_text(reader, key, &name) == VARVE_OK ? find_handle(reader, name) : NULL;
 }
 
@@ -207,7 +200,6 @@ static struct handle *need_handle(struct reader *reader, enum line_key key)
 static void add_event(struct reader *reader, enum dtr_event_kind kind, uint32_t id)
 {
     struct dtr_log *log = reader->log;
-
     log->events = memory_grow(log->events, &reader->event_capacity, log->event_count, sizeof(*log->events));
     log->events[log->event_count++] = (struct dtr_event){.kind = kind & 7u, .id = id & DTR_ID_MAX};
 }
@@ -225,13 +217,11 @@ static int add_tensor(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     uint32_t tensor = log->tensor_count;
-
     if (tensor == DTR_ID_MAX) {
         return fail(reader, "more than %u tensors", (unsigned)DTR_ID_MAX);
     }
     if (tensor == reader->tensor_capacity) {
         size_t capacity = tensor == 0 ? 16 : 2 * (size_t)tensor;
-
         log->sizes = memory_resize(log->sizes, capacity * sizeof(*log->sizes));
         log->aliases = memory_resize(log->aliases, capacity * sizeof(*log->aliases));
         log->storage_bytes = memory_resize(log->storage_bytes, capacity * sizeof(*log->storage_bytes));
@@ -249,7 +239,6 @@ static int describe(struct reader *reader, uint64_t storage_bytes, int32_t alias
 {
     struct dtr_log *log = reader->log;
     uint32_t tensor = reader->described++;
-
     log->aliases[tensor] = alias;
     log->storage_bytes[tensor] = storage_bytes;
     log->sizes[tensor] = alias < 0 ? storage_bytes : 0;
@@ -268,7 +257,6 @@ static int add_op(struct reader *reader, struct line_text name, uint64_t cost_ns
         .first_input = log->input_count,
         .first_output = log->tensor_count,
     };
-
     op.is_backward = reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
     log->ops = memory_grow(log->ops, &reader->op_capacity, log->op_count, sizeof(*log->ops));
     log->ops[log->op_count++] = op;
@@ -281,7 +269,6 @@ static int add_inputs(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     size_t count = reader->line.values[LINE_KEY_ARGS].count;
-
     if (count > UINT32_MAX - log->input_count) {
         return fail(reader, "more than %u inputs", (unsigned)UINT32_MAX);
     }
@@ -289,7 +276,6 @@ static int add_inputs(struct reader *reader)
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         const struct handle *handle = find_handle(reader, item(reader, LINE_KEY_ARGS, i));
-
         if (handle == NULL) {
             return VARVE_ERROR_FORMAT;
         }
@@ -307,7 +293,6 @@ static int take_op(struct reader *reader)
     struct line_text name = {"", 0};
     uint64_t cost_ns = 0;
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     error = error != VARVE_OK ? error : need_number(reader, LINE_KEY_TIME, &cost_ns);
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_ARGS, LINE_TEXTS);
     error = error != VARVE_OK ? error : add_op(reader, name, cost_ns);
@@ -320,10 +305,8 @@ static int take_annotate(struct reader *reader)
 {
     struct line_text text = {"", 0};
     int error = need_text(reader, LINE_KEY_ANNOTATION, &text);
-
     if (error == VARVE_OK) {
         const uint32_t name = name_table_add(reader->log->names, text.bytes, text.count);
-
         add_event(reader, DTR_EVENT_MARK, name);
         reader->is_backward |= strcmp(name_table_text(reader->log->names, name), "BACKWARD") == 0;
     }
@@ -335,7 +318,6 @@ static int take_constant(struct reader *reader)
     static const struct line_text constant = {"constant", 8};
     struct line_text name = {"", 0};
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     error = error != VARVE_OK ? error : add_op(reader, constant, 0);
     error = error != VARVE_OK ? error : add_tensor(reader);
     if (error == VARVE_OK) {
@@ -351,7 +333,6 @@ static int take_call(struct reader *reader)
 {
     const struct line_value *results = &reader->line.values[LINE_KEY_RESULT];
     int error = take_op(reader);
-
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_RESULT, LINE_TEXTS);
     if (error == VARVE_OK && results->count == 0) {
         error = fail(reader, "CALL without results");
@@ -368,7 +349,6 @@ static int take_call(struct reader *reader)
 static const char *described_name(const struct reader *reader)
 {
     const uint32_t left = reader->log->tensor_count - reader->described;
-
     return name_table_text(&reader->handle_names, reader->handle_names.count - left);
 }
 
@@ -378,7 +358,6 @@ static int need_described_name(struct reader *reader)
     const char *instruction = instructions[reader->instruction].bytes;
     struct line_text name = {"", 0};
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -396,7 +375,6 @@ static int need_described_name(struct reader *reader)
 static int take_memory(struct reader *reader)
 {
     int error = need_described_name(reader);
-
     error = error != VARVE_OK ? error : need_number(reader, LINE_KEY_MEMORY, &reader->memory);
     if (error != VARVE_OK) {
         return error;
@@ -413,9 +391,7 @@ static int take_alias(struct reader *reader)
     const struct dtr_log *log = reader->log;
     const struct dtr_op *op = &log->ops[log->op_count - 1];
     const struct line_value *value = &reader->line.values[LINE_KEY_ALIAS];
-    uint64_t alias = 0;
     int error = need_described_name(reader);
-
     reader->is_alias_next = false;
     if (error != VARVE_OK) {
         return error;
@@ -424,6 +400,7 @@ static int take_alias(struct reader *reader)
         memcmp(item(reader, LINE_KEY_ALIAS, 0).bytes, "-1", 2) == 0) {
         return describe(reader, reader->memory, -1);
     }
+    uint64_t alias = 0;
     error = need_number(reader, LINE_KEY_ALIAS, &alias);
     if (error != VARVE_OK) {
         return error;
@@ -456,7 +433,6 @@ static int add_mutated(struct reader *reader, size_t index)
     const struct dtr_op *op = &log->ops[log->op_count - 1];
     uint64_t input = 0;
     int error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, index), &input);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -476,7 +452,6 @@ static int take_mutate(struct reader *reader)
 {
     const struct line_value *mutated = &reader->line.values[LINE_KEY_MUTATE];
     int error = take_op(reader);
-
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_MUTATE, LINE_INTEGERS);
     if (error == VARVE_OK && mutated->count == 0) {
         error = fail(reader, "MUTATE without an input that is changed");
@@ -497,7 +472,6 @@ static int take_mutate(struct reader *reader)
     }
     for (size_t i = 0; error == VARVE_OK && i < mutated->count; i++) {
         uint64_t input = 0;
-
         error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, i), &input);
         struct handle *handle = error == VARVE_OK ? find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
         if (handle != NULL) {
@@ -527,7 +501,6 @@ static int take_copy_from(struct reader *reader)
 {
     const struct handle *source = need_handle(reader, LINE_KEY_SRC);
     struct handle *target = source != NULL ? need_handle(reader, LINE_KEY_DST) : NULL;
-
     if (target == NULL) {
         return VARVE_ERROR_FORMAT;
     }
@@ -543,7 +516,6 @@ static int take_release(struct reader *reader)
 {
     struct line_text name = {"", 0};
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -565,7 +537,6 @@ static int take_release(struct reader *reader)
 static int take_pin(struct reader *reader)
 {
     const struct handle *handle = need_handle(reader, LINE_KEY_NAME);
-
     if (handle == NULL) {
         return VARVE_ERROR_FORMAT;
     }
@@ -599,7 +570,6 @@ static void start(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     struct name_table *names = log->names;
-
     free_tables(log);
     *log = (struct dtr_log){.names = names, .lines = log->lines, .has_start = true};
     reader->event_capacity = reader->op_capacity = reader->input_capacity = reader->tensor_capacity = 0;
@@ -614,7 +584,6 @@ static void start(struct reader *reader)
 static int recognise(struct reader *reader, struct line_text text)
 {
     struct line_text word = {"", 0};
-
     if (!line_scan(&reader->line, text.bytes, text.count)) {
         return fail(reader, "at byte %zu: %s", reader->line.column, reader->line.reason);
     }
@@ -637,7 +606,6 @@ static int recognise(struct reader *reader, struct line_text text)
 static bool is_start(const struct reader *reader)
 {
     const struct line_value *value = &reader->line.values[LINE_KEY_ANNOTATION];
-
     return reader->instruction == INSTRUCTION_ANNOTATE && value->kind == LINE_TEXT &&
            item(reader, LINE_KEY_ANNOTATION, 0).count == 5 &&
            memcmp(item(reader, LINE_KEY_ANNOTATION, 0).bytes, "START", 5) == 0;
@@ -647,7 +615,6 @@ static int take_instruction(struct reader *reader)
 {
     if (reader->described < reader->log->tensor_count) {
         enum instruction wanted = reader->is_alias_next ? INSTRUCTION_ALIAS : INSTRUCTION_MEMORY;
-
         if (reader->instruction != wanted) {
             return fail(reader, "%s where the %s of '%.40s' is missing", instructions[reader->instruction].bytes,
                         instructions[wanted].bytes, described_name(reader));
@@ -660,7 +627,6 @@ static int take_line(struct reader *reader, struct line_text text)
 {
     struct dtr_log *log = reader->log;
     int error = recognise(reader, text);
-
     if (error == VARVE_OK && !log->has_start && is_start(reader)) {
         start(reader);
         return VARVE_OK;
@@ -681,14 +647,12 @@ static int take_line(struct reader *reader, struct line_text text)
 static int next_line(struct reader *reader, struct line_text *line_out)
 {
     struct input_stream *input = reader->input;
-
     reader->long_line_bytes = 0;
     for (;;) {
         const size_t there = (size_t)(input->end - input->next);
         const unsigned char *newline = there > 0 ? memchr(input->next, '\n', there) : NULL;
         const size_t taken = newline != NULL ? (size_t)(newline - input->next) : there;
         const bool is_whole = newline != NULL || input->is_at_end;
-
         if (is_whole && reader->long_line_bytes == 0) {
             *line_out = (struct line_text){there > 0 ? (const char *)input->next : NULL, taken};
             input->next += taken + (newline != NULL ? 1 : 0);
@@ -724,7 +688,6 @@ static int next_line(struct reader *reader, struct line_text *line_out)
 static bool is_blank(struct line_text text)
 {
     size_t i = 0;
-
     while (i < text.count && (text.bytes[i] == ' ' || text.bytes[i] == '\t' || text.bytes[i] == '\r')) {
         i++;
     }
@@ -734,11 +697,9 @@ static bool is_blank(struct line_text text)
 static int take_lines(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
-
     for (;;) {
         struct line_text text = {NULL, 0};
         int error = next_line(reader, &text);
-
         if (error != VARVE_OK || text.bytes == NULL) {
             return error;
         }
@@ -757,7 +718,6 @@ static int take_lines(struct reader *reader)
 static int finish(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
-
     if (reader->is_waiting) {
         reader->reason = reader->first_reason;
         return VARVE_ERROR_FORMAT;
@@ -782,7 +742,6 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
                         struct varve_message *message)
 {
     struct reader reader = {.input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
-
     *reader.log = (struct dtr_log){.names = memory_resize(NULL, sizeof(*reader.log->names))};
     *reader.log->names = (struct name_table){.count = 0};
     int error = take_lines(&reader);
@@ -807,7 +766,6 @@ int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **l
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     *log_out = NULL;
     return error != VARVE_OK ? error : dtr_log_read_stream(input, progress, log_out, message);
 }

@@ -18,7 +18,6 @@ static uint32_t find(const struct name_table *table, const char *bytes, size_t c
     const uint64_t *number;
     while ((number = map_find(&table->numbers, *key_out)) != NULL) {
         const size_t *offset = &table->offsets[*number];
-
         if (offset[1] - offset[0] - 1 == count && memcmp(table->bytes + offset[0], bytes, count) == 0) {
             return (uint32_t)*number;
         }
@@ -30,7 +29,6 @@ static uint32_t find(const struct name_table *table, const char *bytes, size_t c
 uint32_t name_table_find(const struct name_table *table, const char *bytes, size_t count)
 {
     uint64_t key;
-
     return find(table, bytes, count, &key);
 }
 
@@ -39,7 +37,6 @@ uint32_t name_table_add(struct name_table *table, const char *bytes, size_t coun
     uint64_t key;
     uint32_t number = find(table, bytes, count, &key);
     size_t end = table->count > 0 ? table->offsets[table->count] : 0;
-
     if (number != NAME_TABLE_NONE) {
         return number;
     }

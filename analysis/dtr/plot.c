@@ -51,7 +51,6 @@ static double place(const struct axis *axis, double value)
 static void set_ticks(struct axis *axis)
 {
     double raw = (axis->high - axis->low) / TICKS, power = pow(10, floor(log10(raw)));
-
     axis->step = (raw <= power ? 1 : raw <= 2 * power ? 2 : raw <= 5 * power ? 5 : 10) * power;
     axis->first = ceil(axis->low / axis->step - 1e-9) * axis->step;
     axis->ticks = (int)floor((axis->high - axis->first) / axis->step + 1e-9) + 1;
@@ -60,14 +59,12 @@ static void set_ticks(struct axis *axis)
 static int decimals(const struct axis *axis)
 {
     int count = (int)-floor(log10(axis->step) + 1e-9);
-
     return count > 0 ? count : 0;
 }
 
 static double overhead(const struct plot *plot, uint64_t clock)
 {
     uint64_t cost = plot->subject->baseline.counters.model_compute_ns;
-
     return cost > 0 ? (double)clock / (double)cost : 1;
 }
 
@@ -76,7 +73,6 @@ static void set_axes(struct plot *plot)
     const struct dtr_sweep *sweep = plot->sweep;
     uint64_t first = sweep->points[0].budget, last = sweep->points[sweep->point_count - 1].budget;
     bool is_large = last >= UINT64_C(1) << 30;
-
     plot->unit = is_large ? 0x1p30 : last >= UINT64_C(1) << 20 ? 0x1p20 : 1;
     plot->unit_name = is_large ? "GiB" : plot->unit > 1 ? "MiB" : "bytes";
     double most = 1;
@@ -100,7 +96,6 @@ static void set_axes(struct plot *plot)
 static void write_head(const struct plot *plot)
 {
     const char *name = strrchr(plot->subject->path, '/');
-
     fprintf(plot->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT);
     fputs("<style>\n"
@@ -125,7 +120,6 @@ static double band_edge(const struct plot *plot, size_t point)
     const struct dtr_point *points = plot->sweep->points;
     double here = point < plot->sweep->point_count ? (double)points[point].budget : (double)points[point - 1].budget;
     double before = point > 0 ? (double)points[point - 1].budget : here;
-
     return place(&plot->x, (here + before) / 2 / plot->unit);
 }
 
@@ -134,7 +128,6 @@ static void write_bands(const struct plot *plot)
     for (size_t i = 0; i < plot->sweep->band_count; i++) {
         const struct dtr_band *band = &plot->sweep->bands[i];
         double from = band_edge(plot, band->first), to = band_edge(plot, band->end);
-
         if (band->status != DTR_OK) {
             fprintf(plot->out, "<rect class=\"%s\" x=\"%.2f\" y=\"%g\" width=\"%.2f\" height=\"%g\"/>\n",
                     dtr_status_name(band->status), from, TOP, to - from, BOTTOM - TOP);
@@ -145,17 +138,14 @@ static void write_bands(const struct plot *plot)
 static void write_axes(const struct plot *plot)
 {
     FILE *out = plot->out;
-
     for (int i = 0; i < plot->x.ticks; i++) {
         double v = plot->x.first + i * plot->x.step, x = place(&plot->x, v);
-
         fprintf(out, "<path class=\"grid\" d=\"M%.2f %gV%g\"/>", x, TOP, BOTTOM);
         fprintf(out, "<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\">%.*f</text>\n", x, BOTTOM + 18,
                 decimals(&plot->x), v);
     }
     for (int i = 0; i < plot->y.ticks; i++) {
         double v = plot->y.first + i * plot->y.step, y = place(&plot->y, v);
-
         fprintf(out, "<path class=\"grid\" d=\"M%g %.2fH%g\"/>", LEFT, y, RIGHT);
         fprintf(out, "<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4, decimals(&plot->y),
                 v);
@@ -179,7 +169,6 @@ static void write_axes(const struct plot *plot)
 static void write_bound(const struct plot *plot)
 {
     double x = place(&plot->x, (double)plot->subject->description.bound_bytes / plot->unit);
-
     if (x >= LEFT && x <= RIGHT) {
         fprintf(plot->out, "<path class=\"bound\" d=\"M%.2f %gV%g\"/><text x=\"%.2f\" y=\"%g\">lower bound</text>\n", x,
                 TOP, BOTTOM, x + 6, BOTTOM - 8);
@@ -190,7 +179,6 @@ static void write_curve(const struct plot *plot)
 {
     for (size_t i = 0; i < plot->sweep->band_count; i++) {
         const struct dtr_band *band = &plot->sweep->bands[i];
-
         if (band->status != DTR_OK) {
             continue;
         }
@@ -199,7 +187,6 @@ static void write_curve(const struct plot *plot)
             const struct dtr_point *point = &plot->sweep->points[j];
             double x = place(&plot->x, (double)point->budget / plot->unit);
             double y = place(&plot->y, overhead(plot, point->counters.clock));
-
             fprintf(plot->out, "%c%.2f %.2f", j == band->first ? 'M' : 'L', x, y);
             if (band->end - band->first == 1) {
                 fprintf(plot->out, "\"/><circle class=\"dot\" cx=\"%.2f\" cy=\"%.2f\" r=\"2", x, y);
@@ -212,7 +199,6 @@ static void write_curve(const struct plot *plot)
 static void write_svg(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct plot plot = {.out = out, .subject = subject, .sweep = sweep};
-
     set_axes(&plot);
     write_head(&plot);
     write_bands(&plot);
@@ -227,7 +213,6 @@ static void write_svg(FILE *out, const struct dtr_subject *subject, const struct
 static bool ends_with(const char *path, const char *end)
 {
     size_t length = strlen(path);
-
     return length > strlen(end) && strcmp(path + length - strlen(end), end) == 0;
 }
 
@@ -237,7 +222,6 @@ static bool run_program(char *const *argv)
     posix_spawn_file_actions_t actions;
     int status = -1;
     int reason = posix_spawn_file_actions_init(&actions);
-
     if (reason != 0) {
         return false;
     }
@@ -256,7 +240,6 @@ int dtr_plot_check(const char *path, struct varve_message *message)
 {
     char program[] = PROGRAM, version[] = "--version";
     char *const argv[] = {program, version, NULL};
-
     if (!ends_with(path, ".svg") && !ends_with(path, ".png")) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--plot: '%s' must end in .svg or .png", path);
     }
@@ -273,7 +256,6 @@ static int convert(char *svg, char *png, struct varve_message *message)
 {
     char program[] = PROGRAM, zoom[] = "--zoom=2", output[] = "-o";
     char *const argv[] = {program, zoom, output, png, svg, NULL};
-
     return run_program(argv) ? VARVE_OK
                              : varve_message_set(message, VARVE_ERROR_IO, "%s failed on the drawing", PROGRAM);
 }
@@ -283,7 +265,6 @@ int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject 
 {
     char folder[4096];
     int error = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
-
     if (error != VARVE_OK) {
         return error;
     }

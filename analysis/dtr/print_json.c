@@ -8,7 +8,6 @@
 static double overhead(const struct dtr_subject *subject, uint64_t clock)
 {
     uint64_t cost = subject->baseline.counters.model_compute_ns;
-
     return cost > 0 ? (double)clock / (double)cost : 1;
 }
 
@@ -94,7 +93,6 @@ static void add_setting(struct cJSON *object, const struct dtr_subject *subject)
 void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
 {
     struct cJSON *object = json_object();
-
     add_setting(object, subject);
     json_text(object, "status", dtr_status_name(result->status));
     add_bytes(object, "budget", subject->options->budget);
@@ -118,7 +116,6 @@ void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const str
 static struct cJSON *point_json(const struct dtr_subject *subject, const struct dtr_point *point)
 {
     struct cJSON *object = json_object();
-
     add_bytes(object, "budget", point->budget);
     json_text(object, "status", dtr_status_name(point->status));
     add_figures(object, subject, &point->counters);
@@ -130,7 +127,6 @@ static struct cJSON *point_json(const struct dtr_subject *subject, const struct 
 static struct cJSON *points_json(const struct dtr_subject *subject, const struct dtr_point *points, size_t count)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count; i++) {
         json_append(array, point_json(subject, &points[i]));
     }
@@ -148,7 +144,6 @@ void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
     struct cJSON *object = json_object();
-
     add_setting(object, subject);
     add_number(object, "operators", log->op_count);
     add_number(object, "backward_operators", description->backward_ops);
@@ -171,11 +166,9 @@ void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const
 static struct cJSON *bands_json(const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < sweep->band_count; i++) {
         const struct dtr_band *band = &sweep->bands[i];
         struct cJSON *object = json_object();
-
         json_text(object, "status", dtr_status_name(band->status));
         add_bytes(object, "from", sweep->points[band->first].budget);
         add_bytes(object, "to", sweep->points[band->end - 1].budget);
@@ -207,11 +200,9 @@ static struct cJSON *decision_json(const struct dtr_log *log, const struct dtr_d
 static struct cJSON *partings_json(const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < sweep->parting_count; i++) {
         const struct dtr_parting *parting = &sweep->partings[i];
         struct cJSON *object = json_object();
-
         add_bytes(object, "smaller_budget", sweep->points[parting->below].budget);
         add_bytes(object, "larger_budget", sweep->points[parting->below + 1].budget);
         add_number(object, "decisions_alike", parting->index);
@@ -225,7 +216,6 @@ static struct cJSON *partings_json(const struct dtr_subject *subject, const stru
 void dtr_print_sweep_json(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *object = json_object();
-
     add_setting(object, subject);
     json_add(object, "smallest", point_or_null(subject, dtr_sweep_smallest(sweep)));
     json_add(object, "bands", bands_json(subject, sweep));

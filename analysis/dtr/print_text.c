@@ -12,14 +12,12 @@
 static double ratio(const struct dtr_subject *subject, uint64_t bytes)
 {
     uint64_t peak = subject->baseline.counters.max_used_bytes;
-
     return peak > 0 ? (double)bytes / (double)peak : 1;
 }
 
 static double overhead(const struct dtr_subject *subject, uint64_t clock)
 {
     uint64_t cost = subject->baseline.counters.model_compute_ns;
-
     return cost > 0 ? (double)clock / (double)cost : 1;
 }
 
@@ -37,7 +35,6 @@ static void print_op(FILE *out, const struct dtr_log *log, uint32_t op)
 static void print_bound(FILE *out, const struct dtr_subject *subject, const char *indent)
 {
     const struct dtr_description *description = &subject->description;
-
     if (description->bound_op == VARVE_REMAT_NONE) {
         fprintf(out, "%sresident at the end\n", indent);
     } else {
@@ -65,7 +62,6 @@ static void print_failure(FILE *out, const struct dtr_subject *subject, const st
 static void print_allocator(FILE *out, const struct dtr_result *result)
 {
     const struct dtr_allocator_figures *figures = &result->allocator;
-
     fprintf(out, "allocator: peak reserved %s, peak allocated %s (%.1f %% less)\n",
             format_bytes_exact((int64_t)figures->peak_reserved).text,
             format_bytes_exact((int64_t)figures->peak_allocated).text, 100 * dtr_allocator_fragmentation(figures));
@@ -83,7 +79,6 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
 {
     const struct varve_remat_counters *counters = &result->counters;
     uint64_t budget = subject->options->budget;
-
     if (budget < subject->description.bound_bytes) {
         fprintf(out, "no budget below %s can work: that is\n",
                 format_bytes_exact((int64_t)subject->description.bound_bytes).text);
@@ -128,7 +123,6 @@ static const struct table_column point_columns[] = {
 static void add_real(struct table *table, double value)
 {
     char text[32];
-
     snprintf(text, sizeof(text), "%.3f", value);
     table_add(table, text);
 }
@@ -137,7 +131,6 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
 {
     const struct varve_remat_counters *counters = &point->counters;
     const struct dtr_allocator_figures *figures = &point->allocator;
-
     add_real(table, ratio(subject, point->budget));
     table_add(table, format_bytes((int64_t)point->budget).text);
     table_add(table, dtr_status_name(point->status));
@@ -162,7 +155,6 @@ static void print_points(FILE *out, const struct dtr_subject *subject, const str
                          size_t step)
 {
     struct table table;
-
     table_init(&table, point_columns, POINT_COLUMNS + (subject->options->allocator != NULL ? 2 : 0));
     for (size_t i = 0; i < count; i += step) {
         add_point(&table, subject, &points[i]);
@@ -196,7 +188,6 @@ void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const stru
 {
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
-
     fprintf(out, "%s\n%s operators in %s: %s constants, %s of the backward pass; %s storages, %s views\n\n",
             subject->path, format_count(log->op_count).text, format_duration((int64_t)log->cost_ns).text,
             format_count((int64_t)log->constants).text, format_count(description->backward_ops).text,
@@ -226,13 +217,11 @@ static const struct table_column band_columns[] = {
 static void print_bands(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct table table;
-
     table_init(&table, band_columns, sizeof(band_columns) / sizeof(band_columns[0]));
     char text[64];
     for (size_t i = 0; i < sweep->band_count; i++) {
         const struct dtr_band *band = &sweep->bands[i];
         uint64_t from = sweep->points[band->first].budget, to = sweep->points[band->end - 1].budget;
-
         table_add(&table, dtr_status_name(band->status));
         table_add(&table, format_bytes((int64_t)from).text);
         table_add(&table, format_bytes((int64_t)to).text);
@@ -267,7 +256,6 @@ static void print_partings(FILE *out, const struct dtr_subject *subject, const s
     for (size_t i = 0; i < sweep->parting_count && i < PARTINGS_SHOWN; i++) {
         const struct dtr_parting *parting = &sweep->partings[i];
         const struct dtr_point *points = &sweep->points[parting->below];
-
         fprintf(out, "  %s and %s; equal evictions before: %s\n", dtr_status_name(points[0].status),
                 dtr_status_name(points[1].status), format_count((int64_t)parting->index).text);
         print_decision(out, subject->log, points[0].budget, &parting->smaller);

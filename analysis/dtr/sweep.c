@@ -33,7 +33,6 @@ static void run_next(struct work *work, struct progress *progress)
 {
     struct varve_message message = {""};
     struct dtr_options options = *work->options;
-
     options.progress = progress;
     options.stage = work->what;
     options.plays = work->count;
@@ -85,7 +84,6 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
                       struct varve_message *message)
 {
     struct dtr_options own = *options;
-
     own.budget = point->budget;
     struct dtr_result result;
     int error = dtr_play(log, &own, &result, message);
@@ -100,7 +98,6 @@ static int run_point(const struct work *work, const struct dtr_options *options,
                      struct varve_message *message)
 {
     struct dtr_point *points = work->items;
-
     return play_point(work->log, options, &points[index], message);
 }
 
@@ -109,7 +106,6 @@ int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *option
 {
     struct work work = {
         .run = run_point, .log = log, .options = options, .items = points, .count = count, .what = "playing budgets"};
-
     return run_all(&work, jobs, message);
 }
 
@@ -117,12 +113,10 @@ int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *option
                      struct dtr_point *fails, struct dtr_point *works, struct varve_message *message)
 {
     struct dtr_options staged = *options;
-
     staged.stage = "looking for the smallest budget";
     while (works->budget - fails->budget > step) {
         struct dtr_point middle = {.budget = fails->budget + (works->budget - fails->budget) / 2};
         int error = play_point(log, &staged, &middle, message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -136,10 +130,8 @@ int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *option
 static void make_bands(struct dtr_sweep *sweep)
 {
     size_t capacity = 0;
-
     for (size_t i = 0; i < sweep->point_count; i++) {
         const struct dtr_point *point = &sweep->points[i];
-
         if (sweep->band_count == 0 || sweep->bands[sweep->band_count - 1].status != point->status) {
             sweep->bands = memory_grow(sweep->bands, &capacity, sweep->band_count, sizeof(*sweep->bands));
             sweep->bands[sweep->band_count++] =
@@ -180,7 +172,6 @@ static void note_decision(void *context, const struct varve_remat_event *event, 
         .clock = event->time,
         .score = event->score,
     };
-
     if (event->kind != VARVE_REMAT_EVENT_EVICT || decisions->has_parted ||
         (event->cause != VARVE_REMAT_CAUSE_BUDGET && event->cause != VARVE_REMAT_CAUSE_ALLOCATOR)) {
         return;
@@ -207,7 +198,6 @@ static int run_parting(const struct work *work, const struct dtr_options *played
     const struct parting_work *items = work->items;
     struct dtr_parting *parting = &items->partings[index];
     struct dtr_options options = *played;
-
     options.event = note_decision;
     struct decisions decisions = {0};
     options.event_context = &decisions;
@@ -232,7 +222,6 @@ static int find_partings(const struct dtr_log *log, const struct dtr_options *op
     struct parting_work items = {.points = sweep->points};
     struct work work = {
         .run = run_parting, .log = log, .options = options, .items = &items, .what = "comparing neighbours"};
-
     sweep->parting_count = sweep->band_count > 0 ? sweep->band_count - 1 : 0;
     sweep->partings = memory_resize(NULL, sweep->parting_count * sizeof(*sweep->partings));
     for (size_t i = 0; i < sweep->parting_count; i++) {
@@ -249,7 +238,6 @@ int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options,
                    struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out, struct varve_message *message)
 {
     int error = dtr_sweep_points(log, options, jobs, points, count, message);
-
     *sweep_out = (struct dtr_sweep){.points = points, .point_count = count};
     if (error != VARVE_OK) {
         return error;

@@ -78,7 +78,6 @@ static void put_integer(struct row_buffer *buffer, int64_t value)
 {
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     char digits[20];
-
     if (buffer->used + sizeof(digits) + 2 > sizeof(buffer->text)) {
         flush(buffer);
     }
@@ -106,7 +105,6 @@ static void put_byte(struct row_buffer *buffer, char byte)
 static bool is_ascii(const char *text, size_t bytes)
 {
     size_t i = 0;
-
     while (i < bytes && (signed char)text[i] > 0) {
         i++;
     }
@@ -118,7 +116,6 @@ static void put_utf8(struct row_buffer *buffer, const struct value *value)
 {
     char *copy = memory_resize(NULL, 3 * value->bytes);
     size_t bytes = format_utf8(copy, value->text, value->bytes, false);
-
     flush(buffer);
     csv_text(buffer->out, copy, bytes);
     free(copy);
@@ -147,7 +144,6 @@ static void put_value(struct row_buffer *buffer, struct cursor *cursor, int colu
     struct value value;
     int64_t integer;
     char *digits;
-
     switch (cursor_scalar(cursor, column, &integer)) {
     case VALUE_NULL:
         return;
@@ -173,7 +169,6 @@ static void write_rows(struct cursor *cursor, FILE *out)
 {
     struct row_buffer *buffer = memory_resize(NULL, sizeof(*buffer));
     int count = cursor_column_count(cursor);
-
     buffer->out = out;
     buffer->used = 0;
     for (int i = 0; i < count; i++) {
@@ -211,7 +206,6 @@ static int write_view(struct database *database, const char *name, FILE *out, st
 int export_csv(const void *request_untyped, FILE *out, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
-
     return write_view(request->database, request->view, out, message);
 }
 
@@ -219,10 +213,8 @@ int export_csv_folder(const void *request_untyped, const char *folder, struct va
 {
     const struct export_request *request = request_untyped;
     int error = VARVE_OK;
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && error == VARVE_OK; i++) {
         char path[4096 + 64];
-
         snprintf(path, sizeof(path), "%s/%s.csv", folder, names[i]);
         FILE *out = fopen(path, "wbxe");
         error = out != NULL ? write_view(request->database, names[i], out, message) : VARVE_OK;

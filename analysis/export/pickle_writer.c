@@ -102,7 +102,6 @@ void pickle_write_unsigned(struct pickle_writer *writer, uint64_t value)
 void pickle_write_real(struct pickle_writer *writer, double value)
 {
     uint64_t bits;
-
     memcpy(&bits, &value, sizeof(bits));
     put(writer, OP_BINFLOAT);
     bits = __builtin_bswap64(bits);
@@ -112,7 +111,6 @@ void pickle_write_real(struct pickle_writer *writer, double value)
 void pickle_write_text(struct pickle_writer *writer, const char *text)
 {
     size_t bytes = strlen(text);
-
     if (bytes <= UINT8_MAX) {
         put(writer, OP_SHORT_BINUNICODE);
         put_little(writer, bytes, 1);

@@ -39,7 +39,6 @@ static void set_paths(const char *folder)
 {
     char path[PATH_MAX + 64];
     const char *before = getenv("PYTHONPATH");
-
     snprintf(path, sizeof(path), "%s/libvarve_query.so", folder);
     if (is_there(path)) {
         setenv("VARVE_BUILD_DIR", folder, 0);
@@ -56,7 +55,6 @@ static void set_paths(const char *folder)
 static const char *find_python(const char *folder, char *buffer, size_t bytes)
 {
     const char *chosen = getenv("VARVE_PYTHON3");
-
     snprintf(buffer, bytes, "%s/venv/bin/python3", folder);
     return chosen != NULL && chosen[0] != '\0' ? chosen : is_there(buffer) ? buffer : "python3";
 }
@@ -66,7 +64,6 @@ static void read_reason(int descriptor, char *reason, size_t bytes)
 {
     size_t used = 0;
     ssize_t got;
-
     while ((got = read(descriptor, reason + used, bytes - 1 - used)) > 0 || (got < 0 && errno == EINTR)) {
         used += got > 0 ? (size_t)got : 0;
         if (used > bytes / 2) {
@@ -84,7 +81,6 @@ static const char *last_line(const char *text)
 {
     const char *newline = strrchr(text, '\n');
     const char *line = newline != NULL ? newline + 1 : text;
-
     return strncmp(line, PREFIX, strlen(PREFIX)) == 0 ? line + strlen(PREFIX) : line;
 }
 
@@ -93,7 +89,6 @@ static int spawn(const char *const *argv, int error_stream, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
-
     if (error == 0) {
         error = posix_spawn_file_actions_adddup2(&actions, error_stream, STDERR_FILENO);
         error = error != 0 ? error : posix_spawnp(pid_out, argv[0], &actions, NULL, (char *const *)argv, environ);
@@ -121,7 +116,6 @@ int export_by_python(const struct python_export *request, struct varve_message *
                           request->database,
                           NULL};
     int streams[2], status = 0, error;
-
     if (component_folder(folder, sizeof(folder))) {
         set_paths(folder);
     }

@@ -59,7 +59,6 @@ static void write_frames(struct exporter *exporter, uint32_t number)
 {
     const struct history_stack *stack = &exporter->history->stacks[number];
     struct pickle_writer *writer = &exporter->writer;
-
     pickle_write_key(writer, "frames");
     if (exporter->stack_memos[number] != NO_MEMO) {
         pickle_write_again(writer, exporter->stack_memos[number]);
@@ -95,7 +94,6 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
 {
     const struct history_device *device = &exporter->history->devices[index];
     struct pickle_writer *writer = &exporter->writer;
-
     pickle_dict_begin(writer);
     write_number(exporter, "device", index);
     write_number(exporter, "address", segment->addr);
@@ -125,7 +123,6 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
 static void write_segments(struct exporter *exporter)
 {
     struct pickle_batch batch;
-
     pickle_list_begin(&exporter->writer, &batch);
     for (size_t index = 0; index < exporter->history->device_count; index++) {
         const struct history_device *device = &exporter->history->devices[index];
@@ -150,7 +147,6 @@ static const struct history_rest no_rest = {.keys = HISTORY_HAS_TIME | HISTORY_H
 static void write_event(struct exporter *exporter, const struct history_event *event, const struct history_rest *rest)
 {
     struct pickle_writer *writer = &exporter->writer;
-
     pickle_dict_begin(writer);
     write_word(exporter, "action", history_action_name(event->action));
     write_number(exporter, event->action == HISTORY_OOM ? "device_free" : "addr", event->addr);
@@ -185,7 +181,6 @@ static void write_trace(struct exporter *exporter, const struct history_device *
 {
     const struct history_rest *rest = &no_rest;
     struct pickle_batch batch;
-
     pickle_list_begin(&exporter->writer, &batch);
     size_t next_rest = 0;
     size_t next_skipped = 0;
@@ -204,7 +199,6 @@ static void write_trace(struct exporter *exporter, const struct history_device *
 static void write_traces(struct exporter *exporter)
 {
     struct pickle_batch traces;
-
     pickle_list_begin(&exporter->writer, &traces);
     for (size_t index = 0; index < exporter->history->device_count; index++) {
         pickle_list_item(&exporter->writer, &traces);
@@ -217,7 +211,6 @@ static void write_settings(struct exporter *exporter)
 {
     const struct history_settings *settings = &exporter->history->settings;
     struct pickle_writer *writer = &exporter->writer;
-
     pickle_dict_begin(writer);
     pickle_write_key(writer, "PYTORCH_CUDA_ALLOC_CONF");
     pickle_write_text(writer, settings->text);
@@ -249,7 +242,6 @@ static void write_settings(struct exporter *exporter)
 static uint32_t *new_memos(size_t count)
 {
     uint32_t *memos = memory_resize(NULL, (count + 1) * sizeof(*memos));
-
     for (size_t i = 0; i < count; i++) {
         memos[i] = NO_MEMO;
     }
@@ -261,7 +253,6 @@ void export_pytorch(const struct history *history, FILE *out)
     struct exporter exporter = {.history = history,
                                 .text_memos = new_memos(history->text_count),
                                 .stack_memos = new_memos(history->stack_count)};
-
     pickle_write_begin(&exporter.writer, out);
     pickle_dict_begin(&exporter.writer);
     pickle_write_key(&exporter.writer, "segments");

@@ -50,7 +50,6 @@ static void write_frame(struct writer *writer, const struct call_tree_frame *fra
 {
     struct cJSON *object = json_object();
     char name[FRAME_NAME_BYTES];
-
     frame_name(name, frame);
     json_text(object, "name", name);
     char file[FRAME_NAME_BYTES];
@@ -80,14 +79,12 @@ static void write_sample(const struct writer *writer, const struct call_tree *tr
 {
     uint32_t path[CALL_TREE_FRAMES_MAX];
     size_t count = 0;
-
     for (size_t i = number; i != 0; i = tree->nodes[i].parent) {
         path[count++] = tree->nodes[i].frame;
     }
     fprintf(writer->out, "%s[", separator);
     while (count > 0) {
         const uint64_t *index = map_find(&writer->frames, tree->frames[path[--count]].symbol);
-
         fprintf(writer->out, count > 0 || is_left_out ? "%" PRIu64 "," : "%" PRIu64,
                 index != NULL ? *index : (uint64_t)SMALLER_FRAME);
     }
@@ -97,7 +94,6 @@ static void write_sample(const struct writer *writer, const struct call_tree *tr
 static void write_samples(const struct writer *writer, const struct call_tree *tree)
 {
     enum call_tree_figure figure = tree->options.figure;
-
     fputs("\"samples\":[", writer->out);
     const char *separator = "";
     for (size_t i = 0; i < tree->count; i++) {
@@ -113,7 +109,6 @@ static void write_samples(const struct writer *writer, const struct call_tree *t
     for (size_t i = 0; i < tree->count; i++) {
         for (int left_out = 0; left_out < 2; left_out++) {
             int64_t weight = (left_out ? tree->nodes[i].left_out : tree->nodes[i].own)[figure];
-
             if (weight > 0) {
                 fprintf(writer->out, "%s%" PRId64, separator, weight);
                 separator = ",";
@@ -127,10 +122,8 @@ static void write_samples(const struct writer *writer, const struct call_tree *t
 static int walk(struct writer *writer, bool with_samples, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; i < PROFILES && error == VARVE_OK; i++) {
         struct call_tree tree;
-
         error = export_tree_load(&tree, writer->request, profiles[i].metric, profiles[i].figure, message);
         if (error == VARVE_OK && !with_samples) {
             write_frames(writer, &tree);
@@ -151,7 +144,6 @@ int export_speedscope(const void *request_untyped, FILE *out, struct varve_messa
 {
     const struct export_request *request = request_untyped;
     struct writer writer = {.out = out, .request = request};
-
     fputs("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"varve\",\n"
           "\"shared\":{\"frames\":[{\"name\":\"(smaller)\"}\n",
           out);

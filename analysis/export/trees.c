@@ -28,7 +28,6 @@ int export_tree_load(struct call_tree *tree, const struct export_request *reques
         .depth = CALL_TREE_FRAMES_MAX,
     };
     int error = call_tree_load(tree, request->database, &options, message);
-
     error = error == VARVE_OK ? database_error(request->database, message) : error;
     if (error == VARVE_OK && metric == (enum call_tree_metric)request->metric) {
         export_note_stacks(request, tree->nodes[0].total[CALL_TREE_ALLOCATIONS] == 0, tree->has_stacks);

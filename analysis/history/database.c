@@ -56,7 +56,6 @@ static int64_t meta_integer(struct database *database, const char *key, int64_t 
 {
     char *text = database_meta(database, key);
     int64_t value = text == NULL ? otherwise : strtoll(text, NULL, 10);
-
     free(text);
     return value;
 }
@@ -64,7 +63,6 @@ static int64_t meta_integer(struct database *database, const char *key, int64_t 
 static void read_settings(struct database *database, struct history_settings *settings, int64_t *begin_us)
 {
     char *text = database_meta(database, "allocator.conf");
-
     *begin_us = meta_integer(database, "history.begin_us", 0);
     *settings = (struct history_settings){.max_split_size = -1};
     if (text == NULL) {
@@ -81,7 +79,6 @@ static void read_settings(struct database *database, struct history_settings *se
     text = database_meta(database, "allocator.roundup_power2_divisions");
     if (text != NULL) {
         char *rest = text;
-
         for (size_t i = 0; i < DIVISIONS; i++) {
             settings->divisions[i] = strtoull(rest, &rest, 10);
         }
@@ -103,13 +100,11 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-
     if (out == NULL) {
         memory_exhausted();
     }
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
-
         fprintf(out,
                 "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64 " %" PRIx64
                 " %" PRIx32 "\n",
@@ -118,7 +113,6 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
                 segment->requested, callsite_of(callsites, segment->stack));
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-
             fprintf(out, "b %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %" PRIx32 "\n", block->addr, block->size,
                     block->requested, block->state, callsite_of(callsites, block->stack));
         }
@@ -137,7 +131,6 @@ static bool read_numbers(char *line, uint64_t *numbers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         char *end;
-
         numbers[i] = strtoull(line, &end, 16);
         if (end == line || (*end != ' ' && *end != '\0')) {
             return false;
@@ -158,7 +151,6 @@ struct final_reader {
 static bool read_segment(struct final_reader *reader, char *line)
 {
     uint64_t n[SEGMENT_FIELDS];
-
     if (!read_numbers(line, n, SEGMENT_FIELDS) || n[1] == 0 || n[0] + n[1] < n[0] ||
         (reader->device->segment_count > 0 &&
          n[0] < reader->device->segments[reader->device->segment_count - 1].addr +
@@ -187,7 +179,6 @@ static bool read_block(struct final_reader *reader, char *line)
 {
     struct history_segment *segment = reader->segment;
     uint64_t n[BLOCK_FIELDS];
-
     if (segment == NULL || !read_numbers(line, n, BLOCK_FIELDS) || n[0] < reader->end || n[1] == 0 ||
         n[3] > HISTORY_ACTIVE_PENDING_FREE || n[0] - segment->addr >= segment->size ||
         n[1] > segment->size - (n[0] - segment->addr)) {
@@ -210,12 +201,11 @@ static int read_final(struct database *database, struct history *history, unsign
 {
     struct final_reader reader = {.history = history, .device = &history->devices[index], .stacks = stacks};
     char key[KEY_BYTES];
-    char *position = NULL;
-
     snprintf(key, sizeof(key), "history.segments.%u", index);
     char *text = database_meta(database, key);
     *is_found_out = text != NULL;
     bool is_good = true;
+    char *position = NULL;
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
         is_good = (line[0] == 's' && line[1] == ' ' && read_segment(&reader, line + 2)) ||
@@ -235,7 +225,6 @@ static uint64_t lookup(struct database *database, const char *sql, unsigned devi
 {
     struct cursor cursor;
     uint64_t value = otherwise;
-
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, device);
     cursor_bind_integer(&cursor, 2, number);
@@ -252,7 +241,6 @@ static int begin_segment(struct database *database, struct history *history, uns
     struct history_device *device = &history->devices[index];
     struct history_segment *segment = history_add_segment(device);
     uint64_t stream = lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
-
     segment->addr = block->addr;
     segment->first_block = device->block_count;
     segment->is_expandable = block->is_expandable;
@@ -277,7 +265,6 @@ static int read_layout(struct database *database, struct history *history, unsig
     uint32_t segment_number = 0;
     uint64_t end = 0;
     int result = VARVE_OK;
-
     for (uint64_t from = 0; result == VARVE_OK && varve_layout_block(layout, from, &block);
          from = block.addr + block.extent) {
         if (device->segment_count == 0 || block.segment != segment_number || block.addr != end) {
@@ -314,7 +301,6 @@ struct reader {
 static int read_streams(struct reader *reader)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, reader->database,
                 "SELECT device, number, handle FROM stream WHERE process_id = " HISTORY_PROCESS);
     int result = VARVE_OK;
@@ -322,7 +308,6 @@ static int read_streams(struct reader *reader)
         uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
         uint64_t number = (uint64_t)cursor_integer(&cursor, 1);
         uint16_t stream;
-
         if (device < DEVICES && number <= UINT16_MAX) {
             result = history_stream(reader->history, (uint64_t)cursor_integer(&cursor, 2), &stream);
             if (result == VARVE_OK && reader->streams[device] == NULL) {
@@ -342,7 +327,6 @@ static int read_streams(struct reader *reader)
 static int stream_of(struct reader *reader, unsigned device, unsigned number, uint16_t *stream_out)
 {
     const uint16_t *numbers = reader->streams[device];
-
     if (numbers != NULL && numbers[number] != 0) {
         *stream_out = (uint16_t)(numbers[number] - 1U);
         return VARVE_OK;
@@ -373,7 +357,6 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
     unsigned action = history_action_of_kind(varve_record_kind(record));
     uint16_t stream;
     int result = stream_of(reader, record->device, varve_record_stream(record), &stream);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -408,7 +391,6 @@ static int read_events(struct reader *reader, struct varve_message *message)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event", 0);
     struct cursor cursor;
-
     cursor_open(&cursor, reader->database,
                 "SELECT seq, device, kind, stream, pool, addr, size, requested, arg, id, cause, callsite_id, "
                 "flags, ts_ns FROM event WHERE kind BETWEEN 1 AND 12 ORDER BY seq");
@@ -417,7 +399,6 @@ static int read_events(struct reader *reader, struct varve_message *message)
     while (result == VARVE_OK && cursor_next(&cursor)) {
         struct varve_record record = record_of(&cursor);
         int64_t seq = cursor_integer(&cursor, 0);
-
         if (reader->progress != NULL && count++ % PROGRESS_EVENTS == 0) {
             progress_step(reader->progress, "reading", (uint64_t)seq, total);
         }
@@ -440,7 +421,6 @@ static int check_processes(struct reader *reader, struct varve_message *message)
     int error = report_require_events(reader->database, message);
     int64_t count =
         database_integer(reader->database, "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -468,7 +448,6 @@ static int read_requests(struct reader *reader, struct varve_message *message)
 static int read_all(struct reader *reader, struct varve_message *message)
 {
     struct history *history = reader->history;
-
     if (history_is_of_requests(reader->database)) {
         return read_requests(reader, message);
     }
@@ -498,7 +477,6 @@ int history_read_database(const char *path, struct history **history_out, struct
     struct database *database;
     struct varve_message reason = {""};
     int result = database_open(path, DATABASE_ANY, &database, &reason);
-
     *history_out = NULL;
     if (result != VARVE_OK) {
         return varve_message_set(message, result, "%s", reason.text);

@@ -65,7 +65,6 @@ enum varve_kind history_action_kind(unsigned action)
 unsigned history_action_of_kind(unsigned kind)
 {
     unsigned action = kind < VARVE_KIND_LIMIT ? action_of_kind[kind] : 0;
-
     return action != 0 ? action - 1 : HISTORY_ACTION_LIMIT;
 }
 
@@ -75,7 +74,6 @@ struct history *history_new(void)
 {
     struct history *history = memory_resize(NULL, sizeof(*history));
     const struct history_frame no_frame = {0, 0, 0};
-
     *history = (struct history){.settings = {.max_split_size = -1}};
     history->tables = memory_resize(NULL, sizeof(*history->tables));
     *history->tables = (struct history_tables){.last_handle = 1};
@@ -130,14 +128,12 @@ uint16_t history_find_stream(const struct history *history, uint64_t handle)
 {
     uint64_t key;
     const uint64_t *found = find_stream(history, handle, &key);
-
     return found != NULL ? (uint16_t)*found : 0;
 }
 
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out)
 {
     struct history_tables *tables = history->tables;
-
     if (handle == tables->last_handle && history->stream_count > 0) {
         *number_out = tables->last_stream;
         return VARVE_OK;
@@ -166,7 +162,6 @@ struct history_device *history_device(struct history *history, size_t index)
     }
     if (index >= history->device_count) {
         size_t count = index + 1;
-
         history->devices = memory_resize(history->devices, count * sizeof(*history->devices));
         memset(history->devices + history->device_count, 0,
                (count - history->device_count) * sizeof(*history->devices));
@@ -202,7 +197,6 @@ uint32_t history_text(struct history *history, const char *text, size_t bytes)
     struct history_tables *tables = history->tables;
     uint64_t key = map_hash(text, bytes);
     size_t number = history->text_count;
-
     for (const uint64_t *found; (found = map_find(&tables->texts, key)) != NULL && *found < number; key++) {
         if (tables->text_bytes[*found] == bytes && memcmp(history->texts[*found], text, bytes) == 0) {
             return (uint32_t)*found;
@@ -227,7 +221,6 @@ size_t history_text_bytes(const struct history *history, uint32_t number)
 void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys)
 {
     const struct history_rest *last = device->rest_count > 0 ? &device->rests[device->rest_count - 1] : NULL;
-
     if (last != NULL && last->text == text && last->keys == keys) {
         return;
     }
@@ -247,10 +240,8 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
     size_t bytes = count * sizeof(*frames);
     uint64_t key = map_hash(frames, bytes);
     size_t number = history->stack_count;
-
     for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number; key++) {
         const struct history_stack *stack = &history->stacks[*found];
-
         if (stack->frame_count == count &&
             (count == 0 || memcmp(history->frames + stack->first_frame, frames, bytes) == 0)) {
             return (uint32_t)*found;

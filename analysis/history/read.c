@@ -15,7 +15,6 @@ bool history_is_database(const char *path)
     static const char magic[16] = "SQLite format 3";
     char begin[sizeof(magic)] = {0};
     struct stat status;
-
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) {
         return false; /* a pipe can be read only once */
     }

@@ -41,7 +41,6 @@ static int64_t domain_of(struct database *database)
 {
     char *text = database_meta(database, "history.requests");
     int64_t domain = text != NULL && strcmp(text, "block") == 0 ? DOMAIN_BLOCK : DOMAIN_DEVICE;
-
     free(text);
     return domain;
 }
@@ -50,7 +49,6 @@ bool history_is_of_requests(struct database *database)
 {
     char *text = database_meta(database, "history.requests");
     bool is_said = text != NULL;
-
     free(text);
     return is_said || (database_integer(database, "SELECT count(*) FROM total_stat WHERE domain = 4", 0) == 0 &&
                        database_integer(database, "SELECT sum(allocations) FROM total_stat WHERE domain = 3", 0) > 0);
@@ -73,7 +71,6 @@ static int read_allocations(struct reader *reader, struct progress *progress)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(id) FROM allocation", 0);
     struct cursor cursor;
-
     cursor_open(&cursor, reader->database,
                 "SELECT a.id, a.device, a.addr, CASE a.domain WHEN 4 THEN a.requested ELSE a.size END, "
                 "coalesce((SELECT handle FROM stream s WHERE s.process_id = a.process_id AND s.device = a.device "
@@ -89,7 +86,6 @@ static int read_allocations(struct reader *reader, struct progress *progress)
                                       .size = (uint64_t)cursor_integer(&cursor, 3),
                                       .time_us = cursor_integer(&cursor, 7) / 1000,
                                       .action = HISTORY_ALLOC};
-
         result = stream_of(reader, cursor_integer(&cursor, 4), &event.stream);
         event.stack = history_stacks_of(reader->stacks, (uint64_t)cursor_integer(&cursor, 5));
         request->event = event;
@@ -110,7 +106,6 @@ static int read_allocations(struct reader *reader, struct progress *progress)
 static int read_failures(struct reader *reader)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, reader->database,
                 "SELECT seq, device, size, coalesce((SELECT handle FROM stream s WHERE s.process_id = ?2 AND "
                 "s.device = e.device AND s.number = e.stream), e.stream), callsite_id, ts_ns FROM event e "
@@ -120,7 +115,6 @@ static int read_failures(struct reader *reader)
     int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         struct request *request = add(reader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
-
         request->event.action = HISTORY_OOM;
         request->event.size = (uint64_t)cursor_integer(&cursor, 2);
         request->event.time_us = cursor_integer(&cursor, 5) / 1000;
@@ -136,7 +130,6 @@ static int compare(const void *a, const void *b)
 {
     const struct request *one = a;
     const struct request *two = b;
-
     if (one->seq != two->seq) {
         return one->seq < two->seq ? -1 : 1;
     }
@@ -150,11 +143,9 @@ static void give_events(struct reader *reader)
     }
     for (size_t i = 0; i < reader->count; i++) {
         struct history_device *device = history_device(reader->history, reader->items[i].device);
-
         *history_add_event(device) = reader->items[i].event;
         if (reader->items[i].event.action == HISTORY_FREE_REQUESTED) {
             struct history_event *completed = history_add_event(device);
-
             *completed = reader->items[i].event;
             completed->action = HISTORY_FREE_COMPLETED;
         }
@@ -170,7 +161,6 @@ int history_read_requests(struct database *database, struct history *history, st
         "SELECT count(DISTINCT process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND "
         "allocations > 0",
         reader.domain);
-
     if (processes > 1) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "%s has the requests of %" PRId64 " processes; only one can be taken",

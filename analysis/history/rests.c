@@ -28,7 +28,6 @@
 static void write_bytes(FILE *out, const struct history *history, uint32_t text)
 {
     char *digits = hexadecimal(history->texts[text], history_text_bytes(history, text));
-
     fprintf(out, " %s\n", digits);
     free(digits);
 }
@@ -75,7 +74,6 @@ static void write_text(struct varve_writer *writer, const char *key, FILE *out, 
 static FILE *open_text(char **text, size_t *bytes)
 {
     FILE *out = open_memstream(text, bytes);
-
     if (out == NULL) {
         memory_exhausted();
     }
@@ -98,7 +96,6 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
     write_text(writer, "history.rest", out, &text);
     for (size_t i = 0; i < history->device_count; i++) {
         char key[KEY_BYTES];
-
         snprintf(key, sizeof(key), "history.rest.%zu", i);
         out = open_text(&text, &bytes);
         write_device(out, history, &history->devices[i], callsites, &moved[i]);
@@ -126,10 +123,8 @@ static uint64_t little(const unsigned char *bytes)
 static size_t container_bytes(const unsigned char *bytes, size_t count, size_t at, unsigned char end, unsigned depth)
 {
     size_t values = 0;
-
     while (at < count && bytes[at] != end) {
         size_t value = depth < DEPTH_MAX ? value_bytes(bytes + at, count - at, depth + 1) : 0;
-
         if (value == 0) {
             return 0;
         }
@@ -179,10 +174,8 @@ static bool is_plain(const char *text, size_t count, bool is_dict)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t values = 0;
-
     for (size_t at = 0; at < count; values++) {
         size_t value = value_bytes(bytes + at, count - at, 0);
-
         if (value == 0 || (is_dict ? bytes[at] != '}' : values % 2 == 0 && bytes[at] != 'X')) {
             return false;
         }
@@ -195,11 +188,9 @@ static bool is_plain(const char *text, size_t count, bool is_dict)
 static bool take_bytes(struct history *history, char *text, bool is_dict, uint32_t *number_out)
 {
     size_t count = strlen(text);
-
     for (size_t i = 0; i < count; i += 2) {
         int high = digit(text[i]);
         int low = digit(text[i + 1]); /* at the end of an odd number of digits: the zero */
-
         if (high < 0 || low < 0) {
             return false;
         }
@@ -241,7 +232,6 @@ static bool take_mark(struct rests_reader *reader, const uint64_t *n)
 {
     struct history_device *device = reader->device;
     struct history_event mark = {.addr = n[1], .size = n[2], .time_us = (int64_t)n[4], .action = HISTORY_SNAPSHOT};
-
     if (n[0] > device->event_count || history_stream(reader->history, n[3], &mark.stream) != VARVE_OK) {
         return false;
     }
@@ -259,7 +249,6 @@ static bool take_line(struct rests_reader *reader, char *line)
     size_t fields = line[0] == 's' ? 6 : line[0] == 'x' ? 1 : 2;
     uint64_t n[FIELDS_MAX];
     char *rest;
-
     if (!take_numbers(line + 1, n, fields, &rest)) {
         return false;
     }
@@ -299,7 +288,6 @@ static bool take_root_line(struct history *history, char *line)
 {
     char *space = strchr(line, ' ');
     bool is_root = strncmp(line, "root ", 5) == 0;
-
     return space != NULL && (is_root || strncmp(line, "settings ", 9) == 0) &&
            take_bytes(history, space + 1, false, is_root ? &history->rests.root : &history->rests.settings);
 }
@@ -310,7 +298,6 @@ static int read_text(struct database *database, const char *key, struct rests_re
     char *text = database_meta(database, key);
     char *position = NULL;
     bool is_good = true;
-
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
         is_good = reader->device == NULL ? take_root_line(reader->history, line) : take_line(reader, line);
@@ -327,10 +314,8 @@ int history_read_rests(struct database *database, struct history *history, struc
 {
     struct rests_reader reader = {.history = history, .stacks = stacks};
     int error = read_text(database, "history.rest", &reader, message);
-
     for (size_t i = 0; i < history->device_count && error == VARVE_OK && history->rests.is_known; i++) {
         char key[KEY_BYTES];
-
         snprintf(key, sizeof(key), "history.rest.%zu", i);
         reader.device = &history->devices[i];
         error = read_text(database, key, &reader, message);

@@ -43,7 +43,6 @@ struct history_stacks {
 static void *array_of(struct database *database, const char *sql, size_t item_bytes, int64_t *limit_out)
 {
     int64_t limit = database_number_limit(database, sql);
-
     *limit_out = limit < UINT32_MAX ? limit : UINT32_MAX;
     void *array = memory_resize(NULL, (size_t)*limit_out * item_bytes);
     memset(array, 0, (size_t)*limit_out * item_bytes);
@@ -54,10 +53,8 @@ static void *array_of(struct database *database, const char *sql, size_t item_by
 static struct history_frame read_frame(struct history *history, struct cursor *cursor, int column)
 {
     uint32_t texts[2];
-
     for (int i = 0; i < 2; i++) {
         const char *text = cursor_text(cursor, column + i);
-
         texts[i] = text == NULL ? 0 : history_text(history, text, strlen(text));
     }
     return (struct history_frame){
@@ -67,11 +64,9 @@ static struct history_frame read_frame(struct history *history, struct cursor *c
 static void read_symbols(struct history_stacks *stacks)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, stacks->database, "SELECT id, function, file, line FROM symbol");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < stacks->symbol_limit) {
             stacks->symbols[id] = read_frame(stacks->history, &cursor, 1);
         }
@@ -82,7 +77,6 @@ static void read_symbols(struct history_stacks *stacks)
 static void read_nodes(struct history_stacks *stacks)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, stacks->database,
                 "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
                 "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
@@ -90,7 +84,6 @@ static void read_nodes(struct history_stacks *stacks)
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t symbol = cursor_integer(&cursor, 2);
-
         if (id > 0 && id < stacks->node_limit) {
             stacks->nodes[id] = (struct stack_node){
                 .parent = parent > 0 && parent < id ? (uint32_t)parent : 0,
@@ -104,12 +97,10 @@ static void read_nodes(struct history_stacks *stacks)
 static void read_callsites(struct history_stacks *stacks)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, stacks->database, "SELECT id, node_id FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t node = cursor_integer(&cursor, 1);
-
         if (id > 0 && id < stacks->callsite_limit) {
             stacks->callsites[id] = (struct callsite){
                 .node = node > 0 && node < stacks->node_limit ? (uint32_t)node : 0, .stack = STACK_UNKNOWN};
@@ -121,7 +112,6 @@ static void read_callsites(struct history_stacks *stacks)
 struct history_stacks *history_stacks_new(struct database *database, struct history *history)
 {
     struct history_stacks *stacks = memory_resize(NULL, sizeof(*stacks));
-
     *stacks = (struct history_stacks){.database = database, .history = history};
     stacks->callsites = array_of(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0",
                                  sizeof(*stacks->callsites), &stacks->callsite_limit);
@@ -144,7 +134,6 @@ static void add_frame(struct history_stacks *stacks, size_t *count, struct histo
 static size_t walk(struct history_stacks *stacks, uint32_t node)
 {
     size_t count = 0;
-
     for (uint32_t depth = 0; node != 0 && depth < DEPTH_MAX; depth++) {
         if (stacks->nodes[node].symbol != 0) {
             add_frame(stacks, &count, stacks->symbols[stacks->nodes[node].symbol]);

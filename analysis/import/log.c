@@ -22,7 +22,6 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
 {
     static const char database[] = "SQLite format 3";
     int error = input_stream_fill(input, PEEK_BYTES, message);
-
     *source_out = IMPORT_SOURCE_UNKNOWN;
     const unsigned char *at = input->next;
     if (input->end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) {
@@ -53,7 +52,6 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
 static unsigned device_of(const char *path, unsigned otherwise)
 {
     const char *at = strstr(format_base_name(path), ".dev");
-
     if (at == NULL || at[4] < '0' || at[4] > '9') {
         return otherwise;
     }
@@ -66,11 +64,9 @@ static int read_rmm(const char *const *paths, size_t count, struct input_stream 
                     struct import_requests *requests, struct progress *progress, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         struct input_stream *input = first;
         enum import_source source = IMPORT_SOURCE_RMM;
-
         if (i > 0) {
             error = input_stream_open(paths[i], &input, message);
             error = error == VARVE_OK ? import_recognise(input, &source, message) : error;

@@ -90,7 +90,6 @@ static void read_kinds(struct reader *reader)
     cursor_open(&cursor, reader->database, "SELECT id, label FROM ENUM_CUDA_MEM_KIND");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         for (size_t i = 0; i < MEMORY_LABELS && id >= 0 && id < KINDS_MAX; i++) {
             if (strcmp(cursor_name(&cursor, 1), memory_labels[i].label) == 0) {
                 reader->kinds[id] = (uint8_t)memory_labels[i].memory;
@@ -113,7 +112,6 @@ static void read_operations(struct reader *reader)
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         const char *label = cursor_name(&cursor, 1);
-
         if (id >= 0 && id < KINDS_MAX) {
             reader->operations[id] = (int8_t)(strcasecmp(label, "Allocation") == 0     ? IMPORT_ALLOC
                                               : strcasecmp(label, "Deallocation") == 0 ? IMPORT_FREE
@@ -127,7 +125,6 @@ static void read_operations(struct reader *reader)
 static void read_devices(struct reader *reader)
 {
     struct cursor cursor;
-
     if (database_has(reader->database, "TARGET_INFO_CUDA_DEVICE", "gpuId") &&
         database_has(reader->database, "TARGET_INFO_CUDA_DEVICE", "pid")) {
         cursor_open(&cursor, reader->database,
@@ -135,7 +132,6 @@ static void read_devices(struct reader *reader)
         while (cursor_next(&cursor)) {
             uint64_t key =
                 (uint64_t)(uint32_t)cursor_integer(&cursor, 0) << 16 | ((uint64_t)cursor_integer(&cursor, 1) & 0xffff);
-
             map_put(&reader->gpus, key, (uint64_t)cursor_integer(&cursor, 2));
         }
         cursor_close(&cursor);
@@ -149,7 +145,6 @@ static void read_devices(struct reader *reader)
                     : "SELECT id, name, 0 FROM TARGET_INFO_GPU");
     while (cursor_next(&cursor)) {
         int64_t bytes = cursor_integer(&cursor, 2);
-
         if (cursor_integer(&cursor, 0) >= 0 && cursor_integer(&cursor, 0) < DEVICES) {
             import_requests_device(reader->requests, (unsigned)cursor_integer(&cursor, 0), cursor_text(&cursor, 1),
                                    bytes > 0 ? (uint64_t)bytes : 0);
@@ -161,7 +156,6 @@ static void read_devices(struct reader *reader)
 static unsigned device_of(struct reader *reader, int32_t pid, int64_t number)
 {
     const uint64_t *gpu = map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
-
     number = gpu != NULL ? (int64_t)*gpu : number;
     return number >= 0 && number < DEVICES ? (unsigned)number : 0; /* memory of the host has any */
 }
@@ -186,7 +180,6 @@ static uint8_t cause_of(const char *name)
     static const char *const names[] = {VARVE_CAUSE_LIST(CAUSE_NAME)};
 #undef CAUSE_NAME
     size_t length = strcspn(name, "_");
-
     for (unsigned i = VARVE_CAUSE_CUDA_MALLOC; i < sizeof(names) / sizeof(names[0]); i++) {
         if (names[i] != NULL && strlen(names[i]) == length && memcmp(names[i], name, length) == 0) {
             return (uint8_t)i;
@@ -200,7 +193,6 @@ static uint8_t cause_of(const char *name)
 static uint32_t read_chain(struct reader *reader, int64_t id)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, reader->database,
                 reader->has_modules
                     ? "SELECT s.value, m.value FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
@@ -221,7 +213,6 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
 static uint32_t callsite_of(struct reader *reader, int64_t chain)
 {
     const uint64_t *found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
-
     if (!reader->has_chains) {
         return 0;
     }
@@ -239,7 +230,6 @@ static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 {
     const uint64_t *found = map_find(&reader->pools, addr & INT64_MAX);
     unsigned number = found != NULL ? (unsigned)*found : (unsigned)reader->pools.count + 1;
-
     if (number > POOLS_MAX) {
         return POOLS_MAX;
     }
@@ -255,7 +245,6 @@ static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 static void take_call(struct reader *reader, struct cursor *cursor, struct import_request *request)
 {
     int64_t begin = cursor_integer(cursor, COLUMN_CALL), end = cursor_integer(cursor, COLUMN_CALL_END);
-
     if (cursor_is_null(cursor, COLUMN_CALL)) {
         return;
     }
@@ -279,7 +268,6 @@ static void take_row(struct reader *reader, struct cursor *cursor)
     uint64_t kind = (uint64_t)cursor_integer(cursor, COLUMN_KIND);
     uint64_t stream = (uint64_t)cursor_integer(cursor, COLUMN_STREAM);
     int action = operation < KINDS_MAX ? reader->operations[operation] : -1;
-
     import_requests_entry(reader->requests);
     if (action < 0) {
         import_requests_fault(reader->requests, IMPORT_FAULT_UNKNOWN_ACTION, number);
@@ -331,7 +319,6 @@ static char *make_statement(struct reader *reader)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     fputs("SELECT m.rowid", out);
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         fprintf(out, database_has(database, MEMORY, columns[i]) ? ", m.%s" : ", NULL AS %s", columns[i]);
@@ -358,7 +345,6 @@ static void read_rows(struct reader *reader, struct progress *progress)
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT count(*) FROM " MEMORY, 0);
     char *sql = make_statement(reader);
     struct cursor cursor;
-
     cursor_open(&cursor, reader->database, sql);
     int64_t last = INT64_MIN;
     uint64_t rows = 0;
@@ -380,7 +366,6 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
 {
     if (!database_has(reader->database, MEMORY, "bytes")) {
         int error = database_error(reader->database, message);
-
         return error != VARVE_OK ? error
                : database_has(reader->database, "META_DATA_EXPORT", NULL) ||
                        database_has(reader->database, "TARGET_INFO_SYSTEM_ENV", NULL)
@@ -411,7 +396,6 @@ int nsight_read(const char *path, struct import_requests *requests, struct progr
 {
     struct database *database;
     int error = database_open_other(path, &database, message);
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -54,7 +54,6 @@ struct reader {
 static bool whole_number(const struct cJSON *object, const char *key, int64_t *value_out)
 {
     double number;
-
     if (!json_find_number(object, key, &number) || !(fabs(number) < 9e18)) {
         return false;
     }
@@ -65,7 +64,6 @@ static bool whole_number(const struct cJSON *object, const char *key, int64_t *v
 static bool read_time(const struct cJSON *event, const char *key, int64_t *ns_out)
 {
     double us;
-
     if (!json_find_number(event, key, &us) || !(fabs(us) < TIME_US_MAX)) {
         return false;
     }
@@ -77,7 +75,6 @@ static bool read_time(const struct cJSON *event, const char *key, int64_t *ns_ou
 static uint64_t read_id(const struct cJSON *event, const char *key)
 {
     const char *text = json_find_text(event, key);
-
     if (text != NULL) {
         return strtoull(text, NULL, 10);
     }
@@ -88,7 +85,6 @@ static uint64_t read_id(const struct cJSON *event, const char *key)
 static void read_thread(const struct cJSON *event, uint64_t *thread_out, uint64_t *tid_out, int32_t *pid_out)
 {
     uint64_t pid = read_id(event, "pid");
-
     *tid_out = read_id(event, "tid");
     *pid_out = pid <= INT32_MAX ? (int32_t)pid : 0;
     *thread_out = pid << 32 ^ *tid_out;
@@ -99,7 +95,6 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     const struct cJSON *args = json_find_object(event, "args");
     int64_t bytes;
     int64_t addr = 0;
-
     if (args == NULL || !read_time(event, "ts", &out->time_ns) || !whole_number(args, "Bytes", &bytes) ||
         (!is_failure && !whole_number(args, "Addr", &addr)) || bytes == INT64_MIN) {
         return false;
@@ -146,7 +141,6 @@ static uint32_t symbol_of(struct reader *reader, const char *name)
 {
     const char *end = strstr(name, "): ");
     const char *open = end;
-
     while (open != NULL && open > name && open[-1] >= '0' && open[-1] <= '9') {
         open--;
     }
@@ -164,7 +158,6 @@ static void take_span(struct reader *reader, const struct cJSON *event)
 {
     const char *name = json_find_text(event, "name");
     int64_t begin_ns, duration_ns;
-
     if (name == NULL || !read_time(event, "ts", &begin_ns) || !read_time(event, "dur", &duration_ns)) {
         return;
     }
@@ -186,7 +179,6 @@ static void take_event(struct reader *reader, const char *text, size_t bytes)
     bool may_be_memory = contains(text, bytes, "[memory]") || contains(text, bytes, "[OutOfMemory]");
     bool may_be_code = contains(text, bytes, "\"cpu_op\"") || contains(text, bytes, "\"python_function\"") ||
                        contains(text, bytes, "\"user_annotation\"");
-
     reader->number++;
     if (!may_be_memory && !may_be_code) {
         return;
@@ -224,7 +216,6 @@ struct cutter {
 static void keep(struct cutter *cutter, const unsigned char *from, const unsigned char *to)
 {
     size_t bytes = (size_t)(to - from);
-
     if (cutter->is_too_long || bytes > EVENT_BYTES_MAX - cutter->kept_bytes) {
         cutter->is_too_long = true;
         return;
@@ -274,7 +265,6 @@ static void open_bracket(struct cutter *cutter, unsigned char byte)
 {
     static const char events[] = "traceEvents";
     bool is_events = cutter->key_bytes == sizeof(events) - 1 && memcmp(cutter->key, events, cutter->key_bytes) == 0;
-
     if (byte == '[' && cutter->event_depth == 0 && (cutter->depth == 0 || (cutter->depth == 1 && is_events))) {
         cutter->event_depth = cutter->depth + 1;
         cutter->has_events = true;
@@ -293,7 +283,6 @@ static void close_bracket(struct cutter *cutter)
 static void cut_window(struct cutter *cutter, const unsigned char *at, const unsigned char *end)
 {
     const unsigned char *begin = at; /* of the event in this window */
-
     for (; at < end; at++) {
         if (cutter->is_in_string) {
             in_string(cutter, *at);
@@ -324,7 +313,6 @@ static int compare_spans(const void *a, const void *b)
 {
     const struct span *one = a;
     const struct span *two = b;
-
     if (one->thread != two->thread) {
         return one->thread < two->thread ? -1 : 1;
     }
@@ -338,7 +326,6 @@ static int compare_events(const void *a, const void *b)
 {
     const struct memory_event *one = a;
     const struct memory_event *two = b;
-
     if (one->thread != two->thread) {
         return one->thread < two->thread ? -1 : 1;
     }
@@ -357,7 +344,6 @@ static uint32_t callsite_at(struct reader *reader, const struct open_spans *open
 {
     uint32_t symbols[DEPTH_MAX];
     size_t depth = 0;
-
     for (size_t i = open->count; i-- > 0;) {
         if (open->items[i]->end_ns >= time_ns) {
             symbols[depth++] = open->items[i]->symbol;
@@ -377,7 +363,6 @@ static void close_spans(struct open_spans *open, int64_t time_ns)
 static void find_callsites(struct reader *reader)
 {
     struct open_spans open = {.count = 0};
-
     if (reader->event_count == 0 || reader->span_count == 0) {
         return; /* qsort takes no NULL */
     }
@@ -386,7 +371,6 @@ static void find_callsites(struct reader *reader)
     size_t next = 0;
     for (size_t i = 0; i < reader->event_count; i++) {
         struct memory_event *event = &reader->events[i];
-
         if (open.count > 0 && open.items[0]->thread != event->thread) {
             open.count = 0;
         }
@@ -413,7 +397,6 @@ static void give_requests(struct reader *reader)
     for (size_t i = 0; i < reader->event_count; i++) {
         const struct memory_event *event = &reader->events[i];
         struct import_request *request = import_requests_add(reader->requests, event->number);
-
         request->time_ns = event->time_ns;
         request->addr = event->addr;
         request->size = event->size;
@@ -435,7 +418,6 @@ static int read_events(struct reader *reader, struct input_stream *input, struct
 {
     uint64_t shown = 0;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && (input->next < input->end || !input->is_at_end)) {
         error = input_stream_fill(input, 1, message);
         cut_window(cutter, input->next, input->end);
@@ -453,7 +435,6 @@ static int check_end(struct reader *reader, const struct cutter *cutter, int err
                      const struct varve_message *reason, struct varve_message *message)
 {
     bool is_cut = cutter->depth > 0 || cutter->is_in_string || error == VARVE_ERROR_FORMAT;
-
     if (error != VARVE_OK && (error != VARVE_ERROR_FORMAT || reader->event_count == 0)) {
         return varve_message_set(message, error, "%s", reason->text);
     }
@@ -480,7 +461,6 @@ int profiler_read(struct input_stream *input, struct import_requests *requests, 
     struct cutter cutter = {.reader = &reader};
     struct varve_message reason = {""};
     int error = read_events(&reader, input, &cutter, progress, &reason);
-
     error = check_end(&reader, &cutter, error, input_stream_path(input), &reason, message);
     input_stream_close(input);
     if (error == VARVE_OK) {

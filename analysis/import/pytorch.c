@@ -77,7 +77,6 @@ static void write_event(struct import *import, unsigned number, size_t index)
     const struct history_device *device = &import->history->devices[number];
     const struct history_event *event = &device->events[index];
     struct varve_record record;
-
     if (history_action_kind(event->action) == VARVE_KIND_NONE) {
         return; /* a snapshot was taken */
     }
@@ -111,7 +110,6 @@ static void write_start_segment(struct import *import, unsigned number, const st
     uint16_t stream = stream_number(import->history, segment->stream);
     struct varve_record record =
         new_record(import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
-
     record.addr = segment->addr;
     record.size = segment->bytes;
     record.requested = segment->is_expandable ? 0 : segment->bytes;
@@ -120,7 +118,6 @@ static void write_start_segment(struct import *import, unsigned number, const st
     varve_writer_event(import->writer, &record, 0);
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *block = &start->blocks[segment->first_block + i];
-
         if (block->state == VARVE_BLOCK_INACTIVE) {
             continue;
         }
@@ -141,7 +138,6 @@ static int write_start(struct import *import, unsigned number, struct import_res
     struct varve_alloc_snapshot start = {0};
     uint64_t reserved;
     int error = replay_reserved_at_start(device, &reserved, message);
-
     if (error != VARVE_OK || reserved == 0) {
         return error;
     }
@@ -159,7 +155,6 @@ static int write_start(struct import *import, unsigned number, struct import_res
 static size_t earliest(const struct history *history, const size_t *next)
 {
     size_t best = SIZE_MAX;
-
     for (size_t i = 0; i < history->device_count; i++) {
         if (next[i] < history->devices[i].event_count &&
             (best == SIZE_MAX ||
@@ -174,7 +169,6 @@ static void write_events(struct import *import, struct progress *progress)
 {
     const struct history *history = import->history;
     uint64_t total = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         total += history->devices[i].event_count;
     }
@@ -192,7 +186,6 @@ static void write_end(struct import *import, struct import_result *result)
 {
     const struct history *history = import->history;
     const uint32_t *callsites = history_writer_callsites(import->out);
-
     for (unsigned i = 0; i < history->device_count; i++) {
         varve_writer_device(import->writer, i, NULL, 0);
         for (size_t stream = 0; stream < history->stream_count; stream++) {
@@ -210,7 +203,6 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
                    struct import_result *result, struct varve_message *message)
 {
     struct import import = {.history = history, .writer = writer, .out = history_writer_new(writer, history)};
-
     *result = (struct import_result){0};
     varve_writer_meta_text(writer, "block_sizes", "requested");
     history_write_settings(writer, &history->settings, history_writer_begin_us(import.out));
@@ -240,14 +232,12 @@ int import_pytorch_stream(struct input_stream *input, const char *path, const ch
     struct varve_writer *writer;
     struct history *history;
     int error = history_read_pytorch_stream(input, &history, progress, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     error = varve_writer_open(output, may_replace, &writer, message);
     if (error == VARVE_OK) {
         struct varve_message reason = {""};
-
         varve_writer_meta_text(writer, "import.source", path);
         error = import_pytorch(history, writer, progress, result, &reason);
         if (error != VARVE_OK) {
@@ -266,7 +256,6 @@ int import_pytorch_file(const char *path, const char *output, bool may_replace, 
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     return error != VARVE_OK ? error
                              : import_pytorch_stream(input, path, output, may_replace, progress, result, message);
 }

@@ -66,13 +66,11 @@ static bool is_text(struct text text, const char *word)
 static bool read_digits(struct text text, unsigned base, uint64_t *value_out)
 {
     uint64_t value = 0;
-
     for (size_t i = 0; i < text.count; i++) {
         char letter = (char)(text.bytes[i] | 0x20); /* a digit stays as it is */
         unsigned digit = letter >= '0' && letter <= '9'   ? (unsigned)(letter - '0')
                          : letter >= 'a' && letter <= 'f' ? (unsigned)(letter - 'a') + 10
                                                           : base;
-
         if (digit >= base || value > (UINT64_MAX - digit) / base) {
             return false;
         }
@@ -101,7 +99,6 @@ static bool read_fraction(struct text text, int64_t *ns_out)
 {
     int64_t ns = 0;
     int64_t unit = NS_PER_S;
-
     for (size_t i = 0; i < text.count; i++) {
         if (text.bytes[i] < '0' || text.bytes[i] > '9') {
             return false;
@@ -138,7 +135,6 @@ static bool read_time(struct text text, struct call *call)
 {
     const char *point = memchr(text.bytes, '.', text.count);
     size_t whole = point != NULL ? (size_t)(point - text.bytes) : text.count;
-
     call->is_of_day = read_time_of_day(text, &call->time_ns);
     if (call->is_of_day) {
         return true;
@@ -159,11 +155,9 @@ static size_t split(struct text line, struct text *fields, size_t limit)
     size_t count = 0;
     const char *at = line.bytes;
     const char *end = line.bytes + line.count;
-
     while (count < limit) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         const char *stop = comma != NULL ? comma : end;
-
         fields[count++] = (struct text){at, (size_t)(stop - at)};
         if (comma == NULL) {
             return count;
@@ -180,14 +174,12 @@ static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_
 {
     struct text names[COLUMNS_MAX];
     size_t count = split(line, names, COLUMNS_MAX);
-
     if (count > COLUMNS_MAX) {
         return false;
     }
     size_t found[FIELDS];
     for (size_t field = 0; field < FIELDS; field++) {
         size_t column = 0;
-
         while (column < count && !is_text(names[column], field_names[field])) {
             column++;
         }
@@ -204,7 +196,6 @@ static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_
 static bool read_call(struct text line, const size_t columns[FIELDS], size_t column_count, struct call *call)
 {
     struct text fields[COLUMNS_MAX];
-
     if (column_count > COLUMNS_MAX || split(line, fields, COLUMNS_MAX) != column_count) {
         return false;
     }
@@ -237,7 +228,6 @@ static bool known_action(struct text text, enum import_action *action_out)
         {"deallocate", IMPORT_FREE}, /* so in RMM's user guide */
         {"allocate failure", IMPORT_FAILURE},
     };
-
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
         if (is_text(text, actions[i].name)) {
             *action_out = actions[i].action;
@@ -254,7 +244,6 @@ bool rmm_is_line(const char *line, size_t bytes)
     size_t count;
     struct call call;
     enum import_action action;
-
     return read_header(text, columns, &count) ||
            (read_call(text, columns_usual, FIELDS, &call) && known_action(call.action, &action));
 }
@@ -265,7 +254,6 @@ bool rmm_is_line(const char *line, size_t bytes)
 static int64_t time_of(struct reader *reader, const struct call *call)
 {
     int64_t time_ns = call->time_ns;
-
     if (call->is_of_day && reader->last_ns >= 0) {
         time_ns += reader->last_ns / DAY_NS * DAY_NS;
         if (reader->last_ns - time_ns > DAY_NS / 2) {
@@ -282,7 +270,6 @@ static void take_call(struct reader *reader, const struct call *call, uint64_t n
 {
     struct import_requests *requests = reader->requests;
     enum import_action action;
-
     if (!known_action(call->action, &action)) {
         import_requests_fault(requests, IMPORT_FAULT_UNKNOWN_ACTION, number);
         return;
@@ -305,7 +292,6 @@ static void take_call(struct reader *reader, const struct call *call, uint64_t n
 static void take_line(struct reader *reader, struct text line, bool is_whole)
 {
     uint64_t number = reader->first + reader->line;
-
     line = trim(line);
     if (line.count == 0) {
         return;
@@ -331,15 +317,12 @@ static bool next_line(struct reader *reader, struct text *line_out, bool *is_who
 {
     struct input_stream *input = reader->input;
     size_t seen = 0;
-
     for (;;) {
         size_t there = (size_t)(input->end - input->next);
         const unsigned char *newline = there > seen ? memchr(input->next + seen, '\n', there - seen) : NULL;
         bool is_end = input->is_at_end || reader->error != VARVE_OK;
-
         if (newline != NULL || there >= LINE_BYTES_MAX || is_end) {
             size_t count = newline != NULL ? (size_t)(newline - input->next) : there;
-
             *line_out = (struct text){(const char *)input->next, count};
             *is_whole_out = newline != NULL || !is_end;
             return newline != NULL || count > 0;
@@ -352,7 +335,6 @@ static bool next_line(struct reader *reader, struct text *line_out, bool *is_who
 static void take_next(struct reader *reader, struct text line)
 {
     struct input_stream *input = reader->input;
-
     input->next = (const unsigned char *)line.bytes + line.count;
     if (input->next < input->end && *input->next == '\n') {
         input->next++;
@@ -363,7 +345,6 @@ static void read_lines(struct reader *reader, struct progress *progress)
 {
     struct text line;
     bool is_whole;
-
     while (next_line(reader, &line, &is_whole)) {
         reader->line++;
         take_line(reader, line, is_whole);
@@ -380,7 +361,6 @@ int rmm_read(struct input_stream *input, unsigned device, uint64_t first, struct
     struct reader reader = {
         .input = input, .requests = requests, .column_count = FIELDS, .device = device, .first = first, .last_ns = -1};
     size_t before = import_requests_count(requests);
-
     memcpy(reader.columns, columns_usual, sizeof(columns_usual));
     import_requests_first_time(requests, &reader.last_ns); /* the day of the logs before */
     read_lines(&reader, progress);

@@ -12,7 +12,6 @@ int output_check(const char *path, bool may_replace, const char *const *inputs, 
     struct stat output;
     struct stat input;
     int error = varve_publish_check(path, may_replace, message);
-
     for (int i = 0; i < count && error == VARVE_OK && stat(path, &output) == 0; i++) {
         if (stat(inputs[i], &input) == 0 && output.st_dev == input.st_dev && output.st_ino == input.st_ino) {
             error = varve_message_set(message, VARVE_ERROR_INVALID,
@@ -27,7 +26,6 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
 {
     char folder[4096];
     int error = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -51,7 +49,6 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
 int output_folder(const char *path, output_folder_writer *write, const void *subject, struct varve_message *message)
 {
     size_t length = strlen(path);
-
     while (length > 1 && path[length - 1] == '/') {
         length--;
     }

@@ -36,7 +36,6 @@ static void print_count(FILE *out, uint64_t done, uint64_t total)
 static void print_time_left(const struct progress *progress, int64_t now, uint64_t done, uint64_t total)
 {
     int64_t took = now - progress->stage_ns;
-
     if (took < RATE_AFTER_NS || done <= progress->stage_done || done >= total) {
         return;
     }
@@ -51,7 +50,6 @@ static void print_time_left(const struct progress *progress, int64_t now, uint64
 void progress_step(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     struct progress *progress = context;
-
     if (!progress->is_on) {
         return;
     }

@@ -59,7 +59,6 @@ static int fail(struct reader *reader, const char *format, ...) __attribute__((f
 static int fail(struct reader *reader, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     char reason[256];
     vsnprintf(reason, sizeof(reason), format, arguments);
@@ -72,14 +71,11 @@ static int fail(struct reader *reader, const char *format, ...)
 static int next_line(struct reader *reader, struct text *line_out)
 {
     struct input_stream *input = reader->input;
-
     for (;;) {
         size_t there = (size_t)(input->end - input->next);
         const unsigned char *newline = there > 0 ? memchr(input->next, '\n', there) : NULL;
-
         if (newline != NULL || input->is_at_end) {
             size_t taken = newline != NULL ? (size_t)(newline - input->next) : there;
-
             *line_out = (struct text){there > 0 ? (const char *)input->next : NULL, taken};
             input->next += taken + (newline != NULL ? 1 : 0);
             while (line_out->count > 0 &&
@@ -106,12 +102,10 @@ static int split(struct text line, struct text fields[FIELDS_MAX])
     int count = 0;
     const char *at = line.bytes;
     const char *end = line.bytes + line.count;
-
     for (;;) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         const char *stop = comma != NULL ? comma : end;
         const char *last = stop;
-
         while (at < last && (*at == ' ' || *at == '\t')) {
             at++;
         }
@@ -139,7 +133,6 @@ static bool is_plain(struct text text)
 {
     for (size_t i = 0; i < text.count; i++) {
         unsigned char byte = (unsigned char)text.bytes[i];
-
         if (byte < ' ' || byte == 0x7f) {
             return false;
         }
@@ -160,7 +153,6 @@ static enum column column_of(struct text name)
 static const char *column_name(enum column column)
 {
     size_t i = 0;
-
     while (column_names[i].column != column) {
         i++;
     }
@@ -170,7 +162,6 @@ static const char *column_name(enum column column)
 static int take_header(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
-
     reader->field_count = split(line, fields);
     if (reader->field_count > FIELDS_MAX) {
         return fail(reader, "more than %d columns", FIELDS_MAX);
@@ -180,7 +171,6 @@ static int take_header(struct reader *reader, struct text line)
     }
     for (int i = 0; i < reader->field_count; i++) {
         enum column column = column_of(fields[i]);
-
         if (column == COLUMN_UNSUPPORTED) {
             return fail(reader, "buffers with a column '%.*s' can't be placed here", SHOWN(fields[i]));
         }
@@ -207,7 +197,6 @@ static int take_number(struct reader *reader, const struct text *fields, enum co
 {
     struct text text = fields[reader->field_of[column]];
     char digits[32];
-
     if (text.count == 0 || text.count >= sizeof(digits) || (text.bytes[0] != '-' && text.bytes[0] < '0') ||
         text.bytes[0] > '9') {
         return fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
@@ -249,7 +238,6 @@ static int take_buffer(struct reader *reader, struct text line)
     struct text fields[FIELDS_MAX];
     int64_t numbers[COLUMN_LIMIT] = {0};
     int count = split(line, fields);
-
     if (count != reader->field_count) {
         return fail(reader, "%d fields, but the first line names %d columns", count, reader->field_count);
     }
@@ -258,7 +246,6 @@ static int take_buffer(struct reader *reader, struct text line)
     }
     for (int i = COLUMN_LOWER; i < COLUMN_LIMIT; i++) {
         int error = reader->field_of[i] < 0 ? VARVE_OK : take_number(reader, fields, (enum column)i, &numbers[i]);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -287,7 +274,6 @@ static int take_lines(struct reader *reader)
     for (;;) {
         struct text line;
         int error = next_line(reader, &line);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -309,7 +295,6 @@ static int take_lines(struct reader *reader)
 int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file, struct varve_message *message)
 {
     struct reader reader = {.input = input, .file = file, .message = message};
-
     *file = (struct buffer_file){0};
     int error = take_lines(&reader);
     input_stream_close(input);
@@ -323,7 +308,6 @@ int buffer_file_read(const char *path, struct buffer_file *file, struct varve_me
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     return error != VARVE_OK ? error : buffer_file_read_stream(input, file, message);
 }
 
@@ -334,7 +318,6 @@ bool buffer_file_recognise(const char *path)
     struct reader reader = {.file = &none, .message = &ignored};
     struct text line = {NULL, 0};
     struct stat status;
-
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
         input_stream_open(path, &reader.input, &ignored) != VARVE_OK) {
         return false;

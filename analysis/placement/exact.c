@@ -31,7 +31,6 @@ static bool make_items(struct skyline_item *items, int64_t *height, const struct
     for (size_t i = 0; i < instance->count; i++) {
         const struct placement_item *item = &instance->items[i];
         uint64_t size = buffers[instance->buffers[i]].size; /* the last one need not be rounded up */
-
         if (size > capacity) {
             return false;
         }
@@ -65,7 +64,6 @@ static void fill_rank(double *rank, enum rank by, const struct skyline *skyline)
         const struct skyline_item *item = &skyline->items[i];
         double sections = item->end - item->first;
         int64_t load = 0;
-
         for (uint32_t s = item->first; s < item->end; s++) {
             load = skyline->left[s] > load ? skyline->left[s] : load;
         }
@@ -95,14 +93,12 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, struct plac
     uint64_t steps_long = STEPS_LONG + skyline->count;
     int64_t lead = -PLAIN_TURNS * (int64_t)steps_short; /* steps of short turns less those of long ones */
     unsigned turns[2] = {0, 0};
-
     order.rank = rank;
     enum skyline_outcome outcome = SKYLINE_STOPPED;
     uint64_t random = 1;
     while (outcome == SKYLINE_STOPPED && placement_clock_now(clock) < order.end) {
         bool is_long = lead >= (int64_t)steps_long;
         unsigned turn = turns[is_long]++;
-
         fill_rank(rank, turn % PLAIN_TURNS / SKYLINE_CHOICES, skyline);
         order.choice = turn % SKYLINE_CHOICES;
         order.steps = is_long ? steps_long : steps_short;
@@ -122,7 +118,6 @@ static enum placement_verdict solve(struct placement_buffer *buffers, struct sky
                                     struct placement_clock *clock, double seconds)
 {
     enum skyline_outcome outcome = fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
-
     if (outcome == SKYLINE_FOUND) {
         for (size_t i = 0; i < skyline->count; i++) {
             buffers[skyline->items[i].buffer].offset = (uint64_t)skyline->offset[i] * unit;
@@ -149,7 +144,6 @@ enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t 
     int64_t height;
     if (covered <= COVERED_MAX) {
         struct skyline_item *items = memory_resize(NULL, (instance.count + 1) * sizeof(*items));
-
         if (make_items(items, &height, &instance, buffers, capacity, alignment)) {
             skyline_make(&skyline, items, instance.count, instance.points, height);
             verdict = solve(buffers, &skyline, instance.unit, clock, seconds);

@@ -49,7 +49,6 @@ struct occupied {
 struct occupied *occupied_new(uint32_t points)
 {
     struct occupied *occupied = memory_resize(NULL, sizeof(*occupied));
-
     *occupied = (struct occupied){.leaves = 1};
     while (occupied->leaves < points) {
         occupied->leaves *= 2;
@@ -85,10 +84,8 @@ static uint32_t find_end_above(const struct range_set *set, uint32_t from, uint6
 {
     uint32_t low = from;
     uint32_t high = set->count;
-
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-
         if (set->ranges[middle].end > offset) {
             high = middle;
         } else {
@@ -132,7 +129,6 @@ static void add_below(struct occupied *occupied, uint32_t number, uint32_t from,
                       const struct addition *addition)
 {
     struct node *node = &occupied->nodes[number];
-
     set_add(&node->any, addition->range, addition->size_min);
     if (addition->first <= from && from + points <= addition->end) {
         set_add(&node->whole, addition->range, addition->size_min);
@@ -151,7 +147,6 @@ void occupied_add(struct occupied *occupied, uint32_t first, uint32_t end, uint6
                   uint64_t size_min)
 {
     struct addition addition = {first, end, {offset, offset + size}, size_min};
-
     add_below(occupied, 1, 0, occupied->leaves, &addition);
 }
 
@@ -168,7 +163,6 @@ static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from,
                       uint32_t end)
 {
     const struct node *node = &occupied->nodes[number];
-
     if (first <= from && from + points <= end) {
         add_cursor(occupied, &node->any);
         return;
@@ -194,7 +188,6 @@ uint64_t occupied_first_fit(struct occupied *occupied, uint32_t first, uint32_t 
         for (size_t i = 0; i < occupied->cursor_count;) {
             struct cursor *cursor = &occupied->cursors[i];
             const struct range *ranges = cursor->set->ranges;
-
             if (ranges[cursor->next].end <= offset) {
                 cursor->next = find_end_above(cursor->set, cursor->next + 1, offset);
             }

@@ -52,7 +52,6 @@ static int check_input(const struct placement_buffer *buffers, size_t count, uin
 static unsigned thread_count(unsigned threads)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
     return threads > 0 ? threads : cores > 0 ? (unsigned)cores : 1;
 }
 
@@ -88,10 +87,8 @@ static struct solution begin_solution(const struct placement_instance *instance,
                       .offsets = offsets,
                       .method = "nothing to place"},
     };
-
     for (size_t i = 0; i < instance->count; i++) {
         const struct placement_item *item = &instance->items[i];
-
         solution.buffers[i] = (struct placement_buffer){.lower = item->first, .upper = item->end, .size = item->size};
     }
     return solution;
@@ -101,7 +98,6 @@ static double seconds_left(const struct solution *solution)
 {
     const struct portfolio *portfolio = &solution->portfolio;
     bool is_good = portfolio->height <= portfolio->good && GOOD_SECONDS < solution->seconds;
-
     return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) - placement_clock_now(portfolio->clock);
 }
 
@@ -115,12 +111,10 @@ static bool is_open(const struct solution *solution)
 static void take_exact(struct solution *solution)
 {
     struct portfolio *portfolio = &solution->portfolio;
-
     portfolio->height = 0;
     portfolio->method = "exact";
     for (size_t i = 0; i < solution->instance->count; i++) {
         uint64_t end = solution->buffers[i].offset + solution->buffers[i].size;
-
         portfolio->offsets[i] = solution->buffers[i].offset;
         portfolio->height = end > portfolio->height ? end : portfolio->height;
     }
@@ -130,7 +124,6 @@ static void take_exact(struct solution *solution)
 static enum placement_verdict try_capacity(struct solution *solution, uint64_t capacity, double seconds)
 {
     struct portfolio *portfolio = &solution->portfolio;
-
     if (portfolio->progress != NULL) {
         progress_step(portfolio->progress, "searching",
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
@@ -142,7 +135,6 @@ static enum placement_verdict try_capacity(struct solution *solution, uint64_t c
         take_exact(solution);
     } else if (verdict == PLACEMENT_IMPOSSIBLE) {
         uint64_t unit = solution->instance->unit;
-
         solution->bound = capacity / unit * unit + unit;
         portfolio->target = solution->is_minimizing ? solution->bound : portfolio->target;
     }
@@ -157,12 +149,10 @@ static void search(struct solution *solution)
     double whole = seconds_left(solution) * SEARCH_SHARE;
     double end = placement_clock_now(portfolio->clock) + whole;
     double slice = solution->is_minimizing ? whole / 3 : whole;
-
     while (is_open(solution) && placement_clock_now(portfolio->clock) < end) {
         double begin = placement_clock_now(portfolio->clock);
         uint64_t low = portfolio->target;
         enum placement_verdict verdict = try_capacity(solution, low, slice);
-
         if (verdict == PLACEMENT_UNDECIDED && placement_clock_now(portfolio->clock) - begin < slice / 2) {
             return; /* it is not made for this many */
         }
@@ -170,7 +160,6 @@ static void search(struct solution *solution)
         while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) && placement_clock_now(portfolio->clock) < end &&
                portfolio->height - low > solution->instance->unit) {
             uint64_t middle = low + (portfolio->height - low) / 2;
-
             low = try_capacity(solution, middle, slice) == PLACEMENT_FITS ? low : middle;
         }
     }
@@ -196,7 +185,6 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
     struct placement_clock clock = {.by_steps = options->by_steps};
     double begin = monotonic_seconds();
     int error = check_input(buffers, count, alignment, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -228,7 +216,6 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
 uint64_t placement_load(const struct placement_buffer *buffers, size_t count)
 {
     struct placement_instance instance;
-
     placement_instance_make(&instance, buffers, count, 1);
     uint64_t load = instance.load;
     placement_instance_free(&instance);
@@ -249,7 +236,6 @@ static int compare_lower(const void *a_untyped, const void *b_untyped, void *buf
     const struct placement_buffer *buffers = buffers_untyped;
     int64_t a = buffers[*(const size_t *)a_untyped].lower;
     int64_t b = buffers[*(const size_t *)b_untyped].lower;
-
     return (a > b) - (a < b);
 }
 
@@ -258,7 +244,6 @@ static int compare_upper(const void *a_untyped, const void *b_untyped, void *buf
     const struct placement_buffer *buffers = buffers_untyped;
     int64_t a = buffers[*(const size_t *)a_untyped].upper;
     int64_t b = buffers[*(const size_t *)b_untyped].upper;
-
     return (a > b) - (a < b);
 }
 
@@ -267,10 +252,8 @@ static size_t find_live(const struct walker *walker, uint64_t offset)
 {
     size_t low = 0;
     size_t high = walker->live_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (walker->buffers[walker->live[middle]].offset < offset) {
             low = middle + 1;
         } else {
@@ -285,12 +268,10 @@ static bool walker_begin(struct walker *walker, size_t number, struct varve_mess
     const struct placement_buffer *buffer = &walker->buffers[number];
     size_t at = find_live(walker, buffer->offset);
     const size_t *other = NULL;
-
     if (at < walker->live_count && walker->buffers[walker->live[at]].offset - buffer->offset < buffer->size) {
         other = &walker->live[at];
     } else if (at > 0) {
         const struct placement_buffer *below = &walker->buffers[walker->live[at - 1]];
-
         other = buffer->offset - below->offset < below->size ? &walker->live[at - 1] : NULL;
     }
     if (other != NULL) {
@@ -306,7 +287,6 @@ static bool walker_begin(struct walker *walker, size_t number, struct varve_mess
 static void walker_end(struct walker *walker, size_t number)
 {
     size_t at = find_live(walker, walker->buffers[number].offset);
-
     walker->live_count--;
     memmove(&walker->live[at], &walker->live[at + 1], (walker->live_count - at) * sizeof(*walker->live));
 }
@@ -318,7 +298,6 @@ static bool walk(struct walker *walker, size_t count, struct varve_message *mess
     size_t ended = 0;
     for (size_t i = 0; i < count; i++) {
         int64_t now = walker->buffers[walker->by_lower[i]].lower;
-
         while (walker->buffers[walker->by_upper[ended]].upper <= now) {
             walker_end(walker, walker->by_upper[ended++]);
         }
@@ -340,7 +319,6 @@ bool placement_check(const struct placement_buffer *buffers, size_t count, uint6
     };
     size_t with_size = 0;
     bool is_valid = true;
-
     for (size_t i = 0; i < count && is_valid; i++) {
         is_valid = buffers[i].size <= height && buffers[i].offset <= height - buffers[i].size;
         if (!is_valid) {

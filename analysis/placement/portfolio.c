@@ -69,7 +69,6 @@ static int compare_ranked(const void *a_untyped, const void *b_untyped, void *it
     const struct ranked *a = a_untyped;
     const struct ranked *b = b_untyped;
     const struct placement_item *items = items_untyped;
-
     if (a->key != b->key) {
         return a->key < b->key ? -1 : 1;
     }
@@ -88,7 +87,6 @@ static double key_of(enum order order, const struct placement_item *item)
 {
     double size = (double)item->size;
     double lifetime = (double)(item->end - item->first);
-
     switch (order) {
 #define ORDER_CASE(name, key, text) \
     case ORDER_##name:              \
@@ -113,7 +111,6 @@ static void begin_order(struct work *work, enum order order)
 static bool is_over(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
-
     return portfolio->height != 0 && (portfolio->height <= portfolio->target ||
                                       placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
 }
@@ -123,7 +120,6 @@ static bool is_over(const struct shared *shared)
 static bool needs_round(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
-
     return !is_over(shared) && (shared->next_round < GOOD_ROUNDS || portfolio->height > portfolio->good);
 }
 
@@ -140,10 +136,8 @@ static uint64_t place(struct work *work)
 {
     const struct placement_item *items = work->instance->items;
     uint64_t smallest = UINT64_MAX;
-
     for (size_t i = work->instance->count; i-- > 0;) {
         uint64_t size = items[work->order[i].item].size;
-
         smallest = size < smallest ? size : smallest;
         work->size_min[i] = smallest;
     }
@@ -152,7 +146,6 @@ static uint64_t place(struct work *work)
     for (size_t i = 0; i < work->instance->count; i++) {
         uint32_t number = work->order[i].item;
         const struct placement_item *item = &items[number];
-
         if (i % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1 && look_whether_over(work)) {
             return UINT64_MAX;
         }
@@ -171,10 +164,8 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
     const struct portfolio *portfolio = work->shared->portfolio;
     uint64_t high = portfolio->target + portfolio->target / 1024;
     double all = (double)work->instance->count;
-
     for (size_t i = 0; i < work->instance->count; i++) {
         struct ranked *ranked = &work->order[i];
-
         ranked->key = (double)i;
         if (work->offsets[ranked->item] + work->instance->items[ranked->item].size > high) {
             ranked->key = by_rank ? ranked->key * (0.3 + 0.6 * erand48(random))
@@ -188,7 +179,6 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
 static bool keep(struct work *work, uint64_t height, enum order order)
 {
     struct portfolio *portfolio = work->shared->portfolio;
-
     pthread_mutex_lock(&work->shared->lock);
     if (height != UINT64_MAX && (portfolio->height == 0 || height < portfolio->height)) {
         portfolio->height = height;
@@ -209,13 +199,11 @@ static bool keep(struct work *work, uint64_t height, enum order order)
 static void improve(struct work *work, unsigned round, enum order order)
 {
     unsigned short random[3] = {(unsigned short)round, (unsigned short)(round >> 16), 0x330e};
-
     begin_order(work, order);
     uint64_t best = UINT64_MAX;
     bool goes_on = true;
     for (unsigned since = 0; goes_on && since < ROUND_PASSES; since++) {
         uint64_t height = place(work);
-
         if (height < best) {
             best = height;
             since = 0;
@@ -239,7 +227,6 @@ static void *run_rounds(void *shared_untyped)
         .size_min = memory_resize(NULL, instance->count * sizeof(*work.size_min)),
         .occupied = occupied_new(instance->points),
     };
-
     for (;;) {
         pthread_mutex_lock(&shared->lock);
         bool is_needed = needs_round(shared);
@@ -266,7 +253,6 @@ static void *run_rounds(void *shared_untyped)
 void portfolio_run(struct portfolio *portfolio)
 {
     struct shared shared = {.portfolio = portfolio, .lock = PTHREAD_MUTEX_INITIALIZER};
-
     if (portfolio->instance->count == 0) {
         return;
     }

@@ -53,7 +53,6 @@ static bool has_owner(const char *directory, bool *is_live_out)
 static int refuse_directory(const char *path, struct varve_message *message)
 {
     bool is_live;
-
     if (!has_owner(path, &is_live)) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a directory, not a trace database", path);
     }
@@ -70,7 +69,6 @@ static int check_recording(const char *path, struct varve_message *message)
 {
     char directory[PATH_BYTES];
     bool is_live;
-
     if (snprintf(directory, sizeof(directory), "%s.d", path) >= (int)sizeof(directory) ||
         !has_owner(directory, &is_live)) {
         return VARVE_OK;
@@ -86,10 +84,8 @@ static int check_recording(const char *path, struct varve_message *message)
 static int read_header(const char *path, unsigned char *header, int64_t *bytes_out, struct varve_message *message)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
     if (descriptor < 0) {
         int error = errno;
-
         return varve_message_set(message, error == EACCES ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, "%s: %s", path,
                                  strerror(error));
     }
@@ -120,7 +116,6 @@ static int check_identity(const char *path, const unsigned char *header, struct 
 {
     uint32_t application = big_endian_32(header + 68);
     uint32_t version = big_endian_32(header + 60);
-
     if (application != VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
                                  "%s is an SQLite database of another tool (application_id 0x%08" PRIx32
@@ -149,7 +144,6 @@ static int check_size(const char *path, const unsigned char *header, int64_t byt
 {
     int64_t page = (int64_t)header[16] << 8 | header[17];
     int64_t pages = big_endian_32(header + 28);
-
     page = page == 1 ? 65536 : page;
     if (big_endian_32(header + 24) == big_endian_32(header + 92) && pages * page > bytes) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: %s of %s bytes are there", path,
@@ -162,11 +156,9 @@ static int check_size(const char *path, const unsigned char *header, int64_t byt
 static int check_neighbours(const char *path, struct database_file *file, struct varve_message *message)
 {
     static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
-
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         char name[PATH_BYTES];
         struct stat status;
-
         if (snprintf(name, sizeof(name), "%s%s", path, suffixes[i]) >= (int)sizeof(name) || stat(name, &status) != 0) {
             continue;
         }
@@ -189,12 +181,10 @@ static int check_neighbours(const char *path, struct database_file *file, struct
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message)
 {
     unsigned char header[HEADER_BYTES] = {0};
-
     *file_out = (struct database_file){0};
     struct stat status;
     if (stat(path, &status) != 0) {
         int error = errno;
-
         if (error == ENOENT && check_recording(path, message) != VARVE_OK) {
             return VARVE_ERROR_BUSY;
         }
@@ -224,7 +214,6 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
     unsigned char header[HEADER_BYTES] = {0};
     int64_t bytes = 0;
     int error = read_header(path, header, &bytes, message);
-
     *file_out = (struct database_file){0};
     if (error != VARVE_OK) {
         return error;

@@ -52,7 +52,6 @@ static int64_t timeout_ns = DATABASE_TIMEOUT_NS;
 static int64_t computed_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
@@ -61,7 +60,6 @@ static void set_error(struct database *database, bool is_user)
 {
     int code = sqlite3_errcode(database->sqlite);
     bool is_damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
-
     if (database->error != VARVE_OK) {
         return;
     }
@@ -98,7 +96,6 @@ int database_error(const struct database *database, struct varve_message *messag
 static int progress_handler(void *context)
 {
     struct database *database = context;
-
     if (database->progress != NULL) {
         database->progress(database->progress_context);
     }
@@ -126,7 +123,6 @@ static bool is_reading_pragma(const char *name)
         "journal_mode",   "module_list",    "page_count",      "page_size",     "pragma_list",  "quick_check",
         "schema_version", "table_info",     "table_list",      "table_xinfo",   "user_version",
     };
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcasecmp(name, names[i]) == 0) {
             return true;
@@ -139,7 +135,6 @@ static bool is_reading_pragma(const char *name)
 static bool takes_name(const char *name)
 {
     size_t length = strlen(name);
-
     return strstr(name, "_check") != NULL || strstr(name, "_info") != NULL || strstr(name, "_xinfo") != NULL ||
            (length > 5 && strcmp(name + length - 5, "_list") == 0);
 }
@@ -152,7 +147,6 @@ static int authorize(void *context, int action, const char *first, const char *s
 {
     struct database *database = context;
     bool is_allowed = action != SQLITE_ATTACH && action != SQLITE_DETACH;
-
     (void)schema;
     (void)trigger;
     if (action == SQLITE_PRAGMA) {
@@ -169,13 +163,11 @@ static char *make_uri(const char *path, bool is_wal)
 {
     char *uri = memory_resize(NULL, strlen(path) * 3 + 64);
     char *to = uri + sprintf(uri, "file:");
-
     if (path[0] == '/') {
         to += sprintf(to, "//");
     }
     for (; *path != '\0'; path++) {
         unsigned char byte = (unsigned char)*path;
-
         if (isalnum(byte) || strchr("/._-", byte) != NULL) {
             *to++ = (char)byte;
         } else {
@@ -191,7 +183,6 @@ static char *make_uri(const char *path, bool is_wal)
 static int check_completeness(struct database *database, enum database_use use, struct varve_message *message)
 {
     int64_t is_complete = database_integer(database, "SELECT value FROM meta WHERE key = 'complete'", 0);
-
     if (database->error != VARVE_OK) {
         return database_error(database, message);
     }
@@ -218,7 +209,6 @@ static struct database *open_file(const char *path, bool is_wal, struct varve_me
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     char *uri = make_uri(path, is_wal);
-
     *database = (struct database){.path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
     if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) !=
         SQLITE_OK) {
@@ -238,7 +228,6 @@ int database_open(const char *path, enum database_use use, struct database **dat
 {
     struct database_file file;
     int result = database_file_check(path, &file, message);
-
     *database_out = NULL;
     if (result != VARVE_OK) {
         return result;
@@ -260,7 +249,6 @@ int database_open_other(const char *path, struct database **database_out, struct
 {
     struct database_file file;
     int result = database_file_check_other(path, &file, message);
-
     *database_out = NULL;
     if (result != VARVE_OK) {
         return result;
@@ -277,7 +265,6 @@ static int check_live(struct database *database, struct varve_message *message)
 {
     const int64_t application = database_integer(database, "PRAGMA application_id", 0);
     const int64_t version = database_integer(database, "PRAGMA user_version", 0);
-
     if (database->error != VARVE_OK || application != VARVE_LIVE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s does not hold figures of a recording",
                                  database->path);
@@ -294,7 +281,6 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
 {
     struct database *database = open_file(":memory:", false, message);
     unsigned char *copy = database != NULL ? sqlite3_malloc64(count) : NULL;
-
     *database_out = NULL;
     if (copy == NULL) {
         database_close(database);
@@ -320,7 +306,6 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
 bool database_has(struct database *database, const char *table, const char *column)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT 1 FROM pragma_table_info(?1) WHERE ?2 IS NULL OR name = ?2");
     cursor_bind_text(&cursor, 1, table);
     cursor_bind_text(&cursor, 2, column);
@@ -333,7 +318,6 @@ static int attach(struct database *database, const char *path, const char *name,
 {
     struct database_file file;
     int result = database_file_check(path, &file, message);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -354,7 +338,6 @@ int database_open_two(const char *a, const char *b, struct database **database_o
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
-
     *database_out = NULL;
     *database =
         (struct database){.path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
@@ -392,7 +375,6 @@ void database_copy_views(struct database *database, const char *name)
 {
     static const char create[] = "CREATE VIEW ";
     struct cursor read;
-
     cursor_open(&read, database,
                 "SELECT sql FROM main.sqlite_schema WHERE type = 'view' AND (?1 IS NULL OR name = ?1)");
     cursor_bind_text(&read, 1, name);
@@ -400,7 +382,6 @@ void database_copy_views(struct database *database, const char *name)
     while (cursor_next(&read)) {
         const char *sql = cursor_name(&read, 0);
         size_t bytes = strlen(sql) + sizeof("CREATE TEMP VIEW ");
-
         if (strncmp(sql, create, strlen(create)) != 0) {
             continue;
         }
@@ -441,7 +422,6 @@ int64_t database_schema_version(struct database *database)
 char *database_meta(struct database *database, const char *key)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1");
     cursor_bind_text(&cursor, 1, key);
     char *text = NULL;
@@ -471,7 +451,6 @@ void cursor_open(struct cursor *cursor, struct database *database, const char *s
 int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql, struct varve_message *message)
 {
     const char *begin = *sql + strspn(*sql, " \t\r\n;");
-
     *cursor = (struct cursor){.database = database, .is_user = true};
     database->would_write = false;
     sqlite3_set_authorizer(database->sqlite, authorize, database);
@@ -480,7 +459,6 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
     if (database->would_write ||
         (error == SQLITE_OK && cursor->statement != NULL && !sqlite3_stmt_readonly(cursor->statement))) {
         size_t length = strcspn(begin, "\r\n;");
-
         cursor_close(cursor);
         char first[64];
         snprintf(first, sizeof(first), "%.*s", length > 40 ? 40 : (int)length, begin);
@@ -516,7 +494,6 @@ void cursor_bind_text(struct cursor *cursor, int index, const char *value)
 bool cursor_next(struct cursor *cursor)
 {
     int error = SQLITE_DONE;
-
     if (cursor->statement != NULL) {
         error = sqlite3_step(cursor->statement);
         if (error != SQLITE_ROW && error != SQLITE_DONE) {
@@ -539,7 +516,6 @@ const char *cursor_text(struct cursor *cursor, int column)
 const char *cursor_name(struct cursor *cursor, int column)
 {
     const char *text = cursor_text(cursor, column);
-
     return text != NULL ? text : "";
 }
 
@@ -571,7 +547,6 @@ static int64_t first_integer(struct cursor *cursor, int64_t otherwise)
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     return first_integer(&cursor, otherwise);
 }
@@ -579,7 +554,6 @@ int64_t database_integer(struct database *database, const char *sql, int64_t oth
 int64_t database_integer_of(struct database *database, const char *sql, int64_t bound)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, bound);
     return first_integer(&cursor, 0);
@@ -588,12 +562,10 @@ int64_t database_integer_of(struct database *database, const char *sql, int64_t 
 int64_t database_number_limit(struct database *database, const char *sql)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     int64_t limit = 1;
     if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
         int64_t most = NUMBERS_PER_ROW * cursor_integer(&cursor, 1) + NUMBERS_SLACK;
-
         limit = (cursor_integer(&cursor, 0) < most ? cursor_integer(&cursor, 0) : most) + 1;
     }
     cursor_close(&cursor);
@@ -608,7 +580,6 @@ int cursor_column_count(struct cursor *cursor)
 const char *cursor_column_name(struct cursor *cursor, int column)
 {
     const char *name = sqlite3_column_name(cursor->statement, column);
-
     return name != NULL ? name : "";
 }
 
@@ -633,7 +604,6 @@ enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *intege
 {
     sqlite3_value *value = sqlite3_column_value(cursor->statement, column);
     enum value_type type = type_of(sqlite3_value_type(value));
-
     if (type == VALUE_INTEGER) {
         *integer_out = sqlite3_value_int64(value);
     }
@@ -644,7 +614,6 @@ struct value cursor_value(struct cursor *cursor, int column)
 {
     struct sqlite3_stmt *statement = cursor->statement;
     struct value value = {.type = type_of(sqlite3_column_type(statement, column))};
-
     switch (value.type) {
     case VALUE_INTEGER:
         value.integer = sqlite3_column_int64(statement, column);
@@ -670,7 +639,6 @@ struct cJSON *value_json(const struct value *value)
 {
     struct cJSON *json;
     char *digits;
-
     switch (value->type) {
     case VALUE_INTEGER:
         return json_integer_value(value->integer);
@@ -691,7 +659,6 @@ struct cJSON *value_json(const struct value *value)
 static void watch_step(void *context)
 {
     struct progress *progress = context;
-
     progress_step(progress, progress->watched, 0, 0);
 }
 

@@ -60,7 +60,6 @@ static bool is_of_lines(enum group_by by)
 struct groups *groups_open(struct database *database, enum group_by by)
 {
     struct groups *groups = memory_resize(NULL, sizeof(*groups));
-
     *groups = (struct groups){.database = database, .by = by};
     return groups;
 }
@@ -104,7 +103,6 @@ static void read_location(struct group_location *location, struct cursor *cursor
 void callsite_location_load(struct callsite_row *row, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
                 "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
@@ -141,7 +139,6 @@ static void load_symbol(struct group_location *location, struct database *databa
 static void load_user_symbols(struct groups *groups)
 {
     int64_t limit = database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
-
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
     memset(groups->user_symbol, 0, (size_t)limit * sizeof(groups->user_symbol[0]));
@@ -150,7 +147,6 @@ static void load_user_symbols(struct groups *groups)
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-
         if (id > 0 && id < limit && symbol > 0 && symbol <= UINT32_MAX) {
             groups->user_symbol[id] = (uint32_t)symbol;
         }
@@ -163,7 +159,6 @@ static void load_user_symbols(struct groups *groups)
 static size_t new_group(struct groups *groups, int64_t key)
 {
     size_t capacity = groups->capacity;
-
     groups->items = memory_grow(groups->items, &groups->capacity, groups->count, sizeof(groups->items[0]));
     if ((groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE) && capacity != groups->capacity) {
         groups->locations = memory_resize(groups->locations, groups->capacity * sizeof(groups->locations[0]));
@@ -205,7 +200,6 @@ static void reduce_location(struct group_location *location, enum group_by by)
 static size_t intern(struct groups *groups, int64_t symbol_id)
 {
     struct group_location location;
-
     load_symbol(&location, groups->database, symbol_id);
     reduce_location(&location, groups->by);
     uint64_t key =
@@ -215,7 +209,6 @@ static size_t intern(struct groups *groups, int64_t symbol_id)
         uint64_t *index = map_find(&groups->interned, key);
         if (index == NULL) {
             size_t made = new_group(groups, symbol_id);
-
             groups->locations[made] = location;
             map_put(&groups->interned, key, made);
             return made;
@@ -230,7 +223,6 @@ static size_t intern(struct groups *groups, int64_t symbol_id)
 static struct group *find_group(struct groups *groups, int64_t number)
 {
     uint64_t *found = map_find(&groups->found, (uint64_t)number);
-
     if (found != NULL) {
         return &groups->items[*found];
     }
@@ -245,7 +237,6 @@ static void add_figures(struct group_figures *to, const struct group_figures *fr
     /* unsigned, as a damaged file may hold any numbers */
     const int64_t *const source = &from->allocations;
     int64_t *const target = &to->allocations;
-
     for (size_t i = 0; i < sizeof(*to) / sizeof(int64_t); i++) {
         target[i] = (int64_t)((uint64_t)target[i] + (uint64_t)source[i]);
     }
@@ -309,7 +300,6 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
 static void read_figures(struct group_figures *figures, struct cursor *cursor)
 {
     int64_t *const to = &figures->allocations;
-
     for (int i = 0; i < FIGURE_COUNT; i++) {
         to[i] = cursor_integer(cursor, i + 1);
     }
@@ -318,14 +308,12 @@ static void read_figures(struct group_figures *figures, struct cursor *cursor)
 static void load_totals(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, groups->database,
                 "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
                 "peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE " OF_DOMAIN);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-
         read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), 0, &figures);
     }
@@ -346,7 +334,6 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         int64_t device = cursor_integer(&cursor, 0);
-
         if (device >= 0 && device < DEVICES_MAX) {
             peak_seq[device] = cursor_integer(&cursor, 1);
         }
@@ -358,7 +345,6 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
 static void load_processes(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, groups->database,
         "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, "
@@ -368,7 +354,6 @@ static void load_processes(struct groups *groups, const char *domain)
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-
         read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), cursor_integer(&cursor, FIGURE_COUNT + 1), &figures);
     }
@@ -383,7 +368,6 @@ static void load_allocations(struct groups *groups, const char *domain)
         [GROUP_BY_SIZE] = "size",
     };
     int64_t *peaks = memory_resize(NULL, DEVICES_MAX * sizeof(*peaks));
-
     load_peaks(peaks, groups->database, domain);
     char statement[400];
     snprintf(statement, sizeof(statement),
@@ -413,7 +397,6 @@ static void load_allocations(struct groups *groups, const char *domain)
             .temporary = cursor_integer(&cursor, 2),
             .lifetime_ns = cursor_integer(&cursor, 4),
         };
-
         groups_add(groups, -1, groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key, &figures);
     }
     cursor_close(&cursor);
@@ -452,7 +435,6 @@ void groups_load_process(struct groups *groups, const char *domain, int64_t proc
         int64_t key = cursor_integer(&cursor, 1);
         const struct group_figures figures = {.peak_allocations = cursor_integer(&cursor, 2),
                                               .peak_bytes = cursor_integer(&cursor, 3)};
-
         groups_add(groups, cursor_integer(&cursor, 0), groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key,
                    &figures);
     }
@@ -471,7 +453,6 @@ int groups_check_allocations(struct database *database, const char *what, struct
 int groups_check(struct database *database, enum group_by by, struct varve_message *message)
 {
     char what[64];
-
     snprintf(what, sizeof(what), "--by %s", group_by_names[by]);
     return by == GROUP_BY_THREAD || by == GROUP_BY_SIZE ? groups_check_allocations(database, what, message) : VARVE_OK;
 }
@@ -532,7 +513,6 @@ static int compare_ranked(const void *a_untyped, const void *b_untyped)
 {
     const struct ranked *a = a_untyped;
     const struct ranked *b = b_untyped;
-
     if (a->figure != b->figure) {
         return a->figure > b->figure ? -1 : 1;
     }
@@ -550,7 +530,6 @@ static enum best best_of(enum callsite_rank rank)
 static char *process_name(struct database *database, int64_t process_id)
 {
     char text[512];
-
     snprintf(text, sizeof(text), "process %" PRId64, process_id);
     struct cursor cursor;
     cursor_open(&cursor, database, "SELECT pid, coalesce(executable, '') FROM process WHERE id = ?1");
@@ -567,7 +546,6 @@ static char *thread_name(struct database *database, int64_t thread_id)
 {
     struct cursor cursor;
     char text[512] = "thread that is not known";
-
     cursor_open(&cursor, database, "SELECT tid, pid, coalesce(name, '') FROM thread WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, thread_id);
     if (cursor_next(&cursor)) {
@@ -581,7 +559,6 @@ static char *thread_name(struct database *database, int64_t thread_id)
 static char *size_name(int64_t largest)
 {
     char text[64];
-
     snprintf(text, sizeof(text), largest > 1 ? "up to %s" : "%s", format_bytes(largest).text);
     return memory_copy_text(text);
 }
@@ -589,7 +566,6 @@ static char *size_name(int64_t largest)
 static void fill_row(struct callsite_row *row, const struct groups *groups, size_t index, enum callsite_rank rank)
 {
     const struct group *group = &groups->items[index];
-
     *row = (struct callsite_row){
         .id = groups->by == GROUP_BY_STACK ? group->key : group->best[best_of(rank)].callsite_id,
         .callsites = group->callsites,
@@ -609,7 +585,6 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
 void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, struct callsite_list *list)
 {
     struct ranked *ranked = memory_resize(NULL, (groups->count + 1) * sizeof(*ranked));
-
     *list = (struct callsite_list){.by = groups->by};
     uint64_t bytes_all = 0;
     for (size_t i = 0; i < groups->count; i++) {
@@ -620,7 +595,6 @@ void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, st
     for (size_t i = 0; i < groups->count; i++) {
         const struct group_figures *figures = &groups->items[i].figures;
         int64_t figure = rank_figure(figures, rank, (int64_t)bytes_all);
-
         if (figure > 0) {
             ranked[count++] = (struct ranked){.figure = figure, .index = i};
             bytes += (uint64_t)callsite_rank_bytes(figures, rank);
@@ -657,6 +631,5 @@ const char *group_by_noun(enum group_by by, int64_t count)
         {"module", "modules"}, {"program image", "program images"}, {"thread", "threads"},
         {"size", "sizes"},
     };
-
     return nouns[by][count == 1 ? 0 : 1];
 }

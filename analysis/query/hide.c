@@ -31,7 +31,6 @@ static bool config_path(char *path, size_t bytes)
 {
     const char *folder = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
-
     if (folder != NULL && folder[0] == '/') {
         return (size_t)snprintf(path, bytes, "%s/varve/plumbing.txt", folder) < bytes;
     }
@@ -70,7 +69,6 @@ static int add_lines(struct varve_plumbing *plumbing, const char *path, const ch
 {
     struct varve_message reason = {""};
     int error = varve_plumbing_add_lines(plumbing, text, &reason);
-
     return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s: %s", path, reason.text);
 }
 
@@ -92,7 +90,6 @@ static void rank_symbols(struct lines *lines, struct database *database, const s
             .line = (uint32_t)cursor_integer(&cursor, 4),
             .is_python = cursor_integer(&cursor, 5) != 0,
         };
-
         if (id > 0 && (size_t)id < lines->symbol_limit) {
             lines->ranks[id] = (unsigned char)varve_plumbing_rank(plumbing, &symbol);
         }
@@ -111,7 +108,6 @@ static void find_lines(struct lines *lines, struct database *database)
         const int64_t id = cursor_integer(&cursor, 0);
         const int64_t parent = cursor_integer(&cursor, 1);
         const int64_t symbol = cursor_integer(&cursor, 2);
-
         if (id <= 0 || (size_t)id >= lines->node_limit || symbol <= 0 || (size_t)symbol >= lines->symbol_limit) {
             continue; /* a damaged file may have any */
         }
@@ -129,7 +125,6 @@ static void find_lines(struct lines *lines, struct database *database)
 static void write_symbols(const struct lines *lines, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, "UPDATE temp.symbol SET user_rank = ?2 WHERE id = ?1 AND user_rank <> ?2");
     for (size_t id = 1; id < lines->symbol_limit; id++) {
         cursor_bind_integer(&cursor, 1, (int64_t)id);
@@ -144,7 +139,6 @@ static void write_symbols(const struct lines *lines, struct database *database)
 static size_t write_callsites(const struct lines *lines, struct database *database)
 {
     struct cursor read;
-
     cursor_open(&read, database, "SELECT id, coalesce(node_id, 0) FROM main.callsite");
     struct cursor write;
     cursor_open(&write, database,
@@ -153,7 +147,6 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
     while (cursor_next(&read)) {
         const int64_t node = cursor_integer(&read, 1);
         const uint32_t user = node > 0 && (size_t)node < lines->node_limit ? lines->users[node] : 0;
-
         count += node > 0;
         shown += user != 0 && lines->ranks[user] > VARVE_FRAME_RUNTIME;
         cursor_bind_integer(&write, 1, cursor_integer(&read, 0));
@@ -170,7 +163,6 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
 static size_t choose_lines(struct database *database, const struct varve_plumbing *plumbing)
 {
     struct lines lines = {0};
-
     rank_symbols(&lines, database, plumbing);
     find_lines(&lines, database);
     database_execute(database,
@@ -198,7 +190,6 @@ int database_hide(struct database *database, const char *const *patterns, size_t
     char path[4096];
     char *text;
     int error = read_file(path, sizeof(path), &text, message);
-
     *all_out = 0;
     if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {
         error = varve_plumbing_open(&plumbing);

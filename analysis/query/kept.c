@@ -23,7 +23,6 @@ static bool keeps(struct database *database, const char *what)
 {
     char *keep = database_meta(database, "keep");
     bool is_it = keep != NULL && strcmp(keep, what) == 0;
-
     free(keep);
     return is_it;
 }
@@ -47,7 +46,6 @@ void report_kept_words(char *text, size_t bytes, struct database *database)
 {
     int64_t count = kept_events(database);
     int64_t joined = joined_callsites(database);
-
     text[0] = '\0';
     if (keeps(database, "totals")) {
         snprintf(text, bytes,
@@ -66,7 +64,6 @@ void report_kept_json(struct cJSON *object, struct database *database)
     char *keep = database_meta(database, "keep");
     int64_t count = kept_events(database);
     int64_t joined = joined_callsites(database);
-
     json_text(object, "keep", keep != NULL ? keep : "events");
     if (count >= 0) {
         json_integer(object, "kept_events", count);
@@ -80,7 +77,6 @@ void report_kept_json(struct cJSON *object, struct database *database)
 int report_require_events(struct database *database, struct varve_message *message)
 {
     char words[240];
-
     report_kept_words(words, sizeof(words), database);
     return words[0] == '\0'
                ? VARVE_OK

@@ -25,7 +25,6 @@
 static void load_threads(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), "
                 "sum(uncommitted), count(*) FILTER (WHERE lost > 0) FROM thread");
@@ -34,7 +33,6 @@ static void load_threads(struct report_loss *loss, struct database *database)
             &loss->threads, &loss->emitted,    &loss->stored,      &loss->spilled,
             &loss->lost,    &loss->lost_bytes, &loss->uncommitted, &loss->threads_with_loss,
         };
-
         for (int column = 0; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
             *figures[column] = cursor_integer(&cursor, column);
         }
@@ -45,7 +43,6 @@ static void load_threads(struct report_loss *loss, struct database *database)
 static void load_ends(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause = "
                 "'signal'), count(*) FILTER (WHERE end_cause = 'unknown'), CASE WHEN min(exit_status) FILTER "
@@ -177,7 +174,6 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
     /* unsigned, as a damaged file may hold any numbers */
     int64_t missing = (int64_t)((uint64_t)loss->emitted - (uint64_t)loss->stored - (uint64_t)loss->lost -
                                 (uint64_t)loss->uncommitted);
-
     fprintf(out,
             "DATA LOSS: %s of %s events (%s) of %s thread%s were dropped\n"
             "            their allocations had %s: all figures are lower bounds\n",
@@ -195,7 +191,6 @@ static void print_complete(FILE *out, struct database *database, const struct re
     const char *claim = report_is_lossless(loss) ? "nothing lost"
                         : loss->other_rows > 0   ? "DATA LOSS, but of what was recorded"
                                                  : "INCOMPLETE, but of what was recorded";
-
     fprintf(out, "%s: %s events emitted, all %s", claim, format_count(loss->emitted).text,
             report_keeps_events(database) ? "stored" : "summarised");
     if (loss->uncommitted > 0) {
@@ -207,7 +202,6 @@ static void print_complete(FILE *out, struct database *database, const struct re
 static void print_stats(FILE *out, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART
                 ") GROUP BY name, source ORDER BY name, source");
@@ -264,7 +258,6 @@ void report_loss_print(FILE *out, struct database *database, const struct report
 static struct database *open_result(const struct varve_collect_result *result, struct report_loss *loss)
 {
     struct varve_message message = {""};
-
     *loss = (struct report_loss){.lost = (int64_t)result->lost,
                                  .emitted = (int64_t)result->lost,
                                  .running = (int64_t)result->running,
@@ -285,7 +278,6 @@ void report_result_words(FILE *out, const struct varve_collect_result *result)
 {
     struct report_loss loss;
     struct database *database = open_result(result, &loss);
-
     report_loss_words(out, &loss);
     if (database != NULL) {
         database_close(database);
@@ -296,7 +288,6 @@ void report_result_programs(FILE *out, const struct varve_collect_result *result
 {
     struct report_loss loss;
     struct database *database = open_result(result, &loss);
-
     if (loss.unrecorded > 0 && database == NULL) {
         fprintf(out, "varve: %s program%s could not be recorded\n", format_count(loss.unrecorded).text,
                 format_plural(loss.unrecorded, "", "s"));
@@ -313,7 +304,6 @@ void report_result_programs(FILE *out, const struct varve_collect_result *result
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss)
 {
     struct cJSON *object = json_object();
-
     json_bool(object, "nothing_lost", report_is_lossless(loss));
     json_integer(object, "emitted", loss->emitted);
     json_integer(object, "stored", loss->stored);

@@ -32,10 +32,8 @@ static int64_t event_at_time(struct database *database, int64_t last, int64_t ts
 {
     int64_t low = 0;
     int64_t high = last;
-
     while (low < high) {
         int64_t middle = low + (high - low + 1) / 2;
-
         if (event_time_ns(database, middle) <= ts_ns) {
             low = middle;
         } else {
@@ -53,7 +51,6 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
     } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
     char *end;
     double number = strtod(text, &end);
-
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         if (end != text && strcmp(end, units[i].suffix) == 0 && number >= 0 && number * units[i].factor < 9e18) {
             *ts_ns_out = (int64_t)llround(number * units[i].factor);
@@ -68,7 +65,6 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
     int64_t last = database_integer(database, "SELECT max(seq) FROM event", 0);
     int64_t ts_ns;
     int error = report_require_events(database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -115,7 +111,6 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
 {
     struct segments_state *state = loader->state;
     size_t at = 0;
-
     while (at < state->count && (state->parts[at].process_id < process_id ||
                                  (state->parts[at].process_id == process_id && state->parts[at].device < device))) {
         at++;
@@ -146,7 +141,6 @@ static void load_threads(struct loader *loader)
     cursor_bind_integer(&cursor, 1, loader->pid);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < loader->thread_limit) {
             loader->process_of[id] = cursor_integer(&cursor, 1);
         }
@@ -158,7 +152,6 @@ static void load_threads(struct loader *loader)
 static void load_keyframes(struct loader *loader, int64_t seq)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, loader->database,
                 "SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS "
                 "seq FROM keyframe WHERE seq <= ?1 GROUP BY process_id, device) USING (process_id, device, seq) "
@@ -170,7 +163,6 @@ static void load_keyframes(struct loader *loader, int64_t seq)
     while (loader->error == VARVE_OK && cursor_next(&cursor)) {
         struct segments_part *part = part_get(loader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
         struct value data = cursor_value(&cursor, 2);
-
         loader->error =
             data.type == VALUE_BLOB ? varve_layout_decode(part->layout, data.text, data.bytes) : VARVE_ERROR_CORRUPT;
         if (loader->error != VARVE_OK) {
@@ -198,7 +190,6 @@ static void apply_event(struct loader *loader, struct cursor *cursor)
         .arg = (uint64_t)cursor_integer(cursor, 9),
         .cause = (uint8_t)cursor_integer(cursor, 10),
     };
-
     if (process_id == 0 || (loader->device >= 0 && device != loader->device)) {
         return;
     }
@@ -210,7 +201,6 @@ static void apply_event(struct loader *loader, struct cursor *cursor)
 static void load_events(struct loader *loader, int64_t from, int64_t to)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, loader->database,
                 "SELECT thread_id, device, kind, stream, pool, id, addr, size, requested, arg, cause, flags "
                 "FROM event WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN 1 AND 9 ORDER BY seq");
@@ -234,7 +224,6 @@ int segments_state_load(struct segments_state *state, struct database *database,
                         int64_t pid, struct varve_message *message)
 {
     struct loader loader = {.state = state, .database = database, .device = device, .pid = pid, .message = message};
-
     *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
     state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
     load_threads(&loader);
@@ -261,7 +250,6 @@ bool segments_state_is_approximate(const struct segments_state *state, struct da
 {
     char *sizes = database_meta(database, "block_sizes");
     bool is_approximate = sizes != NULL && strcmp(sizes, "requested") == 0;
-
     free(sizes);
     for (size_t i = 0; i < state->count && !is_approximate; i++) {
         is_approximate = varve_layout_is_approximate(state->parts[i].layout);
@@ -288,7 +276,6 @@ static void item_take(struct segment_item *item, const struct varve_layout_block
 bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole, struct segment_item *item_out)
 {
     struct varve_layout_block block;
-
     if (!varve_layout_block(layout, *from, &block)) {
         return false;
     }
@@ -306,7 +293,6 @@ static uint64_t overlap(uint64_t addr, uint64_t extent, uint64_t start, uint64_t
 {
     uint64_t low = addr > start ? addr : start;
     uint64_t high = addr + extent < end ? addr + extent : end;
-
     return high > low ? high - low : 0;
 }
 
@@ -316,10 +302,8 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
     static const int order[] = {VARVE_LAYOUT_USED, VARVE_LAYOUT_PENDING, VARVE_LAYOUT_FREE, 3};
     uint64_t bytes[4] = {0, 0, 0, end - start};
     struct varve_layout_block block;
-
     for (uint64_t at = start; at < end && varve_layout_block(layout, at, &block); at = block.addr + block.extent) {
         uint64_t share = overlap(block.addr, block.extent, start, end);
-
         bytes[block.state] += share;
         bytes[3] -= share;
     }
@@ -335,13 +319,11 @@ void segment_map(const struct varve_layout *layout, const struct segment_item *i
 {
     uint64_t bytes = item->end - item->addr;
     size_t count = bytes / 512 < columns ? (size_t)(bytes / 512) : columns;
-
     count = count > 0 ? count : 1;
     for (size_t i = 0; i < count; i++) {
         /* in doubles, as bytes times columns may exceed 64 bits */
         uint64_t start = item->addr + (uint64_t)((double)bytes * (double)i / (double)count);
         uint64_t end = item->addr + (uint64_t)((double)bytes * (double)(i + 1) / (double)count);
-
         line[i] = cell_of(layout, start, end > start ? end : start + 1);
     }
     line[count] = '\0';

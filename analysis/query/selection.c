@@ -18,13 +18,11 @@ static int check_domain(const char *domain, struct database *database, struct va
 {
     char list[256] = "";
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
     size_t used = 0;
     bool is_known = false;
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
-
         is_known = is_known || strcmp(name, domain) == 0;
         if (used < sizeof(list)) {
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "", name);
@@ -46,7 +44,6 @@ static int check_domain(const char *domain, struct database *database, struct va
 static void find_devices(struct selection *selection, struct database *database)
 {
     struct report_totals totals;
-
     report_totals_load(&totals, database, selection->process_id);
     int64_t most = -1;
     for (size_t i = 0; i < totals.count; i++) {
@@ -77,7 +74,6 @@ const char *selection_default_domain(struct database *database)
     static const char *const domains[] = {"heap", "block", "device", "managed", "pinned"};
     struct cursor cursor;
     const char *found = domains[0];
-
     cursor_open(
         &cursor, database,
         "SELECT min(CASE domain WHEN 'heap' THEN 0 WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN "
@@ -94,7 +90,6 @@ int selection_make(struct selection *selection, struct database *database, const
                    struct varve_message *message)
 {
     int result = check_domain(domain, database, message);
-
     *selection = (struct selection){.domain = domain, .pid = pid};
     if (result != VARVE_OK) {
         return result;
@@ -138,7 +133,6 @@ int selection_device(struct selection *selection, struct database *database, int
 bool selection_total(const struct selection *selection, struct database *database, struct report_total *total)
 {
     struct report_totals totals;
-
     report_totals_load(&totals, database, selection->process_id);
     bool is_found = false;
     for (size_t i = 0; i < totals.count && !is_found; i++) {
@@ -161,7 +155,6 @@ bool selection_sum(const struct selection *selection, struct database *database,
     report_totals_load(&totals, database, selection->process_id);
     for (size_t i = 0; i < totals.count; i++) {
         const struct report_total *row = &totals.rows[i];
-
         if (strcmp(row->domain, selection->domain) == 0 && row->device != selection->device) {
             total->live_allocations += row->live_allocations;
             total->live_bytes += row->live_bytes;

@@ -30,7 +30,6 @@ static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 {
     for (; *step < to; (*step)++) {
         struct timeline_point *next = &timeline->points[*step + 1];
-
         next->allocated = timeline->points[*step].allocated;
         next->allocated_max = next->allocated;
         next->live = timeline->points[*step].live;
@@ -41,7 +40,6 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
                    int64_t points)
 {
     int64_t span = report_end_ns(database) + 1;
-
     *timeline = (struct timeline){.count = (size_t)points};
     timeline->points = memory_resize(NULL, timeline->count * sizeof(timeline->points[0]));
     for (size_t i = 0; i < timeline->count; i++) {
@@ -63,7 +61,6 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
         int64_t when = cursor_integer(&cursor, 0);
         int64_t highest = cursor_integer(&cursor, 2);
         size_t at = step;
-
         while (at + 1 < timeline->count && when >= timeline->points[at].end_ns) {
             at++;
         }
@@ -101,7 +98,6 @@ static void print_row(FILE *out, const struct timeline *timeline, int row, int r
 {
     static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     size_t end = timeline->count;
-
     while (end > 0 && cell_eighths(&timeline->points[end - 1], row, rows, highest) == 0) {
         end--;
     }
@@ -120,7 +116,6 @@ void timeline_chart(FILE *out, const struct timeline *timeline, int rows)
 {
     const struct timeline_point *last = &timeline->points[timeline->count - 1];
     int64_t highest = 1;
-
     for (size_t i = 0; i < timeline->count; i++) {
         if (timeline->points[i].allocated_max > highest) {
             highest = timeline->points[i].allocated_max;
@@ -129,7 +124,6 @@ void timeline_chart(FILE *out, const struct timeline *timeline, int rows)
     for (int row = rows - 1; row >= 0; row--) {
         bool is_labelled = row == rows - 1 || row == rows / 2 || row == 0;
         int64_t value = (int64_t)((double)highest * (double)(row + 1) / (double)rows);
-
         fprintf(out, "%*s |", LABEL_COLUMNS, is_labelled ? format_bytes(value).text : "");
         print_row(out, timeline, row, rows, highest);
     }

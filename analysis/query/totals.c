@@ -63,7 +63,6 @@ void report_totals_free(struct report_totals *totals)
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row)
 {
     bool has_several = row->device > 0;
-
     for (size_t i = 0; i < totals->count && !has_several; i++) {
         has_several = totals->rows[i].process_id == row->process_id && totals->rows[i].device != row->device &&
                       strcmp(totals->rows[i].domain, row->domain) == 0;
@@ -105,7 +104,6 @@ int64_t report_duration_ns(struct database *database)
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images)
 {
     int length = snprintf(text, bytes, "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
-
     if (images > processes && length > 0 && (size_t)length < bytes) {
         snprintf(text + length, bytes - (size_t)length, " (%s program images)", format_count(images).text);
     }

@@ -51,7 +51,6 @@ struct prediction {
 static int reserve(struct replay_releases *plan, size_t capacity)
 {
     struct varve_alloc_release *items = realloc(plan->items, capacity * sizeof(*items));
-
     if (items == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -66,7 +65,6 @@ static size_t releases_equal(const struct replay *replay, size_t index, size_t e
 {
     const struct history_event *events = replay->trace->events;
     size_t equal = 0;
-
     for (; equal < count && index < end; equal++) {
         if (events[index].addr != plan->items[equal].addr || events[index].size != plan->items[equal].bytes) {
             break;
@@ -84,10 +82,8 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
 {
     size_t count = 0;
     int result;
-
     for (;;) {
         size_t room = plan->capacity - plan->count;
-
         result = varve_alloc_forecast_release(replay->alloc, stage, bytes, stream, plan->items, plan->count,
                                               plan->items == NULL ? NULL : plan->items + plan->count, room, &count,
                                               success_out);
@@ -106,7 +102,6 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
 static uint64_t bytes_of(const struct replay_releases *plan)
 {
     uint64_t bytes = 0;
-
     for (size_t i = 0; i < plan->count; i++) {
         bytes += plan->items[i].bytes;
     }
@@ -121,7 +116,6 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     struct varve_alloc_forecast forecast;
     bool success = false;
     int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
-
     plan->count = 0;
     if (result != VARVE_OK) {
         return result;
@@ -154,7 +148,6 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
 static int predict(struct replay *replay, const struct replay_request *request, struct prediction *prediction_out)
 {
     int result = replay_pool_enter(replay, request->pool);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -177,7 +170,6 @@ static struct run run_at(const struct replay *replay, size_t index)
 {
     const struct history_device *trace = replay->trace;
     struct run run = {.completed_begin = index};
-
     while (index < trace->event_count && trace->events[index].action == HISTORY_FREE_COMPLETED) {
         index = replay_decision(trace, index + 1);
         run.completed++;
@@ -198,7 +190,6 @@ static struct run run_at(const struct replay *replay, size_t index)
 static int retire_pools(struct replay *replay, const struct run *run)
 {
     const struct history_device *trace = replay->trace;
-
     if (replay->inferred->pools.of_event == NULL) {
         return VARVE_OK;
     }
@@ -207,7 +198,6 @@ static int retire_pools(struct replay *replay, const struct run *run)
          i = replay_decision(trace, i + 1)) {
         uint16_t number = replay->inferred->pools.of_event[i];
         struct replay_pool_state *pool = &replay->pools[number];
-
         if (number != 0 && pool->is_made && !pool->is_freeable) {
             pool->is_freeable = true;
             result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.ids[number]);
@@ -240,7 +230,6 @@ static int note_call(struct replay *replay, size_t event)
     if (replay->emptied_count == replay->emptied_capacity) {
         size_t capacity = replay->emptied_capacity == 0 ? 8 : 2 * replay->emptied_capacity;
         size_t *larger = realloc(replay->emptied, capacity * sizeof(*larger));
-
         if (larger == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -255,7 +244,6 @@ static int empty_cache(struct replay *replay, const struct run *run, size_t rele
 {
     size_t end = run->released_begin;
     int result = note_call(replay, run->released_begin);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -274,7 +262,6 @@ static int empty_cache(struct replay *replay, const struct run *run, size_t rele
 static bool can_follow_wait(const struct replay *replay, const struct run *run)
 {
     const struct history_event *next = &replay->trace->events[run->next];
-
     switch (next->action) {
     case HISTORY_ALLOC:
         return replay->inferred->scan.has_maps;
@@ -291,7 +278,6 @@ static int count_pending(struct replay *replay, size_t *count_out)
 {
     struct varve_alloc_stats stats;
     int result = varve_alloc_get_device_stats(replay->alloc, &stats);
-
     *count_out = result == VARVE_OK ? (size_t)(stats.active[0].current - stats.allocation[0].current) : 0;
     return result;
 }
@@ -303,7 +289,6 @@ static int is_late(struct replay *replay, const struct run *run, const struct re
 {
     unsigned next = replay->trace->events[run->next].action;
     bool is_oom = replay->trace->events[request->event].action == HISTORY_OOM;
-
     *answer_out = false;
     if (run->completed == 0 || request->pool != 0 || !can_follow_wait(replay, run)) {
         return VARVE_OK;
@@ -329,7 +314,6 @@ static int is_late(struct replay *replay, const struct run *run, const struct re
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out)
 {
     struct run run = run_at(replay, completion);
-
     *answer_out = false;
     struct replay_request request;
     if (!replay_request_at(replay, run.next, &request)) {
@@ -390,7 +374,6 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
 {
     struct prediction prediction;
     int result = predict_empty_cache(replay);
-
     VARVE_THEN(result, predict(replay, request, &prediction));
     if (result != VARVE_OK) {
         return result;
@@ -425,7 +408,6 @@ int replay_attribute_releases(struct replay *replay)
     bool is_request = replay_request_at(replay, run.next, &request);
     bool answer = false;
     int result = retire_pools(replay, &run);
-
     if (result == VARVE_OK && is_request) {
         result = is_late(replay, &run, &request, false, &answer);
         if (result == VARVE_OK && answer) {
@@ -452,7 +434,6 @@ int replay_attribute_releases(struct replay *replay)
 int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out)
 {
     struct run run = run_at(replay, event);
-
     *end_out = run.released_end;
     return retire_pools(replay, &run);
 }

@@ -13,7 +13,6 @@
 struct replay_figures replay_figures_of(const struct replay_result *result)
 {
     int64_t reserved = result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak;
-
     return (struct replay_figures){
         .peak_reserved = result->device_peak > reserved ? result->device_peak : reserved,
         .peak_allocated = result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak,
@@ -30,7 +29,6 @@ static bool follows(const struct history *history, const struct replay_options *
     struct replay_inference *inference;
     struct varve_message ignored = {""};
     int error = replay_infer(history, options, &inference, result, &ignored);
-
     if (error != VARVE_OK) {
         return false;
     }
@@ -43,14 +41,12 @@ static int peak_of_events(const struct history_device *device, uint64_t *peak_ou
 {
     struct varve_message ignored = {""};
     uint64_t reserved = 0;
-
     if (replay_reserved_at_start(device, &reserved, &ignored) == VARVE_ERROR_NO_MEMORY) {
         return VARVE_ERROR_NO_MEMORY;
     }
     *peak_out = reserved;
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-
         if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
             reserved += event->size;
         } else if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
@@ -65,7 +61,6 @@ int replay_recorded_peak(const struct history_device *device, int64_t *peak_out)
 {
     uint64_t peak = 0;
     int error = peak_of_events(device, &peak);
-
     *peak_out = peak > 0 && peak <= INT64_MAX ? (int64_t)peak : REPLAY_UNKNOWN;
     return error;
 }
@@ -74,7 +69,6 @@ static int add_events(const struct history_device *device, struct replay_figures
 {
     uint64_t peak = 0;
     int error = peak_of_events(device, &peak);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -102,7 +96,6 @@ static bool has_releases(const struct history *history)
 {
     for (size_t i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
-
         for (size_t j = 0; j < device->event_count; j++) {
             if (device->events[j].action == HISTORY_SEGMENT_FREE || device->events[j].action == HISTORY_SEGMENT_UNMAP) {
                 return true;
@@ -118,11 +111,9 @@ static void add_requests(const struct history_device *device, struct replay_figu
     struct map live = {0};
     uint64_t bytes = 0;
     uint64_t peak = 0;
-
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
         uint64_t size;
-
         if (event->action == HISTORY_ALLOC) {
             map_put(&live, event->addr, event->size);
             bytes += event->size;
@@ -151,7 +142,6 @@ int replay_before_load(const struct history *history, struct progress *progress,
 {
     struct replay_options options = {.follow = true, .progress = progress};
     struct replay_result result = {0};
-
     *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
     if (history->has_requests_only) {
         load_requests(history, out);
@@ -159,7 +149,6 @@ int replay_before_load(const struct history *history, struct progress *progress,
     }
     for (size_t i = 0; i < history->device_count; i++) {
         int error = add_events(&history->devices[i], &out->figures);
-
         if (error != VARVE_OK) {
             return error;
         }

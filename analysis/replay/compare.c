@@ -39,7 +39,6 @@ void replay_event_text(const struct replay *replay, size_t index, char *buffer, 
 void replay_differs(struct replay *replay, const char *format, ...)
 {
     struct replay_mismatch *mismatch = &replay->mismatch;
-
     if (mismatch->is_set) {
         return;
     }
@@ -57,7 +56,6 @@ static uint16_t stream_at_start(const struct replay *replay, uint64_t addr)
 {
     for (size_t i = 0; i < replay->inferred->start.segment_count; i++) {
         const struct varve_segment_info *segment = &replay->inferred->start.segments[i];
-
         if (addr - segment->addr < segment->bytes) {
             return history_find_stream(replay->history, segment->stream);
         }
@@ -73,7 +71,6 @@ static size_t stream_of(struct replay *replay, unsigned number, uint64_t addr)
     }
     if (replay->stream_of[number] == 0) {
         uint16_t stream = replay->is_starting ? stream_at_start(replay, addr) : replay->stream;
-
         if (replay->number_of[stream] != 0) {
             return REPLAY_NONE; /* that stream has a number */
         }
@@ -87,7 +84,6 @@ static void differ_by_record(struct replay *replay, const struct varve_record *r
                              size_t stream)
 {
     char text[160];
-
     action_text(text, sizeof(text), action, record->addr, size,
                 stream == REPLAY_NONE ? UINT64_MAX : replay->history->streams[stream]);
     replay_differs(replay, "%s", text);
@@ -97,7 +93,6 @@ static void differ_by_record(struct replay *replay, const struct varve_record *r
 static uint64_t found_units(const struct varve_record *record)
 {
     uint64_t whole = record->size / VARVE_ALLOC_FOUND_UNIT, noted = record->arg >> 32;
-
     return noted < whole ? whole : noted;
 }
 
@@ -105,7 +100,6 @@ void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
     unsigned action = history_action_of_kind(varve_record_kind(record));
-
     if (replay->options->writer != NULL) {
         history_writer_record(replay, record);
     }
@@ -135,7 +129,6 @@ void replay_compare_record(void *context, const struct varve_record *record)
 static uint64_t count_up(struct replay *replay, uint64_t bytes)
 {
     uint64_t addr = replay->next_addr;
-
     replay->next_addr += (bytes + SEGMENT_ALIGNMENT - 1) / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT;
     return addr;
 }
@@ -152,7 +145,6 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
-
     (void)reservation;
     if (replay->is_starting) {
         while (replay->inferred->start.segments[replay->start_placed].is_expandable) {
@@ -185,7 +177,6 @@ static bool find_start_reservation(struct replay *replay, const struct varve_dev
 {
     for (size_t i = 0; i < replay->inferred->reservations.count; i++) {
         const struct replay_reservation *reservation = &replay->inferred->reservations.items[i];
-
         if (reservation->is_start && !replay->is_reserved[i] && reservation->is_small == wanted->is_small &&
             replay->history->streams[reservation->stream] == wanted->stream &&
             reservation->pool.capture == wanted->pool_id[0] && reservation->pool.user == wanted->pool_id[1]) {
@@ -202,7 +193,6 @@ int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
-
     if (replay->is_starting) {
         return find_start_reservation(replay, reservation, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
     }
@@ -228,7 +218,6 @@ static bool differ(struct replay_result *result, const char *format, ...) __attr
 static bool differ(struct replay_result *result, const char *format, ...)
 {
     va_list arguments;
-
     if (result->difference[0] == '\0') {
         va_start(arguments, format);
         vsnprintf(result->difference, sizeof(result->difference), format, arguments);
@@ -244,7 +233,6 @@ static const char *state_text(unsigned state)
         [HISTORY_ACTIVE_ALLOCATED] = "active_allocated",
         [HISTORY_ACTIVE_PENDING_FREE] = "active_pending_free",
     };
-
     return state < sizeof(texts) / sizeof(texts[0]) ? texts[state] : "unknown";
 }
 
@@ -265,7 +253,6 @@ static bool equal_block(const struct replay *replay, const struct history_block 
 {
     bool is_free = want->state == HISTORY_INACTIVE;
     bool compares_request = !is_free || replay->inferred->start.segment_count == 0;
-
     if (want->addr == got->addr && want->size == got->bytes && want->state == state_of(got->state) &&
         (!compares_request || want->requested == got->requested)) {
         return true;
@@ -306,7 +293,6 @@ int replay_final(struct replay *replay, struct replay_result *result)
     const struct history_device *trace = replay->trace;
     struct varve_alloc_snapshot snapshot;
     int error = varve_alloc_snapshot(replay->alloc, &snapshot);
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -21,7 +21,6 @@ static bool is_own(const void *address)
 {
     Dl_info found;
     Dl_info own;
-
     return dladdr(address, &found) == 0 || dladdr(&own_object, &own) == 0 || found.dli_fbase == own.dli_fbase;
 }
 
@@ -42,7 +41,6 @@ replay_emit replay_emit_find(void)
 void replay_emit_record(void *context, const struct varve_record *record)
 {
     const struct replay *replay = context;
-
     replay_compare_record(context, record);
     replay->options->emit(record);
 }

@@ -28,14 +28,11 @@ static void look_at_requests(struct facts *facts)
 {
     const char *policy = facts->options->policy;
     struct varve_alloc_config plain;
-
     varve_alloc_config_init(&plain);
     for (size_t i = 0; i < facts->history->device_count; i++) {
         const struct history_device *device = &facts->history->devices[i];
-
         for (size_t j = 0; j < device->event_count; j++) {
             const struct history_event *event = &device->events[j];
-
             if (event->action != HISTORY_ALLOC && event->action != HISTORY_OOM) {
                 continue;
             }
@@ -70,7 +67,6 @@ static bool check_gc(const struct facts *facts, char *reason)
     double threshold = facts->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)facts->limit);
     int64_t peak = facts->result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak;
-
     if (check_policy(facts, reason)) {
         return true;
     }
@@ -122,11 +118,9 @@ static bool check_rounding(const struct facts *facts, char *reason)
 static bool has_private_pools(const struct history *history)
 {
     bool has = history->pool_count > 1;
-
     for (size_t i = 0; i < history->device_count && !has; i++) {
         for (size_t j = 0; j < history->devices[i].segment_count && !has; j++) {
             const uint64_t *id = history->devices[i].segments[j].pool_id;
-
             has = id[0] != 0 || id[1] != 0;
         }
     }
@@ -136,7 +130,6 @@ static bool has_private_pools(const struct history *history)
 static bool check_expandable(const struct facts *facts, char *reason)
 {
     const char *policy = policy_name(facts);
-
     if (!facts->config.expandable_segments) {
         snprintf(reason, REPLAY_REASON_BYTES, "False is the default");
         return true;
@@ -250,7 +243,6 @@ static const struct {
 static bool is_set(const char *conf, const char *name)
 {
     size_t length = strlen(name);
-
     for (const char *at = conf; at != NULL && (at = strstr(at, name)) != NULL; at += length) {
         if ((at == conf || strchr(" \t,", at[-1]) != NULL) && strchr(" \t:", at[length]) != NULL) {
             return true;
@@ -272,7 +264,6 @@ size_t replay_ineffective(const struct history *history, const struct replay_opt
                           const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX])
 {
     struct facts facts = {.history = history, .options = options, .result = result};
-
     if (replay_config(history, options->conf, &facts.config, NULL) != VARVE_OK) {
         return 0;
     }

@@ -29,7 +29,6 @@ _Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statist
 static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_stats *stats)
 {
     int64_t figures[sizeof(*sum) / sizeof(int64_t)];
-
     memcpy(figures, sum, sizeof(*sum));
     int64_t more[sizeof(*sum) / sizeof(int64_t)];
     memcpy(more, stats, sizeof(*stats));
@@ -44,7 +43,6 @@ static int play_session(struct replay *replay, struct replay_result *result, str
 {
     int error = replay_make_start(replay, message);
     uint64_t begin_ns = varve_sim_clock_ns(replay->device);
-
     VARVE_THEN(error, replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message));
     if (error == VARVE_OK && replay->options->follow && !replay->mismatch.is_set) {
         error = replay_final(replay, result);
@@ -74,7 +72,6 @@ static int play_device(const struct history *history, unsigned index, const stru
                        struct varve_message *message)
 {
     int error = replay_session_open(replay, history, index, inferred, options, message);
-
     *result = (struct replay_result){.segments_equal = true};
     VARVE_THEN(error, play_session(replay, result, message));
     result->events = history->devices[index].event_count;
@@ -97,7 +94,6 @@ static const char *advice_of(const struct history *history, const struct replay_
                              const struct replay_result *result)
 {
     struct varve_alloc_config config;
-
     if (replay_config(history, options->conf, &config, NULL) != VARVE_OK) {
         return NULL;
     }
@@ -143,14 +139,12 @@ static int search(const struct history *history, const struct replay_options *op
     bool is_first = true;
     bool again = true;
     int error = VARVE_OK;
-
     while (again) {
         struct replay replay = {0};
         struct replay_result latest = {.segments_equal = true};
         struct varve_message reason = {""};
         int outcome =
             replay_infer_device(history, index, options->conf, options->capacity, options->follow, inferred, &reason);
-
         latest.events = history->devices[index].event_count;
         latest.starts_late = inferred->scan.reserved_start > 0;
         VARVE_THEN(outcome, play_device(history, index, inferred, options, &replay, &latest, &reason));
@@ -198,7 +192,6 @@ static int fail_device(const struct history *history, size_t index, int error, c
                        struct varve_message *message)
 {
     const char *text = reason->text[0] != '\0' ? reason->text : varve_strerror(error);
-
     if (history->device_count > 1) {
         return varve_message_set(message, error, "device %zu: %s", index, text);
     }
@@ -215,11 +208,9 @@ static int infer_requests(const struct history *history, const struct replay_opt
                                              .follow = true,
                                              .progress = options->progress};
     int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
-
     for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
         struct replay_result ignored = {0};
         struct varve_message reason = {""};
-
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = attempt > 0;
         (void)search(history, &following, index, inferred, &ignored, &reason);
@@ -234,14 +225,12 @@ static int infer_devices(struct replay_inference *inference, const struct replay
                          struct replay_result *result, struct varve_message *message)
 {
     const struct history *history = inference->history;
-
     *result = (struct replay_result){.segments_equal = true};
     int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay_device *inferred = &inference->devices[i];
         struct replay_result device = {.segments_equal = true};
         struct varve_message reason = {""};
-
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = derives_pools;
         error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
@@ -262,7 +251,6 @@ static void infer_again_with_pools(struct replay_inference *inference, const str
 {
     struct replay_result second;
     struct varve_message ignored;
-
     if (infer_devices(inference, options, true, &second, &ignored) == VARVE_OK && second.mismatches == 0) {
         *result = second;
         result->derived_pools = true;
@@ -275,7 +263,6 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     struct replay_options silent = *options;
     struct replay_inference *inference = calloc(1, sizeof(*inference));
     double begin = monotonic_seconds();
-
     *inference_out = NULL;
     *result = (struct replay_result){.segments_equal = true};
     if (history->has_requests_only && options->follow) {
@@ -327,14 +314,12 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
                 struct replay_result *result, struct varve_message *message)
 {
     double begin = monotonic_seconds();
-
     *result = (struct replay_result){.segments_equal = true};
     int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay replay = {0};
         struct replay_result device;
         struct varve_message reason = {""};
-
         error =
             play_device(inference->history, (unsigned)i, &inference->devices[i], options, &replay, &device, &reason);
         replay_session_close(&replay);
@@ -353,7 +338,6 @@ int replay_run(const struct history *history, const struct replay_options *optio
     struct replay_inference *inference;
     double begin = monotonic_seconds();
     int error = replay_infer(history, options, &inference, result, message);
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -16,7 +16,6 @@
 static int make_tables(struct replay *replay)
 {
     size_t streams = replay->history->stream_count;
-
     replay->stream_of = calloc(streams, sizeof(*replay->stream_of));
     replay->number_of = calloc(streams, sizeof(*replay->number_of));
     replay->pools = calloc(replay->inferred->pools.count + 1, sizeof(*replay->pools));
@@ -46,7 +45,6 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
         .address_context = replay,
     };
-
     replay->next_addr = ADDR_FIRST;
     for (size_t i = 0; i < replay->inferred->start.segment_count; i++) {
         uint64_t end = replay->inferred->start.segments[i].addr + replay->inferred->start.segments[i].bytes;
@@ -62,7 +60,6 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
     struct varve_alloc_options alloc;
-
     varve_alloc_options_init(&alloc);
     int result = replay_config(replay->history, options->conf, &alloc.config, message);
     VARVE_THEN(result, open_device(replay, message));

@@ -91,7 +91,6 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
                                         .module = (char *)cursor_text(cursor, column + 3)};
     const struct callsite_row row = {
         .id = cursor_integer(cursor, column + 4), .callsites = 1, .user = user, .innermost = user};
-
     if (row.id != 0 && cursor_integer(cursor, column + 5) == 0) {
         return memory_copy_text("(name not looked up yet)");
     }
@@ -102,7 +101,6 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
 {
     const int64_t number = cursor_integer(cursor, column);
     char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
-
     if (kind == 's') {
         table_add(table, ""); /* its name comes later */
         return;
@@ -153,7 +151,6 @@ static void sites_add(struct table *table, struct cursor *cursor, size_t columns
 {
     const size_t last = table->column_count - 1;
     size_t room = columns;
-
     for (size_t i = 0; i < last; i++) {
         room -= room > table->widths[i] + GAP ? table->widths[i] + GAP : room;
     }
@@ -162,7 +159,6 @@ static void sites_add(struct table *table, struct cursor *cursor, size_t columns
     for (size_t cell = last; cell < table->cell_count && cursor_next(cursor); cell += table->column_count) {
         char *name = site_name(cursor, (int)last, room);
         const size_t width = format_width(name);
-
         free(table->cells[cell]);
         table->cells[cell] = name;
         table->widths[last] = width > table->widths[last] ? width : table->widths[last];
@@ -178,10 +174,8 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     size_t count = 0, bytes = 0;
     char *sql = NULL;
     FILE *text = memory_stream(&sql, &bytes);
-
     for (size_t i = 0; i < section->count; i++) {
         const struct page_column *column = &section->columns[i];
-
         if (page->columns >= column->from) {
             fprintf(text, "%s%s", count == 0 ? "SELECT " : ", ", column->sql);
             titles[count] = (struct table_column){column->title, strchr("ts", column->kind) == NULL};
@@ -221,7 +215,6 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
 static void line_print(FILE *out, const struct page *page, const char *text)
 {
     char cut[4 * TERMINAL_COLUMNS_MAX + 8];
-
     format_head(cut, sizeof(cut), text, page->columns);
     fprintf(out, "%s\n", cut);
 }
@@ -230,14 +223,12 @@ static void line_print(FILE *out, const struct page *page, const char *text)
 static void recording_print(FILE *out, struct database *database, const struct page *page)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT command, pid, duration_ns, events, events_per_s, waiting, lost, rss_bytes, processes,"
                 " processes_running, threads FROM recording");
     char text[2 * TERMINAL_COLUMNS_MAX];
     if (cursor_next(&cursor)) {
         const int64_t waiting = cursor_integer(&cursor, 5), processes = cursor_integer(&cursor, 8);
-
         snprintf(text, sizeof(text), "%.30s  %s  %.1500s", format_duration(cursor_integer(&cursor, 2)).text,
                  page->state, cursor_name(&cursor, 0));
         line_print(out, page, text);
@@ -266,7 +257,6 @@ void page_head(FILE *out, struct database *database, const struct page *page)
     static const struct section allocators = {allocator_columns, COUNT(allocator_columns), "", ALLOCATOR_FROM};
     const int64_t all = database_integer(database, "SELECT count(*) FROM allocator", 0);
     const int64_t most = (int64_t)page->allocators;
-
     recording_print(out, database, page);
     if (section_print(out, database, &totals, page, INT64_C(1000)) == 0) {
         line_print(out, page, "nothing was allocated yet");
@@ -293,7 +283,6 @@ void page_list(FILE *out, struct database *database, const struct page *page)
     static const struct section processes = {process_columns, COUNT(process_columns), "", PROCESS_FROM};
     char from[200];
     const struct section lines = {line_columns, COUNT(line_columns), SITE_REST, from};
-
     if (page->list == PAGE_PROCESSES) {
         line_print(out, page, "processes that run, by RSS");
         section_print(out, database, &processes, page, page->top);
@@ -310,7 +299,6 @@ void page_list(FILE *out, struct database *database, const struct page *page)
 char *page_next_domain(struct database *database, const char *domain)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT domain FROM callsite_total WHERE ?1 IS NULL OR domain > ?1 ORDER BY domain LIMIT 1");
     cursor_bind_text(&cursor, 1, domain);
@@ -327,7 +315,6 @@ char *page_next_domain(struct database *database, const char *domain)
 static struct cJSON *sites_json(struct database *database, const struct page *page, const char *view)
 {
     char from[200];
-
     sites_from(from, sizeof(from), view, page->order);
     char sql[300];
     snprintf(sql, sizeof(sql), "SELECT * FROM %s LIMIT ?1", from);
@@ -342,7 +329,6 @@ struct cJSON *page_json(struct database *database, const struct page *page)
 {
     struct cJSON *object = json_object();
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT * FROM recording");
     json_add(object, "recording",
              cursor_next(&cursor) ? cursor_json(&cursor, cursor_column_count(&cursor)) : json_null_value());

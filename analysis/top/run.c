@@ -29,7 +29,6 @@ int top_refresh(struct top *top, struct varve_message *message)
     struct database *figures = NULL;
     size_t count;
     void *bytes = varve_watch_read(top->watch, &count);
-
     if (bytes == NULL) {
         return VARVE_OK;
     }
@@ -56,14 +55,12 @@ int top_refresh(struct top *top, struct varve_message *message)
 static int name_length(const struct top *top)
 {
     const size_t length = strlen(varve_watch_directory(top->watch));
-
     return (int)(length > 2 ? length - 2 : length);
 }
 
 void top_state(const struct top *top, char *text, size_t bytes)
 {
     const char *directory = varve_watch_directory(top->watch);
-
     switch (varve_watch_state(top->watch)) {
     case VARVE_WATCH_RECORDING:
         snprintf(text, bytes, "recording");
@@ -84,11 +81,9 @@ int top_wait(struct top *top, struct varve_message *message)
 {
     const int64_t until_ns = monotonic_ns() + FIGURES_WITHIN_NS;
     const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS / 5};
-
     while (monotonic_ns() < until_ns) {
         const enum varve_watch_state now = varve_watch_state(top->watch);
         const int error = top_refresh(top, message);
-
         if (error != VARVE_OK || top->seen > 1 || top->is_over) {
             return error;
         }
@@ -140,7 +135,6 @@ static const char *const help_lines[] = {
 static void put_line(const struct show *show, size_t line, const char *text, enum screen_style style)
 {
     char cut[4 * COLUMNS_MAX + 8];
-
     format_head(cut, sizeof(cut), text, show->page->columns);
     screen_line(line, cut, strlen(cut), style);
 }
@@ -151,7 +145,6 @@ static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
 {
     for (const char *line = text; *line != '\0';) {
         const size_t length = strcspn(line, "\n");
-
         if (skip > 0) {
             skip--;
         } else if (at < end) {
@@ -165,7 +158,6 @@ static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
 static size_t count_lines(const char *text)
 {
     size_t lines = 0;
-
     for (; *text != '\0'; text++) {
         lines += *text == '\n';
     }
@@ -178,7 +170,6 @@ static char *make_text(void (*print)(FILE *out, struct database *database, const
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     print(out, database, page);
     memory_stream_end(out, &text);
     return text;
@@ -196,7 +187,6 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
 {
     const size_t title = strcspn(list, "\n");
     const size_t lines = count_lines(list);
-
     if (at >= end) {
         return;
     }
@@ -209,7 +199,6 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
     }
     if (lines > 1) {
         const char *heading = list + title + 1;
-
         if (at + 1 < end) {
             screen_line(at + 1, heading, strcspn(heading, "\n"), SCREEN_REVERSE);
         }
@@ -227,7 +216,6 @@ static void draw_figures(struct show *show, size_t lines)
 {
     struct database *figures = show->top->figures;
     size_t room = lines > 1 ? lines - 1 : 0;
-
     show->page->allocators = lines > 30 ? 8 : lines > 20 ? 3 : 1;
     char *head = make_text(page_head, figures, show->page);
     char *list = make_text(page_list, figures, show->page);
@@ -242,7 +230,6 @@ static int draw(struct show *show, struct varve_message *message)
     static const char keys[] = "q end  s sort  Tab list  d domain  p pause  h help";
     static const char paused[] = "paused: p goes on";
     size_t columns, lines;
-
     screen_size(&columns, &lines);
     char state[4352];
     top_state(show->top, state, sizeof(state));
@@ -269,7 +256,6 @@ static int draw(struct show *show, struct varve_message *message)
 static void next_domain(struct show *show)
 {
     char *next = show->top->figures != NULL ? page_next_domain(show->top->figures, show->page->domain) : NULL;
-
     free(show->domain);
     show->page->domain = show->domain = next;
     show->scroll = 0;
@@ -289,7 +275,6 @@ static void scroll_back(struct show *show, size_t lines)
 static void on_key(struct show *show, int key)
 {
     const size_t leap = show->list_room > 1 ? show->list_room - 1 : 1;
-
     switch (key) {
     case 'q':
         show->has_ended = true;
@@ -346,12 +331,10 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
     int64_t next_ns = 0; /* when the picture changes by itself */
     bool must_draw = true;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && !show->has_ended && screen_signal() == 0) {
         const enum varve_watch_state state = varve_watch_state(show->top->watch);
         const int64_t now_ns = monotonic_ns();
         const int64_t seen = show->top->seen;
-
         if (!show->is_paused && (now_ns >= next_ns || state != VARVE_WATCH_RECORDING)) {
             error = top_refresh(show->top, message);
         }
@@ -374,7 +357,6 @@ int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_o
 {
     struct show show = {.top = top, .page = page};
     int error = screen_begin(message);
-
     *signal_out = 0;
     if (error != VARVE_OK) {
         return error;

@@ -33,7 +33,6 @@ static void give_limit(const struct advice *advice, struct candidate *candidate)
 static void add_trial(struct advice *advice, const struct candidate *wanted)
 {
     struct candidate candidate = *wanted;
-
     give_limit(advice, &candidate);
     char text[CANDIDATE_TEXT_BYTES];
     candidate_text(&candidate, text);
@@ -67,7 +66,6 @@ static void play_trials(struct advice *advice, struct whatif *whatif, const stru
     size_t count = advice->trial_count - first;
     struct whatif_setting *settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
     struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-
     for (size_t i = 0; i < count; i++) {
         settings[i] = advise_setting(advice, &advice->trials[first + i]);
     }
@@ -89,7 +87,6 @@ static bool is_open(const struct advice *advice, int option)
 static struct candidate defaults_of(const struct advice *advice)
 {
     struct candidate defaults = advice->own.candidate;
-
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
         if (is_open(advice, option)) {
             defaults.values[option].text[0] = '\0';
@@ -105,7 +102,6 @@ static void add_singles(struct advice *advice, const struct history *history, co
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
         struct candidate_range range = candidate_range(history, (enum candidate_option)option, is_open(advice, option));
         struct candidate candidate = *base;
-
         if (!is_open(advice, option)) {
             continue;
         }
@@ -126,7 +122,6 @@ static const struct replay_figures *figures_of(const struct advise_trial *trial)
 static bool is_less(const struct advise_trial *left, const struct advise_trial *right)
 {
     const struct replay_figures *a = figures_of(left), *b = figures_of(right);
-
     if (a->ooms != b->ooms) {
         return a->ooms < b->ooms;
     }
@@ -138,10 +133,8 @@ static bool is_less(const struct advise_trial *left, const struct advise_trial *
 static const struct advise_trial *best_with(const struct advice *advice, int option)
 {
     const struct advise_trial *best = NULL;
-
     for (size_t i = 0; i < advice->trial_count; i++) {
         const struct advise_trial *trial = &advice->trials[i];
-
         if (trial->outcome.error == VARVE_OK && trial->candidate.values[option].text[0] != '\0' &&
             (best == NULL || is_less(trial, best))) {
             best = trial;
@@ -155,10 +148,8 @@ static void add_pairs(struct advice *advice, const struct history *history)
     struct candidate_value values[CANDIDATE_OPTIONS] = {{""}};
     struct candidate_range rounding = candidate_range(history, CANDIDATE_ROUNDUP, false);
     struct candidate base = defaults_of(advice);
-
     for (int i = 0; i < CANDIDATE_OPTIONS; i++) {
         const struct advise_trial *best = best_with(advice, i);
-
         if (best != NULL) {
             values[i] = best->candidate.values[i];
         }
@@ -166,7 +157,6 @@ static void add_pairs(struct advice *advice, const struct history *history)
     for (int i = 0; i < CANDIDATE_FRACTION; i++) {
         for (int j = i + 1; j < CANDIDATE_FRACTION; j++) {
             struct candidate candidate = base;
-
             candidate.values[i] = values[i];
             candidate.values[j] = values[j];
             add_trial(advice, &candidate);
@@ -174,7 +164,6 @@ static void add_pairs(struct advice *advice, const struct history *history)
     }
     for (size_t i = 0; i < rounding.count; i++) {
         struct candidate candidate = base;
-
         candidate.values[CANDIDATE_EXPANDABLE] = values[CANDIDATE_EXPANDABLE];
         candidate.values[CANDIDATE_ROUNDUP] = rounding.values[i];
         add_trial(advice, &candidate);
@@ -187,14 +176,12 @@ static void add_fractions(struct advice *advice, const struct advise_trial *of)
     struct candidate candidate = of->candidate;
     double reserved = (double)figures_of(of)->peak_reserved;
     double allocated = (double)figures_of(of)->peak_allocated;
-
     if (of->candidate.values[CANDIDATE_FRACTION].text[0] != '\0' || allocated <= 0) {
         return;
     }
     for (int step = 0; step < FRACTION_STEPS; step++) {
         double limit = allocated + (reserved - allocated) * (step + 0.5) / FRACTION_STEPS;
         double fraction = limit / (double)advice->capacity;
-
         if (fraction < 0.99) {
             snprintf(candidate.values[CANDIDATE_FRACTION].text, sizeof(candidate.values[0].text), "%.3f",
                      fraction + 0.0005);
@@ -209,7 +196,6 @@ static void add_fractions(struct advice *advice, const struct advise_trial *of)
 static int64_t least_peak(const struct advice *advice)
 {
     int64_t own = advice->own.outcome.figures.peak_reserved, recorded = advice->before.figures.peak_reserved;
-
     return advice->is_given_room || recorded == REPLAY_UNKNOWN || recorded > own ? own : recorded;
 }
 
@@ -219,7 +205,6 @@ bool advise_helps(const struct advice *advice, const struct advise_trial *trial)
     uint64_t time_before = advice->own.outcome.result.device_ns, time_after = trial->outcome.result.device_ns;
     int64_t peak = least_peak(advice);
     int64_t least = peak / SAME_SHARE > 2 * MIB ? peak / SAME_SHARE : 2 * MIB;
-
     if (trial->outcome.error != VARVE_OK) {
         return false;
     }
@@ -256,7 +241,6 @@ static double cost_of(const struct advice *advice, const struct advise_trial *tr
 {
     double more = (double)trial->outcome.result.device_ns - (double)advice->own.outcome.result.device_ns;
     double longer = advice->duration_ns > 0 && more > 0 ? more / (double)advice->duration_ns : 0;
-
     return (double)figures_of(trial)->peak_reserved *
            (1 + (double)candidate_size(&trial->candidate) / SAME_SHARE + longer);
 }
@@ -264,10 +248,8 @@ static double cost_of(const struct advice *advice, const struct advise_trial *tr
 static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 {
     struct advise_trial *best = NULL;
-
     for (size_t i = 0; i < advice->trial_count; i++) {
         struct advise_trial *trial = &advice->trials[i];
-
         if (!advise_helps(advice, trial) || !may(advice, trial)) {
             continue;
         }
@@ -284,7 +266,6 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 static bool has_effect(const struct advice *advice, const struct history *history, const struct advise_trial *trial)
 {
     struct replay_options options = {.conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
-
     return !replay_changes_nothing(history, &options, &advice->before);
 }
 
@@ -295,10 +276,8 @@ static void pick_all(struct advice *advice, const struct history *history)
         [ADVISE_WITHOUT_EXPANDABLE] = without_expandable,
         [ADVISE_WITHOUT_PRICE] = without_price,
     };
-
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         struct advise_trial *trial;
-
         while ((trial = pick(advice, tests[i])) != NULL && !has_effect(advice, history, trial)) {
             trial->outcome.error = VARVE_ERROR_UNSUPPORTED;
         }
@@ -321,11 +300,9 @@ static void pick_all(struct advice *advice, const struct history *history)
 static void find_waste(struct advice *advice, const struct history *history, struct progress *progress)
 {
     struct varve_message ignored = {""};
-
     for (size_t i = 0; i <= advice->pick_count; i++) {
         const struct advise_trial *trial = i == 0 ? &advice->own : advice->picks[i - 1].trial;
         struct whatif_setting setting = advise_setting(advice, trial);
-
         if (progress != NULL) {
             progress_step(progress, "looking where memory is lost", i, 1 + advice->pick_count);
         }
@@ -340,7 +317,6 @@ static void search(struct advice *advice, const struct history *history, struct 
                    const struct advise_options *options)
 {
     struct candidate defaults = defaults_of(advice);
-
     add_singles(advice, history, &advice->own.candidate);
     add_singles(advice, history, &defaults);
     play_trials(advice, whatif, options, 0);
@@ -350,7 +326,6 @@ static void search(struct advice *advice, const struct history *history, struct 
     if (advice->capacity != 0) {
         const struct advise_trial *best = pick(advice, any);
         struct advise_trial chosen = best != NULL ? *best : advice->own; /* the trials move */
-
         first = advice->trial_count;
         add_fractions(advice, &advice->own);
         add_fractions(advice, &chosen);
@@ -366,7 +341,6 @@ static int play_own(struct advice *advice, const struct history *history, struct
     struct whatif_setting setting = advise_setting(advice, &advice->own);
     struct replay_options follow = {.memory_limit = advice->limit, .capacity = advice->capacity};
     struct whatif_outcome *outcome = &advice->own.outcome;
-
     whatif_play(whatif, &setting, 1, 1, outcome, options->progress);
     if (outcome->error != VARVE_OK) {
         *message = outcome->message;

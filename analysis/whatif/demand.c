@@ -21,7 +21,6 @@ static int add_start(const struct history *history, const struct history_device 
 {
     uint64_t reserved = 0;
     int error = replay_reserved_at_start(device, &reserved, message);
-
     *live_out = 0;
     if (error != VARVE_OK || reserved == 0) {
         return error;
@@ -43,11 +42,9 @@ static void add_events(const struct history_device *device, struct map *sizes, u
                        struct whatif_demand *demand)
 {
     uint64_t load = live, load_all = live;
-
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
         uint64_t size;
-
         if (event->action == HISTORY_ALLOC) {
             map_put(sizes, event->addr, event->size);
             live += event->size;
@@ -81,7 +78,6 @@ int whatif_demand_load(const struct history *history, struct whatif_demand *dema
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct map sizes = {0};
         uint64_t live;
-
         error = add_start(history, &history->devices[i], &sizes, &live, message);
         if (error == VARVE_OK) {
             add_events(&history->devices[i], &sizes, live, demand_out);

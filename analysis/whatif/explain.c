@@ -74,7 +74,6 @@ static void note_request(void *context, struct varve_alloc *alloc, bool has_fail
 {
     struct play *play = context;
     unsigned device = (unsigned)varve_alloc_get_device(alloc)->index;
-
     if (device != play->device) {
         play->device = device;
         play->request = 0;
@@ -90,7 +89,6 @@ static struct play *find_play(const struct explain *explain, size_t setting, uin
 {
     for (size_t i = 0; i < explain->play_count; i++) {
         struct play *play = explain->plays[i];
-
         if (play->setting == setting && play->limit == limit && play->counts_addresses == counts_addresses) {
             return play;
         }
@@ -102,7 +100,6 @@ static void want_play(struct explain *explain, size_t setting, uint64_t limit, b
 {
     if (find_play(explain, setting, limit, counts_addresses) == NULL) {
         struct play *play = memory_resize(NULL, sizeof(*play));
-
         *play = (struct play){.setting = setting, .limit = limit, .counts_addresses = counts_addresses};
         explain->plays =
             memory_grow(explain->plays, &explain->play_capacity, explain->play_count, sizeof(explain->plays[0]));
@@ -113,7 +110,6 @@ static void want_play(struct explain *explain, size_t setting, uint64_t limit, b
 static struct whatif_setting as_whatif(const struct explain *explain, struct play *play)
 {
     const struct setting *setting = explain->settings[play->setting];
-
     return (struct whatif_setting){
         .policy = setting->policy,
         .conf = setting->is_recorded ? NULL : setting->conf,
@@ -133,7 +129,6 @@ static void play_wanted(struct explain *explain, size_t begin)
     size_t count = explain->play_count - begin;
     struct whatif_setting *settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
     struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-
     for (size_t i = 0; i < count; i++) {
         settings[i] = as_whatif(explain, explain->plays[begin + i]);
     }
@@ -150,7 +145,6 @@ static void play_wanted(struct explain *explain, size_t begin)
 static const struct play *play_one(struct explain *explain, size_t setting, uint64_t limit)
 {
     size_t begin = explain->play_count;
-
     want_play(explain, setting, limit, false);
     play_wanted(explain, begin);
     return find_play(explain, setting, limit, false);
@@ -160,11 +154,9 @@ static bool has_failed(const struct play *play, unsigned device, size_t request)
 {
     size_t low = 0;
     size_t high = play->failed_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct failed *failed = &play->failed[middle];
-
         if (failed->device < device || (failed->device == device && failed->request < request)) {
             low = middle + 1;
         } else {
@@ -188,13 +180,11 @@ static bool was_recorded(const struct explain *explain, const struct failed *fai
 static bool serves(const struct explain *explain, const struct play *play, size_t failure)
 {
     const struct explain_failure *target = &explain->failures[failure];
-
     if (play->error != VARVE_OK || has_failed(play, target->device, target->request)) {
         return false;
     }
     for (size_t i = 0; i < play->failed_count; i++) {
         const struct failed *failed = &play->failed[i];
-
         if (failed->device == target->device && failed->request < target->request && !was_recorded(explain, failed)) {
             return false;
         }
@@ -207,7 +197,6 @@ static bool serves(const struct explain *explain, const struct play *play, size_
 static struct setting *add_setting(struct explain *explain, enum explain_kind kind, unsigned family)
 {
     struct setting *setting = memory_resize(NULL, sizeof(*setting));
-
     *setting = (struct setting){.kind = kind, .family = family, .policy = explain->options.policy};
     explain->settings = memory_grow(explain->settings, &explain->setting_capacity, explain->setting_count,
                                     sizeof(explain->settings[0]));
@@ -220,7 +209,6 @@ static void add_candidate(struct explain *explain, unsigned family, const struct
                           const struct candidate *changed)
 {
     struct setting *setting = add_setting(explain, EXPLAIN_SETTING, family);
-
     candidate_text(changed, setting->change);
     candidate_text(candidate, setting->conf);
 }
@@ -229,11 +217,9 @@ static void add_candidate(struct explain *explain, unsigned family, const struct
 static void add_option(struct explain *explain, const struct candidate *recorded, enum candidate_option option)
 {
     struct candidate_range range = candidate_range(explain->history, option, true);
-
     for (size_t i = 0; i < range.count; i++) {
         struct candidate candidate = *recorded;
         struct candidate changed = {.rest = ""};
-
         if (strcmp(recorded->values[option].text, range.values[i].text) != 0) {
             candidate.values[option] = changed.values[option] = range.values[i];
             add_candidate(explain, option + 1, &candidate, &changed);
@@ -243,7 +229,6 @@ static void add_option(struct explain *explain, const struct candidate *recorded
         struct candidate candidate = *recorded;
         struct candidate left_out = {.rest = ""};
         struct setting *setting = add_setting(explain, EXPLAIN_SETTING, option + 1);
-
         candidate.values[option].text[0] = '\0';
         candidate_text(&candidate, setting->conf);
         left_out.values[option] = recorded->values[option];
@@ -258,11 +243,9 @@ static void add_pair(struct explain *explain, const struct candidate *recorded, 
 {
     struct candidate_range first = candidate_range(explain->history, a, true);
     struct candidate_range second = candidate_range(explain->history, b, true);
-
     for (size_t i = 0; i < first.count * second.count; i++) {
         struct candidate candidate = *recorded;
         struct candidate changed = {.rest = ""};
-
         candidate.values[a] = changed.values[a] = first.values[i / second.count];
         candidate.values[b] = changed.values[b] = second.values[i % second.count];
         add_candidate(explain, FAMILY_PAIRS, &candidate, &changed);
@@ -273,7 +256,6 @@ static void add_pair(struct explain *explain, const struct candidate *recorded, 
 static void add_others(struct explain *explain, const struct candidate *recorded)
 {
     char conf[CANDIDATE_TEXT_BYTES];
-
     candidate_text(recorded, conf);
     struct setting *setting;
     if (strstr(conf, "research_after_release") == NULL) {
@@ -292,11 +274,9 @@ static void add_policies(struct explain *explain)
 {
     const char *recorded = explain->options.policy != NULL ? explain->options.policy : "pytorch";
     const char *const *policies = varve_alloc_policies();
-
     for (unsigned i = 0; policies[i] != NULL; i++) {
         if (strcmp(policies[i], recorded) != 0) {
             struct setting *setting = add_setting(explain, EXPLAIN_POLICY, FAMILY_POLICIES + i);
-
             snprintf(setting->change, sizeof(setting->change), "%s", policies[i]);
             setting->policy = policies[i];
             setting->is_recorded = true; /* as far as it has such settings */
@@ -307,7 +287,6 @@ static void add_policies(struct explain *explain)
 static void add_settings(struct explain *explain)
 {
     struct candidate recorded;
-
     candidate_of_history(explain->history, &recorded);
     for (enum candidate_option option = CANDIDATE_EXPANDABLE; option < CANDIDATE_FRACTION; option++) {
         add_option(explain, &recorded, option);
@@ -320,7 +299,6 @@ static void add_settings(struct explain *explain)
 static void add_pairs(struct explain *explain)
 {
     struct candidate recorded;
-
     candidate_of_history(explain->history, &recorded);
     add_pair(explain, &recorded, CANDIDATE_MAX_SPLIT, CANDIDATE_GC);
     add_pair(explain, &recorded, CANDIDATE_MAX_SPLIT, CANDIDATE_ROUNDUP);
@@ -337,11 +315,9 @@ static void add_empty_caches(struct explain *explain, size_t failure)
     size_t best[EMPTY_MOMENTS] = {0};
     int64_t least[EMPTY_MOMENTS] = {0}, live = 0;
     size_t requests[EMPTY_MOMENTS] = {0}, request = 0;
-
     for (size_t i = 0; i < target->event; i++) {
         const struct history_event *event = &device->events[i];
         bool is_request = event->action == HISTORY_ALLOC || event->action == HISTORY_OOM;
-
         for (unsigned k = 0; k < EMPTY_MOMENTS && is_request && i > 0; k++) {
             if (i >= target->event - (target->event >> k) && (best[k] == 0 || live <= least[k])) {
                 best[k] = i;
@@ -356,7 +332,6 @@ static void add_empty_caches(struct explain *explain, size_t failure)
     for (unsigned k = 0; k < EMPTY_MOMENTS; k++) {
         if (best[k] != 0 && (k == 0 || best[k] != best[k - 1])) {
             struct setting *setting = add_setting(explain, EXPLAIN_EMPTY_CACHE, FAMILY_EMPTY_CACHE);
-
             setting->is_recorded = true;
             snprintf(setting->change, sizeof(setting->change), "torch.cuda.empty_cache()");
             setting->empty_event = best[k];
@@ -387,7 +362,6 @@ static bool has_empty_caches(const struct explain *explain, size_t failure)
 static unsigned complexity(const char *change)
 {
     unsigned count = 0;
-
     for (; change != NULL; change = strchr(change + 1, ',')) {
         count++;
     }
@@ -405,7 +379,6 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
     const struct explain_answer *a = a_untyped;
     const struct explain_answer *b = b_untyped;
     int order = compare_numbers(a->kind, b->kind);
-
     order = order != 0 ? order : compare_numbers(a->is_luck, b->is_luck);
     order = order != 0 ? order : compare_numbers(a->failures, b->failures);
     order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
@@ -418,7 +391,6 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
 static struct explain_answer answer_of(const struct explain *explain, size_t number, const struct play *play)
 {
     const struct setting *setting = explain->settings[number];
-
     return (struct explain_answer){
         .kind = setting->kind,
         .change = setting->change,
@@ -438,7 +410,6 @@ static void play_all(struct explain *explain, size_t failure)
 {
     uint64_t limit = explain->facts.limit;
     size_t begin = explain->play_count;
-
     for (size_t i = 1; i < explain->setting_count; i++) {
         if (is_about(explain->settings[i], failure)) {
             want_play(explain, i, limit, false);
@@ -460,7 +431,6 @@ static size_t take_answer(const struct explain *explain, const struct explain_an
 {
     unsigned family = explain->settings[answer->number]->family;
     size_t at = 0;
-
     while (at < count && explain->settings[answers[at].number]->family != family) {
         at++;
     }
@@ -476,19 +446,16 @@ static size_t collect(const struct explain *explain, size_t failure, struct expl
                       size_t *tried_out)
 {
     uint64_t limit = explain->facts.limit;
-
     *tried_out = 0;
     size_t count = 0;
     for (size_t i = 1; i < explain->setting_count; i++) {
         const struct play *play = find_play(explain, i, limit, false);
-
         if (!is_about(explain->settings[i], failure) || play->error != VARVE_OK) {
             continue;
         }
         ++*tried_out;
         if (serves(explain, play, failure)) {
             struct explain_answer answer = answer_of(explain, i, play);
-
             answer.is_luck = !serves(explain, find_play(explain, i, limit, true), failure);
             count = take_answer(explain, &answer, answers, count);
         }
@@ -521,7 +488,6 @@ bool explain_fails_again(const struct explain *explain, size_t failure)
 {
     const struct play *play = find_play(explain, 0, explain->facts.limit, false);
     const struct explain_failure *target = &explain->failures[failure];
-
     return play->error == VARVE_OK && has_failed(play, target->device, target->request);
 }
 
@@ -530,7 +496,6 @@ bool explain_fails_again(const struct explain *explain, size_t failure)
 static bool passes(struct explain *explain, size_t failure, size_t setting, uint64_t limit)
 {
     const struct play *play = play_one(explain, setting, limit);
-
     return failure == EXPLAIN_ALL ? play->error == VARVE_OK && play->failed_count == 0 : serves(explain, play, failure);
 }
 
@@ -539,12 +504,10 @@ static bool bracket(struct explain *explain, size_t failure, size_t setting, uin
 {
     uint64_t low = explain->facts.limit / GRID * GRID;
     uint64_t high = low + GRID;
-
     if (setting == 0) {
         /* with what it takes without a limit nothing is ever refused */
         const struct play *free_play = play_one(explain, setting, 0);
         uint64_t peak = free_play->error == VARVE_OK ? (uint64_t)free_play->figures.peak_reserved : 0;
-
         high = peak > low ? (peak + GRID - 1) / GRID * GRID : high;
     }
     uint64_t step = GRID;
@@ -566,13 +529,11 @@ uint64_t explain_smallest_limit(struct explain *explain, size_t failure, size_t 
 {
     size_t setting = number == EXPLAIN_RECORDED ? 0 : number;
     uint64_t low, high;
-
     if (!bracket(explain, failure, setting, &low, &high)) {
         return 0;
     }
     while (high - low > GRID) {
         uint64_t middle = low + (high - low) / GRID / 2 * GRID;
-
         if (passes(explain, failure, setting, middle)) {
             high = middle;
         } else {
@@ -587,11 +548,9 @@ uint64_t explain_smallest_limit(struct explain *explain, size_t failure, size_t 
 static void list_failures(struct explain *explain)
 {
     const struct history *history = explain->history;
-
     for (unsigned i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
         size_t request = 0;
-
         for (size_t j = 0; j < device->event_count; j++) {
             if (device->events[j].action == HISTORY_OOM) {
                 explain->failures = memory_grow(explain->failures, &explain->failure_capacity,
@@ -609,7 +568,6 @@ static void list_failures(struct explain *explain)
 static int find_limit(struct explain *explain, struct varve_message *message)
 {
     const struct replay_before *before = whatif_recorded(explain->whatif);
-
     explain->facts.is_given = explain->options.memory_limit != 0;
     explain->facts.is_reproduced = before->limit != 0;
     if (explain->facts.is_given) {
@@ -630,7 +588,6 @@ int explain_open(const struct history *history, const struct explain_options *op
                  struct varve_message *message)
 {
     struct explain *explain = memory_resize(NULL, sizeof(*explain));
-
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
     int error = whatif_open(history, &explain->whatif, message);

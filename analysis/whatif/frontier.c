@@ -68,10 +68,8 @@ static void want_between(struct search *search, uint64_t low, uint64_t high, siz
                          struct round *round)
 {
     uint64_t gap = high - low;
-
     for (size_t i = 1; i <= count && gap > 1; i++) {
         uint64_t step = low + (uint64_t)((double)gap * (double)i / (double)(count + 1) + 0.5);
-
         step = step <= low ? low + 1 : step >= high ? high - 1 : step;
         want(search, step, served_only, round);
     }
@@ -103,7 +101,6 @@ static void want_more(struct search *search, bool served_only, struct round *rou
 {
     uint64_t peak = (uint64_t)search->frontier->free.figures.peak_reserved / FRONTIER_STEP + 1;
     uint64_t last = search->last + search->last / 16 + GROWTH_STEPS;
-
     if (verdict_of(search, search->last) == UNKNOWN) {
         want(search, search->last, served_only, round);
         return;
@@ -129,7 +126,6 @@ static void next_probes(struct search *search, const struct frontier_options *op
     uint64_t pass = lowest(search, search->first, PASSES);
     size_t checks = options->is_exhaustive ? SIZE_MAX : FRONTIER_CHECKS;
     bool served_only = !options->with_failed;
-
     if (pass == 0) {
         want_more(search, served_only, round);
         return;
@@ -162,7 +158,6 @@ static void enter(struct search *search, uint64_t step, const struct whatif_outc
     struct frontier *frontier = search->frontier;
     bool passes = outcome->error == VARVE_OK && outcome->result.ooms == 0;
     uint64_t pass = lowest(search, search->first, PASSES);
-
     frontier->probes++;
     if (outcome->error != VARVE_OK) {
         frontier->error = outcome->error;
@@ -182,7 +177,6 @@ static bool play_round(struct whatif *whatif, struct search *searches, size_t co
     unsigned threads = parallel_threads(options->threads);
     struct round round = {0};
     size_t open = 0;
-
     for (size_t i = 0; i < count; i++) {
         open += searches[i].is_done ? 0 : 1;
     }
@@ -208,7 +202,6 @@ static void begin_search(struct search *search, const struct whatif_demand *dema
 {
     struct frontier *frontier = search->frontier;
     uint64_t load = with_failed ? demand->device_load_all : demand->device_load;
-
     search->first = (load + FRONTIER_STEP - 1) / FRONTIER_STEP;
     search->first = search->first == 0 ? 1 : search->first;
     if (frontier->error == VARVE_OK && frontier->free.result.ooms > 0) {
@@ -218,7 +211,6 @@ static void begin_search(struct search *search, const struct whatif_demand *dema
     search->is_done = frontier->error != VARVE_OK;
     if (!search->is_done) {
         uint64_t peak = (uint64_t)frontier->free.figures.peak_reserved;
-
         search->last = (peak + FRONTIER_STEP - 1) / FRONTIER_STEP;
         search->last = search->last < search->first ? search->first : search->last;
         search->verdicts = memory_resize(NULL, search->last - search->first + 1);
@@ -231,7 +223,6 @@ static void play_unlimited(struct whatif *whatif, const struct whatif_setting *s
 {
     struct whatif_setting *unlimited = memory_resize(NULL, (count + 1) * sizeof(*unlimited));
     struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-
     for (size_t i = 0; i < count; i++) {
         unlimited[i] = settings[i];
         unlimited[i].memory_limit = 0;
@@ -251,7 +242,6 @@ void frontier_find(struct whatif *whatif, const struct whatif_demand *demand, co
                    size_t count, const struct frontier_options *options, struct frontier *frontiers)
 {
     struct search *searches = memory_resize(NULL, (count + 1) * sizeof(*searches));
-
     play_unlimited(whatif, settings, count, options, frontiers);
     for (size_t i = 0; i < count; i++) {
         searches[i] = (struct search){.setting = &settings[i], .frontier = &frontiers[i]};

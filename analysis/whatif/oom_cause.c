@@ -32,7 +32,6 @@ static uint64_t limit_of(const struct oom_memory *memory)
 static uint64_t room_of(const struct oom_memory *memory)
 {
     uint64_t limit = limit_of(memory);
-
     return limit > memory->reserved ? limit - memory->reserved : 0;
 }
 
@@ -40,7 +39,6 @@ uint64_t oom_excess(const struct oom_memory *memory)
 {
     uint64_t limit = limit_of(memory);
     uint64_t wanted = memory->live + memory->requested;
-
     return limit != 0 && wanted > limit ? wanted - limit : 0;
 }
 
@@ -62,7 +60,6 @@ enum oom_cause oom_cause_of(const struct oom_memory *memory)
 {
     uint64_t room = room_of(memory);
     uint64_t unused = memory->own_free + memory->other_free;
-
     if (memory->own_largest >= memory->rounded) {
         return is_kept(memory, memory->own_largest) ? OOM_SPLIT_LIMIT : OOM_NOT_SEARCHED;
     }
@@ -98,7 +95,6 @@ static struct format_text room_text(const struct oom_memory *memory)
 {
     uint64_t room = room_of(memory);
     struct format_text text = {""};
-
     if (room > 0) {
         snprintf(text.text, sizeof(text.text), " and %.20s not reserved", BYTES(room));
     }
@@ -130,7 +126,6 @@ static void write_over_limit(const struct oom_memory *memory, char *text)
 static void write_foreign(const struct oom_memory *memory, char *text)
 {
     uint64_t known = memory->reserved + memory->device_free;
-
     snprintf(text, OOM_SENTENCE_BYTES,
              "memory of others on the device: of %s this allocator has %s and %s is free, so %s is held by the "
              "driver, libraries or other processes",
@@ -194,7 +189,6 @@ static void write_sizes(const struct oom_memory *memory, enum oom_cause cause, c
 void oom_sentence(const struct oom_memory *memory, char text[OOM_SENTENCE_BYTES])
 {
     enum oom_cause cause = oom_cause_of(memory);
-
     switch (cause) {
     case OOM_NOT_SEARCHED:
     case OOM_SPLIT_LIMIT:

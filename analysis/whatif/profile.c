@@ -44,7 +44,6 @@ static void gather(const struct history_lifetimes *lifetimes, struct requests *o
     out->count = 0;
     for (size_t i = 0; i < lifetimes->count; i++) {
         const struct history_lifetime *lifetime = &lifetimes->items[i];
-
         if (lifetime->lower != HISTORY_BEFORE && lifetime->pool == 0 && lifetime->size > 0) {
             out->items[out->count++] = lifetime;
         }
@@ -60,7 +59,6 @@ static const struct history_lifetime *from_end(const struct requests *requests, 
 static size_t find_begin(const struct requests *requests, size_t period)
 {
     size_t begin = requests->count - period;
-
     while (begin > 0 && are_alike(requests->items[begin - 1], requests->items[begin - 1 + period])) {
         begin--;
     }
@@ -71,12 +69,10 @@ static size_t find_begin(const struct requests *requests, size_t period)
 static size_t find_period(const struct requests *requests)
 {
     size_t *border = memory_resize(NULL, (requests->count + 1) * sizeof(*border));
-
     border[0] = 0;
     size_t period = 0, refused = 0;
     for (size_t i = 1; i < requests->count && period == 0; i++) {
         size_t length = border[i - 1];
-
         while (length > 0 && !are_alike(from_end(requests, i), from_end(requests, length))) {
             length = border[length - 1];
         }
@@ -103,10 +99,8 @@ static void make_buffers(const struct requests *requests, size_t first, size_t c
 {
     int64_t begin = begin_of(requests, first);
     int64_t end = begin_of(requests, first + count), next_end = begin_of(requests, first + 2 * count);
-
     for (size_t i = 0; i < count; i++) {
         const struct history_lifetime *lifetime = requests->items[first + i];
-
         buffers[i] = (struct placement_buffer){
             .lower = lifetime->lower, .upper = lifetime->upper, .size = block_bytes(lifetime)};
         if (repeats && lifetime->upper > next_end) {
@@ -130,7 +124,6 @@ static int make_plan(const struct history *history, const struct requests *reque
     const struct placement_options options = {
         .alignment = BLOCK_UNIT, .seconds = PLACEMENT_SECONDS_OF_STEPS, .by_steps = true};
     struct placement_result result = {0};
-
     make_buffers(requests, first, count, period > 0, buffers);
     int error = placement_solve(buffers, count, &options, &result, message);
     for (size_t i = 0; i < count; i++) {
@@ -159,7 +152,6 @@ int whatif_profile_make(const struct history *history, struct whatif_profile *pr
     int error = VARVE_OK;
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct history_lifetimes lifetimes;
-
         history_lifetimes_make(history, &history->devices[i], &lifetimes);
         struct requests requests;
         gather(&lifetimes, &requests);

@@ -32,7 +32,6 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
 {
     struct replay_options options = {.capacity = capacity, .recorded_limit = whatif->before.limit};
     struct inference made = {.capacity = capacity};
-
     for (size_t i = 0; i < whatif->inference_count; i++) {
         if (whatif->inferences[i].capacity == capacity) {
             return whatif->inferences[i].inference;
@@ -52,7 +51,6 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
 int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message)
 {
     struct whatif *whatif = memory_resize(NULL, sizeof(*whatif));
-
     *whatif_out = NULL;
     *whatif = (struct whatif){.history = history};
     int error = replay_before_load(history, NULL, &whatif->before);
@@ -118,7 +116,6 @@ static void play_setting(void *context, size_t index)
         .observe = setting->observe != NULL ? setting->observe : whatif_observe,
         .observe_context = setting->observe != NULL ? setting->observe_context : &outcome->moments,
     };
-
     if (plays->inferences[index] != NULL) {
         outcome->error = replay_play(plays->inferences[index], &options, &outcome->result, &outcome->message);
         outcome->figures = replay_figures_of(&outcome->result);
@@ -136,7 +133,6 @@ void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, s
 {
     struct plays plays = {
         .profile = &whatif->profile, .settings = settings, .outcomes = outcomes, .count = count, .progress = progress};
-
     plays.inferences = memory_resize(NULL, (count + 1) * sizeof(struct replay_inference *));
     for (size_t i = 0; i < count; i++) {
         outcomes[i] = (struct whatif_outcome){.error = VARVE_OK};

@@ -21,7 +21,6 @@ void whatif_setting_policy(const struct whatif_setting *setting, char *name, siz
 {
     const char *policy = setting->policy != NULL ? setting->policy : usual_policy();
     size_t length = strcspn(policy, ":");
-
     snprintf(name, name_bytes, "%.*s", (int)length, policy);
     *options_out = policy[length] == ':' ? policy + length + 1 : "";
 }
@@ -43,7 +42,6 @@ static int check_policy(const char *policy, struct varve_message *message)
     struct varve_alloc *alloc;
     const char *ignored;
     char name[64];
-
     whatif_setting_policy(&setting, name, sizeof(name), &ignored);
     char list[512];
     for (const char *const *known = varve_alloc_policies(); strcmp(name, *known) != 0;) {
@@ -76,7 +74,6 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
     const char **policies = NULL;
     char *save = NULL;
     int error = VARVE_OK;
-
     for (char *name = strtok_r(names, ",", &save); name != NULL && error == VARVE_OK;
          name = strtok_r(NULL, ",", &save)) {
         error = check_policy(name, message);
@@ -90,7 +87,6 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
         if (strncmp(policies[i], usual_policy(), usual) == 0 && policies[i][usual] == '\0' &&
             strcmp(policies[0], usual_policy()) != 0) {
             const char *found = policies[i];
-
             memmove(policies + 1, policies, i * sizeof(*policies));
             policies[0] = found;
         }
@@ -105,10 +101,8 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
 static int check_confs(const struct whatif_grid *grid, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; i < grid->conf_count && error == VARVE_OK; i++) {
         struct varve_alloc_config ignored;
-
         error = varve_alloc_config_parse(grid->confs[i], &ignored, message);
     }
     return error;
@@ -124,13 +118,11 @@ static void combine(const struct whatif_grid *grid, const char *const *policies,
 {
     size_t confs = at_least_one(grid->conf_count), limits = at_least_one(grid->limit_count);
     size_t capacities = at_least_one(grid->capacity_count);
-
     settings->count = policy_count * confs * limits * capacities;
     settings->items = memory_resize(NULL, settings->count * sizeof(*settings->items));
     for (size_t i = 0; i < settings->count; i++) {
         size_t capacity = i % capacities, limit = i / capacities % limits;
         size_t conf = i / capacities / limits % confs;
-
         settings->items[i] = (struct whatif_setting){
             .policy = policies[i / capacities / limits / confs],
             .conf = grid->conf_count > 0 ? grid->confs[conf] : NULL,
@@ -144,7 +136,6 @@ int whatif_settings_make(const struct whatif_grid *grid, struct whatif_settings 
                          struct varve_message *message)
 {
     int error = check_confs(grid, message);
-
     *settings_out = (struct whatif_settings){0};
     if (error != VARVE_OK) {
         return error;
@@ -176,7 +167,6 @@ void whatif_setting_name(const struct whatif_setting *setting, char *buffer, siz
 {
     int used = snprintf(buffer, buffer_bytes, "%s%s%s", setting->policy != NULL ? setting->policy : usual_policy(),
                         setting->conf != NULL ? " " : "", setting->conf != NULL ? setting->conf : "");
-
     if (setting->memory_limit != 0 && used >= 0 && (size_t)used < buffer_bytes) {
         used += snprintf(buffer + used, buffer_bytes - (size_t)used, ", limit %s",
                          format_bytes((int64_t)setting->memory_limit).text);

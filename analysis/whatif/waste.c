@@ -18,7 +18,6 @@
 static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
 {
     const char *parent = getenv("TMPDIR");
-
     if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX", parent != NULL && parent[0] != '\0' ? parent : "/tmp") >=
             PATH_BYTES - 16 ||
         mkdtemp(folder) == NULL) {
@@ -41,7 +40,6 @@ static int write_database(const char *path, const struct history *history, const
     struct replay_inference *inference;
     struct replay_result result;
     int error = replay_infer(history, &options, &inference, &result, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -67,7 +65,6 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
     struct cursor cursor;
     int error = database_open(path, DATABASE_DERIVED, &database, message);
     int column = 0;
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -94,7 +91,6 @@ int whatif_waste_at_peak(const struct history *history, const struct whatif_sett
 {
     char folder[PATH_BYTES];
     int error = folder_make(folder, message);
-
     *out = (struct whatif_waste){.is_known = false};
     if (error != VARVE_OK) {
         return error;

@@ -17,7 +17,6 @@
 const char *varve_shape_text(unsigned ndim, const int64_t *shape, char *text, size_t bytes)
 {
     size_t used = (size_t)snprintf(text, bytes, "(");
-
     for (unsigned i = 0; i < ndim && used < bytes; i++) {
         used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %" PRId64 : "%" PRId64, shape[i]);
     }
@@ -38,7 +37,6 @@ static int refuse_shape(const struct varve_geometry *geometry, const char *what,
 {
     char from[VARVE_SHAPE_TEXT_BYTES];
     char to[VARVE_SHAPE_TEXT_BYTES];
-
     return varve_message_set(message, VARVE_ERROR_INVALID, "shape %s can't be %s %s",
                              varve_shape_text(geometry->ndim, geometry->shape, from, sizeof(from)), what,
                              varve_shape_text(ndim, shape, to, sizeof(to)));
@@ -50,7 +48,6 @@ static int refuse_shape(const struct varve_geometry *geometry, const char *what,
 static bool axis_find(const struct varve_geometry *geometry, int axis, unsigned *axis_out)
 {
     int64_t number = axis < 0 ? (int64_t)axis + geometry->ndim : axis;
-
     if (number < 0 || number >= geometry->ndim) {
         return false;
     }
@@ -61,7 +58,6 @@ static bool axis_find(const struct varve_geometry *geometry, int axis, unsigned 
 int64_t varve_geometry_count(const struct varve_geometry *geometry)
 {
     int64_t count = 1;
-
     for (unsigned i = 0; i < geometry->ndim; i++) {
         count *= geometry->shape[i];
     }
@@ -93,7 +89,6 @@ void varve_geometry_range(const struct varve_geometry *geometry, int64_t *first_
     int64_t below = 0, above = 0;
     for (unsigned i = 0; i < geometry->ndim; i++) {
         int64_t reach = (geometry->shape[i] - 1) * geometry->strides[i];
-
         below += reach < 0 ? reach : 0;
         above += reach > 0 ? reach : 0;
     }
@@ -112,7 +107,6 @@ bool varve_geometry_has_shape(const struct varve_geometry *geometry, unsigned nd
 static bool count_fits(unsigned ndim, const int64_t *shape)
 {
     int64_t count = 1;
-
     for (unsigned i = 0; i < ndim; i++) {
         if (shape[i] > 0 && count > (COUNT_LIMIT - 1) / shape[i]) {
             return false;
@@ -126,7 +120,6 @@ static bool count_fits(unsigned ndim, const int64_t *shape)
 static void strides_fill(struct varve_geometry *geometry)
 {
     int64_t stride = 1;
-
     for (unsigned i = geometry->ndim; i-- > 0;) {
         geometry->strides[i] = stride;
         stride *= geometry->shape[i] > 0 ? geometry->shape[i] : 1;
@@ -155,7 +148,6 @@ int varve_geometry_contiguous(unsigned ndim, const int64_t *shape, struct varve_
                               struct varve_message *message)
 {
     int error = varve_shape_check(ndim, shape, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -173,7 +165,6 @@ static bool reach_add(int64_t size, int64_t stride, uint64_t *below, uint64_t *a
 {
     uint64_t step = stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
     uint64_t *side = stride < 0 ? below : above;
-
     if (size < 2) {
         return true;
     }
@@ -188,7 +179,6 @@ int varve_geometry_check(const struct varve_geometry *geometry, uint64_t element
 {
     uint64_t below = 0, above = 0, offset = (uint64_t)geometry->offset;
     int error = varve_shape_check(geometry->ndim, geometry->shape, message);
-
     if (error != VARVE_OK || varve_geometry_count(geometry) == 0) {
         return error;
     }
@@ -211,7 +201,6 @@ int varve_geometry_check(const struct varve_geometry *geometry, uint64_t element
 static int64_t bound_of(int64_t bound, int64_t size, int64_t least, int64_t most)
 {
     int64_t at = bound < 0 ? bound + size : bound;
-
     return at < least ? least : at > most ? most : at;
 }
 
@@ -219,7 +208,6 @@ int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t star
                          struct varve_message *message)
 {
     unsigned number;
-
     if (!axis_find(geometry, axis, &number)) {
         return refuse_axis(geometry, axis, message);
     }
@@ -260,7 +248,6 @@ static void axis_remove(struct varve_geometry *geometry, unsigned axis)
 int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index, struct varve_message *message)
 {
     unsigned number;
-
     if (!axis_find(geometry, axis, &number)) {
         return refuse_axis(geometry, axis, message);
     }
@@ -279,7 +266,6 @@ int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t ind
 int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other, struct varve_message *message)
 {
     unsigned one;
-
     if (!axis_find(geometry, axis, &one)) {
         return refuse_axis(geometry, axis, message);
     }
@@ -302,7 +288,6 @@ int varve_geometry_permute(struct varve_geometry *geometry, const int *axes, uns
     struct varve_geometry old = *geometry;
     struct varve_geometry result = old;
     unsigned used = 0, number;
-
     if (count != old.ndim) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u axes for %u dimensions", count, old.ndim);
     }
@@ -326,7 +311,6 @@ int varve_geometry_expand(struct varve_geometry *geometry, unsigned ndim, const 
 {
     struct varve_geometry result = {.ndim = ndim, .offset = geometry->offset};
     unsigned more = ndim - geometry->ndim;
-
     if (ndim < geometry->ndim || ndim > VARVE_DIMS_MAX) {
         return refuse_shape(geometry, "expanded to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
     }
@@ -334,7 +318,6 @@ int varve_geometry_expand(struct varve_geometry *geometry, unsigned ndim, const 
         bool is_new = i < more;
         int64_t size = is_new ? 1 : geometry->shape[i - more];
         int64_t wanted = shape[i] == -1 && !is_new ? size : shape[i];
-
         if (wanted < 0 || (wanted != size && size != 1)) {
             return refuse_shape(geometry, "expanded to", ndim, shape, message);
         }
@@ -354,7 +337,6 @@ static void axes_join(const struct varve_geometry *geometry, struct varve_geomet
     *joined = (struct varve_geometry){.offset = geometry->offset};
     for (unsigned i = 0; i < geometry->ndim; i++) {
         unsigned last = joined->ndim - 1;
-
         if (geometry->shape[i] == 1) {
             continue;
         }
@@ -374,7 +356,6 @@ static bool strides_split(const struct varve_geometry *joined, struct varve_geom
     unsigned axis = joined->ndim;
     int64_t left = 1; /* of the size of joined axis `axis` */
     int64_t stride = 1;
-
     for (unsigned i = result->ndim; i-- > 0;) {
         if (result->shape[i] == 1) {
             result->strides[i] = stride;
@@ -400,7 +381,6 @@ static bool shape_complete(int64_t count, unsigned ndim, const int64_t *shape, i
 {
     int64_t known = 1;
     int unknown = -1;
-
     for (unsigned i = 0; i < ndim; i++) {
         shape_out[i] = shape[i];
         if (shape[i] == -1 && unknown < 0) {
@@ -425,7 +405,6 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
                            struct varve_message *message)
 {
     struct varve_geometry result = {.ndim = ndim, .offset = geometry->offset};
-
     if (ndim > VARVE_DIMS_MAX || !shape_complete(varve_geometry_count(geometry), ndim, shape, result.shape)) {
         return refuse_shape(geometry, "reshaped to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
     }
@@ -453,11 +432,9 @@ int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_nd
     char two[VARVE_SHAPE_TEXT_BYTES];
     int64_t result[VARVE_DIMS_MAX] = {0};
     unsigned count = ndim > other_ndim ? ndim : other_ndim;
-
     for (unsigned i = 1; i <= count; i++) {
         int64_t a = i <= ndim ? shape[ndim - i] : 1;
         int64_t b = i <= other_ndim ? other_shape[other_ndim - i] : 1;
-
         if (a != b && a != 1 && b != 1) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "shapes %s and %s do not broadcast",
                                      varve_shape_text(ndim, shape, one, sizeof(one)),

@@ -27,7 +27,6 @@ static int lanes_order(struct lanes *lanes, struct varve_message *message)
     struct varve_device *device = lanes->memory->device;
     uint64_t event;
     int error = device->ops->event_create(device, &event);
-
     if (error == VARVE_OK) {
         error = device->ops->event_record(device, event, 0);
         for (unsigned i = 0; error == VARVE_OK && i < lanes->count; i++) {
@@ -53,10 +52,8 @@ static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned
 static int lanes_wait(struct lanes *lanes, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < lanes->count; i++) {
         int waited = memory_wait(lanes->memory, lanes->streams[i], error == VARVE_OK ? message : NULL);
-
         error = error == VARVE_OK ? waited : error;
     }
     return error;
@@ -67,7 +64,6 @@ static struct varve_memory *memory_of(const struct varve_storage_pair *pair)
 {
     struct varve_memory *target = pair->target->memory, *source = pair->source->memory;
     struct varve_memory *memory = !target->is_addressable ? target : source;
-
     return memory->is_addressable || memory->device->ops->stream_create == NULL ? NULL : memory;
 }
 
@@ -76,7 +72,6 @@ static int stream_next(struct batch *batch, struct varve_memory *memory, uint64_
                        struct varve_message *message)
 {
     unsigned i = 0;
-
     while (i < batch->memory_count && batch->lanes[i].memory != memory) {
         i++;
     }
@@ -99,7 +94,6 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
                              struct varve_message *message)
 {
     struct batch batch = {.streams = streams};
-
     if (streams == 0 || streams > MEMORY_STREAMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u streams; 1 to %u can be used", streams,
                                  MEMORY_STREAMS_MAX);
@@ -108,7 +102,6 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         struct varve_memory *memory = memory_of(&pairs[i]);
         uint64_t stream = 0;
-
         if (memory != NULL) {
             error = stream_next(&batch, memory, &stream, message);
         }
@@ -117,7 +110,6 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
     }
     for (unsigned i = 0; i < batch.memory_count; i++) {
         int waited = lanes_wait(&batch.lanes[i], error == VARVE_OK ? message : NULL);
-
         error = error == VARVE_OK ? waited : error;
     }
     return error;

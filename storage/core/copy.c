@@ -38,7 +38,6 @@ static struct varve_device *copier_of(const struct varve_memory *target, const s
                                       enum varve_copy_direction *direction_out)
 {
     struct varve_device *device = target->is_addressable ? source->device : target->device;
-
     if (device->ops->copy == NULL) {
         return NULL;
     }
@@ -73,7 +72,6 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
     uint64_t bytes = array_bytes(target->array);
-
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
         return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
     }
@@ -103,7 +101,6 @@ static int copy_from_block(struct gpu *gpu, const struct varve_array *target, st
                            struct varve_message *message)
 {
     int error = varve_geometry_expand(&block.geometry, target->geometry.ndim, target->geometry.shape, message);
-
     return error == VARVE_OK ? gpu_copy(gpu, target, &block, stream, message) : error;
 }
 
@@ -112,7 +109,6 @@ static int copy_within(struct gpu *gpu, const struct array_in *target, const str
                        const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
-
     if (!elements_overlap(to, expanded) ||
         (elements_are_same(to, expanded) && varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
         return gpu_copy(gpu, to, expanded, order.stream, message);
@@ -138,7 +134,6 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
     struct memory_piece piece;
     int error =
         memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -163,7 +158,6 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
     struct varve_array block;
     struct memory_piece piece;
     int error = memory_array(source->memory, to, to->dtype, order.stream, &block, &piece, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -192,7 +186,6 @@ static int copy_by_kernel(const struct array_in *target, const struct array_in *
 {
     struct varve_memory *memory = target->memory->is_addressable ? source->memory : target->memory;
     struct gpu *gpu = memory_gpu(memory);
-
     if (gpu == NULL || (!source->memory->is_addressable && !memory_is_beside(source->memory, memory))) {
         return VARVE_ERROR_UNSUPPORTED;
     }
@@ -217,7 +210,6 @@ static int stage_open(const struct varve_array *array, struct staged *staged, st
 {
     size_t element = varve_dtype_bytes(array->dtype);
     int64_t first, end;
-
     varve_geometry_range(&array->geometry, &first, &end);
     staged->bytes = (uint64_t)(end - first) * element;
     staged->device_addr = (uint64_t)(uintptr_t)array->data + (uint64_t)first * element;
@@ -241,7 +233,6 @@ static int copy_into_device(const struct array_in *target, const struct varve_ar
 {
     struct staged staged;
     int error = stage_open(target->array, &staged, message);
-
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
         error = stage_move(&staged, target->memory, true, stream, message);
     }
@@ -258,7 +249,6 @@ static int stage_source(const struct array_in *target, const struct array_in *so
 {
     bool is_other = !target->memory->is_addressable && !memory_is_beside(target->memory, source->memory);
     int error = stage_open(source->array, staged, message);
-
     if (error == VARVE_OK && is_other && stream != 0) {
         error = memory_wait(target->memory, stream, message);
     }
@@ -270,7 +260,6 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
 {
     struct staged staged = {.array = *source->array};
     int error = VARVE_OK;
-
     if (!source->memory->is_addressable) {
         error = stage_source(target, source, stream, &staged, message);
     }
@@ -287,7 +276,6 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
                   struct varve_message *message)
 {
     const struct array_in to = {target_memory, target}, from = {source_memory, source};
-
     if (target_memory->is_addressable && source_memory->is_addressable) {
         return varve_array_copy(target, source, message);
     }
@@ -315,7 +303,6 @@ static int storage_copy(struct varve_storage *target, const struct varve_storage
                         struct varve_message *message)
 {
     int error = object_check_writable(target, message);
-
     VARVE_THEN(error, copy_elements(target->memory, &target->array, source->memory, &source->array, order, message));
     object_touch(target);
     object_touch(source);
@@ -346,7 +333,6 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     bool is_contiguous = varve_geometry_is_contiguous(&array->geometry);
     bool is_aligned = array_addr(array) % bytes == 0; /* what is not, a device does not fill */
     uint64_t pattern = 0;
-
     for (size_t i = bytes; i-- > 0;) {
         pattern = pattern << 8 | ((const unsigned char *)one->data)[i];
     }
@@ -369,7 +355,6 @@ int fill_elements(struct varve_memory *memory, const struct varve_array *array, 
 {
     uint64_t bits = 0;
     const struct varve_array one = {.data = &bits, .dtype = array->dtype};
-
     if (memory->is_addressable) {
         return varve_array_fill(array, value, message);
     }
@@ -382,7 +367,6 @@ static int storage_fill(struct varve_storage *storage, struct varve_scalar value
                         struct varve_message *message)
 {
     int error = object_check_writable(storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -408,7 +392,6 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
     struct varve_storage *copy;
     int error = varve_storage_empty(options, dtype, storage->array.geometry.ndim, storage->array.geometry.shape, &copy,
                                     message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -430,7 +413,6 @@ int varve_storage_clone(const struct varve_storage *storage, const struct varve_
                         struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct varve_storage_options same = {.memory = storage->memory, .name = storage->name};
-
     return object_created(
         copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message), storage_out,
         __builtin_return_address(0));
@@ -440,7 +422,6 @@ int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory,
                      struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = memory, .name = storage->name};
-
     if (storage->memory == memory && storage->array.dtype == dtype) {
         *storage_out = varve_storage_retain(storage);
         return VARVE_OK;

@@ -71,7 +71,6 @@ int varve_storage_full(const struct varve_storage_options *options, enum varve_d
 {
     struct varve_storage *storage;
     int error = varve_storage_empty(options, dtype, ndim, shape, &storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -91,7 +90,6 @@ int varve_storage_zeros(const struct varve_storage_options *options, enum varve_
 {
     int error = varve_storage_full(options, dtype, ndim, shape, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER},
                                    storage_out, message);
-
     return object_created(error, storage_out, __builtin_return_address(0));
 }
 
@@ -100,7 +98,6 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
                        struct varve_message *message)
 {
     int error = check_options(&defaults, dtype, message);
-
     VARVE_THEN(error, varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
     if (error != VARVE_OK) {
         return error;
@@ -130,7 +127,6 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
     struct varve_storage *storage;
     int error =
         varve_storage_empty(options, source->dtype, source->geometry.ndim, source->geometry.shape, &storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -181,7 +177,6 @@ static int exchange(struct varve_storage *storage, uint64_t bytes, struct varve_
     struct memory_piece piece;
     uint64_t stream = storage->piece.stream;
     int error = memory_allocate(storage->memory, bytes, storage->piece.alignment, stream, &piece, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -206,7 +201,6 @@ int varve_storage_resize(struct varve_storage *storage, unsigned ndim, const int
 {
     struct varve_geometry geometry;
     int error = varve_geometry_contiguous(ndim, shape, &geometry, message);
-
     if (error != VARVE_OK) {
         return error;
     }

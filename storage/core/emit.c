@@ -23,7 +23,6 @@ static void emit(enum varve_kind kind, enum varve_cause cause, const struct varv
         .device = device != NULL ? (uint8_t)device->index : 0,
         .cause = (uint8_t)cause,
     };
-
     varve_emit(&record);
 }
 
@@ -48,7 +47,6 @@ void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t 
 void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns)
 {
     uint64_t created_ns = storage->created_ns;
-
     if (is_wanted()) {
         emit(VARVE_KIND_LEAK, cause, storage, varve_storage_use_count(storage) - 1,
              created_ns != 0 && now_ns > created_ns ? now_ns - created_ns : 0,
@@ -62,7 +60,6 @@ void emit_copy(const struct varve_storage *target, struct varve_memory *source_m
     enum varve_kind kind = target->memory != source_memory        ? VARVE_KIND_TRANSFER
                            : target->array.dtype != source->dtype ? VARVE_KIND_CAST
                                                                   : VARVE_KIND_COPY;
-
     if (is_wanted()) {
         emit(kind, VARVE_CAUSE_NONE, target, source_id, array_addr(source), varve_callsite_here());
     }

@@ -17,7 +17,6 @@ static int view_by_plan(struct varve_storage *storage, const struct varve_index_
 {
     struct varve_array view;
     int error = varve_index_plan_view(plan, &storage->array, &view, message);
-
     return error == VARVE_OK ? varve_storage_view(storage, &view.geometry, storage_out, message) : error;
 }
 
@@ -50,7 +49,6 @@ static int device_allocate(const struct index_runner *runner, uint64_t bytes, vo
 {
     struct device_run *run = run_of(runner);
     int error = memory_allocate(run->plan->memory, bytes > 0 ? bytes : 1, 0, run->stream, &run->aside, message);
-
     *data_out = error == VARVE_OK ? run->aside.data : NULL;
     return error;
 }
@@ -65,7 +63,6 @@ static int device_copy(const struct index_runner *runner, const struct varve_arr
                        const struct varve_array *source, struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
-
     return copy_elements(run->plan->memory, target, run->plan->memory, source, (struct copy_order){run->stream, true},
                          message);
 }
@@ -74,7 +71,6 @@ static int device_fill(const struct index_runner *runner, const struct varve_arr
                        struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
-
     return fill_elements(run->plan->memory, target, value, (struct copy_order){run->stream, true}, message);
 }
 
@@ -84,7 +80,6 @@ static int device_move(const struct index_runner *runner, const struct index_pla
 {
     const struct device_run *run = run_of(runner);
     const struct gpu_kept kept = {(uint64_t)(uintptr_t)run->plan->kept.data, run->plan->positions};
-
     return gpu_index_run(run->plan->gpu, plan, &kept, packed, indexed_data, indexed_offset, run->stream, message);
 }
 
@@ -92,7 +87,6 @@ static int kept_send(struct varve_storage_plan *plan, struct varve_message *mess
 {
     uint64_t bytes = gpu_index_bytes(plan->plan);
     void *host = malloc(bytes + 1);
-
     if (host == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices", bytes);
     }
@@ -117,7 +111,6 @@ int varve_storage_plan_open(struct varve_memory *memory, const struct varve_inde
                             struct varve_storage_plan **plan_out, struct varve_message *message)
 {
     struct varve_storage_plan *opened = calloc(1, sizeof(*opened));
-
     if (opened == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan");
         return VARVE_ERROR_NO_MEMORY;
@@ -165,7 +158,6 @@ static int run_by_device(struct varve_storage_plan *plan, const struct varve_arr
         .stream = stream,
     };
     int error = VARVE_OK;
-
     if (stream != 0 && plan->kept.data != NULL) { /* it goes back behind this run */
         error = varve_alloc_record_stream(plan->memory->alloc, varve_allocation_addr(plan->kept.allocation), stream,
                                           message);
@@ -177,7 +169,6 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
                            const struct varve_storage *source, uint64_t stream, struct varve_message *message)
 {
     int error = object_check_writable(target, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -204,7 +195,6 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
 {
     struct varve_storage_plan *opened;
     int error = varve_storage_plan_open(target->memory, plan, &opened, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -222,7 +212,6 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
 static int host_of(const struct varve_storage *storage, struct varve_storage **host_out, struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = varve_memory_host()};
-
     return varve_storage_clone(storage, &options, host_out, message);
 }
 
@@ -231,7 +220,6 @@ static int gather_elsewhere(struct varve_storage *storage, const struct varve_in
 {
     struct varve_storage *host;
     int error = host_of(storage, &host, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -259,7 +247,6 @@ static int gather_here(struct varve_storage *storage, const struct varve_index_p
     struct varve_storage *result;
     int error =
         varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape, &result, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -277,7 +264,6 @@ int varve_storage_index(struct varve_storage *storage, const struct varve_index 
 {
     struct varve_index_plan *plan;
     int error = varve_index_plan_get(&storage->array, indices, count, &plan, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -311,7 +297,6 @@ static int set_by_plan(struct varve_storage *storage, const struct varve_index *
 {
     struct varve_index_plan *plan;
     int error = plan_value(&storage->array, indices, count, value, &plan, message);
-
     if (error == VARVE_OK) {
         error = run_once(plan, storage, value->source, message);
         varve_index_plan_free(plan);
@@ -325,7 +310,6 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
 {
     const struct varve_storage *source = value->source;
     struct value moved = *value;
-
     if (source == NULL || memory_is_beside(source->memory, storage->memory)) {
         return set_by_plan(storage, indices, count, value, message);
     }
@@ -345,7 +329,6 @@ static int set_elsewhere(struct varve_storage *storage, const struct varve_index
 {
     struct varve_storage *host, *source = NULL;
     int error = host_of(storage, &host, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -366,7 +349,6 @@ static int set(struct varve_storage *storage, const struct varve_index *indices,
 {
     const struct varve_storage *source = value->source;
     int error = object_check_writable(storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }

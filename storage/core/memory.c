@@ -19,7 +19,6 @@ struct varve_memory *varve_memory_host(void)
 int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out, struct varve_message *message)
 {
     struct varve_memory *memory = calloc(1, sizeof(*memory));
-
     if (memory == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to describe a memory");
     }
@@ -34,7 +33,6 @@ int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_ou
 int varve_memory_close(struct varve_memory *memory, struct varve_message *message)
 {
     uint64_t users = __atomic_load_n(&memory->users, __ATOMIC_ACQUIRE);
-
     if (users != 0) {
         return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it", users);
     }
@@ -62,7 +60,6 @@ struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
 struct gpu *memory_gpu(struct varve_memory *memory)
 {
     struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE);
-
     if (gpu != NULL || memory->device == NULL || __atomic_load_n(&memory->has_no_gpu, __ATOMIC_RELAXED)) {
         return gpu;
     }
@@ -86,7 +83,6 @@ int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *s
     uint64_t *slot = &memory->streams[number];
     uint64_t stream = __atomic_load_n(slot, __ATOMIC_ACQUIRE), made = 0;
     int error = stream != 0 ? VARVE_OK : device->ops->stream_create(device, &made);
-
     if (error != VARVE_OK) {
         return gpu_device_error(device, error, "a stream for copies", message);
     }
@@ -104,7 +100,6 @@ int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *s
 int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message)
 {
     int error = memory->device->ops->stream_synchronize(memory->device, stream);
-
     return error == VARVE_OK ? VARVE_OK : gpu_device_error(memory->device, error, "waiting for a stream", message);
 }
 
@@ -123,7 +118,6 @@ static int allocate_block(struct varve_memory *memory, uint64_t bytes, uint64_t 
     uint64_t more = alignment > BLOCK_ALIGNMENT ? alignment - BLOCK_ALIGNMENT : 0;
     int error = varve_alloc_allocate(memory->alloc, bytes + more, stream, &piece->allocation, message);
     uint64_t addr = varve_allocation_addr(piece->allocation);
-
     piece->data = (void *)(uintptr_t)(more > 0 ? (addr + alignment - 1) & ~(alignment - 1) : addr);
     return error;
 }
@@ -142,7 +136,6 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
                     struct memory_piece *piece_out, struct varve_message *message)
 {
     struct memory_piece piece = {.alignment = alignment, .stream = stream};
-
     alignment = alignment != 0 ? alignment : memory->alignment;
     int error = VARVE_OK;
     if (bytes > 0) {
@@ -162,7 +155,6 @@ int memory_array(struct varve_memory *memory, const struct varve_array *like, en
 {
     struct varve_array array = {.dtype = dtype};
     int error = varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
-
     VARVE_THEN(error, memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message));
     if (error == VARVE_OK) {
         array.data = piece_out->data;

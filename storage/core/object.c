@@ -39,7 +39,6 @@ static struct varve_storage *spare_take(void)
 {
     if (objects.first == NULL) {
         struct varve_storage *chunk = calloc(CHUNK, sizeof(*chunk));
-
         for (unsigned i = 0; chunk != NULL && i < CHUNK; i++) {
             spare_add(&chunk[i]);
             chunk[i].next_made = objects.newest;
@@ -128,7 +127,6 @@ void object_discard(struct varve_storage *storage)
 void object_name(struct varve_storage *storage, const char *name)
 {
     size_t bytes = name != NULL ? strnlen(name, sizeof(storage->name) - 1) : 0;
-
     memcpy(storage->name, bytes > 0 ? name : "", bytes);
     storage->name[bytes] = '\0';
 }
@@ -158,7 +156,6 @@ static void detach_all(struct varve_storage *storage)
 {
     while (storage->attachments != NULL) {
         struct attachment *attachment = storage->attachments;
-
         storage->attachments = attachment->next;
         varve_storage_release(attachment->kept, NULL);
         free(attachment);
@@ -168,7 +165,6 @@ static void detach_all(struct varve_storage *storage)
 int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message)
 {
     struct attachment *attachment = malloc(sizeof(*attachment));
-
     if (attachment == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to attach a storage");
     }
@@ -181,7 +177,6 @@ int varve_storage_detach(struct varve_storage *storage, struct varve_storage *ke
 {
     for (struct attachment **place = &storage->attachments; *place != NULL; place = &(*place)->next) {
         struct attachment *attachment = *place;
-
         if (attachment->kept == kept) {
             *place = attachment->next;
             free(attachment);
@@ -195,7 +190,6 @@ int varve_storage_detach(struct varve_storage *storage, struct varve_storage *ke
 static void dispose(struct varve_storage *storage)
 {
     struct varve_storage *base = storage->base;
-
     emit_storage(VARVE_KIND_STORAGE_DESTROY, storage, 0);
     count_dead();
     detach_all(storage);
@@ -256,7 +250,6 @@ struct varve_storage *varve_storage_weak_lock(struct varve_storage_weak *weak)
 {
     struct varve_storage *storage = (struct varve_storage *)weak;
     uint32_t count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
-
     do {
         if (count == 0) {
             return NULL;
@@ -277,7 +270,6 @@ void varve_storage_get_array(const struct varve_storage *storage, struct varve_a
 void *object_data(const struct varve_storage *storage)
 {
     const struct varve_array *array = &storage->array;
-
     return varve_geometry_count(&array->geometry) > 0 ? (void *)(uintptr_t)array_addr(array) : NULL;
 }
 
@@ -354,7 +346,6 @@ int varve_storage_check(const struct varve_storage *storage, struct varve_messag
 {
     const struct varve_storage *base = storage->base;
     int64_t first, end;
-
     varve_geometry_range(&storage->array.geometry, &first, &end);
     if (varve_storage_use_count(storage) == 0 || storage->weak == 0) {
         return corrupt(storage, "has no reference", message);

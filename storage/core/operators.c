@@ -25,10 +25,8 @@ static const char *device_name(const struct varve_memory *memory)
 static int check_memory(const struct call *call, struct varve_message *message)
 {
     const struct varve_memory *memory = call->storages[0]->memory;
-
     for (unsigned i = 1; i <= call->operation.count; i++) {
         const struct varve_memory *other = call->storages[i]->memory;
-
         if (!memory_is_beside(memory, other)) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
                                      "%s: operands lie on different devices: '%s' %d and '%s' %d",
@@ -52,7 +50,6 @@ static int host_copy_open(struct host_copies *copies, struct varve_array *array,
 {
     int error =
         memory_array(varve_memory_host(), array, array->dtype, 0, array, &copies->pieces[copies->count], message);
-
     copies->count += error == VARVE_OK;
     return error;
 }
@@ -63,10 +60,8 @@ static int host_copies_run(const struct call *call, struct host_copies *copies, 
     struct varve_memory *host = varve_memory_host(), *memory = call->storages[0]->memory;
     struct operation operation = call->operation;
     int error = host_copy_open(copies, &operation.out, message);
-
     for (unsigned i = 0; i < operation.count && error == VARVE_OK; i++) {
         struct varve_array *input = &operation.inputs[i];
-
         error = host_copy_open(copies, input, message);
         VARVE_THEN(error, copy_elements(host, input, memory, &call->operation.inputs[i], order, message));
     }
@@ -79,7 +74,6 @@ static int run_by_host(const struct call *call, struct varve_message *message)
 {
     struct host_copies copies = {.count = 0};
     int error = host_copies_run(call, &copies, message);
-
     for (unsigned i = 0; i < copies.count; i++) {
         memory_free(varve_memory_host(), &copies.pieces[i]);
     }
@@ -92,7 +86,6 @@ static int run_on_device(const struct call *call, struct varve_message *message)
 {
     struct varve_memory *memory = call->storages[0]->memory;
     int error = operation_check(&call->operation, message);
-
     if (error != VARVE_OK || varve_geometry_count(&call->operation.out.geometry) == 0) {
         return error;
     }
@@ -105,7 +98,6 @@ static int run_on_device(const struct call *call, struct varve_message *message)
 static int run(struct call *call, struct varve_message *message)
 {
     int error = object_check_writable(call->storages[0], message);
-
     call->operation.out = call->storages[0]->array;
     for (unsigned i = 0; i < OPERANDS_MAX && call->storages[i + 1] != NULL; i++) {
         call->operation.inputs[i] = call->storages[i + 1]->array;

@@ -53,7 +53,6 @@ void staging_close(struct staging *staging)
 static int piece_open(struct varve_device *device, struct piece *piece)
 {
     int error = device->ops->host_alloc(device, PIECE_BYTES, &piece->host_addr);
-
     if (error == VARVE_OK) {
         error = device->ops->event_create(device, &piece->event);
         if (error != VARVE_OK) {
@@ -69,7 +68,6 @@ static int piece_open(struct varve_device *device, struct piece *piece)
 static struct staging *staging_open(struct varve_device *device)
 {
     struct staging *staging = calloc(1, sizeof(*staging));
-
     if (staging == NULL) {
         return NULL;
     }
@@ -88,7 +86,6 @@ static struct staging *staging_open(struct varve_device *device)
 static struct staging *staging_of(struct varve_memory *memory)
 {
     struct staging *staging = __atomic_load_n(&memory->staging, __ATOMIC_ACQUIRE);
-
     if (staging != NULL) {
         return staging;
     }
@@ -106,14 +103,12 @@ static struct staging *staging_of(struct varve_memory *memory)
 static uint64_t piece_bytes(const struct transfer *transfer, uint64_t number)
 {
     uint64_t left = transfer->bytes - number * PIECE_BYTES;
-
     return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
 static int piece_wait(struct staging *staging, struct piece *piece)
 {
     int error = piece->is_used ? staging->device->ops->event_synchronize(staging->device, piece->event) : VARVE_OK;
-
     piece->is_used = piece->is_used && error != VARVE_OK;
     return error;
 }
@@ -125,7 +120,6 @@ static int piece_copy(const struct transfer *transfer, uint64_t number)
     struct piece *piece = &transfer->staging->pieces[number % PIECES];
     int error = device->ops->copy(device, transfer->device_addr + number * PIECE_BYTES, piece->host_addr,
                                   piece_bytes(transfer, number), VARVE_COPY_HOST_TO_DEVICE, transfer->stream);
-
     if (error == VARVE_OK) {
         error = device->ops->event_record(device, piece->event, transfer->stream);
         piece->is_used = error == VARVE_OK;
@@ -137,12 +131,10 @@ static int piece_copy(const struct transfer *transfer, uint64_t number)
 static int send(const struct transfer *transfer)
 {
     struct staging *staging = transfer->staging;
-
     pthread_mutex_lock(&staging->mutex);
     int error = VARVE_OK;
     for (uint64_t i = 0; error == VARVE_OK && i * PIECE_BYTES < transfer->bytes; i++) {
         struct piece *piece = &staging->pieces[i % PIECES];
-
         error = piece_wait(staging, piece);
         if (error == VARVE_OK) {
             memcpy((void *)(uintptr_t)piece->host_addr, transfer->host + i * PIECE_BYTES, piece_bytes(transfer, i));
@@ -160,7 +152,6 @@ int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host
 {
     struct varve_device *device = memory->device;
     uint64_t host_addr = (uint64_t)(uintptr_t)host;
-
     if (device->ops->copy == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' can't copy", device->ops->name);
     }

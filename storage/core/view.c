@@ -11,7 +11,6 @@ static struct varve_storage *view_begin(struct varve_storage *storage, struct va
 {
     const struct varve_geometry *geometry = &storage->array.geometry;
     struct varve_storage *base = object_base(storage), *view = object_new();
-
     if (view == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a view's own object");
         return NULL;
@@ -51,7 +50,6 @@ int varve_storage_view(struct varve_storage *storage, const struct varve_geometr
     uint64_t elements = storage->bytes / varve_dtype_bytes(storage->array.dtype);
     int error = varve_geometry_check(geometry, elements, message);
     struct varve_storage *view = error == VARVE_OK ? view_begin(storage, message) : NULL;
-
     if (view == NULL) {
         return error == VARVE_OK ? VARVE_ERROR_NO_MEMORY : error;
     }

@@ -32,7 +32,6 @@ static const unsigned char *const images[GPU_PROGRAM_LIMIT] = {
 int gpu_device_error(const struct varve_device *device, int error, const char *what, struct varve_message *message)
 {
     struct varve_message reason = {""};
-
     device->ops->reason(device, &reason);
     return varve_message_set(message, error, "%s: %s", what,
                              reason.text[0] != '\0' ? reason.text : varve_strerror(error));
@@ -44,7 +43,6 @@ int gpu_device_error(const struct varve_device *device, int error, const char *w
 static int program_load(struct gpu *gpu, enum gpu_program number)
 {
     uint64_t *handle = &gpu->programs[number].handle;
-
     return *handle != 0 ? VARVE_OK : gpu->device->ops->program_load(gpu->device, images[number], handle);
 }
 
@@ -52,7 +50,6 @@ static int program_load(struct gpu *gpu, enum gpu_program number)
 static int function_load(struct gpu *gpu, enum gpu_program number, const char *name, uint64_t *function_out)
 {
     int error = program_load(gpu, number);
-
     return error == VARVE_OK
                ? gpu->device->ops->program_find(gpu->device, gpu->programs[number].handle, name, function_out)
                : error;
@@ -122,7 +119,6 @@ static int function_find(struct gpu *gpu, enum gpu_program number, const char *n
     uint64_t *slot = &gpu->programs[number].functions[kernel];
     uint64_t function = __atomic_load_n(slot, __ATOMIC_RELAXED);
     int error = VARVE_OK;
-
     if (function == 0) {
         pthread_mutex_lock(&gpu->mutex);
         error = function_load(gpu, number, name, &function);
@@ -138,7 +134,6 @@ int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *nam
 {
     uint64_t function;
     int error = function_find(gpu, program, names[kernel], kernel, &function, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -154,6 +149,5 @@ int gpu_launch_blocks(struct gpu *gpu, enum gpu_program program, const char *con
         .threads = {GPU_BLOCK, 1, 1},
         .arguments = &argument,
     };
-
     return gpu_launch(gpu, program, names, kernel, &launch, stream, message);
 }

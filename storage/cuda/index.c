@@ -71,7 +71,6 @@ static size_t position_bytes(const struct index_plan *inner)
 uint64_t gpu_index_bytes(const struct varve_index_plan *plan)
 {
     const struct index_plan *inner = inner_of(plan);
-
     return is_by_mask(inner) ? (parts_of(inner) + words_of(inner)) * sizeof(uint64_t)
                              : (uint64_t)inner->positions.count * position_bytes(inner);
 }
@@ -81,7 +80,6 @@ static void mask_write(const struct index_plan *inner, uint64_t *out)
 {
     const uint64_t *words = inner->positions.bits.words;
     uint64_t count = words_of(inner), rank = 0;
-
     for (uint64_t i = 0; i < count; i++) {
         if (i % INDEX_PART_WORDS == 0) {
             *out++ = rank;
@@ -109,7 +107,6 @@ static void bits_write_as_list(const struct index_plan *inner, void *out)
 {
     const struct index_positions *positions = &inner->positions;
     int64_t at = 0;
-
     for (int64_t i = 0; i < index_bits_words(&positions->bits); i++) {
         for (uint64_t word = positions->bits.words[i]; word != 0; word &= word - 1) {
             position_set(inner, out, at++, (i * 64 + __builtin_ctzll(word)) * positions->bit_stride);
@@ -126,10 +123,8 @@ struct extent {
 static struct extent extent_of(const struct index_plan *inner, const void *list)
 {
     struct extent extent = {0};
-
     for (int64_t i = 0; i < inner->positions.count; i++) {
         int64_t position = position_get(inner, list, i);
-
         extent.bits |= (uint64_t)position;
         extent.least = position < extent.least ? position : extent.least;
         extent.most = position > extent.most ? position : extent.most;
@@ -144,14 +139,12 @@ static int list_leave_out(const struct index_plan *inner, const struct extent *e
     int64_t none = inner->positions.is_wide ? INT64_MIN : INT32_MIN;
     int64_t step = extent->bits == 0 ? 1 : (int64_t)1 << __builtin_ctzll(extent->bits);
     uint64_t *seen = calloc((uint64_t)((extent->most - extent->least) / step) / 64 + 1, sizeof(*seen));
-
     if (seen == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look for equal indices");
     }
     for (int64_t i = inner->positions.count; i-- > 0;) {
         uint64_t place = (uint64_t)((position_get(inner, list, i) - extent->least) / step);
         uint64_t bit = UINT64_C(1) << place % 64;
-
         if ((seen[place / 64] & bit) != 0) {
             position_set(inner, list, i, none);
         }
@@ -167,7 +160,6 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
     const struct index_plan *inner = inner_of(plan);
     bool has_list = inner->positions.list != NULL;
     struct extent extent;
-
     *positions_out = 0;
     if (is_by_mask(inner)) {
         mask_write(inner, bytes_out);
@@ -201,7 +193,6 @@ struct order {
 static uint64_t number_of(const struct index_plan *inner)
 {
     uint64_t number = 0;
-
     memcpy(&number, inner->number, varve_dtype_bytes(inner->plan.dtype));
     return number;
 }
@@ -210,7 +201,6 @@ static uint64_t number_of(const struct index_plan *inner)
 static bool is_rows(const struct order *order, const struct walk *walk)
 {
     const struct walk_axis *unit = &walk->axes[0], *row = &walk->axes[1];
-
     return order->rows_kernel != 0 && walk->axis_count == 2 && unit->size >= INDEX_ROW_UNITS_MIN &&
            unit->strides[0] == 16 && unit->strides[1] == 16 && unit->strides[2] == 0 && row->strides[1] == 0 &&
            row->strides[2] == (ptrdiff_t)order->position_bytes;
@@ -226,7 +216,6 @@ static int rows_launch(const struct order *order, const struct walk *walk)
         .row_units = walk->axes[0].size,
         .parts = (uint32_t)divide_up(walk->axes[0].size, GPU_BLOCK * INDEX_PER_THREAD),
     };
-
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->rows_kernel,
                              (uint64_t)walk->axes[1].size * argument.parts, &argument, order->stream, order->message);
 }
@@ -236,7 +225,6 @@ static int list_visit(const struct walk *walk, void *context)
     const struct order *order = context;
     struct index_list argument = {*walk, order->number};
     uint64_t blocks = divide_up(walk->count, GPU_BLOCK * INDEX_PER_THREAD);
-
     if (is_rows(order, walk)) {
         return rows_launch(order, walk);
     }
@@ -251,7 +239,6 @@ static void sides_make(const struct index_plan *inner, struct varve_geometry *in
     const struct index_positions *positions = &inner->positions;
     struct varve_geometry order;
     unsigned at = inner->advanced_at;
-
     (void)varve_geometry_contiguous(positions->ndim, positions->shape, &order, NULL);
     *indexed = inner->plan.result;
     *list = inner->plan.result;
@@ -260,7 +247,6 @@ static void sides_make(const struct index_plan *inner, struct varve_geometry *in
     unsigned from = 0;
     for (unsigned i = 0; i < inner->plan.result.ndim; i++) {
         bool is_listed = i >= at && i < at + positions->ndim;
-
         indexed->strides[i] = is_listed ? 0 : inner->rest.strides[from++];
         list->strides[i] = is_listed ? order.strides[i - at] : 0;
     }
@@ -271,7 +257,6 @@ static int list_run(struct order *order, const struct index_plan *inner, const s
 {
     struct varve_array own = *packed, other = {.data = indexed_data}, list = {.data = (void *)(uintptr_t)kept->addr};
     unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype);
-
     list.dtype = inner->positions.is_wide ? VARVE_DTYPE_I64 : VARVE_DTYPE_I32;
     sides_make(inner, &other.geometry, &list.geometry);
     other.geometry.offset = indexed_offset;
@@ -311,7 +296,6 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
         .number = order->number,
     };
     unsigned way = inner->is_number ? KERNEL_SET_MASK : is_put(inner) ? KERNEL_PUT_MASK : KERNEL_PICK_MASK;
-
     if (!inner->is_number) {
         argument.packed = (uint64_t)(uintptr_t)packed->data + (uint64_t)packed->geometry.offset * bytes;
         argument.packed_stride = packed->geometry.strides[inner->advanced_at] * (int64_t)bytes;
@@ -330,7 +314,6 @@ int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, const struct 
                   struct varve_message *message)
 {
     struct order order = {.gpu = gpu, .stream = stream, .number = number_of(inner), .message = message};
-
     if (inner->plan.element_count == 0) {
         return VARVE_OK;
     }

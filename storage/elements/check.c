@@ -9,7 +9,6 @@
 int elements_check_source(const struct varve_array *source, struct varve_message *message)
 {
     const struct varve_geometry *geometry = &source->geometry;
-
     if (varve_dtype_bytes(source->dtype) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)source->dtype);
     }
@@ -27,10 +26,8 @@ int elements_check_source(const struct varve_array *source, struct varve_message
 static unsigned axes_by_stride(const struct varve_geometry *geometry, unsigned *axes)
 {
     unsigned count = 0;
-
     for (unsigned i = 0; i < geometry->ndim; i++) {
         unsigned at = count;
-
         if (geometry->shape[i] == 1) {
             continue;
         }
@@ -47,7 +44,6 @@ int elements_check_target(const struct varve_array *target, struct varve_message
 {
     const struct varve_geometry *geometry = &target->geometry;
     int error = elements_check_source(target, message);
-
     if (error != 0 || varve_geometry_count(geometry) == 0) {
         return error;
     }
@@ -56,7 +52,6 @@ int elements_check_target(const struct varve_array *target, struct varve_message
     int64_t reach = 0;
     for (unsigned i = 0; i < count; i++) {
         int64_t stride = labs(geometry->strides[axes[i]]);
-
         if (stride <= reach) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
                                      "elements of the target share addresses: stride %" PRId64 " of axis %u",
@@ -71,7 +66,6 @@ static void range_of(const struct varve_array *array, uintptr_t *first_out, uint
 {
     int64_t bytes = (int64_t)varve_dtype_bytes(array->dtype);
     int64_t first, end;
-
     varve_geometry_range(&array->geometry, &first, &end);
     *first_out = (uintptr_t)array->data + (uintptr_t)(first * bytes);
     *end_out = (uintptr_t)array->data + (uintptr_t)(end * bytes);
@@ -80,7 +74,6 @@ static void range_of(const struct varve_array *array, uintptr_t *first_out, uint
 bool elements_overlap(const struct varve_array *array, const struct varve_array *other)
 {
     uintptr_t first, end;
-
     range_of(array, &first, &end);
     uintptr_t other_first, other_end;
     range_of(other, &other_first, &other_end);

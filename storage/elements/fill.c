@@ -18,7 +18,6 @@ static void inner_fill(const struct elements_loop *loop, char *const *data, cons
 {
     const struct element *element = context;
     unsigned last = loop->ndim - 1;
-
     elements_move(data[0], loop->strides[0][last], element->value, 0, loop->shape[last], element->bytes);
 }
 
@@ -27,7 +26,6 @@ int varve_array_fill(const struct varve_array *target, struct varve_scalar value
     struct element element = {.bytes = varve_dtype_bytes(target->dtype)};
     int error = elements_check_target(target, message);
     uint8_t boolean = value.integer != 0;
-
     if (error != 0) {
         return error;
     }

@@ -181,7 +181,6 @@ static void move_tile(char *target, const char *source, const struct elements_pl
 {
     ptrdiff_t rows = plane->target_strides[0];
     ptrdiff_t lines = plane->source_strides[1];
-
     if (bytes == 1) {
         move_tile_1(target, rows, source, lines);
     } else if (bytes == 2) {
@@ -199,7 +198,6 @@ static void move_part(char *target, const char *source, const struct elements_pl
 {
     int inner = end[0] - begin[0] > end[1] - begin[1] ? 0 : 1;
     int outer = 1 - inner;
-
     if (begin[0] >= end[0] || begin[1] >= end[1]) {
         return;
     }
@@ -217,13 +215,11 @@ static void move_by_parts(char *target, const char *source, const struct element
                           size_t bytes)
 {
     int64_t side = LINE_BYTES;
-
     for (int64_t i = begin[0]; i < plane->shape[0]; i += side) {
         for (int64_t k = begin[1]; k < plane->shape[1]; k += side) {
             int64_t from[2] = {i, k};
             int64_t to[2] = {i + side < plane->shape[0] ? i + side : plane->shape[0],
                              k + side < plane->shape[1] ? k + side : plane->shape[1]};
-
             move_part(target, source, plane, from, to, bytes);
         }
     }
@@ -237,7 +233,6 @@ static void move_by_tiles(char *target, const char *source, const struct element
 {
     for (int64_t band = 0; band < end[1]; band += BAND_ROWS) {
         int64_t stop = band + BAND_ROWS < end[1] ? band + BAND_ROWS : end[1];
-
         for (int64_t i = 0; i < end[0]; i += side) {
             for (int64_t k = band; k < stop; k += side) {
                 move_tile(target + i * plane->target_strides[0] + k * plane->target_strides[1],
@@ -252,7 +247,6 @@ void elements_move_plane(char *target, const char *source, const struct elements
     int64_t side = LINE_BYTES / (int64_t)bytes;
     int64_t tiled[2] = {plane->shape[0] / side * side, plane->shape[1] / side * side};
     int64_t none[2] = {0, 0};
-
     if (plane->target_strides[1] != (ptrdiff_t)bytes || plane->source_strides[0] != (ptrdiff_t)bytes) {
         move_by_parts(target, source, plane, none, bytes);
         return;

@@ -45,7 +45,6 @@ static int stream_wait(struct varve_device *device, uint64_t consumer, uint64_t 
 {
     uint64_t event;
     int error = device->ops->event_create(device, &event);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -59,7 +58,6 @@ static int stream_wait(struct varve_device *device, uint64_t consumer, uint64_t 
 static uint64_t producer_stream(const struct varve_storage *storage, struct varve_alloc *alloc)
 {
     struct varve_allocation_info info = {.stream = 0};
-
     varve_alloc_describe(alloc, varve_storage_allocation(storage), &info);
     return info.stream;
 }
@@ -84,7 +82,6 @@ static int order_on_device(const struct varve_storage *storage, int64_t stream, 
     struct varve_allocation allocation = varve_storage_allocation(storage);
     uint64_t producer = producer_stream(storage, alloc), consumer = 0;
     int error = consumer_stream(stream, &consumer, message);
-
     if (error != VARVE_OK || consumer == producer) {
         return error;
     }
@@ -101,7 +98,6 @@ static int order_on_device(const struct varve_storage *storage, int64_t stream, 
 static int wait_for_elements(const struct varve_storage *storage, struct varve_message *message)
 {
     struct varve_alloc *alloc = varve_memory_alloc(varve_storage_memory(storage));
-
     if (alloc == NULL) {
         return VARVE_OK;
     }
@@ -131,7 +127,6 @@ static int share(struct varve_storage *storage, int64_t stream, bool copies, str
                  struct varve_message *message)
 {
     int error;
-
     if (copies) {
         error = wait_for_elements(storage, message);
         return error == VARVE_OK ? varve_storage_clone(storage, NULL, shared_out, message) : error;
@@ -148,7 +143,6 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
 {
     struct varve_dlpack_device device;
     int error = dlpack_device(varve_storage_memory(storage), &device, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -184,7 +178,6 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
     struct varve_dlpack_tensor tensor;
     struct exported *exported;
     int error = export(storage, stream, copies, &exported, &tensor, message);
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -20,7 +20,6 @@ static int take_strides(const struct varve_dlpack_tensor *tensor, struct varve_g
 {
     for (unsigned i = 0; i < geometry->ndim; i++) {
         int64_t span;
-
         if (__builtin_mul_overflow(tensor->strides[i], geometry->shape[i], &span) || span >= SPAN_LIMIT ||
             span <= -SPAN_LIMIT) {
             if (geometry->shape[i] == 1) {
@@ -40,7 +39,6 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
                          struct varve_message *message)
 {
     int64_t none = 0;
-
     if (tensor->ndim < 0 || tensor->ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%" PRId32 " dimensions; 0 to %d are possible",
                                  tensor->ndim, VARVE_DIMS_MAX);
@@ -63,7 +61,6 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
     size_t element = varve_dtype_bytes(dtype);
     uint64_t addr = (uint64_t)(uintptr_t)tensor->data;
     int64_t first, end;
-
     varve_geometry_range(geometry, &first, &end);
     if (first <= -SPAN_LIMIT || end >= SPAN_LIMIT) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the tensor's elements are up to 2^58 elements apart");
@@ -93,7 +90,6 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
                        struct varve_message *message)
 {
     struct varve_dlpack_device own = {0, 0};
-
     if (device.type == VARVE_DLPACK_CPU || device.type == VARVE_DLPACK_CUDA_HOST ||
         device.type == VARVE_DLPACK_CUDA_MANAGED) {
         *memory_out = varve_memory_host();
@@ -130,7 +126,6 @@ static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *m
 {
     enum varve_dtype dtype = VARVE_DTYPE_LIMIT;
     int error = find_memory(tensor->device, memory, &foreign->memory, message);
-
     VARVE_THEN(error, dlpack_dtype_find(tensor->dtype, &dtype, message));
     if (error != VARVE_OK) {
         return error;
@@ -147,7 +142,6 @@ static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *m
 static void versioned_release(void *context, void *data)
 {
     struct varve_dlpack_versioned *tensor = context;
-
     (void)data;
     if (tensor->deleter != NULL) {
         tensor->deleter(tensor);
@@ -157,7 +151,6 @@ static void versioned_release(void *context, void *data)
 static void managed_release(void *context, void *data)
 {
     struct varve_dlpack_managed *tensor = context;
-
     (void)data;
     if (tensor->deleter != NULL) {
         tensor->deleter(tensor);
@@ -169,7 +162,6 @@ int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varv
 {
     struct varve_foreign foreign = {.release = versioned_release, .context = tensor};
     int error;
-
     if (tensor->version.major != VARVE_DLPACK_MAJOR) { /* what follows the deleter is not known then */
         error = varve_message_set(message, VARVE_ERROR_VERSION,
                                   "a tensor of DLPack %" PRIu32 ".%" PRIu32 "; only versions %d.x are known",
@@ -190,7 +182,6 @@ int varve_storage_from_dlpack_unversioned(struct varve_dlpack_managed *tensor, s
 {
     struct varve_foreign foreign = {.release = managed_release, .context = tensor};
     int error = wrap(&tensor->tensor, memory, &foreign, name, storage_out, message);
-
     if (error != VARVE_OK) {
         managed_release(tensor, NULL);
     }

@@ -45,7 +45,6 @@ int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_
 {
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
         struct varve_dlpack_dtype own = dlpack_dtype((enum varve_dtype)i);
-
         if (own.code == dlpack.code && own.bits == dlpack.bits && own.lanes == dlpack.lanes) {
             *dtype_out = (enum varve_dtype)i;
             return VARVE_OK;

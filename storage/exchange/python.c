@@ -14,7 +14,6 @@
 static void find(const char *name, void *function_out)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
-
     memcpy(function_out, &found, sizeof(found));
 }
 
@@ -23,7 +22,6 @@ void varve_dlpack_capsule_destroy(void *capsule)
     static const char versioned_name[] = "dltensor_versioned", managed_name[] = "dltensor";
     int (*is_valid)(void *, const char *);
     void *(*get_pointer)(void *, const char *);
-
     find("PyCapsule_IsValid", &is_valid);
     find("PyCapsule_GetPointer", &get_pointer);
     if (is_valid == NULL || get_pointer == NULL) {
@@ -31,13 +29,11 @@ void varve_dlpack_capsule_destroy(void *capsule)
     }
     if (is_valid(capsule, versioned_name)) {
         struct varve_dlpack_versioned *tensor = get_pointer(capsule, versioned_name);
-
         if (tensor->deleter != NULL) {
             tensor->deleter(tensor);
         }
     } else if (is_valid(capsule, managed_name)) {
         struct varve_dlpack_managed *tensor = get_pointer(capsule, managed_name);
-
         if (tensor->deleter != NULL) {
             tensor->deleter(tensor);
         }
@@ -50,7 +46,6 @@ void varve_python_release(void *object, void *data)
     int (*ensure)(void);
     void (*release)(int);
     void (*decrement)(void *);
-
     (void)data;
     find("Py_IsInitialized", &is_initialized);
     find("PyGILState_Ensure", &ensure);

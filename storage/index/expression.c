@@ -24,7 +24,6 @@ static bool is_integer(const struct varve_index *index)
 static int64_t integer_of(const struct varve_index *index)
 {
     const struct varve_array *array = &index->array;
-
     if (index->kind == VARVE_INDEX_INTEGER) {
         return index->start;
     }
@@ -67,7 +66,6 @@ static unsigned axes_taken(const struct varve_index *index)
 static int entry_check(const struct varve_index *index, struct varve_message *message)
 {
     bool is_array = index->kind == VARVE_INDEX_ARRAY || index->kind == VARVE_INDEX_MASK;
-
     if (is_array && index->array.geometry.ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "an index of %u dimensions; at most %d are possible",
                                  index->array.geometry.ndim, VARVE_DIMS_MAX);
@@ -100,7 +98,6 @@ static int entries_check(const struct varve_geometry *source, const struct varve
                          unsigned *taken_out, struct varve_message *message)
 {
     unsigned taken = 0, ellipses = 0;
-
     for (unsigned i = 0; i < count; i++) {
         int error = entry_check(&indices[i], message);
         if (error != VARVE_OK) {
@@ -125,10 +122,8 @@ static int masks_check(const struct varve_geometry *source, const struct varve_i
                        unsigned taken, struct varve_message *message)
 {
     unsigned axis = 0;
-
     for (unsigned i = 0; i < count; i++) {
         const struct varve_geometry *mask = &indices[i].array.geometry;
-
         for (unsigned j = 0; indices[i].kind == VARVE_INDEX_MASK && j < mask->ndim; j++) {
             if (mask->shape[j] != source->shape[axis + j]) {
                 return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -160,7 +155,6 @@ static int rest_push_slice(struct index_expression *expression, unsigned axis, c
                            struct varve_message *message)
 {
     struct varve_geometry one = {.ndim = 1};
-
     one.shape[0] = expression->source->shape[axis];
     one.strides[0] = expression->source->strides[axis];
     (void)varve_geometry_slice(&one, 0, index->start, index->stop, index->step, NULL);
@@ -173,7 +167,6 @@ static int rest_push_whole(struct index_expression *expression, unsigned axis, u
 {
     for (unsigned i = axis; i < axis + count; i++) {
         int error = rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i], message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -186,7 +179,6 @@ static int integer_apply(struct index_expression *expression, unsigned axis, int
 {
     int64_t size = expression->source->shape[axis];
     int64_t at = index < 0 ? index + size : index;
-
     if (at < 0 || at >= size) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index, axis,
@@ -199,10 +191,8 @@ static int integer_apply(struct index_expression *expression, unsigned axis, int
 static void advanced_add(struct index_expression *expression, unsigned axis, const struct varve_index *index)
 {
     const struct varve_array *array = &index->array;
-
     if (array->geometry.ndim == 0) {
         bool is_true = ((const char *)array->data)[array->geometry.offset] != 0;
-
         expression->flag_size = is_true && expression->flag_size != 0 ? 1 : 0;
         return;
     }
@@ -250,7 +240,6 @@ int index_expression_read(const struct varve_geometry *source, const struct varv
     enum { NONE_YET, INSIDE, BEHIND } group = NONE_YET; /* of the advanced indices */
     unsigned taken = 0;
     int error = entries_check(source, indices, count, &taken, message);
-
     VARVE_THEN(error, masks_check(source, indices, count, taken, message));
     expression->source = source;
     expression->rest.ndim = 0;
@@ -263,7 +252,6 @@ int index_expression_read(const struct varve_geometry *source, const struct varv
     unsigned axis = 0;
     for (unsigned i = 0; i < count && error == VARVE_OK; i++) {
         enum varve_index_kind kind = indices[i].kind;
-
         if (kind == VARVE_INDEX_SLICE || kind == VARVE_INDEX_NEW_AXIS || kind == VARVE_INDEX_ELLIPSIS) {
             group = group == INSIDE ? BEHIND : group;
         } else {

@@ -33,7 +33,6 @@ struct move {
 static void axes_push(struct move_axes *axes, int64_t size, int64_t packed, int64_t indexed)
 {
     unsigned last = axes->count - 1;
-
     if (size == 1) {
         return;
     }
@@ -78,7 +77,6 @@ static ALWAYS_INLINE void block_move(char *packed, char *indexed, size_t bytes, 
 static ALWAYS_INLINE void fill_64(const char *element, char *indexed, size_t bytes)
 {
     char copy[8];
-
     memcpy(copy, element, bytes);
     for (size_t i = 0; i < 64; i++) {
         memcpy(indexed + i * bytes, copy, bytes);
@@ -89,7 +87,6 @@ static ALWAYS_INLINE void row_move_of(char *packed, int64_t packed_step, char *i
                                       int64_t count, size_t bytes, bool is_put)
 {
     int64_t i = 0;
-
     if (is_put && packed_step == 0 && indexed_step == (int64_t)bytes) {
         for (; i + 64 <= count; i += 64) {
             fill_64(packed, indexed + i * indexed_step, bytes);
@@ -106,7 +103,6 @@ static void row_move(const struct move *move, char *packed, char *indexed)
     int64_t count = inner->size[inner->count - 1];
     int64_t packed_step = inner->packed[inner->count - 1], indexed_step = inner->indexed[inner->count - 1];
     int64_t bytes = (int64_t)move->element_bytes;
-
     if (packed_step == bytes && indexed_step == bytes) {
         block_move(packed, indexed, (size_t)(count * bytes), move->is_put);
         return;
@@ -131,7 +127,6 @@ static void row_move(const struct move *move, char *packed, char *indexed)
 static void rows_move(const struct move *move, char *packed, char *indexed)
 {
     int64_t at[VARVE_DIMS_MAX] = {0};
-
     do {
         row_move(move, packed, indexed);
     } while (axes_next(&move->inner, move->inner.count - 1, at, &packed, &indexed));
@@ -144,7 +139,6 @@ static ALWAYS_INLINE void list_move_of(char *packed, int64_t step, char *indexed
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t position = is_wide ? ((const int64_t *)list)[i] : ((const int32_t *)list)[i];
-
         block_move(packed + i * step, indexed + position, bytes, is_put);
     }
 }
@@ -166,7 +160,6 @@ static ALWAYS_INLINE void list_move_wide(const struct move *move, char *packed, 
     case 0:
         for (int64_t i = 0; i < count; i++) {
             int64_t position = is_wide ? ((const int64_t *)list)[i] : ((const int32_t *)list)[i];
-
             rows_move(move, packed + i * move->list_step, indexed + position);
         }
         break;
@@ -212,7 +205,6 @@ static void lists_move(const struct move *move, const struct index_positions *po
     const char *list = positions->list;
     unsigned axes = move->list.count > 0 ? move->list.count - 1 : 0;
     int64_t row = move->list.count > 0 ? move->list.size[axes] : 1;
-
     do {
         list_move(move, packed, indexed, list, positions->is_wide, row);
         list += (size_t)row * width;
@@ -245,7 +237,6 @@ static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packe
 static ALWAYS_INLINE bool word_has_runs(uint64_t word, bool is_dense)
 {
     uint64_t eight = word & word >> 1;
-
     eight &= eight >> 2;
     eight &= eight >> 4;
     return eight != 0 && __builtin_popcountll(word) >= (is_dense ? 8 : 16) * __builtin_popcountll(word & ~(word << 1));
@@ -256,10 +247,8 @@ static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *pack
                                           size_t bytes, bool is_put)
 {
     bool is_dense = run->stride == (int64_t)bytes && run->step == (int64_t)bytes;
-
     while (word != 0) {
         int skipped = __builtin_ctzll(word);
-
         word = ~(word >> skipped);
         int count = word == 0 ? 64 : __builtin_ctzll(word);
         indexed += skipped * run->stride;
@@ -292,10 +281,8 @@ static ALWAYS_INLINE void bits_move_of(const struct bits_run *run, char *packed,
                                        bool is_put)
 {
     bool is_dense = run->stride == (int64_t)bytes && run->step == (int64_t)bytes;
-
     for (int64_t i = 0; i < run->count; i++, indexed += 64 * run->stride) {
         uint64_t word = run->words[i];
-
         if (word == UINT64_MAX) {
             word_move_full(run, packed, indexed, bytes, is_put);
             packed += 64 * run->step;
@@ -325,7 +312,6 @@ static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *pack
 static void bits_move_blocks(const struct move *move, const struct bits_run *run, char *packed, char *indexed)
 {
     bool is_dense = move->block_bytes != 0 && (int64_t)move->block_bytes == run->stride && run->step == run->stride;
-
     for (int64_t i = 0; i < run->count; i++, indexed += 64 * run->stride) {
         if (is_dense && run->words[i] == UINT64_MAX) {
             block_move(packed, indexed, 64 * move->block_bytes, move->is_put);
@@ -349,7 +335,6 @@ static void bits_move(const struct move *move, const struct index_positions *pos
         .step = move->list_step,
         .stride = positions->bit_stride,
     };
-
     switch (move->block_bytes) {
     case 1:
         bits_move_sized(&run, packed, indexed, 1, move->is_put);
@@ -377,7 +362,6 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
     const struct move_axes *inner = &move->inner;
     int64_t bytes = (int64_t)move->element_bytes;
     unsigned behind = plan->positions.ndim;
-
     move->outer.count = 0;
     move->list.count = 0;
     move->inner.count = 0;
@@ -387,7 +371,6 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
     }
     for (unsigned i = 0; i < plan->positions.ndim; i++) {
         unsigned axis = plan->advanced_at + i;
-
         axes_push(&move->list, packed->shape[axis], packed->strides[axis] * bytes, 0);
     }
     for (unsigned i = plan->advanced_at; i < rest->ndim; i++) {
@@ -408,7 +391,6 @@ void index_move(const struct index_plan *plan, const struct varve_array *packed,
     char *indexed = (char *)indexed_data + indexed_offset * bytes;
     char *at_packed = (char *)packed->data + packed->geometry.offset * bytes;
     int64_t at[VARVE_DIMS_MAX] = {0};
-
     if (plan->plan.element_count == 0) {
         return;
     }

@@ -29,7 +29,6 @@ static int result_make(const struct index_plan *plan, struct varve_geometry *res
     const struct index_positions *positions = &plan->positions;
     unsigned ndim = plan->rest.ndim + positions->ndim, at = plan->advanced_at;
     int64_t shape[2 * VARVE_DIMS_MAX];
-
     memcpy(shape, plan->rest.shape, at * sizeof(*shape));
     memcpy(shape + at, positions->shape, positions->ndim * sizeof(*shape));
     memcpy(shape + at + positions->ndim, plan->rest.shape + at, (plan->rest.ndim - at) * sizeof(*shape));
@@ -44,7 +43,6 @@ static void plan_storage(struct index_plan *plan)
 {
     const struct index_positions *positions = &plan->positions;
     struct varve_index_plan *public = &plan->plan;
-
     public->index_bytes = index_positions_bytes(positions);
     public->needs_mask_compaction = positions->bits.words != NULL;
     public->index_storage = positions->bits.words != NULL ? VARVE_INDEX_STORAGE_BITS
@@ -61,7 +59,6 @@ static int plan_make(struct index_plan *plan, const struct varve_array *source, 
     int64_t bytes = (int64_t)varve_dtype_bytes(source->dtype);
     struct index_expression expression;
     int error = source_check(source, message);
-
     VARVE_THEN(error, index_expression_read(&source->geometry, indices, count, &expression, message));
     if (error != VARVE_OK) {
         return error;
@@ -108,14 +105,12 @@ int varve_index_plan_get(const struct varve_array *source, const struct varve_in
 {
     struct index_plan *plan;
     int error = plan_alloc(&plan, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     error = plan_make(plan, source, indices, count, VARVE_PLAN_VIEW, VARVE_PLAN_GATHER, message);
     if (plan->plan.kind == VARVE_PLAN_GATHER) {
         int64_t bytes = plan->plan.element_count * (int64_t)varve_dtype_bytes(source->dtype);
-
         plan->plan.read_bytes = bytes + plan->plan.index_bytes;
         plan->plan.written_bytes = bytes;
     }
@@ -126,7 +121,6 @@ int varve_index_plan_get(const struct varve_array *source, const struct varve_in
 static int target_check(const struct varve_array *target, struct varve_message *message)
 {
     const struct varve_geometry *geometry = &target->geometry;
-
     for (unsigned i = 0; i < geometry->ndim && i < VARVE_DIMS_MAX; i++) {
         if (geometry->shape[i] > 1 && geometry->strides[i] == 0) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -142,7 +136,6 @@ static int value_expand(const struct varve_geometry *value, const struct varve_g
 {
     struct varve_geometry expanded = {.offset = value->offset};
     unsigned first = 0;
-
     while (value->ndim - first > result->ndim && value->shape[first] == 1) {
         first++;
     }
@@ -167,7 +160,6 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
 {
     struct index_plan *plan;
     int error = plan_alloc(&plan, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -179,7 +171,6 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
     if (error == VARVE_OK) {
         int64_t values = plan->plan.element_count == 0 ? 0 : varve_geometry_count(&value->geometry);
         int64_t bytes = (int64_t)varve_dtype_bytes(target->dtype);
-
         plan->value = value->geometry;
         plan->value_dtype = value->dtype;
         plan->plan.temporary_bytes =
@@ -195,7 +186,6 @@ int varve_index_plan_fill(const struct varve_array *target, const struct varve_i
 {
     struct index_plan *plan;
     int error = plan_alloc(&plan, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -203,7 +193,6 @@ int varve_index_plan_fill(const struct varve_array *target, const struct varve_i
     VARVE_THEN(error, target_check(target, message));
     if (error == VARVE_OK) {
         struct varve_array number = {.data = plan->number, .dtype = target->dtype};
-
         plan->is_number = true;
         plan->scalar = value;
         plan->plan.read_bytes = plan->plan.index_bytes;
@@ -216,7 +205,6 @@ int varve_index_plan_fill(const struct varve_array *target, const struct varve_i
 void varve_index_plan_free(struct varve_index_plan *plan)
 {
     struct index_plan *whole = (struct index_plan *)plan;
-
     if (whole != NULL) {
         index_positions_free(&whole->positions);
         free(whole);
@@ -230,7 +218,6 @@ static int indexed_check(const struct varve_index_plan *plan, const struct varve
                          struct varve_message *message)
 {
     const struct varve_geometry *geometry = &array->geometry;
-
     if (array->dtype != plan->dtype) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the plan is for %s, not for %s",
                                  varve_dtype_name(plan->dtype), varve_dtype_name(array->dtype));
@@ -253,7 +240,6 @@ static int packed_check(const struct varve_array *array, enum varve_dtype dtype,
     char from[VARVE_SHAPE_TEXT_BYTES], to[VARVE_SHAPE_TEXT_BYTES];
     if (!varve_geometry_has_shape(&array->geometry, shape->ndim, shape->shape)) {
         unsigned ndim = array->geometry.ndim < VARVE_DIMS_MAX ? array->geometry.ndim : VARVE_DIMS_MAX;
-
         return varve_message_set(message, VARVE_ERROR_INVALID, "the plan is for an array of shape %s, not %s",
                                  varve_shape_text(shape->ndim, shape->shape, to, sizeof(to)),
                                  varve_shape_text(ndim, array->geometry.shape, from, sizeof(from)));
@@ -271,7 +257,6 @@ static int64_t offset_in(const struct varve_array *indexed, const struct varve_i
 static struct varve_array indexed_view(const struct varve_array *indexed, const struct varve_index_plan *plan)
 {
     struct varve_array view = {.data = indexed->data, .geometry = plan->result, .dtype = indexed->dtype};
-
     view.geometry.offset = offset_in(indexed, plan, &plan->result);
     return view;
 }
@@ -279,7 +264,6 @@ static struct varve_array indexed_view(const struct varve_array *indexed, const 
 static bool arrays_overlap(const struct varve_array *one, const struct varve_array *two)
 {
     int64_t first, end;
-
     varve_geometry_range(&one->geometry, &first, &end);
     uintptr_t one_first = (uintptr_t)one->data + (uintptr_t)first * varve_dtype_bytes(one->dtype);
     uintptr_t one_end = (uintptr_t)one->data + (uintptr_t)end * varve_dtype_bytes(one->dtype);
@@ -296,7 +280,6 @@ static int array_make(const struct index_runner *runner, const struct varve_geom
     struct varve_array array = {.dtype = dtype};
     int error = varve_geometry_contiguous(shape->ndim, shape->shape, &array.geometry, message);
     uint64_t bytes = (uint64_t)varve_geometry_count(&array.geometry) * varve_dtype_bytes(dtype);
-
     VARVE_THEN(error, runner->allocate(runner, bytes, &array.data, message));
     if (error == VARVE_OK) {
         *array_out = array;
@@ -309,7 +292,6 @@ static int run_gather(const struct index_runner *runner, const struct index_plan
 {
     int64_t offset = offset_in(source, &plan->plan, &plan->rest);
     int error = target_check(target, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -334,7 +316,6 @@ static int run_scatter(const struct index_runner *runner, const struct index_pla
 {
     struct varve_array values = {.data = (void *)plan->number, .dtype = target->dtype}, aside = {0};
     int error = VARVE_OK;
-
     if (source != NULL) {
         values = *source;
         if (values.dtype != target->dtype || arrays_overlap(&values, target)) {
@@ -356,7 +337,6 @@ int varve_index_plan_view(const struct varve_index_plan *plan, const struct varv
                           struct varve_array *view_out, struct varve_message *message)
 {
     int error = indexed_check(plan, source, message);
-
     if (error == VARVE_OK && (plan->kind == VARVE_PLAN_GATHER || plan->kind == VARVE_PLAN_SCATTER)) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "arrays and masks make no view");
     }
@@ -370,7 +350,6 @@ static int run_view(const struct index_runner *runner, const struct index_plan *
                     const struct varve_array *source, struct varve_message *message)
 {
     struct varve_array view = indexed_view(source, &plan->plan);
-
     return runner->copy(runner, target, &view, message);
 }
 
@@ -380,7 +359,6 @@ static int run_view_set(const struct index_runner *runner, const struct index_pl
                         struct varve_message *message)
 {
     struct varve_array view = indexed_view(target, &plan->plan);
-
     if (source == NULL) {
         return runner->fill(runner, &view, plan->scalar, message);
     }
@@ -396,7 +374,6 @@ int index_plan_run(const struct index_runner *runner, const struct varve_index_p
     enum varve_plan_kind kind = plan->kind;
     bool is_get = kind == VARVE_PLAN_VIEW || kind == VARVE_PLAN_GATHER;
     const struct varve_array *values = whole->is_number ? NULL : source;
-
     if ((is_get || !whole->is_number) && source == NULL) {
         varve_message_set(message, VARVE_ERROR_INVALID, "the plan needs an array to read from");
         return VARVE_ERROR_INVALID;
@@ -473,6 +450,5 @@ int varve_index_plan_run(const struct varve_index_plan *plan, const struct varve
         .fill = host_fill,
         .move = host_move,
     };
-
     return index_plan_run(&host, plan, target, source, message);
 }

@@ -24,7 +24,6 @@ static inline void position_put(const struct index_positions *positions, int64_t
 static int list_alloc(struct index_positions *positions, struct varve_message *message)
 {
     size_t bytes = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
-
     positions->list = positions->count < INT64_C(1) << 58 ? malloc((size_t)positions->count * bytes + 1) : NULL;
     if (positions->list == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " positions", positions->count);
@@ -41,7 +40,6 @@ static ALWAYS_INLINE int64_t value_load(const char *data, enum varve_dtype dtype
     int64_t whole;
     int32_t word;
     int16_t half;
-
     switch (dtype) {
     case VARVE_DTYPE_I64:
         memcpy(&whole, data, sizeof(whole));
@@ -77,10 +75,8 @@ static ALWAYS_INLINE bool row_list_of(const struct index_row *row, enum varve_dt
     int64_t *wide = row->list;
     int32_t *narrow = row->list;
     unsigned outside = 0;
-
     for (int64_t i = 0; i < count; i++) {
         int64_t value = value_load(data + i * step, dtype);
-
         value += value < 0 ? size : 0;
         outside |= (uint64_t)value >= (uint64_t)size;
         if (is_wide) {
@@ -107,13 +103,10 @@ static ALWAYS_INLINE bool row_list_fours_of(struct index_row *row, bool is_long,
     const char *data = row->data;
     int32_t *list = row->list;
     int64_t i;
-
     for (i = 0; i + 4 <= row->count; i += 4) {
         four_words low, negative;
-
         if (is_long) {
             four_words pair;
-
             memcpy(&pair, data + 8 * i, sizeof(pair));
             four_words other;
             memcpy(&other, data + 8 * i + 16, sizeof(other));
@@ -178,7 +171,6 @@ static ALWAYS_INLINE bool row_list_wide(const struct index_row *row, enum varve_
 static bool row_list(const struct index_row *row, enum varve_dtype dtype, bool is_wide)
 {
     struct index_row left = *row;
-
     if (is_wide) {
         return row_list_wide(row, dtype, true);
     }
@@ -197,7 +189,6 @@ static int row_refuse(const struct array_reading *reading, struct varve_message 
     const struct index_row *row = &reading->row;
     int64_t value, size = row->size;
     int64_t i = 0;
-
     do {
         value = value_load(row->data + i++ * row->step, reading->advanced->array->dtype);
     } while (i < row->count && value >= -size && value < size);
@@ -212,7 +203,6 @@ static int row_read(struct array_reading *reading, struct varve_message *message
     struct index_row *row = &reading->row;
     enum varve_dtype dtype = reading->advanced->array->dtype;
     size_t width = reading->is_wide ? sizeof(int64_t) : sizeof(int32_t);
-
     if (row_list(row, dtype, reading->is_wide)) {
         return row_refuse(reading, message);
     }
@@ -227,7 +217,6 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     int64_t bytes = (int64_t)varve_dtype_bytes(array->dtype);
     const char *data = (const char *)array->data + geometry->offset * bytes;
     unsigned last = geometry->ndim - 1;
-
     reading->row.data = data;
     reading->row.step = bytes;
     reading->row.count = varve_geometry_count(geometry);
@@ -239,7 +228,6 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     int64_t at[VARVE_DIMS_MAX] = {0};
     for (;;) {
         unsigned axis = last;
-
         reading->row.data = data;
         int error = row_read(reading, message);
         if (error != VARVE_OK) {
@@ -263,7 +251,6 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
 static bool axes_are_one(const struct varve_geometry *source, const struct index_advanced *mask, int64_t *stride_out)
 {
     int64_t stride = 0, size = 1;
-
     for (unsigned i = mask->axis + mask->axis_count; i-- > mask->axis;) {
         if (source->shape[i] == 1) {
             continue;
@@ -292,7 +279,6 @@ struct mask_rows {
 static void mask_rows_next(struct mask_rows *rows)
 {
     unsigned axis = rows->last;
-
     rows->first_bit += rows->shape[rows->last];
     while (axis > 0 && ++rows->at[axis - 1] == rows->shape[axis - 1]) {
         axis--;
@@ -315,11 +301,9 @@ static void mask_list(const struct varve_geometry *source, const struct index_ad
     };
     int64_t stride = rows.strides[rows.last] * element_bytes;
     int64_t words = index_bits_words(bits), done = 0;
-
     for (int64_t i = 0; i < words; i++) {
         for (uint64_t word = bits->words[i]; word != 0; word &= word - 1) {
             int64_t bit = 64 * i + __builtin_ctzll(word);
-
             while (bit >= rows.first_bit + rows.shape[rows.last]) {
                 mask_rows_next(&rows);
             }
@@ -333,14 +317,11 @@ static void mask_list(const struct varve_geometry *source, const struct index_ad
 static int64_t bytes_reach(const struct index_expression *expression, int64_t element_bytes)
 {
     int64_t reach = 0;
-
     for (unsigned i = 0; i < expression->advanced_count; i++) {
         const struct index_advanced *advanced = &expression->advanced[i];
-
         for (unsigned axis = advanced->axis; axis < advanced->axis + advanced->axis_count; axis++) {
             int64_t size = expression->source->shape[axis];
             int64_t stride = expression->source->strides[axis];
-
             reach += (size > 0 ? size - 1 : 0) * (stride < 0 ? -stride : stride) * element_bytes;
         }
     }
@@ -357,7 +338,6 @@ struct component {
 const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, size_t bytes)
 {
     char *to = text;
-
     (void)varve_shape_text(ndim, shape, text, bytes);
     for (const char *from = text; *from != '\0'; from++) {
         if (*from != ' ') {
@@ -372,11 +352,9 @@ static int components_refuse(const struct component *components, unsigned count,
 {
     char shapes[256] = "", one[VARVE_SHAPE_TEXT_BYTES];
     size_t used = 0;
-
     for (unsigned i = 0; i < count && used < sizeof(shapes) - 40; i++) {
         const struct varve_geometry *geometry = &components[i].geometry;
         unsigned times = components[i].bits.words != NULL ? components[i].advanced->axis_count : 1;
-
         (void)index_shape_text(geometry->ndim, geometry->shape, one, sizeof(one));
         for (unsigned j = 0; j < times && used + strlen(one) + 2 < sizeof(shapes); j++) {
             shapes[used++] = ' ';
@@ -411,11 +389,9 @@ static int component_make(const struct index_advanced *advanced, struct componen
                           struct varve_message *message)
 {
     const struct varve_geometry *geometry = &advanced->array->geometry;
-
     *component = (struct component){.advanced = advanced};
     if (advanced->is_mask) {
         int error = index_bits_read(advanced->array, &component->bits, message);
-
         return error != VARVE_OK
                    ? error
                    : varve_geometry_contiguous(1, &component->bits.set_count, &component->geometry, message);
@@ -427,7 +403,6 @@ static int components_make(const struct index_expression *expression, struct com
                            struct varve_message *message)
 {
     unsigned count = 0;
-
     if (expression->flag_size >= 0) {
         components[count] = (struct component){0};
         (void)varve_geometry_contiguous(1, &expression->flag_size, &components[count++].geometry, NULL);
@@ -450,7 +425,6 @@ static int component_list(const struct index_expression *expression, const struc
         .row.list = positions->list,
         .is_wide = positions->is_wide,
     };
-
     if (advanced->is_mask) {
         mask_list(expression->source, advanced, element_bytes, &component->bits, positions);
         return VARVE_OK;
@@ -494,10 +468,8 @@ static void list_add(const struct index_positions *positions, const struct varve
     int64_t row = is_one_row ? positions->count : positions->shape[last];
     int64_t step = is_one_row ? 1 : geometry->strides[last];
     const char *from = added->list;
-
     for (int64_t i = 0; i < positions->count; i += row) {
         unsigned axis = last;
-
         row_add((char *)positions->list + i * width, from, step, row, positions->is_wide);
         while (axis > 0 && ++at[axis - 1] == positions->shape[axis - 1]) {
             axis--;
@@ -518,7 +490,6 @@ static int component_add(const struct index_expression *expression, const struct
         .is_wide = positions->is_wide,
     };
     int error = list_alloc(&own, message);
-
     VARVE_THEN(error, component_list(expression, component, element_bytes, &own, message));
     if (error == VARVE_OK) {
         (void)varve_geometry_expand(&geometry, positions->ndim, positions->shape, NULL);
@@ -536,7 +507,6 @@ static int components_add(const struct index_expression *expression, const struc
     size_t width = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
     bool is_begun = false;
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < count && error == VARVE_OK; i++) {
         if (components[i].advanced == NULL) {
             continue;
@@ -562,7 +532,6 @@ static bool bits_suffice(const struct index_expression *expression, const struct
                          const struct index_positions *positions, int64_t *stride_out)
 {
     int64_t repeats = 1;
-
     for (unsigned i = 0; i < expression->advanced_at; i++) {
         repeats *= expression->rest.shape[i];
     }
@@ -579,7 +548,6 @@ int index_positions_make(const struct index_expression *expression, size_t eleme
     int64_t bytes = (int64_t)element_bytes;
     unsigned count = 0;
     int error = components_make(expression, components, &count, message);
-
     VARVE_THEN(error, components_broadcast(components, count, &positions, message));
     positions.is_wide = bytes_reach(expression, bytes) > INT32_MAX;
     if (error == VARVE_OK && count == 1 &&

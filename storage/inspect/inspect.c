@@ -14,7 +14,6 @@ void varve_storage_inspect(const struct varve_storage *storage, struct varve_sto
     const struct varve_storage *base = storage->base;
     const struct varve_memory *memory = storage->memory;
     struct varve_allocation allocation = varve_storage_allocation(storage);
-
     *info_out = (struct varve_storage_info){
         .id = storage->id,
         .base_id = base != NULL ? base->id : 0,
@@ -48,7 +47,6 @@ static __attribute__((format(printf, 2, 3))) void put(struct writer *writer, con
 {
     bool has_room = writer->used < writer->bytes;
     va_list arguments;
-
     va_start(arguments, format);
     int length = vsnprintf(has_room ? writer->text + writer->used : NULL, has_room ? writer->bytes - writer->used : 0,
                            format, arguments);
@@ -67,7 +65,6 @@ size_t varve_storage_info_text(const struct varve_storage_info *info, char *text
 {
     struct writer writer = {.text = text, .bytes = bytes};
     char shape[VARVE_SHAPE_TEXT_BYTES];
-
     put(&writer, "storage %" PRIu64 "%s%s%s: %s %s, %" PRIu64 " bytes at %#" PRIx64 " on %s", info->id,
         info->name[0] != '\0' ? " '" : "", info->name, info->name[0] != '\0' ? "'" : "", varve_dtype_name(info->dtype),
         varve_shape_text(info->geometry.ndim, info->geometry.shape, shape, sizeof(shape)), info->bytes, info->data_addr,
@@ -99,12 +96,10 @@ size_t varve_storage_info_text(const struct varve_storage_info *info, char *text
 static void put_string(struct writer *writer, const char *text)
 {
     size_t left = strlen(text);
-
     put(writer, "\"");
     while (left > 0) {
         size_t length = varve_utf8_length(text, left);
         unsigned char byte = (unsigned char)*text;
-
         if (length == 0) {
             put(writer, "?");
             length = 1;
@@ -131,7 +126,6 @@ static void put_block(struct writer *writer, const struct varve_allocation_info 
 size_t varve_storage_info_json(const struct varve_storage_info *info, char *text, size_t bytes)
 {
     struct writer writer = {.text = text, .bytes = bytes};
-
     put(&writer, "{\"id\":%" PRIu64 ",\"name\":", info->id);
     put_string(&writer, info->name);
     put(&writer, ",\"dtype\":\"%s\",\"shape\":[", varve_dtype_name(info->dtype));

@@ -154,7 +154,6 @@ static const char *input_gather(const struct elementwise *elementwise, char *buf
 {
     char raw[CHUNK * 8];
     char *gathered = elementwise->read == NULL ? buffer : raw;
-
     if (stride != elementwise->bytes) {
         elements_move(gathered, elementwise->bytes, source, stride, count, (size_t)elementwise->bytes);
         source = gathered;
@@ -175,7 +174,6 @@ static void output_scatter(const struct elementwise *elementwise, char *target, 
     }
     if (elementwise->write != NULL) {
         char raw[CHUNK * 8];
-
         elementwise->write(raw, buffer, count);
         elements_move(target, stride, raw, elementwise->bytes, count, (size_t)elementwise->bytes);
     } else {
@@ -189,11 +187,9 @@ static void inner_chunks(const struct elementwise *elementwise, char *const *dat
     char buffers[INPUTS_MAX + 1][CHUNK * 8] __attribute__((aligned(64)));
     const char *inputs[INPUTS_MAX] = {NULL, NULL};
     bool is_direct = strides[0] == elementwise->bytes && elementwise->write == NULL;
-
     for (int64_t done = 0; done < count; done += CHUNK) {
         int64_t part = count - done < CHUNK ? count - done : CHUNK;
         char *out = data[0] + done * strides[0];
-
         for (unsigned i = 0; i < elementwise->inputs; i++) {
             if (strides[i + 1] != 0 || done == 0) { /* what is repeated stays in its buffer */
                 inputs[i] =
@@ -213,7 +209,6 @@ static void inner_elementwise(const struct elements_loop *loop, char *const *dat
     unsigned last = loop->ndim - 1;
     ptrdiff_t strides[INPUTS_MAX + 1] = {0};
     bool is_direct = elementwise->read == NULL;
-
     for (unsigned i = 0; i < loop->operands; i++) {
         strides[i] = loop->strides[i][last];
         is_direct = is_direct && strides[i] == elementwise->bytes;
@@ -243,7 +238,6 @@ int elementwise_check(enum varve_operator operation, const struct varve_array *o
     unsigned ndim = inputs[0]->geometry.ndim;
     int64_t shape[VARVE_DIMS_MAX];
     int error = operands_check(operation, out, inputs[0]->dtype, inputs, count, wants_float(operation), message);
-
     if (error == 0 && count > 1) {
         error = varve_op_binary_shape(operation, inputs[0], inputs[1], &ndim, shape, message);
     } else if (error == 0) {
@@ -269,7 +263,6 @@ static int elementwise_run(enum varve_operator operation, const struct varve_arr
     enum varve_dtype computed = dtype_computed(dtype);
     struct elementwise elementwise = {.bytes = (ptrdiff_t)varve_dtype_bytes(dtype), .inputs = count};
     int error = elementwise_check(operation, out, inputs, count, message);
-
     if (error != 0) {
         return error;
     }

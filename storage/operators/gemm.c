@@ -32,7 +32,6 @@ static pthread_once_t blas_once = PTHREAD_ONCE_INIT;
 static void blas_open(void)
 {
     const char *name = getenv("VARVE_BLAS");
-
     if (name != NULL && strcmp(name, "none") == 0) {
         return;
     }
@@ -64,7 +63,6 @@ static bool fits_blas(const struct gemm *gemm)
 static void blas_run(const struct gemm *gemm, void *out, const void *a, const void *b)
 {
     int turns[2];
-
     for (int i = 0; i < 2; i++) {
         turns[i] = gemm->is_turned[i] ? CBLAS_TRANS : CBLAS_NO_TRANS;
     }

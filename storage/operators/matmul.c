@@ -28,7 +28,6 @@ bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, uns
     int64_t rows = geometry->shape[row_axis];
     int64_t columns = geometry->shape[column_axis];
     int64_t least = columns > 0 ? columns : 1;
-
     *lead_out = rows <= 1 ? least : geometry->strides[row_axis];
     return (columns <= 1 || geometry->strides[column_axis] == 1) && *lead_out >= least;
 }
@@ -39,7 +38,6 @@ static int input_prepare(struct product *product, unsigned number, const struct 
     struct gemm *gemm = &product->gemm;
     struct varve_array *prepared = &product->inputs[number];
     unsigned last = input->geometry.ndim - 1;
-
     *prepared = *input;
     if (input->dtype == gemm->dtype && is_aligned(input)) {
         if (gemm_is_dense(&input->geometry, last - 1, last, &gemm->lead[number])) {
@@ -65,7 +63,6 @@ static int output_prepare(struct product *product, const struct varve_array *out
     struct gemm *gemm = &product->gemm;
     unsigned last = out->geometry.ndim - 1;
     size_t bytes = (size_t)varve_geometry_count(&out->geometry) * varve_dtype_bytes(gemm->dtype);
-
     product->out = *out;
     if (out->dtype == gemm->dtype && is_aligned(out) && !elements_overlap(out, a) && !elements_overlap(out, b) &&
         gemm_is_dense(&out->geometry, last - 1, last, &gemm->out_lead)) {
@@ -105,7 +102,6 @@ static int product_run(struct product *product, struct varve_message *message)
     const struct varve_geometry *shape = &product->out.geometry;
     struct varve_array out, a;
     int error = batch_of(&out, &product->out, shape, message);
-
     VARVE_THEN(error, batch_of(&a, &product->inputs[0], shape, message));
     struct varve_array b;
     VARVE_THEN(error, batch_of(&b, &product->inputs[1], shape, message));
@@ -121,7 +117,6 @@ static int product_of(struct product *product, const struct varve_array *out, co
                       const struct varve_array *b, struct varve_message *message)
 {
     unsigned last = out->geometry.ndim - 1;
-
     *product = (struct product){.gemm = {.dtype = out->dtype == VARVE_DTYPE_F64 ? VARVE_DTYPE_F64
                                                   : dtype_is_float(out->dtype)  ? VARVE_DTYPE_F32
                                                                                 : VARVE_DTYPE_I64,
@@ -148,7 +143,6 @@ int matmul_check(const struct varve_array *out, const struct varve_array *a, con
     int64_t shape[VARVE_DIMS_MAX];
     unsigned ndim;
     int error = operands_check(VARVE_OPERATOR_MATMUL, out, a->dtype, inputs, 2, false, message);
-
     VARVE_THEN(error, varve_op_binary_shape(VARVE_OPERATOR_MATMUL, a, b, &ndim, shape, message));
     if (error == 0 && !varve_geometry_has_shape(&out->geometry, ndim, shape)) {
         error = operands_refuse_shape(VARVE_OPERATOR_MATMUL, out, ndim, shape, message);
@@ -161,6 +155,5 @@ int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, 
 {
     struct product product;
     int error = matmul_check(out, a, b, message);
-
     return error != 0 ? error : product_of(&product, out, a, b, message);
 }

@@ -13,7 +13,6 @@ const char *varve_operator_name(enum varve_operator operation)
         VARVE_OPERATOR_LIST(OPERATOR_NAME)
 #undef OPERATOR_NAME
     };
-
     return (unsigned)operation < VARVE_OPERATOR_LIMIT ? names[operation] : "?";
 }
 
@@ -33,7 +32,6 @@ int operands_check(enum varve_operator operation, const struct varve_array *out,
 {
     const char *name = varve_operator_name(operation);
     int error = elements_check_target(out, message);
-
     for (unsigned i = 0; i < count && error == 0; i++) {
         error = elements_check_source(inputs[i], message);
         if (error == 0 && inputs[i]->dtype != inputs[0]->dtype) {
@@ -60,7 +58,6 @@ int operands_refuse_shape(enum varve_operator operation, const struct varve_arra
 {
     char is[VARVE_SHAPE_TEXT_BYTES];
     char wanted[VARVE_SHAPE_TEXT_BYTES];
-
     return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the result has shape %s, not %s",
                              varve_operator_name(operation), varve_shape_text(ndim, shape, wanted, sizeof(wanted)),
                              varve_shape_text(out->geometry.ndim, out->geometry.shape, is, sizeof(is)));
@@ -71,7 +68,6 @@ static int input_prepare(struct operands *operands, unsigned number, const struc
 {
     struct varve_array *prepared = &operands->inputs[number];
     const struct varve_geometry *shape = &out->geometry;
-
     *prepared = *input;
     if (elements_overlap(out, input) && !elements_are_same(out, input)) {
         int error = elements_set_aside(input, input->dtype, prepared, message);
@@ -89,7 +85,6 @@ int operands_prepare(struct operands *operands, const struct varve_array *out, c
     *operands = (struct operands){.count = count};
     for (unsigned i = 0; i < count; i++) {
         int error = input_prepare(operands, i, out, inputs[i], message);
-
         if (error != 0) {
             return error;
         }
@@ -112,7 +107,6 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
     const struct varve_geometry *right = &b->geometry;
     char text[VARVE_SHAPE_TEXT_BYTES];
     char other[VARVE_SHAPE_TEXT_BYTES];
-
     if (left->ndim < 2 || right->ndim < 2 || left->shape[left->ndim - 1] != right->shape[right->ndim - 2]) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "matmul: shapes %s and %s are no (…, n, k) and (…, k, m)",

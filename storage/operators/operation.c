@@ -10,7 +10,6 @@ enum operation_kind operation_kind(enum varve_operator code)
         VARVE_OPERATOR_LIST(OPERATION_KIND)
 #undef OPERATION_KIND
     };
-
     return kinds[code];
 }
 
@@ -19,7 +18,6 @@ int operation_check(const struct operation *operation, struct varve_message *mes
     const struct varve_array *const inputs[] = {&operation->inputs[0], &operation->inputs[1]};
     const struct varve_array *out = &operation->out;
     struct reduction_axes axes;
-
     switch (operation_kind(operation->code)) {
     case OPERATION_REDUCTION:
         return reduction_check(operation->code, out, inputs[0], operation->axis, &axes, message);
@@ -45,7 +43,6 @@ int operation_check(const struct operation *operation, struct varve_message *mes
 int operation_run(const struct operation *operation, struct varve_message *message)
 {
     const struct varve_array *out = &operation->out;
-
     switch (operation->code) {
 #define OPERATION_RUN(code, NAME, name, KIND) \
     case VARVE_OPERATOR_##NAME:               \

@@ -42,7 +42,6 @@ INLINED float greater_f32(float x, float y)
 INLINED double max_f64(double x, double y)
 {
     double greater = greater_f64(x, y);
-
     return x != x ? x : greater;
 }
 
@@ -87,7 +86,6 @@ INLINED void merge_sum_f64(double *sums, double *lost, int64_t step, const doubl
         double old = sums[i * step];
         double sum = old + values[i];
         double added = sum - old;
-
         sums[i * step] = sum;
         lost[i * step] += (old - (sum - added)) + (values[i] - added);
     }
@@ -223,7 +221,6 @@ MERGES_DEFINE(_avx2, ELEMENTS_AVX2)
 static void loops_find(struct reduction *reduction, enum varve_dtype dtype)
 {
     bool has_fold = dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32;
-
     reduction->merge_f64 = merge_f64_plain;
     reduction->merge_i64 = merge_i64_plain;
     reduction->fold_eight = has_fold ? folds_plain[reduction->is_max][dtype == VARVE_DTYPE_F32] : NULL;
@@ -253,12 +250,10 @@ struct run {
 static void run_fold(const struct reduction *reduction, const struct run *run)
 {
     double values[PART + EIGHT];
-
     for (int64_t done = 0; done < run->count; done += EIGHT * PART) {
         int64_t count = run->count - done < EIGHT * PART ? run->count - done : EIGHT * PART;
         const char *source = run->source + done * run->stride;
         int64_t part = count / EIGHT, rest = count % EIGHT;
-
         reduction->fold_eight(values, source, part, part);
         reduction->cast(values + part, source + EIGHT * part * run->stride, rest);
         reduction->merge_f64(reduction, (double *)(void *)run->accumulators, 0, values, part + rest);
@@ -272,7 +267,6 @@ static void run_reduce(const struct reduction *reduction, const struct run *run)
         double f64[CHUNK];
         int64_t i64[CHUNK];
     } values;
-
     if (reduction->fold_eight != NULL && run->step == 0 && run->stride == (ptrdiff_t)reduction->bytes) {
         run_fold(reduction, run);
         return;
@@ -281,7 +275,6 @@ static void run_reduce(const struct reduction *reduction, const struct run *run)
         int64_t part = run->count - done < CHUNK ? run->count - done : CHUNK;
         const char *source = run->source + done * run->stride;
         int64_t *accumulators = run->accumulators + done * run->step;
-
         if (run->stride != (ptrdiff_t)reduction->bytes) {
             elements_move(raw, (ptrdiff_t)reduction->bytes, source, run->stride, part, reduction->bytes);
             source = raw;
@@ -299,10 +292,8 @@ static void run_reduce(const struct reduction *reduction, const struct run *run)
 static void runs_fold(const struct reduction *reduction, const struct run *run, ptrdiff_t apart)
 {
     double values[CHUNK];
-
     for (int64_t done = 0; done < run->count; done += CHUNK) {
         int64_t part = run->count - done < CHUNK ? run->count - done : CHUNK;
-
         reduction->fold_eight(values, run->source + done * run->stride, apart / run->stride, part);
         reduction->merge_f64(reduction, (double *)(void *)(run->accumulators + done), 1, values, part);
     }
@@ -321,7 +312,6 @@ static void inner_reduce(const struct elements_loop *loop, char *const *data, co
     int64_t runs = last > 0 ? loop->shape[last - 1] : 1, i = 0;
     ptrdiff_t apart = last > 0 ? loop->strides[0][last - 1] : 0;
     int64_t step = last > 0 ? loop->strides[1][last - 1] / 8 : 0;
-
     if (reduction->fold_eight != NULL && step == 0 && run.step == 1 && run.stride == (ptrdiff_t)reduction->bytes) {
         for (; i + EIGHT <= runs; i += EIGHT) {
             runs_fold(reduction, &run, apart);
@@ -341,7 +331,6 @@ static void accumulators_begin(const struct varve_array *accumulators, bool is_m
 {
     double *f64 = accumulators->data;
     int64_t *i64 = accumulators->data;
-
     for (int64_t i = 0; i < count; i++) {
         if (accumulators->dtype == VARVE_DTYPE_F64) {
             f64[i] = is_max ? (double)-INFINITY : 0;
@@ -366,7 +355,6 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
                      struct reduction_axes *axes, struct varve_message *message)
 {
     int64_t number = axis < 0 ? (int64_t)axis + geometry->ndim : axis;
-
     *axes = (struct reduction_axes){.kept_ndim = geometry->ndim, .divisor = 1};
     if (axis != VARVE_OP_ALL_AXES && (number < 0 || number >= geometry->ndim)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: axis %d is out of bounds for %u dimensions",
@@ -393,7 +381,6 @@ int reduction_check(enum varve_operator operation, const struct varve_array *out
     bool is_widened = operation == VARVE_OPERATOR_SUM && !dtype_is_float(a->dtype);
     int error = operands_check(operation, out, is_widened ? VARVE_DTYPE_I64 : a->dtype, &a, 1,
                                operation == VARVE_OPERATOR_MEAN, message);
-
     VARVE_THEN(error, axes_find(operation, &a->geometry, axis, axes, message));
     if (error != 0) {
         return error;
@@ -404,7 +391,6 @@ int reduction_check(enum varve_operator operation, const struct varve_array *out
     }
     if (operation == VARVE_OPERATOR_MAX && axes->divisor == 0 && varve_geometry_count(&out->geometry) > 0) {
         char text[VARVE_SHAPE_TEXT_BYTES];
-
         return varve_message_set(message, VARVE_ERROR_INVALID, "max: shape %s has no elements to take it of",
                                  varve_shape_text(a->geometry.ndim, a->geometry.shape, text, sizeof(text)));
     }
@@ -422,7 +408,6 @@ static int accumulate(enum varve_operator operation, const struct varve_array *a
     struct varve_array expanded = *accumulators;
     struct elements_loop loop;
     int error = varve_geometry_expand(&expanded.geometry, a->geometry.ndim, a->geometry.shape, message);
-
     if (error == 0) {
         loops_find(&reduction, a->dtype);
         elements_loop_init(&loop, 2, (const struct varve_array *const[]){a, &expanded});
@@ -437,7 +422,6 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
     struct varve_array accumulators = {.dtype = dtype_is_float(a->dtype) ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64};
     struct reduction_axes axes;
     int error = reduction_check(operation, out, a, axis, &axes, message);
-
     VARVE_THEN(error, varve_geometry_contiguous(axes.kept_ndim, axes.kept_shape, &accumulators.geometry, message));
     if (error != 0) {
         return error;

@@ -11,7 +11,6 @@
 static bool add_dependent(struct varve_remat *remat, uint32_t tensor, uint32_t input)
 {
     struct remat_storage *needed = &remat->graph.storages[remat->graph.tensors[input].storage];
-
     if (remat->graph.tensors[tensor].storage == remat->graph.tensors[input].storage || needed->is_banished ||
         number_list_has(&needed->dependents, tensor)) {
         return true;
@@ -23,7 +22,6 @@ bool banish_add_dependents(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
     bool is_done = true;
-
     for (uint32_t i = 0; i < op->output_count; i++) {
         for (uint32_t j = 0; j < op->input_count; j++) {
             is_done &= add_dependent(remat, remat_op_outputs(op)[i], op->inputs[j]);
@@ -36,10 +34,8 @@ bool banish_evicted(struct varve_remat *remat, uint32_t storage)
 {
     const struct remat_graph *graph = &remat->graph;
     bool is_done = true;
-
     for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         const struct remat_op *op = &graph->ops[graph->tensors[t].op];
-
         for (uint32_t i = 0; i < op->input_count; i++) {
             is_done &= add_dependent(remat, t, op->inputs[i]);
         }
@@ -52,14 +48,11 @@ static void detach_children(struct varve_remat *remat, uint32_t storage)
 {
     struct remat_graph *graph = &remat->graph;
     const struct number_list *consumers = &graph->storages[storage].consumers;
-
     for (uint32_t i = 0; i < consumers->count; i++) {
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
-
         for (uint32_t j = 0; j < op->output_count; j++) {
             uint32_t output = remat_op_outputs(op)[j];
             struct remat_storage *made = &graph->storages[graph->tensors[output].storage];
-
             if (graph->tensors[output].storage == storage || made->is_banished) {
                 continue;
             }
@@ -75,13 +68,10 @@ static void detach_children(struct varve_remat *remat, uint32_t storage)
 static void detach_from_parents(struct varve_remat *remat, uint32_t storage)
 {
     struct remat_graph *graph = &remat->graph;
-
     for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         const struct remat_op *op = &graph->ops[graph->tensors[t].op];
-
         for (uint32_t i = 0; i < op->input_count; i++) {
             struct remat_storage *parent = &graph->storages[graph->tensors[op->inputs[i]].storage];
-
             if (graph->tensors[op->inputs[i]].storage != storage && !parent->is_banished) {
                 number_list_remove(&parent->dependents, t);
                 parent->child_visits--;
@@ -93,7 +83,6 @@ static void detach_from_parents(struct varve_remat *remat, uint32_t storage)
 void banish_try(struct varve_remat *remat, uint32_t number)
 {
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (storage->refs > 0 || storage->dependents.count > 0 || storage->is_banished) {
         return;
     }
@@ -115,10 +104,8 @@ void banish_unlock_inputs(struct varve_remat *remat, uint32_t op)
     struct remat_graph *graph = &remat->graph;
     const struct number_list *defined = &remat->defined;
     struct number_list left = {0};
-
     for (uint32_t i = 0; i < graph->ops[op].input_count; i++) {
         uint32_t input = graph->ops[op].inputs[i];
-
         if (!graph->storages[graph->tensors[input].storage].is_banished) {
             remat->is_broken |= !number_list_append(&left, input);
         }
@@ -128,7 +115,6 @@ void banish_unlock_inputs(struct varve_remat *remat, uint32_t op)
     for (uint32_t i = 0; i < left.count; i++) {
         uint32_t number = graph->tensors[left.numbers[i]].storage;
         struct remat_storage *storage = &graph->storages[number];
-
         if (storage->locks > 0) {
             unlock_storage(remat, number);
         }

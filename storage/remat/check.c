@@ -10,10 +10,8 @@ static int check_storage(const struct varve_remat *remat, uint32_t number, struc
     bool is_in_pool = storage->pool_slot != VARVE_REMAT_NONE;
     uint32_t refs = 0;
     const char *wrong = NULL;
-
     for (uint32_t t = storage->tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         const struct remat_tensor *tensor = &graph->tensors[t];
-
         refs += tensor->refs;
         wrong = tensor->storage != number                     ? "a tensor says that it is another's"
                 : tensor->is_defined && !storage->is_resident ? "a tensor of an evicted storage is defined"
@@ -36,10 +34,8 @@ static int check_storage(const struct varve_remat *remat, uint32_t number, struc
 static int check_sums(const struct varve_remat *remat, struct varve_message *message)
 {
     uint64_t used = 0, locked = 0, pooled = 0, pooled_bytes = 0, known = 0;
-
     for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
-
         known += storage->is_known;
         used += storage->is_known && storage->is_resident ? storage->size : 0;
         locked += storage->is_known && storage->locks > 0 ? storage->size : 0;
@@ -61,7 +57,6 @@ static int check_sums(const struct varve_remat *remat, struct varve_message *mes
 int varve_remat_check(struct varve_remat *remat, struct varve_message *message)
 {
     int error = check_sums(remat, message);
-
     for (uint32_t i = 0; i < remat->graph.storage_count && error == 0; i++) {
         if (remat->graph.storages[i].is_known) {
             error = check_storage(remat, i, message);

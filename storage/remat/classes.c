@@ -18,10 +18,8 @@ static void free_node(struct remat_classes *classes, uint32_t number)
 static void drop_use(struct remat_classes *classes, uint32_t number)
 {
     struct class_node *nodes = classes->nodes;
-
     while (--nodes[number].uses == 0) {
         uint32_t parent = nodes[number].parent;
-
         free_node(classes, number);
         if (parent == number) {
             return;
@@ -34,10 +32,8 @@ static void drop_use(struct remat_classes *classes, uint32_t number)
 static void compress(struct remat_classes *classes, uint32_t number, uint32_t root)
 {
     struct class_node *nodes = classes->nodes;
-
     while (number != root && nodes[number].parent != root) {
         uint32_t above = nodes[number].parent;
-
         nodes[number].parent = root;
         nodes[root].uses++;
         nodes[above].uses--;
@@ -57,7 +53,6 @@ static uint32_t find_root(struct remat_classes *classes, uint32_t number)
 {
     const struct class_node *nodes = classes->nodes;
     uint32_t root = number;
-
     classes->accesses++;
     while (nodes[root].parent != root) {
         root = nodes[root].parent;
@@ -70,7 +65,6 @@ static uint32_t find_root(struct remat_classes *classes, uint32_t number)
 bool classes_add(struct remat_classes *classes, struct remat_storage *storage, int64_t cost)
 {
     uint32_t number = classes->unused;
-
     if (number != VARVE_REMAT_NONE) {
         classes->unused = classes->nodes[number].parent;
     } else if (growth_reserve(&classes->nodes, &classes->capacity, (uint64_t)classes->count + 1,
@@ -87,7 +81,6 @@ bool classes_add(struct remat_classes *classes, struct remat_storage *storage, i
 bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];
-
     if (!classes_add(classes, storage, storage->compute)) {
         return false;
     }
@@ -95,7 +88,6 @@ bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uin
     classes->accesses += graph_visits(storage);
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         const struct remat_storage *neighbour = &graph->storages[storage->neighbours.numbers[i]];
-
         if (!remat_storage_is_evicted(neighbour) || neighbour->class_node == VARVE_REMAT_NONE) {
             continue;
         }
@@ -133,12 +125,10 @@ int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *gr
                      const struct remat_storage *storage)
 {
     uint64_t stamp = ++classes->stamp;
-
     classes->accesses += graph_visits(storage);
     int64_t cost = 0;
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         const struct remat_storage *neighbour = &graph->storages[storage->neighbours.numbers[i]];
-
         if (neighbour->is_resident || neighbour->class_node == VARVE_REMAT_NONE) {
             continue;
         }
@@ -155,13 +145,11 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
                        struct varve_message *message)
 {
     int64_t *costs = calloc(classes->count > 0 ? classes->count : 1, sizeof(*costs));
-
     if (costs == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
-
         while (node != VARVE_REMAT_NONE && classes->nodes[node].parent != node) {
             node = classes->nodes[node].parent;
         }
@@ -172,7 +160,6 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
     int error = 0;
     for (uint32_t i = 0; i < graph->storage_count && error == 0; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
-
         if (node != VARVE_REMAT_NONE && classes->nodes[node].parent == node &&
             classes->nodes[node].cost != costs[node]) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class of storage %u: a cost of %lld, not %lld", i,
@@ -188,7 +175,6 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
                   struct varve_message *message)
 {
     uint32_t *uses = calloc(classes->count > 0 ? classes->count : 1, sizeof(*uses));
-
     if (uses == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -200,7 +186,6 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
     int error = 0;
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
-
         if (node != VARVE_REMAT_NONE && (node >= classes->count || uses[node]++ == UINT32_MAX)) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %u: no class node %u", i, node);
         }

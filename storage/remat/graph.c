@@ -29,7 +29,6 @@ void graph_free(struct remat_graph *graph)
 static bool reserve(struct remat_graph *graph, const struct varve_remat_op *op)
 {
     uint64_t storages = (uint64_t)graph->storage_count + op->output_count;
-
     return growth_reserve(&graph->storages, &graph->storage_capacity, storages, sizeof(*graph->storages)) &&
            growth_reserve(&graph->stamps, &graph->stamp_capacity, graph->storage_capacity, sizeof(*graph->stamps)) &&
            growth_reserve(&graph->tensors, &graph->tensor_capacity, (uint64_t)graph->tensor_count + op->output_count,
@@ -53,7 +52,6 @@ static uint32_t new_storage(struct remat_graph *graph, uint64_t size)
     struct remat_storage *storage = &graph->storages[number];
     struct number_list consumers = storage->consumers, neighbours = storage->neighbours,
                        dependents = storage->dependents;
-
     consumers.count = neighbours.count = dependents.count = 0;
     *storage = (struct remat_storage){.size = size,
                                       .pool_slot = VARVE_REMAT_NONE,
@@ -76,7 +74,6 @@ static void add_output(struct remat_graph *graph, const struct varve_remat_op *o
     uint32_t storage = alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
     uint32_t number = new_number(&graph->free_tensors, &graph->tensor_count);
     struct remat_storage *in = &graph->storages[storage];
-
     graph->tensors[number] = (struct remat_tensor){.size = alias >= 0 ? 0 : op->sizes[index],
                                                    .storage = storage,
                                                    .op = op_number,
@@ -102,10 +99,8 @@ static uint32_t distinct_storages(struct remat_graph *graph, const uint32_t *ten
 {
     uint64_t stamp = ++graph->stamp;
     uint32_t found = 0;
-
     for (uint32_t i = 0; i < count; i++) {
         uint32_t storage = graph->tensors[tensors[i]].storage;
-
         if (graph->stamps[storage] != stamp) {
             graph->stamps[storage] = stamp;
             to[found++] = storage;
@@ -118,7 +113,6 @@ static bool add_neighbours(struct remat_graph *graph, uint32_t from, uint32_t to
 {
     struct remat_storage *a = &graph->storages[from], *b = &graph->storages[to];
     const struct remat_storage *fewer = a->neighbours.count < b->neighbours.count ? a : b;
-
     if (from == to || a->is_pinned || b->is_pinned ||
         (!is_new && number_list_has(&fewer->neighbours, fewer == a ? to : from))) {
         return true;
@@ -131,12 +125,10 @@ static bool add_edges(struct remat_graph *graph, uint32_t op_number)
     struct remat_op *op = &graph->ops[op_number];
     const uint32_t *from = remat_op_input_storages(op), *to = remat_op_output_storages(op);
     bool is_done = true;
-
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         is_done &= number_list_append(&graph->storages[from[i]].consumers, op_number);
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
             uint32_t root = graph->storages[to[j]].tensor_first;
-
             graph->has_late_edges |= from[i] != to[j] && graph->tensors[root].op != op_number;
             if (graph->has_neighbours) {
                 is_done &= add_neighbours(graph, from[i], to[j], root == remat_op_outputs(op)[0]);
@@ -154,7 +146,6 @@ int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32
 {
     size_t most = 2 * ((size_t)op->input_count + op->output_count);
     uint32_t *lists = malloc(most * sizeof(*lists));
-
     if (lists == NULL || !reserve(graph, op)) {
         free(lists);
         return VARVE_ERROR_NO_MEMORY;
@@ -186,7 +177,6 @@ int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage)
 {
     int64_t compute = 0;
     uint32_t last = VARVE_REMAT_NONE;
-
     for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         if (graph->tensors[t].op != VARVE_REMAT_NONE && graph->tensors[t].op != last) {
             last = graph->tensors[t].op;
@@ -201,7 +191,6 @@ int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage)
 void graph_remove_op(struct remat_graph *graph, uint32_t number)
 {
     struct remat_op *op = &graph->ops[number];
-
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         number_list_remove(&graph->storages[remat_op_input_storages(op)[i]].consumers, number);
     }
@@ -219,10 +208,8 @@ void graph_remove_op(struct remat_graph *graph, uint32_t number)
 static void drop_output_storage(struct remat_graph *graph, struct remat_op *op, uint32_t storage)
 {
     uint32_t *storages = remat_op_output_storages(op);
-
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-
         if (output != VARVE_REMAT_NONE && graph->tensors[output].storage == storage) {
             return;
         }
@@ -238,7 +225,6 @@ bool graph_drop_recipe(struct remat_graph *graph, uint32_t tensor)
 {
     struct remat_tensor *of = &graph->tensors[tensor];
     struct remat_op *op = of->op == VARVE_REMAT_NONE ? NULL : &graph->ops[of->op];
-
     if (op == NULL) {
         return false;
     }
@@ -257,10 +243,8 @@ bool graph_drop_recipe(struct remat_graph *graph, uint32_t tensor)
 bool graph_is_needed(const struct remat_graph *graph, uint32_t number)
 {
     const struct number_list *consumers = &graph->storages[number].consumers;
-
     for (uint32_t i = 0; i < consumers->count; i++) {
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
-
         if (op->output_storage_count != 1 || remat_op_output_storages(op)[0] != number) {
             return true;
         }
@@ -278,7 +262,6 @@ void graph_remove_view(struct remat_graph *graph, uint32_t tensor)
 {
     struct remat_storage *storage = &graph->storages[graph->tensors[tensor].storage];
     uint32_t before = storage->tensor_first;
-
     while (graph->tensors[before].next != tensor) {
         before = graph->tensors[before].next;
     }
@@ -290,13 +273,10 @@ void graph_remove_view(struct remat_graph *graph, uint32_t tensor)
 bool graph_has_evicted_children(const struct remat_graph *graph, uint32_t number)
 {
     const struct number_list *consumers = &graph->storages[number].consumers;
-
     for (uint32_t i = 0; i < consumers->count; i++) {
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
-
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
             uint32_t made = remat_op_output_storages(op)[j];
-
             if (made != number && remat_storage_is_evicted(&graph->storages[made]) &&
                 graph->storages[made].was_evicted && !graph->storages[made].was_released) {
                 return true;
@@ -309,7 +289,6 @@ bool graph_has_evicted_children(const struct remat_graph *graph, uint32_t number
 void graph_remove_storage(struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];
-
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         number_list_remove(&graph->storages[storage->neighbours.numbers[i]].neighbours, number);
     }

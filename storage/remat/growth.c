@@ -10,7 +10,6 @@ bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t byt
 {
     void **data = array;
     uint64_t grown = *capacity < FIRST_CAPACITY ? FIRST_CAPACITY : (uint64_t)*capacity * 2;
-
     if (wanted <= *capacity) {
         return true;
     }

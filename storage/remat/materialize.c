@@ -22,7 +22,6 @@ static void touch_inputs(struct varve_remat *remat, const struct remat_op *op)
 {
     for (uint32_t i = 0; i < op->input_count; i++) {
         struct remat_storage *storage = &remat->graph.storages[remat->graph.tensors[op->inputs[i]].storage];
-
         if (remat->options.dealloc != VARVE_REMAT_DEALLOC_BANISH || storage->refs > 0) {
             storage->last_access = (int64_t)remat->clock;
             search_changed(remat, remat->graph.tensors[op->inputs[i]].storage);
@@ -33,7 +32,6 @@ static void touch_inputs(struct varve_remat *remat, const struct remat_op *op)
 static bool lock_input(struct varve_remat *remat, uint32_t input)
 {
     uint32_t storage = remat->graph.tensors[input].storage;
-
     if (!number_list_append(&remat->locked, storage)) {
         return false;
     }
@@ -51,7 +49,6 @@ static uint32_t depth(const struct varve_remat *remat)
 static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
 {
     const struct remat_op *op = &remat->graph.ops[remat->graph.tensors[frame->tensor].op];
-
     remat->missing.count = frame->missing_next = frame->missing_first;
     remat->locked.count = frame->locked_first;
     frame->is_unlocked = false;
@@ -60,7 +57,6 @@ static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
             is_passed_over(remat, op->inputs[i]) ||
             (remat->graph.tensors[op->inputs[i]].is_defined ? lock_input(remat, op->inputs[i])
                                                             : number_list_append(&remat->missing, op->inputs[i]));
-
         remat->is_broken |= !is_done;
     }
     frame->missing_end = remat->missing.count;
@@ -72,7 +68,6 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
                                 .is_remat = is_remat,
                                 .missing_first = remat->missing.count,
                                 .locked_first = remat->locked.count};
-
     if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
                         sizeof(*remat->frames))) {
         remat->is_broken = true;
@@ -90,7 +85,6 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
 static void pop(struct varve_remat *remat)
 {
     const struct remat_frame *frame = &remat->frames[--remat->frame_count];
-
     remat->missing.count = frame->missing_first;
     remat->locked.count = frame->locked_first;
 }
@@ -109,7 +103,6 @@ bool materialize_unlock_waiting(struct varve_remat *remat)
 {
     uint32_t waiting = remat->frame_count > 0 ? remat->frame_count - 1 : 0;
     uint64_t before = remat->pool.bytes;
-
     if (!remat->options.is_live || waiting == 0 || remat->unlock_count >= UNLOCKS_MOST) {
         return false;
     }
@@ -132,7 +125,6 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
                                       .cost_ns = kept,
                                       .score = NAN,
                                       .time = remat->clock};
-
     remat->counters.failures++;
     if (remat->options.driver.event == NULL) {
         return;
@@ -142,7 +134,6 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
     event.cost_ns = 0;
     for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
-
         if (storage->is_known && storage->locks > 0) {
             event.cause = storage->is_pinned ? VARVE_REMAT_CAUSE_PINNED : VARVE_REMAT_CAUSE_INPUT;
             event.op = remat->graph.tensors[storage->tensor_first].op;
@@ -158,7 +149,6 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
 {
     uint64_t needed = planner_needed(remat, op), budget = remat->options.budget;
     uint64_t used = planner_used(remat);
-
     if (used + needed <= budget) {
         return 0;
     }
@@ -177,7 +167,6 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     }
     if (used + needed > budget) {
         uint64_t kept = planner_kept(remat);
-
         report_blocked(remat, op, needed, kept);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
                                  "%" PRIu64 " bytes are needed, and %" PRIu64
@@ -194,7 +183,6 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
 static void add_fresh(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t storage = remat->graph.tensors[tensor].storage;
-
     if (!remat->graph.storages[storage].is_resident) {
         remat->is_broken |= !number_list_append(&remat->fresh, storage);
     }
@@ -215,7 +203,6 @@ static int drive(struct varve_remat *remat, const struct remat_frame *frame, uin
                                   .output_count = op->output_count,
                                   .is_remat = frame->is_remat,
                                   .cost_ns = op->cost_ns};
-
     *cost_out = op->cost_ns;
     if (op->cost_ns >= left) {
         return varve_message_set(message, VARVE_ERROR_FULL, "costs exceed 2^62 ns in sum");
@@ -240,7 +227,6 @@ static void report_run(struct varve_remat *remat, const struct remat_frame *fram
     const struct remat_op *op = &graph->ops[number];
     struct varve_remat_event event = {
         .op = number, .storage = VARVE_REMAT_NONE, .cost_ns = cost, .score = NAN, .time = remat->clock};
-
     if (!frame->is_remat) {
         for (uint32_t i = 0; i < op->input_storage_count; i++) {
             event.input_bytes += graph->storages[remat_op_input_storages(op)[i]].size;
@@ -272,14 +258,12 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     const struct remat_graph *graph = &remat->graph;
     struct varve_remat_counters *counters = &remat->counters;
     const struct remat_op *op = &graph->ops[graph->tensors[frame->tensor].op];
-
     counters->executions++;
     counters->operators += !frame->is_remat;
     *(frame->is_remat ? &counters->remat_compute_ns : &counters->model_compute_ns) += cost;
     counters->remats_direct += frame->is_remat;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         const struct remat_storage *storage = &graph->storages[remat->fresh.numbers[i]];
-
         counters->remats_collateral +=
             frame->is_remat && remat->fresh.numbers[i] != graph->tensors[frame->tensor].storage;
         counters->wasted_evictions +=
@@ -289,7 +273,6 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
         uint32_t output = remat_op_outputs(op)[i];
         bool is_duplicate =
             output != VARVE_REMAT_NONE && graph->tensors[output].is_defined && graph->tensors[output].size > 0;
-
         counters->duplicates += is_duplicate;
         counters->duplicate_bytes += is_duplicate ? graph->tensors[output].size : 0;
     }
@@ -299,11 +282,9 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
 static void define_outputs(struct varve_remat *remat, const struct remat_op *op)
 {
     struct remat_graph *graph = &remat->graph;
-
     remat->defined.count = 0;
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-
         if (output != VARVE_REMAT_NONE) {
             if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH && !graph->tensors[output].is_defined) {
                 remat->is_broken |= !number_list_append(&remat->defined, output);
@@ -340,7 +321,6 @@ static int run(struct varve_remat *remat, const struct remat_frame *frame, struc
     struct remat_graph *graph = &remat->graph;
     uint64_t cost;
     int error = drive(remat, frame, &cost, message);
-
     if (error != 0) {
         return error;
     }
@@ -348,7 +328,6 @@ static int run(struct varve_remat *remat, const struct remat_frame *frame, struc
     remat->fresh.count = 0;
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-
         if (output != VARVE_REMAT_NONE && output != frame->tensor) {
             add_fresh(remat, output);
         }
@@ -385,7 +364,6 @@ static void unlock_inputs(struct varve_remat *remat, const struct remat_op *op)
 static void note_bottleneck(struct varve_remat *remat, const struct remat_op *op)
 {
     uint64_t bytes = op->total_size;
-
     for (uint32_t i = 0; i < op->input_count; i++) {
         bytes += remat->graph.tensors[op->inputs[i]].size;
     }
@@ -400,7 +378,6 @@ static int finish(struct varve_remat *remat, struct varve_message *message)
     const struct remat_frame frame = remat->frames[remat->frame_count - 1];
     uint32_t number = remat->graph.tensors[frame.tensor].op;
     int error = make_room(remat, number, message);
-
     VARVE_THEN(error, run(remat, &frame, message));
     if (error != 0) {
         return error;
@@ -435,7 +412,6 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
     int error = push(remat, tensor, is_remat);
     while (error == 0 && remat->frame_count > 0) {
         struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
-
         if (frame->is_unlocked) {
             begin_frame(remat, frame);
         }

@@ -49,7 +49,6 @@ int varve_remat_open(const struct varve_remat_options *options, struct varve_rem
     const struct varve_remat_heuristic *heuristic =
         options->heuristic != NULL ? options->heuristic : varve_remat_heuristic_find("dtr");
     int error = check_options(options, heuristic, message);
-
     *remat_out = NULL;
     if (error != 0) {
         return error;
@@ -119,7 +118,6 @@ uint64_t planner_used(const struct varve_remat *remat)
 uint64_t planner_kept(const struct varve_remat *remat)
 {
     uint64_t used = planner_used(remat);
-
     return used > remat->pool.bytes ? used - remat->pool.bytes : 0;
 }
 
@@ -140,13 +138,11 @@ void planner_set_cost(struct varve_remat *remat, uint32_t number, uint64_t cost_
     struct remat_graph *graph = &remat->graph;
     struct remat_op *op = &graph->ops[number];
     uint64_t most = cost_most(remat, op->output_count);
-
     op->cost_ns = cost_ns < most ? cost_ns : most;
     remat->cost_sum += op->cost_ns * op->output_count;
     for (uint32_t i = 0; i < op->output_storage_count; i++) {
         struct remat_storage *storage = &graph->storages[remat_op_output_storages(op)[i]];
         int64_t before = storage->compute;
-
         storage->compute = graph_compute_of(graph, remat_op_output_storages(op)[i]);
         if (remat->has_classes && remat->options.is_live) {
             classes_change(&remat->classes, storage, storage->compute - before);
@@ -159,7 +155,6 @@ void planner_set_cost(struct varve_remat *remat, uint32_t number, uint64_t cost_
 static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op, struct varve_message *message)
 {
     uint64_t sizes = remat->used;
-
     if (op->output_count == 0 || op->cost_ns > cost_most(remat, op->output_count) ||
         op->cost_ns >= REMAT_SUM_LIMIT - remat->clock) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "an operator %s",
@@ -188,7 +183,6 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
 static bool prepare(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
-
     remat->cost_sum += op->cost_ns * op->output_count;
     bool is_done = true;
     if (remat->walks_regions) {
@@ -197,7 +191,6 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
     for (uint32_t i = 0; i < op->output_storage_count; i++) {
         struct remat_storage *storage = &remat->graph.storages[remat_op_output_storages(op)[i]];
         bool is_new = remat->graph.tensors[storage->tensor_first].op == number;
-
         if (is_new) {
             remat->size_sum += storage->size;
             remat->size_count++;
@@ -228,7 +221,6 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
 {
     uint32_t number;
     int error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : check_op(remat, op, message);
-
     if (error == 0) {
         error = graph_add(&remat->graph, op, &number);
         remat->is_broken |= error != 0 || !prepare(remat, number);
@@ -247,7 +239,6 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         uint32_t storage = remat->graph.tensors[outputs_out[i]].storage;
-
         remat->graph.storages[storage].last_access = (int64_t)remat->clock;
         search_changed(remat, storage);
     }
@@ -275,7 +266,6 @@ void varve_remat_retain(struct varve_remat *remat, uint32_t tensor)
 static bool is_evicted_at_once(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
-
     return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident && storage->locks == 0 &&
            (!remat->options.is_live || !graph_has_evicted_children(&remat->graph, number));
 }
@@ -284,7 +274,6 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
-
     remat->graph.tensors[tensor].refs--;
     storage->refs--;
     if (remat->is_broken) {
@@ -310,7 +299,6 @@ static void report_pin(struct varve_remat *remat, uint32_t number, enum varve_re
                                             .bytes = storage->size,
                                             .score = NAN,
                                             .time = remat->clock};
-
     planner_event(remat, &event);
 }
 
@@ -318,7 +306,6 @@ void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (storage->is_pinned || remat->is_broken) {
         return;
     }
@@ -333,7 +320,6 @@ static bool is_constant(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_graph *graph = &remat->graph;
     uint32_t t = graph->storages[number].tensor_first;
-
     while (t != VARVE_REMAT_NONE && graph->tensors[t].op != VARVE_REMAT_NONE) {
         t = graph->tensors[t].next;
     }
@@ -344,7 +330,6 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (!storage->is_pinned || remat->is_broken || is_constant(remat, number)) {
         return;
     }
@@ -357,7 +342,6 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
-
     if (remat->is_broken) {
         return;
     }
@@ -382,7 +366,6 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     const struct remat_storage *storage = &remat->graph.storages[number];
-
     if (remat->is_broken) {
         return planner_no_memory(message);
     }
@@ -406,7 +389,6 @@ void varve_remat_lock(struct varve_remat *remat, uint32_t tensor)
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
-
     if (remat->is_broken) {
         return;
     }
@@ -427,7 +409,6 @@ void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
     uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
-
     return freed > 0 || !materialize_unlock_waiting(remat) ? freed
                                                            : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
@@ -442,7 +423,6 @@ void varve_remat_set_budget(struct varve_remat *remat, uint64_t bytes)
                                             .bytes = bytes,
                                             .score = NAN,
                                             .time = remat->clock};
-
     remat->options.budget = bytes;
     planner_event(remat, &event);
 }
@@ -452,7 +432,6 @@ static void refill_pool(struct varve_remat *remat)
 {
     for (uint32_t i = 0; i < remat->graph.storage_count && !remat->is_broken; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
-
         if (storage->is_known && storage->is_resident && storage->locks == 0) {
             evict_forbid(remat, i);
             evict_allow(remat, i);
@@ -500,7 +479,6 @@ uint64_t varve_remat_storage_bytes(const struct varve_remat *remat, uint32_t ten
 uint64_t varve_remat_cost(const struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t op = remat->graph.tensors[tensor].op;
-
     return op != VARVE_REMAT_NONE ? remat->graph.ops[op].cost_ns : 0;
 }
 
@@ -523,7 +501,6 @@ static uint64_t metadata(const struct varve_remat *remat)
 {
     const struct remat_graph *graph = &remat->graph;
     uint64_t bytes = sizeof(*remat) + graph->list_bytes + remat->regions.bytes;
-
     bytes += (uint64_t)graph->storage_capacity * (sizeof(*graph->storages) + sizeof(*graph->stamps));
     bytes += (uint64_t)graph->tensor_capacity * sizeof(*graph->tensors);
     bytes += (uint64_t)graph->op_capacity * sizeof(*graph->ops);

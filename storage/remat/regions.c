@@ -38,7 +38,6 @@ static bool absorb(struct remat_regions *regions, const struct remat_graph *grap
 {
     uint32_t begin = evicted / 64, end = begin + 1;
     const struct reach_set *more = &from->interior;
-
     if (more->begin != more->end) {
         begin = more->begin < begin ? more->begin : begin;
         end = more->end > end ? more->end : end;
@@ -51,7 +50,6 @@ static bool absorb(struct remat_regions *regions, const struct remat_graph *grap
     for (uint32_t i = more->begin; i < more->end; i++) {
         uint64_t *word = &to->interior.words[i - to->interior.begin];
         uint64_t news = more->words[i - more->begin] & ~*word;
-
         if (news == 0) {
             continue;
         }
@@ -82,12 +80,10 @@ void regions_set_resident(struct remat_regions *regions, uint32_t storage, bool 
 bool regions_evict(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     struct region *own = regions->of[storage];
-
     reach_set_resident(&regions->reach, storage, false);
     bool is_done = true;
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         const struct reach_set *ends = &own[REACH_DIRECTIONS - 1 - d].frontier;
-
         REACH_FOR_EACH(number, ends)
         {
             if (number != storage) {
@@ -97,7 +93,6 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
     }
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         struct reach_set ends = own[d].frontier;
-
         own[d].frontier = regions->ends[d];
         regions->ends[d] = ends;
         clear(&own[d]);
@@ -111,10 +106,8 @@ static bool rebuild(struct remat_regions *regions, const struct remat_graph *gra
                     unsigned count, enum reach_direction direction)
 {
     struct reach_found found[REACH_LANES];
-
     for (unsigned i = 0; i < count; i++) {
         struct region *region = &regions->of[storages[i]][direction];
-
         found[i] = (struct reach_found){.interior = &region->interior, .frontier = &region->frontier};
     }
     bool is_done =
@@ -131,7 +124,6 @@ static bool rebuild_set(struct remat_regions *regions, const struct remat_graph 
     uint32_t storages[REACH_LANES];
     unsigned count = 0;
     bool is_done = true;
-
     REACH_FOR_EACH(number, set)
     {
         storages[count++] = number;
@@ -160,7 +152,6 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
                         const uint32_t *made, uint32_t count)
 {
     struct region *region = &regions->of[owner][REACH_DOWN];
-
     region->cost = 0;
     regions->accesses += graph->storages[owner].child_visits;
     REACH_FOR_EACH(number, &region->interior)
@@ -171,7 +162,6 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
     bool is_done = true;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t word = made[i] / 64;
-
         if (!reach_set_has(&regions->of[made[i]][REACH_UP].frontier, owner)) {
             continue;
         }
@@ -190,7 +180,6 @@ static bool rebuild_inputs(struct remat_regions *regions, const struct remat_gra
 {
     struct reach_set *inputs = &regions->ends[REACH_UP];
     bool is_done = true;
-
     REACH_FOR_EACH(number, inputs)
     {
         if (!graph->has_late_edges && graph->banished == 0 && !has_any(&regions->of[number][REACH_DOWN], made, count)) {
@@ -225,7 +214,6 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
 bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     struct reach_set *ends = &regions->ends[REACH_UP];
-
     ends->begin = ends->end = 0;
     regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
     bool is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
@@ -240,7 +228,6 @@ static bool walk(struct remat_regions *regions, const struct remat_graph *graph,
 {
     struct region *spare = &regions->spare[direction];
     struct reach_found found = {.interior = &spare->interior, .frontier = &spare->frontier};
-
     return reach_walk(&regions->reach, graph, &storage, 1, direction, &found, &regions->bytes, visits);
 }
 
@@ -249,14 +236,12 @@ bool regions_forget(struct remat_regions *regions, const struct remat_graph *gra
     uint64_t visits = 0;
     bool is_done = walk(regions, graph, storage, REACH_UP, &visits);
     struct reach_set ends = regions->spare[REACH_UP].frontier;
-
     regions->spare[REACH_UP].frontier = regions->ends[REACH_UP];
     regions->ends[REACH_UP] = ends;
     regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
     REACH_FOR_EACH(number, &ends)
     {
         struct region *region = &regions->of[number][REACH_DOWN];
-
         if (reach_set_has(&region->interior, storage)) {
             region->cost -= graph->storages[storage].compute;
         }
@@ -273,14 +258,12 @@ bool regions_union_cost(struct remat_regions *regions, const struct remat_graph 
 {
     struct reach_set *both = &regions->spare[REACH_DOWN].interior;
     bool is_done = walk(regions, graph, storage, REACH_DOWN, &regions->accesses);
-
     is_done &= walk(regions, graph, storage, REACH_UP, &regions->accesses);
     is_done &= reach_set_add(both, &regions->spare[REACH_UP].interior, &regions->bytes);
     *cost_out = 0;
     REACH_FOR_EACH(number, both)
     {
         const struct remat_storage *of = &graph->storages[number];
-
         *cost_out += of->compute;
         *last_access_out = of->last_access > *last_access_out ? of->last_access : *last_access_out;
     }
@@ -301,11 +284,9 @@ static bool is_within(const struct reach_set *set, const struct reach_set *other
 int regions_check(struct remat_regions *regions, const struct remat_graph *graph, struct varve_message *message)
 {
     uint64_t visits = 0;
-
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         for (unsigned d = 0; d < REACH_DIRECTIONS && graph->storages[i].is_resident; d++) {
             const struct region *stored = &regions->of[i][d], *found = &regions->spare[d];
-
             if (!walk(regions, graph, i, (enum reach_direction)d, &visits)) {
                 return VARVE_ERROR_NO_MEMORY;
             }

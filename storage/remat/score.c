@@ -97,7 +97,6 @@ const struct varve_remat_heuristic *varve_remat_heuristic_find(const char *name)
 static int width(score_wide value)
 {
     uint64_t high = (uint64_t)(value >> 64), low = (uint64_t)value;
-
     return high != 0 ? 128 - __builtin_clzll(high) : low != 0 ? 64 - __builtin_clzll(low) : 0;
 }
 
@@ -107,7 +106,6 @@ static double divide(uint64_t num, score_wide den)
 {
     score_wide rest = num;
     int exponent = width(num) - width(den);
-
     if (exponent < 0) {
         rest <<= -exponent;
     } else {
@@ -132,7 +130,6 @@ static double divide(uint64_t num, score_wide den)
 double score_round(struct score score)
 {
     uint64_t size = score.num < 0 ? -(uint64_t)score.num : (uint64_t)score.num;
-
     if (score.den == 0) {
         return INFINITY;
     }

@@ -15,7 +15,6 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
     int64_t more;
-
     switch (remat->heuristic->cost) {
     case VARVE_REMAT_COST_NONE:
         return 1;
@@ -38,7 +37,6 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
 static uint64_t size_of(const struct varve_remat *remat, uint32_t number)
 {
     uint64_t size = remat->graph.storages[number].size;
-
     if (remat->heuristic->has_free_neighbours) {
         size += remat->options.driver.free_neighbours(remat->options.driver.context, number);
     }
@@ -50,7 +48,6 @@ static struct score score_of(struct varve_remat *remat, uint32_t number)
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
     int64_t last_access = remat->graph.storages[number].last_access;
     struct score score = {.den = 1};
-
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
     score.num = cost_of(remat, number, &last_access);
@@ -76,10 +73,8 @@ static uint32_t scan_numbers(struct varve_remat *remat, double *score_out)
     bool is_time = remat->heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS;
     uint32_t victim = VARVE_REMAT_NONE;
     int64_t best = INT64_MAX;
-
     for (uint32_t i = 0; i < remat->pool.used; i++) {
         uint32_t number = remat->pool.slots[i];
-
         if (number == VARVE_REMAT_NONE) {
             continue;
         }
@@ -102,10 +97,8 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
 {
     uint32_t victim = VARVE_REMAT_NONE;
     double best = INFINITY;
-
     for (uint32_t i = 0; i < remat->pool.used; i += step == 0 ? 1 : 1 + twister_below(&remat->random, step)) {
         uint32_t number = remat->pool.slots[i];
-
         if (number == VARVE_REMAT_NONE) {
             continue;
         }
@@ -149,7 +142,6 @@ static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t numb
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
     const struct remat_storage *storage = &remat->graph.storages[number];
     int64_t last_access = storage->last_access;
-
     if (heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS) {
         return (struct tournament_entry){.rate = 1, .since = (double)last_access};
     }
@@ -168,7 +160,6 @@ void search_changed(struct varve_remat *remat, uint32_t number)
 {
     if (remat->has_tournament && remat->graph.storages[number].pool_slot != VARVE_REMAT_NONE) {
         struct tournament_entry entry = entry_of(remat, number);
-
         remat->is_broken |= !tournament_set(&remat->tournament, number, &entry, (double)remat->clock);
     }
 }
@@ -176,7 +167,6 @@ void search_changed(struct varve_remat *remat, uint32_t number)
 void search_neighbours_changed(struct varve_remat *remat, uint32_t number)
 {
     const struct number_list *neighbours = &remat->graph.storages[number].neighbours;
-
     for (uint32_t i = 0; remat->has_tournament && i < neighbours->count; i++) {
         search_changed(remat, neighbours->numbers[i]);
     }
@@ -196,10 +186,8 @@ static uint32_t winner(struct varve_remat *remat, double *score_out)
 {
     uint32_t number = VARVE_REMAT_NONE;
     double priority = 0;
-
     for (int i = 0; i < TOURNAMENT_TRIES; i++) {
         struct tournament_entry entry;
-
         number = tournament_winner(&remat->tournament, (double)remat->clock);
         entry = entry_of(remat, number);
         priority = tournament_priority(&entry, (double)remat->clock);
@@ -218,7 +206,6 @@ static uint32_t winner(struct varve_remat *remat, double *score_out)
 uint32_t search_victim(struct varve_remat *remat, double *score_out)
 {
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
-
     *score_out = NAN;
     if (remat->pool.count == 0) {
         return VARVE_REMAT_NONE;

@@ -10,7 +10,6 @@ static void init(struct twister *twister, uint32_t seed)
     twister->state[0] = seed;
     for (uint32_t i = 1; i < TWISTER_WORDS; i++) {
         uint32_t before = twister->state[i - 1];
-
         twister->state[i] = UINT32_C(1812433253) * (before ^ before >> 30) + i;
     }
     twister->next = TWISTER_WORDS;
@@ -21,7 +20,6 @@ void twister_seed(struct twister *twister, uint64_t seed)
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t length = key[1] != 0 ? 2 : 1;
     uint32_t *state = twister->state;
-
     init(twister, UINT32_C(19650218));
     uint32_t i = 1, j = 0;
     for (uint32_t k = TWISTER_WORDS; k > 0; k--) {
@@ -45,10 +43,8 @@ void twister_seed(struct twister *twister, uint64_t seed)
 static void refill(struct twister *twister)
 {
     uint32_t *state = twister->state;
-
     for (uint32_t i = 0; i < TWISTER_WORDS; i++) {
         uint32_t y = (state[i] & UPPER) | (state[(i + 1) % TWISTER_WORDS] & ~UPPER);
-
         state[i] = state[(i + SHIFT) % TWISTER_WORDS] ^ y >> 1 ^ ((y & 1) != 0 ? TWIST : 0);
     }
     twister->next = 0;
@@ -70,7 +66,6 @@ uint32_t twister_below(struct twister *twister, uint32_t limit)
 {
     int bits = 32 - __builtin_clz(limit);
     uint32_t value;
-
     do {
         value = draw(twister) >> (32 - bits);
     } while (value >= limit);

@@ -37,7 +37,6 @@ static double sum_of(const struct varve_remat *remat, const struct run *run)
 static void drop_first(struct varve_remat *remat, const struct varve_remat_piece *pieces, struct run *run, size_t end)
 {
     double sum = 0;
-
     if (run->first == run->middle) {
         for (size_t i = end; i > run->first; i--) {
             sum += score_of_piece(remat, &pieces[i - 1]);
@@ -56,7 +55,6 @@ bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve
     const struct varve_remat_piece *pieces;
     size_t count = remat->options.driver.layout(remat->options.driver.context, bytes, &pieces);
     struct run run = {0};
-
     *pieces_out = pieces;
     if (!growth_reserve(&remat->sums, &remat->sum_capacity, count, sizeof(*remat->sums))) {
         return false;
@@ -65,7 +63,6 @@ bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve
     for (size_t i = 0; i < count; i++) {
         if (pieces[i].begins_segment || !is_usable(remat, &pieces[i])) {
             size_t next = i + !is_usable(remat, &pieces[i]);
-
             run = (struct run){.first = next, .middle = next};
         }
         if (!is_usable(remat, &pieces[i])) {

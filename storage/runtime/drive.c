@@ -15,7 +15,6 @@
 static struct cost_entry *find_cost(const struct varve_runtime *runtime, uint64_t signature)
 {
     size_t slot = signature & (runtime->cost_capacity - 1);
-
     while (runtime->costs[slot].ns != 0 && runtime->costs[slot].signature != signature) {
         slot = (slot + 1) & (runtime->cost_capacity - 1);
     }
@@ -26,7 +25,6 @@ static struct cost_entry *find_cost(const struct varve_runtime *runtime, uint64_
 static uint64_t known_cost(const struct varve_runtime *runtime, uint64_t signature)
 {
     const struct cost_entry *entry = runtime->cost_capacity == 0 ? NULL : find_cost(runtime, signature);
-
     return entry == NULL || entry->samples < COST_SAMPLES ? 0 : entry->ns;
 }
 
@@ -36,7 +34,6 @@ static uint64_t keep_cost(struct varve_runtime *runtime, uint64_t signature, uin
     if (runtime->cost_count * 2 >= runtime->cost_capacity) {
         size_t capacity = runtime->cost_capacity > 0 ? runtime->cost_capacity * 2 : 256;
         struct varve_runtime grown = {.costs = calloc(capacity, sizeof(*grown.costs)), .cost_capacity = capacity};
-
         if (grown.costs == NULL) {
             return ns;
         }
@@ -66,10 +63,8 @@ static uint64_t hash_bytes(const void *data, uint64_t bytes)
 {
     const unsigned char *at = data;
     uint64_t hash = bytes ^ UINT64_C(0x9e3779b97f4a7c15), word;
-
     for (; bytes > 0; at += sizeof(word)) {
         uint64_t some = bytes < sizeof(word) ? bytes : sizeof(word);
-
         word = 0;
         memcpy(&word, at, some);
         hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
@@ -83,7 +78,6 @@ static int hash_of(struct varve_storage *storage, uint64_t *hash_out, struct var
 {
     struct varve_storage *host;
     int error = varve_storage_to(storage, varve_memory_host(), varve_storage_dtype(storage), &host, message);
-
     if (error == VARVE_OK) {
         *hash_out = hash_bytes(varve_storage_data(host), varve_storage_bytes(host));
         varve_storage_release(host, NULL);
@@ -95,10 +89,8 @@ static int hash_of(struct varve_storage *storage, uint64_t *hash_out, struct var
 static int check_values(struct recipe *recipe, struct varve_storage *const *outputs, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < recipe->call.output_count && error == VARVE_OK; i++) {
         uint64_t hash = 0;
-
         error = hash_of(outputs[i], &hash, message);
         if (error == VARVE_OK && recipe->has_hashes && hash != recipe->outputs[i].hash) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT,
@@ -117,7 +109,6 @@ static int make_output(struct varve_runtime *runtime, const struct recipe_output
                        struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = runtime->memory, .stream = runtime->stream};
-
     return varve_storage_empty(&options, output->dtype, output->geometry.ndim, output->geometry.shape, storage_out,
                                message);
 }
@@ -129,7 +120,6 @@ static int call_function(struct varve_runtime *runtime, const struct recipe *rec
 {
     uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
     uint64_t workspace = varve_alloc_rounded_size(runtime->alloc, recipe->call.workspace_bytes, NULL);
-
     if (recipe->is_ours) {
         return recipe->call.run(recipe->call.arguments, inputs, outputs, runtime->stream, message);
     }
@@ -155,7 +145,6 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe, s
     struct varve_device *device = varve_alloc_get_device(runtime->alloc);
     uint64_t begin = 0;
     int error = VARVE_OK;
-
     if (cost == 0) {
         error = device->ops->stream_synchronize(device, runtime->stream);
         begin = varve_clock_monotonic_ns();
@@ -173,7 +162,6 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
                         struct varve_message *message)
 {
     struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX] = {NULL}, *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
-
     for (unsigned i = 0; i < run->input_count; i++) {
         inputs[i] = runtime->values[run->inputs[i]];
     }
@@ -190,7 +178,6 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
     }
     for (unsigned i = 0; i < run->output_count; i++) {
         uint32_t number = run->outputs[i];
-
         if (error == VARVE_OK && number != VARVE_REMAT_NONE && runtime->values[number] == NULL) {
             runtime->values[number] = outputs[i];
         } else if (outputs[i] != NULL) {
@@ -203,7 +190,6 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
 static bool reserve_values(struct varve_runtime *runtime, const struct varve_remat_run *run)
 {
     uint32_t wanted = 0, capacity = runtime->value_capacity > 0 ? runtime->value_capacity : 64;
-
     for (unsigned i = 0; i < run->output_count; i++) {
         if (run->outputs[i] != VARVE_REMAT_NONE && run->outputs[i] >= wanted) {
             wanted = run->outputs[i] + 1;
@@ -230,7 +216,6 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
     struct varve_runtime *runtime = context;
     struct recipe *recipe = varve_remat_user(runtime->remat, run->op);
     struct varve_message reason = {.text = ""};
-
     if (!reserve_values(runtime, run)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a table of tensors");
     }
@@ -259,7 +244,6 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
 static void drop_value(void *context, uint32_t tensor)
 {
     struct varve_runtime *runtime = context;
-
     if (tensor < runtime->value_capacity && runtime->values[tensor] != NULL) {
         varve_storage_release(runtime->values[tensor], NULL);
         runtime->values[tensor] = NULL;
@@ -269,7 +253,6 @@ static void drop_value(void *context, uint32_t tensor)
 static void evict(void *context, uint32_t storage)
 {
     struct varve_runtime *runtime = context;
-
     for (uint32_t t = varve_remat_first_tensor(runtime->remat, storage); t != VARVE_REMAT_NONE;
          t = varve_remat_next_tensor(runtime->remat, t)) {
         drop_value(runtime, t);
@@ -279,7 +262,6 @@ static void evict(void *context, uint32_t storage)
 static void forget_op(void *context, void *user)
 {
     struct varve_runtime *runtime = context;
-
     if (runtime->pending == user) {
         runtime->pending = NULL;
     }
@@ -289,7 +271,6 @@ static void forget_op(void *context, void *user)
 static uint64_t bytes_used(void *context)
 {
     const struct varve_runtime *runtime = context;
-
     return (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
 }
 
@@ -298,7 +279,6 @@ static uint64_t bytes_needed(void *context, uint32_t op)
     const struct varve_runtime *runtime = context;
     const struct recipe *recipe = varve_remat_user(runtime->remat, op);
     uint64_t bytes = varve_alloc_rounded_size(runtime->alloc, recipe->call.workspace_bytes, NULL);
-
     for (unsigned i = 0; recipe->kind == RECIPE_OPERATOR && i < recipe->call.output_count; i++) {
         bytes += recipe_output_bytes(runtime, recipe, i);
     }
@@ -309,7 +289,6 @@ static uint64_t bytes_needed(void *context, uint32_t op)
 uint64_t drive_on_miss(void *context, const struct varve_alloc_miss *miss)
 {
     struct varve_runtime *runtime = context;
-
     if (miss->excess == 0) {
         return 0;
     }
@@ -327,7 +306,6 @@ uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss
     struct varve_runtime *runtime = context;
     uint64_t before = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
     uint64_t freed = varve_remat_make_room(runtime->remat, miss->rounded);
-
     if (runtime->is_in_function) {
         runtime->function_limit -= before - (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
         varve_alloc_set_allocated_limit(runtime->alloc, runtime->function_limit);
@@ -338,10 +316,8 @@ uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss
 static void event(void *context, const struct varve_remat_event *event)
 {
     struct varve_runtime *runtime = context;
-
     if (event->kind == VARVE_REMAT_EVENT_FAILED) {
         const struct recipe *recipe = varve_remat_user(runtime->remat, event->op);
-
         snprintf(runtime->failed, sizeof(runtime->failed), "%s", recipe->call.name);
     }
     emit_event(runtime, event);

@@ -19,7 +19,6 @@ static uint16_t new_name(const char *name)
 {
     char **grown = realloc(names, (name_count + 1U) * sizeof(*names));
     char *copy = strdup(name);
-
     if (grown != NULL) {
         names = grown;
     }
@@ -53,7 +52,6 @@ static uint16_t number_of(const char *name)
 static uint64_t addr_of(const struct varve_runtime *runtime, uint32_t storage)
 {
     uint32_t root = storage == VARVE_REMAT_NONE ? VARVE_REMAT_NONE : varve_remat_first_tensor(runtime->remat, storage);
-
     return root < runtime->value_capacity && runtime->values[root] != NULL
                ? (uint64_t)(uintptr_t)varve_storage_data(runtime->values[root])
                : 0;

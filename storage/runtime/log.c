@@ -13,12 +13,10 @@
 static void put_text(FILE *file, const char *text)
 {
     size_t left = strlen(text);
-
     putc('"', file);
     while (left > 0) {
         size_t length = varve_utf8_length(text, left);
         unsigned char byte = (unsigned char)*text;
-
         if (length == 0) {
             putc('?', file);
             length = 1;
@@ -42,7 +40,6 @@ static void put_memory(FILE *file, uint64_t name, uint64_t bytes)
 static bool give_name(struct varve_tensor *tensor)
 {
     struct varve_runtime *runtime = tensor->runtime;
-
     if (tensor->log_number == runtime->log_number) {
         return false;
     }
@@ -54,7 +51,6 @@ static bool give_name(struct varve_tensor *tensor)
 static void put_constant(struct varve_tensor *tensor, uint64_t bytes)
 {
     FILE *file = tensor->runtime->log;
-
     fprintf(file, "{\"INSTRUCTION\":\"CONSTANT\",\"NAME\":\"x%" PRIu64 "\"}\n", tensor->log_name);
     put_memory(file, tensor->log_name, bytes);
 }
@@ -94,7 +90,6 @@ void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct
               struct varve_tensor *const *outputs, uint64_t cost_ns)
 {
     FILE *file = runtime->log;
-
     if (file == NULL) {
         return;
     }
@@ -127,10 +122,8 @@ static void put_pair(FILE *file, const char *instruction, uint64_t target, uint6
 void log_copy(struct varve_tensor *copy, struct varve_tensor *of)
 {
     FILE *file = copy->runtime->log;
-
     if (file != NULL) {
         uint64_t source = name_of(of);
-
         give_name(copy);
         put_pair(file, "COPY", copy->log_name, source);
     }
@@ -139,10 +132,8 @@ void log_copy(struct varve_tensor *copy, struct varve_tensor *of)
 void log_assign(struct varve_tensor *tensor, struct varve_tensor *value)
 {
     FILE *file = tensor->runtime->log;
-
     if (file != NULL) {
         uint64_t target = name_of(tensor), source = name_of(value);
-
         put_pair(file, "COPY_FROM", target, source);
     }
 }
@@ -150,7 +141,6 @@ void log_assign(struct varve_tensor *tensor, struct varve_tensor *value)
 static void put_name(struct varve_tensor *tensor, const char *instruction)
 {
     FILE *file = tensor->runtime->log;
-
     if (file != NULL && tensor->log_number == tensor->runtime->log_number) {
         fprintf(file, "{\"INSTRUCTION\":\"%s\",\"NAME\":\"x%" PRIu64 "\"}\n", instruction, tensor->log_name);
     }
@@ -177,12 +167,10 @@ void log_close(struct varve_runtime *runtime)
 int varve_runtime_new_log(struct varve_runtime *runtime, const char *path, struct varve_message *message)
 {
     FILE *file = NULL;
-
     if (path != NULL) {
         file = fopen(path, "we");
         if (file == NULL) {
             int error = errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
-
             return varve_message_set(message, error, "%s: %s", path, strerror(errno));
         }
         setvbuf(file, NULL, _IOLBF, BUFSIZ); /* a program that is killed leaves whole lines */

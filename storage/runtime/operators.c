@@ -27,7 +27,6 @@ static int run(const void *context, struct varve_storage *const *inputs, struct 
                uint64_t stream, struct varve_message *message)
 {
     const struct arguments *arguments = context;
-
     switch (arguments->operation) {
         VARVE_OPERATOR_LIST(RUN_CASE)
     case VARVE_OPERATOR_LIMIT:
@@ -48,7 +47,6 @@ static int apply(struct varve_runtime *runtime, const struct arguments *argument
                                         .outputs = type,
                                         .input_count = (a != NULL) + (unsigned)(b != NULL),
                                         .output_count = 1};
-
     return recipe_run(runtime, &recipe, true, inputs, out, message);
 }
 
@@ -60,7 +58,6 @@ static int apply_BINARY(struct arguments arguments, struct varve_tensor *a, stru
     int64_t shape[VARVE_DIMS_MAX];
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = shape};
     int error = varve_op_binary_shape(arguments.operation, &left, &right, &type.ndim, shape, message);
-
     return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, b, out, message) : error;
 }
 
@@ -68,7 +65,6 @@ static int apply_UNARY(struct arguments arguments, struct varve_tensor *a, struc
                        struct varve_message *message)
 {
     const struct varve_tensor_type type = {a->dtype, a->geometry.ndim, a->geometry.shape};
-
     return apply(a->runtime, &arguments, &type, a, NULL, out, message);
 }
 
@@ -76,7 +72,6 @@ static enum varve_dtype sum_type(enum varve_dtype dtype)
 {
     bool is_real =
         dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32 || dtype == VARVE_DTYPE_F16 || dtype == VARVE_DTYPE_BF16;
-
     return is_real ? dtype : VARVE_DTYPE_I64;
 }
 
@@ -85,7 +80,6 @@ static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, i
 {
     struct varve_geometry geometry = a->geometry;
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = geometry.shape};
-
     arguments.axis = axis;
     if (arguments.operation == VARVE_OPERATOR_SUM) {
         type.dtype = sum_type(a->dtype);

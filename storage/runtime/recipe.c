@@ -20,7 +20,6 @@ struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_reci
     size_t head = aligned(sizeof(struct recipe)), outputs = aligned(call->output_count * sizeof(struct recipe_output));
     size_t name_bytes = strlen(call->name) + 1;
     char *piece = NULL;
-
     if (posix_memalign((void **)&piece, ARGUMENT_ALIGNMENT,
                        head + outputs + aligned(call->argument_bytes) + name_bytes) != 0) {
         return NULL;
@@ -62,7 +61,6 @@ void recipe_free(struct varve_runtime *runtime, struct recipe *recipe)
 uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe, unsigned output)
 {
     const struct recipe_output *of = &recipe->outputs[output];
-
     if (recipe->kind == RECIPE_VIEW) {
         return 0;
     }
@@ -88,7 +86,6 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
                                       .output_count = recipe->call.output_count,
                                       .cost_ns = recipe->call.cost_ns,
                                       .user = recipe};
-
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
         sizes[i] = recipe_output_bytes(runtime, recipe, i);
         aliases[i] = recipe->kind == RECIPE_VIEW ? 0 : -1;
@@ -122,7 +119,6 @@ static uint64_t mix_type(uint64_t hash, enum varve_dtype dtype, const struct var
 static uint64_t signature_of(const struct recipe *recipe, struct varve_tensor *const *inputs)
 {
     uint64_t hash = recipe->call.input_count;
-
     for (const char *at = recipe->call.name; *at != '\0'; at++) {
         hash = mix(hash, (unsigned char)*at);
     }
@@ -163,7 +159,6 @@ static int set_types(struct recipe *recipe, const struct varve_tensor_type *type
 {
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
         int error = varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -181,7 +176,6 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 {
     unsigned count = recipe->call.output_count;
     bool is_done = true;
-
     for (unsigned i = 0; i < count; i++) {
         outputs[i] = tensor_new(runtime, numbers[i], &recipe->outputs[i]);
         is_done &= outputs[i] != NULL;
@@ -204,7 +198,6 @@ int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, b
                struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
     int error = check_call(runtime, call, inputs, message);
-
     if (error != VARVE_OK) {
         return error;
     }

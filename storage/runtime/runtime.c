@@ -12,7 +12,6 @@ static int open_planner(struct varve_runtime *runtime, const struct varve_runtim
 {
     const char *name = options->heuristic != NULL ? options->heuristic : "dtr-eq";
     struct varve_remat_options remat;
-
     varve_remat_options_init(&remat);
     remat.heuristic = varve_remat_heuristic_find(name);
     if (remat.heuristic == NULL) {
@@ -32,7 +31,6 @@ static int open_planner(struct varve_runtime *runtime, const struct varve_runtim
 static int limit_allocator(struct varve_runtime *runtime, uint64_t budget, struct varve_message *message)
 {
     uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
-
     if (budget != 0 && allocated > budget) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
                                  "a budget of %" PRIu64 " bytes is below the %" PRIu64
@@ -63,7 +61,6 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
                        struct varve_message *message)
 {
     struct varve_alloc *alloc = options->memory != NULL ? varve_memory_alloc(options->memory) : NULL;
-
     *runtime_out = NULL;
     if (alloc == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -110,7 +107,6 @@ int runtime_result(struct varve_runtime *runtime, int error, struct varve_messag
 {
     if (error != VARVE_OK && runtime->failed[0] != '\0' && message != NULL) {
         const struct varve_message reason = *message;
-
         (void)varve_message_set(message, error, "operator %s: %.380s", runtime->failed, reason.text);
     }
     runtime->failed[0] = '\0';
@@ -155,7 +151,6 @@ void varve_runtime_get_counters(const struct varve_runtime *runtime, struct varv
 void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_runtime_times *times_out)
 {
     struct varve_remat_counters counters;
-
     varve_remat_get_counters(runtime->remat, &counters);
     *times_out = (struct varve_runtime_times){.base_ns = counters.model_compute_ns,
                                               .remat_ns = counters.remat_compute_ns,
@@ -167,7 +162,6 @@ static int check_values(const struct varve_runtime *runtime, struct varve_messag
 {
     for (uint32_t i = 0; i < runtime->value_capacity; i++) {
         bool is_defined = varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
-
         if (is_defined != (runtime->values[i] != NULL)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s", i,
                                      is_defined ? "defined" : "not defined",
@@ -183,7 +177,6 @@ static int check_values(const struct varve_runtime *runtime, struct varve_messag
 int varve_runtime_check(struct varve_runtime *runtime, struct varve_message *message)
 {
     int error = varve_remat_check(runtime->remat, message);
-
     if (error == VARVE_OK && runtime->budget != 0 &&
         (uint64_t)varve_alloc_memory_allocated(runtime->alloc) > runtime->budget) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "more is allocated than the budget allows");

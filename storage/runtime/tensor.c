@@ -9,7 +9,6 @@
 struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output)
 {
     struct varve_tensor *tensor = calloc(1, sizeof(*tensor));
-
     if (tensor != NULL) {
         tensor->runtime = runtime;
         tensor->number = number;
@@ -39,7 +38,6 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
     struct recipe *recipe = recipe_new(runtime, &call, RECIPE_CONSTANT);
     struct varve_storage *base = varve_storage_base(storage);
     struct recipe_output output;
-
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
@@ -65,7 +63,6 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
 int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out, struct varve_message *message)
 {
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = tensor->geometry};
-
     varve_remat_retain(tensor->runtime->remat, tensor->number);
     int error = finish(tensor->runtime, tensor->number, &output, copy_out, message);
     if (error == VARVE_OK) {
@@ -79,7 +76,6 @@ int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value,
 {
     struct varve_remat *remat = tensor->runtime->remat;
     uint32_t old = tensor->number;
-
     if (value->runtime != tensor->runtime) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the tensors are of different runtimes");
     }
@@ -113,14 +109,12 @@ void varve_tensor_release(struct varve_tensor *tensor)
 static int materialize(struct varve_tensor *tensor, struct varve_message *message)
 {
     struct varve_runtime *runtime = tensor->runtime;
-
     return runtime_result(runtime, varve_remat_materialize(runtime->remat, tensor->number, message), message);
 }
 
 int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out, struct varve_message *message)
 {
     int error = materialize(tensor, message);
-
     if (error == VARVE_OK) {
         varve_remat_lock(tensor->runtime->remat, tensor->number);
         tensor->borrowed++;
@@ -139,7 +133,6 @@ int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage 
                               struct varve_message *message)
 {
     int error = materialize(tensor, message);
-
     if (error == VARVE_OK) {
         varve_remat_pin(tensor->runtime->remat, tensor->number);
         log_pin(tensor);
@@ -151,7 +144,6 @@ int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage 
 int varve_tensor_pin(struct varve_tensor *tensor, struct varve_message *message)
 {
     int error = tensor->is_pinned ? VARVE_OK : materialize(tensor, message);
-
     if (error == VARVE_OK && !tensor->is_pinned) {
         varve_remat_drop_recipe(tensor->runtime->remat, tensor->number);
         tensor->is_pinned = true;
@@ -186,7 +178,6 @@ int varve_tensor_view(struct varve_tensor *tensor, const struct varve_geometry *
     const struct varve_recipe call = {.name = "view", .input_count = 1, .output_count = 1, .cost_ns = 1};
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = *geometry};
     struct recipe *recipe = recipe_new(tensor->runtime, &call, RECIPE_VIEW);
-
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
@@ -205,6 +196,5 @@ int varve_tensor_transpose(struct varve_tensor *tensor, int axis, int other, str
 {
     struct varve_geometry geometry = tensor->geometry;
     int error = varve_geometry_transpose(&geometry, axis, other, message);
-
     return error == VARVE_OK ? varve_tensor_view(tensor, &geometry, view_out, message) : error;
 }

@@ -41,7 +41,6 @@ static int geometry_of_file(const struct varve_file *file, uint64_t file_bytes, 
     int64_t sizes[VARVE_DIMS_MAX];
     uint64_t row = varve_dtype_bytes(dtype);
     unsigned unknown = ndim;
-
     for (unsigned i = 0; i < ndim && i < VARVE_DIMS_MAX; i++) {
         sizes[i] = shape[i];
         if (shape[i] == -1 && unknown == ndim) {
@@ -51,7 +50,6 @@ static int geometry_of_file(const struct varve_file *file, uint64_t file_bytes, 
     }
     if (ndim <= VARVE_DIMS_MAX && unknown < ndim) {
         int error = varve_geometry_contiguous(ndim, sizes, geometry, message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -72,7 +70,6 @@ static int fit(int fd, const struct varve_file *file, const struct mode *mode, u
                struct varve_message *message)
 {
     bool is_new = (mode->flags & O_CREAT) != 0;
-
     if (!mode->may_grow && file_bytes < needed) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: has %" PRIu64 " bytes, the shape needs %" PRIu64,
                                  file->path, file_bytes, needed);
@@ -89,7 +86,6 @@ static int map_file(int fd, const struct varve_file *file, const struct mode *mo
                     struct varve_message *message)
 {
     struct stat status;
-
     if (fstat(fd, &status) != 0) {
         return mapping_error(file->path, "can't be examined", message);
     }
@@ -116,7 +112,6 @@ int varve_storage_map(const struct varve_file *file, enum varve_dtype dtype, uns
                       struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct mode *mode = mode_find(file->mode != NULL ? file->mode : "r+");
-
     if (mode == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "'%s' is no mode; there are r, r+, w+ and c",
                                  file->mode);

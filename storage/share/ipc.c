@@ -13,7 +13,6 @@ int varve_storage_ipc_export(const struct varve_storage *storage, struct varve_s
     struct varve_allocation allocation = varve_storage_allocation(storage);
     struct varve_storage_ipc ipc = {
         .geometry = storage->array.geometry, .dtype = storage->array.dtype, .bytes = storage->bytes};
-
     if (allocation.block == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the storage has no memory of a pool");
     }
@@ -34,7 +33,6 @@ struct imported {
 static void imported_release(void *context, void *data)
 {
     struct imported *imported = context;
-
     (void)data;
     varve_alloc_ipc_close(imported->alloc, imported->addr);
     free(imported);
@@ -46,7 +44,6 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
     struct imported *imported = malloc(sizeof(*imported));
     struct varve_foreign foreign = {
         .bytes = ipc->bytes, .release = imported_release, .context = imported, .memory = memory};
-
     if (imported == NULL || memory->alloc == NULL) {
         free(imported);
         return varve_message_set(message, memory->alloc == NULL ? VARVE_ERROR_INVALID : VARVE_ERROR_NO_MEMORY,

@@ -23,7 +23,6 @@ struct mapping {
 int mapping_error(const char *what, const char *action, struct varve_message *message)
 {
     int error = VARVE_ERROR_IO;
-
     switch (errno) {
     case ENOENT:
     case ENOTDIR:
@@ -60,7 +59,6 @@ int mapping_error(const char *what, const char *action, struct varve_message *me
 static void mapping_release(void *context, void *data)
 {
     struct mapping *mapping = context;
-
     (void)data;
     if (mapping->bytes > 0) {
         munmap(mapping->start, mapping->bytes);
@@ -73,7 +71,6 @@ static int map(int fd, const char *what, uint64_t offset, uint64_t bytes, enum m
 {
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
     int protection = access == MAPPING_READ ? PROT_READ : PROT_READ | PROT_WRITE;
-
     *mapping = (struct mapping){.bytes = bytes > 0 ? bytes + before : 0, .reaches_file = access == MAPPING_WRITE};
     if (bytes == 0) {
         return VARVE_OK;
@@ -91,7 +88,6 @@ int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_acce
     struct mapping *mapping = malloc(sizeof(*mapping));
     struct varve_foreign foreign = {
         .bytes = bytes, .release = mapping_release, .context = mapping, .is_read_only = access == MAPPING_READ};
-
     if (mapping == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory to map it", what);
     }
@@ -114,7 +110,6 @@ int varve_storage_flush(struct varve_storage *storage, struct varve_message *mes
 {
     struct varve_storage *base = object_base(storage);
     const struct mapping *mapping = base->context;
-
     if (base->release != mapping_release) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the storage is no mapped file");
     }

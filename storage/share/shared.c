@@ -42,7 +42,6 @@ _Static_assert(sizeof(struct shared_header) == 24 + 8 * VARVE_DIMS_MAX, "as the 
 static int name_complete(const char *name, char *complete, struct varve_message *message)
 {
     int length = snprintf(complete, NAME_BYTES, "%s%s", name[0] == '/' ? "" : "/", name);
-
     if (length < 2 || length >= NAME_BYTES - 1 || strchr(complete + 1, '/') != NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "'%.80s' is no name of shared memory: 1 to 254 bytes without a slash", name);
@@ -54,7 +53,6 @@ static int write_header(int fd, const char *name, enum varve_dtype dtype, const 
                         struct varve_message *message)
 {
     struct shared_header header = {.version = SHARED_VERSION, .dtype = (uint32_t)dtype, .ndim = geometry->ndim};
-
     memcpy(header.shape, geometry->shape, geometry->ndim * sizeof(header.shape[0]));
     const uint64_t magic = SHARED_MAGIC;
     if (pwrite(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
@@ -70,7 +68,6 @@ static int create(int fd, const char *name, enum varve_dtype dtype, const struct
 {
     uint64_t bytes = (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(dtype);
     int error = posix_fallocate(fd, 0, (off_t)(SHARED_DATA + bytes));
-
     if (error != 0) {
         errno = error;
         return mapping_error(name, "can't be made as large as the shape needs", message);
@@ -90,14 +87,13 @@ static int create(int fd, const char *name, enum varve_dtype dtype, const struct
 int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsigned ndim, const int64_t *shape,
                                 struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_geometry geometry;
     struct varve_storage *storage = NULL;
     char complete[NAME_BYTES];
     int error = name_complete(name, complete, message);
-
     if (error == VARVE_OK && varve_dtype_bytes(dtype) == 0) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)dtype);
     }
+    struct varve_geometry geometry;
     VARVE_THEN(error, varve_geometry_contiguous(ndim, shape, &geometry, message));
     if (error != VARVE_OK) {
         return error;
@@ -125,7 +121,6 @@ static int read_header(int fd, const char *name, struct shared_header *header, s
                        struct varve_message *message)
 {
     struct stat status;
-
     if (fstat(fd, &status) != 0) {
         return mapping_error(name, "can't be examined", message);
     }
@@ -154,7 +149,6 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
     struct shared_header header = {.magic = 0};
     char complete[NAME_BYTES];
     int error = name_complete(name, complete, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -174,7 +168,6 @@ int varve_storage_shared_unlink(const char *name, struct varve_message *message)
 {
     char complete[NAME_BYTES];
     int error = name_complete(name, complete, message);
-
     if (error != VARVE_OK) {
         return error;
     }

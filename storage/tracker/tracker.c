@@ -33,7 +33,6 @@ static uint64_t owned_bytes(const struct varve_storage *storage)
 static struct varve_tracked describe(const struct living_entry *entry, uint64_t now_ns)
 {
     struct varve_storage *storage = entry->storage;
-
     return (struct varve_tracked){
         .storage = storage,
         .id = storage->id,
@@ -52,13 +51,11 @@ int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *t
 {
     struct living living;
     int error = living_open(&living, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     for (size_t i = 0; i < living.count; i++) {
         struct varve_tracked tracked = describe(&living.entries[i], varve_clock_monotonic_ns());
-
         if (!take(context, &tracked)) {
             break;
         }
@@ -70,10 +67,8 @@ int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *t
 void varve_tracker_get_totals(struct varve_tracker_totals *totals_out)
 {
     struct varve_tracker_totals totals = {0};
-
     for (const struct varve_storage *each = object_newest(); each != NULL; each = each->next_made) {
         struct varve_storage *storage = varve_storage_weak_lock((struct varve_storage_weak *)(uintptr_t)each);
-
         if (storage == NULL) {
             continue;
         }
@@ -121,7 +116,6 @@ static struct varve_leak *accuse(struct search *search, size_t entry, const stru
                                  enum varve_leak_kind kind, double score)
 {
     struct varve_leak *leak = &search->leaks[search->count++];
-
     *leak = (struct varve_leak){
         .kind = kind,
         .id = tracked->id,
@@ -147,7 +141,6 @@ static void find_cycles(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-
         if (entry->is_reached || entry->storage->base != NULL || !is_old_enough(search, &tracked)) {
             continue;
         }
@@ -164,7 +157,6 @@ static void sum_shown(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct varve_storage *storage = search->living.entries[i].storage;
         const struct living_entry *base = storage->base != NULL ? living_find(&search->living, storage->base) : NULL;
-
         if (base != NULL) {
             search->shown[base - search->living.entries] += varve_storage_bytes(storage);
         }
@@ -178,7 +170,6 @@ static void find_held(struct search *search)
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
         uint32_t views = __atomic_load_n(&entry->storage->views, __ATOMIC_RELAXED);
-
         if (search->accused[i] || entry->storage->base != NULL || views == 0 || entry->references != views ||
             search->shown[i] * 2 >= tracked.bytes || !is_old_enough(search, &tracked)) {
             continue;
@@ -203,7 +194,6 @@ struct origin {
 static int compare_origins(const void *left, const void *right)
 {
     const struct origin *a = left, *b = right;
-
     if (a->caller != b->caller) {
         return (uintptr_t)a->caller < (uintptr_t)b->caller ? -1 : 1;
     }
@@ -219,10 +209,8 @@ static void accuse_group(struct search *search, const struct origin *origins, si
     struct varve_tracked newest = describe(&entries[origins[count - 1].entry], search->now_ns);
     struct varve_leak *leak =
         accuse(search, origins[count - 1].entry, &newest, VARVE_LEAK_GROWTH, 1 - 1 / (double)count);
-
     for (size_t i = 0; i + 1 < count; i++) {
         struct varve_tracked tracked = describe(&entries[origins[i].entry], search->now_ns);
-
         leak->bytes += tracked.bytes;
         leak->age_ns = tracked.age_ns > leak->age_ns ? tracked.age_ns : leak->age_ns;
         search->accused[origins[i].entry] = VARVE_LEAK_GROWTH + 1;
@@ -237,7 +225,6 @@ static int find_growth(struct search *search, struct varve_message *message)
 {
     uint64_t least = search->options.min_growth != 0 ? search->options.min_growth : GROWTH_USUAL;
     struct origin *origins = malloc((search->living.count + 1) * sizeof(*origins));
-
     if (origins == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to search for leaks");
         return VARVE_ERROR_NO_MEMORY;
@@ -245,7 +232,6 @@ static int find_growth(struct search *search, struct varve_message *message)
     size_t count = 0;
     for (size_t i = 0; i < search->living.count; i++) {
         struct varve_tracked tracked = describe(&search->living.entries[i], search->now_ns);
-
         if (!search->accused[i] && tracked.base_id == 0 && tracked.id > search->options.after &&
             (tracked.caller != NULL || tracked.callsite != 0)) {
             origins[count++] = (struct origin){tracked.caller, tracked.callsite, i};
@@ -272,7 +258,6 @@ static void find_untouched(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-
         if (search->accused[i] || tracked.base_id != 0 || tracked.is_touched || tracked.bytes == 0 ||
             !is_old_enough(search, &tracked)) {
             continue;
@@ -289,7 +274,6 @@ static void find_alive(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-
         if (search->accused[i] || tracked.base_id != 0 || tracked.id <= search->options.after) {
             continue;
         }
@@ -305,14 +289,12 @@ static int compare_leaks(const void *left, const void *right)
 {
     const struct varve_leak *a = left, *b = right;
     double one = (double)a->bytes * a->score, two = (double)b->bytes * b->score;
-
     return one != two ? (one < two) - (one > two) : (a->id > b->id) - (a->id < b->id);
 }
 
 static int search_all(struct search *search, struct varve_message *message)
 {
     size_t count = search->living.count + 1;
-
     search->shown = calloc(count, sizeof(*search->shown));
     search->accused = calloc(count, sizeof(*search->accused));
     search->leaks = calloc(count, sizeof(*search->leaks));
@@ -351,7 +333,6 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
 {
     struct search search = {.now_ns = varve_clock_monotonic_ns()};
     int error = living_open(&search.living, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -364,7 +345,6 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
         for (size_t i = 0; i < search.living.count; i++) {
             if (search.accused[i]) {
                 struct varve_storage *storage = search.living.entries[i].storage;
-
                 emit_leak(storage, cause_of(search.accused[i], storage), search.now_ns);
             }
         }

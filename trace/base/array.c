@@ -12,7 +12,6 @@
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes)
 {
     size_t grown = *capacity > 0 ? *capacity : 16;
-
     if (needed <= *capacity) {
         return true;
     }
@@ -34,7 +33,6 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 bool array_cover(void **array, size_t *capacity, size_t index, size_t element_bytes)
 {
     size_t before = *capacity;
-
     if (!array_grow(array, capacity, index + 1, element_bytes)) {
         return false;
     }

@@ -9,7 +9,6 @@
 size_t proc_file_read(const char *process, const char *name, char *text, size_t bytes)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%s/%s", process, name);
     FILE *file = fopen(path, "re");
     size_t length = 0;

@@ -9,7 +9,6 @@
 int thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
 {
     sigset_t all;
-
     sigfillset(&all);
     sigdelset(&all, SIGBUS);
     sigset_t before;

@@ -85,7 +85,6 @@ void collect_growth_bound(const struct collector *collector)
     struct session_control *control = collector->directory.control;
     uint64_t used = __atomic_load_n(&collector->directory.counts->growth_bytes, __ATOMIC_ACQUIRE);
     uint64_t bound = free_memory("") / 4;
-
     bound = used < UINT64_MAX / 2 && bound < UINT64_MAX / 2 ? bound + used : bound;
     if (bound > control->memory_bytes_max / 2) {
         bound = control->memory_bytes_max / 2;
@@ -143,7 +142,6 @@ static bool has_unread(const struct ring_reader *reader)
 static bool refresh_readers(struct collector *collector, uint64_t *bound)
 {
     bool is_tight = false;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         struct ring_reader *reader = collector->readers[i];
         ring_reader_refresh(reader);
@@ -167,7 +165,6 @@ static bool commit_is_due(const struct collector *collector, bool is_tight, uint
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
 {
     uint64_t now_ns = collect_monotonic_ns();
-
     *moved_out = 0;
     collector->is_draining = drain;
     keep_house(collector, now_ns);
@@ -205,7 +202,6 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
 bool collector_idle(struct collector *collector)
 {
     bool has_more = false;
-
     if (!collector->is_unstored && !collector->is_store_full) {
         callsites_step(collector->callsites, collector->store, &has_more);
     }
@@ -215,7 +211,6 @@ bool collector_idle(struct collector *collector)
 static int store_anchors(struct collector *collector)
 {
     int error = VARVE_OK;
-
     while (error == VARVE_OK && collector->clock.stored < collector->clock.count) {
         const struct clock_anchor *anchor = &collector->clock.anchors[collector->clock.stored];
         error = store_clock_anchor(collector->store, anchor->ticks, anchor->mono_ns, anchor->real_ns);
@@ -227,7 +222,6 @@ static int store_anchors(struct collector *collector)
 static size_t gather_positions(const struct collector *collector, struct store_ring_position *positions)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         const struct ring_reader *reader = collector->readers[i];
         if (reader->read + reader->spill_read + reader->orphans_read != reader->stored || reader->parts > 0) {
@@ -283,7 +277,6 @@ static int commit_store(struct collector *collector, struct varve_message *messa
 int collector_commit(struct collector *collector, struct varve_message *message)
 {
     int error = commit_store(collector, message);
-
     if (error != VARVE_OK) {
         collector->is_store_full = error == VARVE_ERROR_FULL;
         collector->first_pending_ns = collect_monotonic_ns();
@@ -334,7 +327,6 @@ int collector_load_sums(struct collector *collector, struct varve_message *messa
 static uint64_t events_unattached(const struct collector *collector)
 {
     const struct session_counts *counts = collector->directory.counts;
-
     return collector->sum.unattached +
            (counts != NULL ? collect_plausible(__atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE)) : 0);
 }
@@ -362,7 +354,6 @@ static int store_sums(struct collector *collector)
         {"execs_unexamined", "data_loss", collector->directory.counts->execs_dropped},
     };
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
     }
@@ -381,7 +372,6 @@ static int64_t duration_ns(const struct collector *collector)
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
     int64_t known_ns = 0;
-
     newest_ns = newest_ns > collector->processes_end_ns ? newest_ns : collector->processes_end_ns;
     if (start_ns < 0 && (collector->is_unstored ||
                          store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
@@ -411,7 +401,6 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
                      struct varve_message *message)
 {
     int error = collector_commit(collector, message);
-
     collect_live_end(collector);
     if (error == VARVE_OK && !collector->is_unstored) {
         store_settle(collector->store);
@@ -450,7 +439,6 @@ static bool any_unread(const struct collector *collector)
 uint64_t collector_events_known(const struct collector *collector)
 {
     uint64_t events = collector->seq;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         const struct ring_reader *reader = collector->readers[i];
         if (has_unread(reader)) {

@@ -23,7 +23,6 @@
 static bool has_ended(const struct session_mapped *recording, int pidfd)
 {
     struct pollfd ready = {.fd = pidfd, .events = POLLIN};
-
     return pidfd >= 0 ? poll(&ready, 1, 0) > 0 : !session_collector_is(recording->collector, recording->trace_id, NULL);
 }
 
@@ -40,7 +39,6 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
     const struct timespec nap = {0, NAP_NS};
     int pidfd = (int)syscall(SYS_pidfd_open, recording->collector, 0);
     int error = VARVE_OK;
-
     if (!session_collector_is(recording->collector, recording->trace_id, NULL)) {
         error = VARVE_OK; /* it has ended since, and its number may be another's */
     } else if (!recording->is_finishing && !tell(recording, pidfd)) {
@@ -59,7 +57,6 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
 {
     struct session_mapped recording;
     int error = attach_find(pid, &recording, message);
-
     *was_alone_out = false;
     struct session_mapped left;
     if (error == VARVE_OK && recording.collector != 0) {

@@ -46,7 +46,6 @@ static int keep_apply(const struct collector *collector)
 int collect_keep_begin(struct collector *collector)
 {
     int error = collect_meta_text(collector, META_KEEP, keep_names[collector->keep % 3]);
-
     if (error == VARVE_OK && collector->bytes_max != 0) {
         error = collect_meta_integer(collector, META_BYTES_MAX, (int64_t)collector->bytes_max);
     }
@@ -60,7 +59,6 @@ int collect_keep_join(struct collector *collector, varve_collect_progress progre
                       struct varve_message *message)
 {
     const size_t limit = (size_t)callsites_count(collector->callsites) + 1;
-
     if (!joins_callsites(collector)) {
         return VARVE_OK;
     }
@@ -108,7 +106,6 @@ static int rows_store(struct collector *collector, struct varve_message *message
 {
     bool is_all = false;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && !is_all) {
         is_all = allocations_gather(collector->store, collector->derive, 0);
         is_all = storages_gather(collector->store, collector->derive, 0) && is_all;
@@ -122,7 +119,6 @@ static int count_forgotten(struct collector *collector)
 {
     int64_t taken = 0;
     int error = store_meta_get_integer(collector->store, STORE_META_TAKEN, &taken);
-
     if (error == VARVE_ERROR_NOT_FOUND || (uint64_t)taken <= collector->seq) {
         return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
     }
@@ -137,7 +133,6 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
 {
     char name[16];
     int error = store_meta_get_text(collector->store, META_KEEP, name, sizeof(name));
-
     for (unsigned i = 0; i < sizeof(keep_names) / sizeof(keep_names[0]); i++) {
         collector->keep = strcmp(name, keep_names[i]) == 0 ? i : collector->keep;
     }

@@ -38,7 +38,6 @@ static struct lttng_recording_options session_options(const struct collect_lttng
 static FILE *open_name(const struct collector *collector, const char *mode)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-
     snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
     return fopen(path, mode);
 }
@@ -46,7 +45,6 @@ static FILE *open_name(const struct collector *collector, const char *mode)
 static int write_name(const struct collector *collector)
 {
     FILE *file = open_name(collector, "we");
-
     if (file == NULL) {
         return VARVE_ERROR_IO;
     }
@@ -60,7 +58,6 @@ static bool is_own_name(const struct collector *collector)
     unsigned id = 0;
     int pid = 0;
     int used = 0;
-
     return sscanf(collector->lttng.name, "varve-%d-%6x%n", &pid, &id, &used) == 2 &&
            collector->lttng.name[used] == '\0' && id == (collector->directory.trace_id & 0xffffff);
 }
@@ -68,7 +65,6 @@ static bool is_own_name(const struct collector *collector)
 static bool read_name(struct collector *collector)
 {
     FILE *file = open_name(collector, "re");
-
     if (file == NULL) {
         return false;
     }
@@ -82,7 +78,6 @@ static int start(struct collector *collector, const char *provider_path, struct 
     struct collect_lttng *lttng = &collector->lttng;
     struct session_control *control = collector->directory.control;
     struct lttng_recording_options options;
-
     if (!lttng_recording_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
@@ -113,7 +108,6 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
                         struct varve_message *message)
 {
     struct varve_message reason = {""};
-
     collector->lttng.may_block = options->overflow == VARVE_OVERFLOW_BLOCK;
     int error = start(collector, options->provider_path, &reason);
     if (error == VARVE_OK) {
@@ -133,7 +127,6 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
 void collect_lttng_abandon(struct collector *collector)
 {
     struct collect_lttng *lttng = &collector->lttng;
-
     if (lttng->session != NULL) {
         lttng_recording_stop(lttng->session, NULL, NULL);
         lttng->session = NULL;
@@ -169,7 +162,6 @@ void collect_lttng_ring(struct collector *collector, const struct ring_reader *r
                                     .ring = reader->index,
                                     .records = reader->read + reader->spill_read - reader->unreadable,
                                     .last = reader->sequence};
-
     if (collector->lttng.output[0] != '\0' && collector->lttng.numbers != NULL) {
         add_ring(&collector->lttng, &ring);
     }
@@ -184,7 +176,6 @@ static void add_known(struct collector *collector)
                                         .ring = known->ring,
                                         .records = known->tail + known->spill_tail - known->unreadable,
                                         .last = known->sequence};
-
         if (known->is_final) {
             add_ring(&collector->lttng, &ring);
         }
@@ -196,7 +187,6 @@ void collect_lttng_count(struct collector *collector, struct varve_collect_resul
     struct collect_lttng *lttng = &collector->lttng;
     const char *folder = result->ctf_path[0] != '\0' ? result->ctf_path : lttng->output;
     struct varve_message reason = {""};
-
     if (lttng->numbers == NULL || lttng->output[0] == '\0' || access(folder, F_OK) != 0) {
         return;
     }
@@ -229,7 +219,6 @@ static void end_session(struct collector *collector, struct varve_collect_result
 void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result)
 {
     struct collect_lttng *lttng = &collector->lttng;
-
     if (lttng->session == NULL) {
         return;
     }
@@ -243,7 +232,6 @@ bool collect_lttng_adopt(struct collector *collector, struct varve_message *mess
 {
     struct collect_lttng *lttng = &collector->lttng;
     struct lttng_recording_options options;
-
     if (!read_name(collector)) {
         return false;
     }
@@ -255,7 +243,6 @@ bool collect_lttng_adopt(struct collector *collector, struct varve_message *mess
 void collect_lttng_path(const char *database_path, char *path, size_t bytes)
 {
     size_t length = strlen(database_path);
-
     length -= length > 3 && strcmp(database_path + length - 3, ".db") == 0 ? 3 : 0;
     snprintf(path, bytes, "%.*s.ctf", (int)length, database_path);
 }
@@ -264,7 +251,6 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
                           struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-
     if (lttng->output[0] == '\0') {
         return VARVE_OK;
     }

@@ -45,7 +45,6 @@
 static struct process_control *map_control(const struct session_directory *directory, uint32_t id, int *fd_out)
 {
     char name[32];
-
     snprintf(name, sizeof(name), "p%u", id);
     struct process_control *control = session_file_map(directory, name, O_RDWR, PROCESS_CONTROL_BYTES, NULL, fd_out);
     if (control != NULL && (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PROCESS_MAGIC ||
@@ -112,7 +111,6 @@ static void claim_status(struct collector *collector, struct traced_process *pro
 static uint64_t start_ticks_of(int32_t pid, bool *is_zombie)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     FILE *file = fopen(path, "re");
     char text[1024];
@@ -138,14 +136,12 @@ static uint64_t process_start_ticks(int32_t pid)
 {
     bool is_zombie = false;
     uint64_t started = start_ticks_of(pid, &is_zombie);
-
     return is_zombie ? 0 : started;
 }
 
 uint64_t collect_process_started(int32_t pid)
 {
     bool is_zombie = false;
-
     return start_ticks_of(pid, &is_zombie);
 }
 
@@ -153,7 +149,6 @@ uint64_t collect_process_started(int32_t pid)
 static bool is_another(const struct traced_process *process)
 {
     uint64_t started = process->identity.pid_namespace != 0 ? process_start_ticks(process->pid) : 0;
-
     return started != 0 && started != process->identity.start_ticks_proc;
 }
 
@@ -161,7 +156,6 @@ static bool is_another(const struct traced_process *process)
 static bool is_gone_elsewhere(struct traced_process *process)
 {
     uint64_t now_ns = collect_monotonic_ns();
-
     if (process->identity.pid_namespace == 0 || now_ns < process->next_search_ns) {
         return false;
     }
@@ -172,7 +166,6 @@ static bool is_gone_elsewhere(struct traced_process *process)
 static bool is_gone(struct traced_process *process)
 {
     struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
-
     if (process->lock_fd >= 0) {
         return !liveness_is_locked(process->lock_fd);
     }
@@ -201,7 +194,6 @@ static void watch_pid(struct traced_process *process)
 static void watch_process(struct collector *collector, struct traced_process *process, int fd)
 {
     const struct process_control *control = process->control;
-
     process->identity = (struct process_identity){
         .pid_namespace = control->pid_namespace, .start_ticks_proc = control->start_ticks_proc, .pid = control->pid};
     process->pid = control->pid;
@@ -263,7 +255,6 @@ static int start_missing(struct collector *collector, uint32_t id)
     int fd;
     struct process_control *control = map_control(&collector->directory, id, &fd);
     int error = control != NULL ? start_process(collector, id, control, fd) : VARVE_OK;
-
     if (id > collector->process_count || collector->processes[id - 1] == NULL) {
         return error;
     }
@@ -281,7 +272,6 @@ static int start_missing(struct collector *collector, uint32_t id)
 uint32_t collect_processes_announced(const struct collector *collector)
 {
     uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
-
     return count < SESSION_PROCESS_MAX ? count : SESSION_PROCESS_MAX;
 }
 
@@ -293,7 +283,6 @@ static int skip_processes(struct collector *collector, uint32_t limit)
     uint32_t first = collector->numbers_seen + 1;
     size_t count;
     int error = session_directory_scan(&collector->directory, &files, &count);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -312,12 +301,10 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
 {
     uint32_t count = collect_processes_announced(collector);
     int error = VARVE_OK;
-
     while (error == VARVE_OK && collector->numbers_seen < count) {
         uint32_t id = collector->numbers_seen + 1;
         int fd;
         struct process_control *control = map_control(&collector->directory, id, &fd);
-
         if (control == NULL && collector->process_seen_ns == 0) {
             collector->process_limit = count; /* waited for together */
         }
@@ -343,7 +330,6 @@ static bool is_search_due(struct collector *collector)
     uint64_t now_ns = collect_monotonic_ns();
     bool is_missing = collector->processes_missing > 0;
     bool is_due = collector->is_draining || now_ns >= collector->next_missing_ns;
-
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->rings_missing > 0) {
@@ -372,7 +358,6 @@ static int search_missing(struct collector *collector)
     for (size_t i = 0; error == VARVE_OK && i < count && files[i].process <= collector->numbers_seen; i++) {
         uint32_t id = files[i].process;
         struct traced_process *process = id <= collector->process_count ? collector->processes[id - 1] : NULL;
-
         if (files[i].kind == SESSION_FILE_PROCESS && process == NULL) {
             error = start_missing(collector, id);
         } else if (files[i].kind == SESSION_FILE_RING && process != NULL && !process->is_closed) {
@@ -388,7 +373,6 @@ static struct process_control *make_up_control(const struct collector *collector
 {
     struct traced_process probe = {.id = file->process};
     struct ring_reader *reader = NULL;
-
     for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id; file++) {
         if (file->kind != SESSION_FILE_RING ||
             ring_reader_open(&reader, &collector->directory, &probe, file->ring) != VARVE_OK) {
@@ -416,7 +400,6 @@ static struct process_control *make_up_control(const struct collector *collector
 static int compare_ended(const void *id, const void *ended_untyped)
 {
     const struct ended_process *ended = ended_untyped;
-
     return (*(const uint32_t *)id > ended->id) - (*(const uint32_t *)id < ended->id);
 }
 
@@ -427,7 +410,6 @@ static int open_left_process(struct collector *collector, const struct session_f
     int fd;
     struct process_control *control = map_control(&collector->directory, id, &fd);
     bool is_made_up = control == NULL;
-
     if (is_made_up && (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
                                                               sizeof(*collector->ended), compare_ended) == NULL)) {
         control = make_up_control(collector, file);
@@ -448,7 +430,6 @@ static int open_left_process(struct collector *collector, const struct session_f
 static int open_left_processes(struct collector *collector)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < collector->file_count && !collector->has_opened_files; i++) {
         if (i == 0 || collector->files[i].process != collector->files[i - 1].process) {
             error = open_left_process(collector, &collector->files[i]);
@@ -467,7 +448,6 @@ bool collect_process_is_over(const struct collector *collector, const struct end
 static uint32_t pages_seen(const struct collector *collector)
 {
     uint32_t seen = 0;
-
     for (uint32_t i = 0; i < collector->process_count; i++) {
         seen += collector->processes[i] != NULL && !collector->processes[i]->is_made_up;
     }
@@ -483,7 +463,6 @@ uint32_t collect_processes_missing(const struct collector *collector)
     /* NULL: all was stored, by a collector that died in its last steps */
     uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
     uint32_t seen = pages_seen(collector);
-
     made = made < SESSION_PROCESS_MAX ? made : SESSION_PROCESS_MAX;
     return made > seen ? made - seen : 0;
 }
@@ -491,7 +470,6 @@ uint32_t collect_processes_missing(const struct collector *collector)
 uint32_t collect_processes_unattached(const struct collector *collector)
 {
     uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
-
     if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
         return 0; /* a rebuild: numbers are those in the trace */
     }
@@ -572,7 +550,6 @@ bool collect_session_lives(struct collector *collector)
 {
     uint64_t now_ns = collect_monotonic_ns();
     bool may_follow = !collector->locks_work || collect_execs_any(collector);
-
     if (collector->processes_alive > 0 || collector->numbers_seen != collect_processes_announced(collector) ||
         (collector->locks_work && liveness_is_locked(collector->counts_fd))) {
         return true;
@@ -599,7 +576,6 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
 {
     int fd;
     struct process_control *control = map_control(directory, id, &fd);
-
     if (control == NULL) {
         return 0;
     }

@@ -45,7 +45,6 @@ struct replay {
 static int take_position(void *context, const struct store_ring_position *position)
 {
     struct collector *collector = context;
-
     if (!array_grow((void **)&collector->known, &collector->known_capacity, collector->known_count + 1,
                     sizeof(*collector->known))) {
         return VARVE_ERROR_NO_MEMORY;
@@ -60,7 +59,6 @@ static int take_position(void *context, const struct store_ring_position *positi
 static int compare_positions(const void *a_untyped, const void *b_untyped)
 {
     const struct store_ring_position *a = a_untyped, *b = b_untyped;
-
     if (a->process_id != b->process_id) {
         return a->process_id < b->process_id ? -1 : 1;
     }
@@ -70,7 +68,6 @@ static int compare_positions(const void *a_untyped, const void *b_untyped)
 static int take_ended(void *context, uint32_t process_id, uint32_t parent_id)
 {
     struct collector *collector = context;
-
     if (!array_grow((void **)&collector->ended, &collector->ended_capacity, collector->ended_count + 1,
                     sizeof(*collector->ended))) {
         return VARVE_ERROR_NO_MEMORY;
@@ -84,7 +81,6 @@ static int begin_ended(struct collector *collector)
 {
     char callsites[DIRECTORY_PATH_BYTES + 32];
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < collector->ended_count; i++) {
         const struct ended_process *ended = &collector->ended[i];
         if (collect_process_is_over(collector, ended)) {
@@ -112,7 +108,6 @@ static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t r
     struct collector *collector = context;
     const struct clock_anchor anchor = {.ticks = ticks, .mono_ns = mono_ns, .real_ns = real_ns};
     int error = collect_clock_add(&collector->clock, &anchor);
-
     collector->clock.stored = collector->clock.count;
     return error;
 }
@@ -120,7 +115,6 @@ static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t r
 static int take_event(void *context, struct event *event)
 {
     struct replay *replay = context;
-
     replay->collector->seq = event->seq;
     if (event->ts_ns > 0 && (uint64_t)event->ts_ns > replay->collector->newest_ts_ns) {
         replay->collector->newest_ts_ns = (uint64_t)event->ts_ns;
@@ -136,7 +130,6 @@ static int take_event(void *context, struct event *event)
 static int emit_lost_beginning(struct collector *collector)
 {
     int error = store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
-
     return error == VARVE_OK ? store_stat(collector->store, "database_lost", -1, "data_loss", "recover", 1) : error;
 }
 
@@ -144,7 +137,6 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
 {
     int64_t trace_id = 0;
     int error = store_meta_get_integer(collector->store, "trace_id", &trace_id);
-
     if (error == VARVE_OK && (uint64_t)trace_id != collector->directory.control->trace_id) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "the database in %s belongs to another recording",
                                  collector->directory.path);
@@ -158,7 +150,6 @@ static int emit_lost_commits(struct collector *collector)
     uint64_t counted = collector->directory.control->commits & INT64_MAX;
     int64_t stored = 0;
     int error = store_meta_get_integer(collector->store, STORE_META_COMMITS, &stored);
-
     if (error != VARVE_OK && error != VARVE_ERROR_NOT_FOUND) {
         return error;
     }
@@ -176,7 +167,6 @@ static int reload(struct collector *collector, struct replay *replay, struct var
 {
     uint64_t bound = UINT64_MAX;
     int error = check_same_trace(collector, message);
-
     VARVE_THEN(error, emit_lost_commits(collector));
     VARVE_THEN(error, store_each_clock_anchor(collector->store, take_anchor, collector, message));
     VARVE_THEN(error, store_each_ring_position(collector->store, take_position, collector, message));
@@ -200,7 +190,6 @@ static int reload(struct collector *collector, struct replay *replay, struct var
 static unsigned count_alive(const struct collector *collector, int32_t *one_out)
 {
     unsigned alive = 0;
-
     for (size_t i = 0; i < collector->file_count; i++) {
         int32_t pid = collector->files[i].kind == SESSION_FILE_PROCESS
                           ? collect_process_alive(&collector->directory, collector->files[i].process)
@@ -237,7 +226,6 @@ static bool has_database(const struct session_directory *directory)
 {
     static const char *const names[] = {"trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal"};
     struct stat status;
-
     if (fstatat(directory->fd, names[0], &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size > 0) {
         return true;
     }
@@ -251,14 +239,12 @@ static bool has_database(const struct session_directory *directory)
 static int publish(struct collector *collector, struct varve_collect_result *result, struct varve_message *message)
 {
     int error = collect_lttng_publish(collector, result->database_path, result, message);
-
     return error == VARVE_OK ? collector_publish(collector, result->database_path, message) : error;
 }
 
 static int take_unattached(void *context, int64_t idx, int64_t value)
 {
     struct collector *collector = context;
-
     (void)idx;
     collector->sum.unattached = (uint64_t)value;
     return VARVE_OK;
@@ -268,7 +254,6 @@ static int take_unattached(void *context, int64_t idx, int64_t value)
 static int load_result(struct collector *collector, struct varve_message *message)
 {
     int error = collector_load_sums(collector, message);
-
     collector->seq = collector->sum.stored;
     if (error == VARVE_OK) { /* those of processes without a page too */
         error = store_each_stat(collector->store, "events_unattached", take_unattached, collector, message);
@@ -283,7 +268,6 @@ static int finish_leftovers(struct collector *collector, struct varve_collect_re
 {
     char path[DIRECTORY_PATH_BYTES + 16];
     int error;
-
     if (collector->store == NULL) {
         if (!has_database(&collector->directory)) {
             return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: neither rings nor a database are left",
@@ -341,7 +325,6 @@ static int name_database(const struct session_directory *directory, const char *
                          struct varve_message *message)
 {
     size_t length = strlen(directory->path);
-
     if (wanted != NULL && strlen(wanted) >= bytes) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s… is too long", wanted);
     }
@@ -366,7 +349,6 @@ static int check_output(const struct collector *collector, const char *path, str
     char folder[DIRECTORY_PATH_BYTES] = ".";
     const char *slash = strrchr(path, '/');
     struct stat target = {0};
-
     if (slash != NULL) {
         snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
     }
@@ -401,7 +383,6 @@ static int check_output(const struct collector *collector, const char *path, str
 static bool has_trace(const char *path, uint64_t wanted)
 {
     int64_t trace_id = 0;
-
     return store_peek_trace(path, &trace_id) == VARVE_OK && (uint64_t)trace_id == wanted;
 }
 
@@ -413,7 +394,6 @@ static int finish_empty(struct collector *collector, const char *wanted, struct 
     char *path = result->database_path;
     char own[sizeof(result->database_path)];
     int error = VARVE_OK;
-
     if (wanted != NULL && !has_trace(path, collector->directory.trace_id) &&
         name_database(&collector->directory, NULL, own, sizeof(own), NULL) == VARVE_OK &&
         has_trace(own, collector->directory.trace_id)) {
@@ -436,7 +416,6 @@ static int finish_empty(struct collector *collector, const char *wanted, struct 
 static bool is_left_over(const char *path, const char *database_path, struct varve_collect_result *result)
 {
     struct session_directory directory = {.is_empty = true};
-
     snprintf(directory.path, sizeof(directory.path), "%s", path);
     for (size_t length = strlen(directory.path); length > 1 && directory.path[length - 1] == '/'; length--) {
         directory.path[length - 1] = '\0';
@@ -453,7 +432,6 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 {
     struct collector *collector = calloc(1, sizeof(*collector));
     struct replay replay = {collector, message, progress, progress_context};
-
     memset(result, 0, sizeof(*result));
     if (collector == NULL) {
         return VARVE_ERROR_NO_MEMORY;

@@ -52,7 +52,6 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
                      struct traced_process *process, uint32_t index)
 {
     char name[64];
-
     snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
     size_t bytes = 0;
     struct ring_header *ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
@@ -61,7 +60,6 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
     }
     if (!header_is_sound(ring, process->id, index)) {
         int error = header_is_unfinished(ring) ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_FORMAT;
-
         munmap(ring, bytes);
         return error;
     }
@@ -103,10 +101,8 @@ void ring_reader_skip_overwritten(struct ring_reader *reader)
     uint64_t tail = __atomic_load_n(&reader->ring->tail, __ATOMIC_ACQUIRE);
     /* the slot of the oldest one may be the one that was being written */
     uint64_t oldest = head < reader->capacity ? 0 : head - reader->capacity + 1;
-
     if (tail <= head && head - tail <= reader->capacity && reader->read < tail && reader->read < oldest) {
         uint64_t skipped = (oldest < tail ? oldest : tail) - reader->read;
-
         reader->unreadable += skipped;
         reader->sequence += skipped;
         reader->read += skipped;
@@ -123,7 +119,6 @@ void ring_reader_refresh(struct ring_reader *reader)
     uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
     uint64_t resume = __atomic_load_n(&ring->spill_resume, __ATOMIC_ACQUIRE);
     uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
-
     if (spill < resume && resume <= __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE)) {
         spill = resume;
     }
@@ -154,7 +149,6 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
 {
     struct ring_header *ring = reader->ring;
     const struct varve_record *staging = reader->staging;
-
     for (uint64_t at = from; at < to; at++) {
         reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
     }
@@ -170,7 +164,6 @@ static bool find_staging(struct ring_reader *reader, const struct session_direct
     }
     if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
         bool has_all = is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
-
         reader->staging = has_all ? ring_staging(reader->ring) : NULL;
         return has_all;
     }
@@ -185,7 +178,6 @@ static bool fill_from_staging(struct ring_reader *reader, const struct session_d
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
-
     if (from < flushed) {
         return false;
     }
@@ -206,7 +198,6 @@ static void name_piece(const struct ring_reader *reader, uint32_t piece, char *n
 static bool open_piece(struct ring_reader *reader)
 {
     char name[64];
-
     if (reader->piece_fd < 0) {
         name_piece(reader, reader->piece, name, sizeof(name));
         reader->piece_fd = session_file_open(reader->directory, name, O_RDONLY);
@@ -246,7 +237,6 @@ static bool read_block(struct ring_reader *reader, const struct record_block *bl
 static bool find_in_piece(struct ring_reader *reader, uint64_t from, uint64_t flushed)
 {
     struct record_block block;
-
     while (open_piece(reader) && read_head(reader, flushed, &block)) {
         if (from < block.position + block.records) {
             return read_block(reader, &block);
@@ -261,7 +251,6 @@ static bool fill_from_pieces(struct ring_reader *reader, uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint32_t newest = __atomic_load_n(&reader->ring->piece, __ATOMIC_ACQUIRE);
-
     if (from >= flushed) {
         return false;
     }
@@ -285,7 +274,6 @@ static bool fill_from_pieces(struct ring_reader *reader, uint64_t from)
 static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
-
     if (at >= flushed && reader->damage != NULL) {
         return reader->spill_seen;
     }
@@ -296,7 +284,6 @@ static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
 static void skip_spill(struct ring_reader *reader, uint64_t end)
 {
     uint64_t skipped = end > reader->spill_read ? end - reader->spill_read : 0;
-
     reader->unreadable += skipped;
     reader->sequence += skipped;
     reader->spill_read += skipped;
@@ -306,7 +293,6 @@ static const struct varve_record *peek_spill(struct ring_reader *reader, const s
 {
     while (reader->spill_read < reader->spill_seen) {
         uint64_t at = reader->spill_read;
-
         if (at >= reader->buffer_from && at < reader->buffer_to) {
             return &reader->buffer[at - reader->buffer_from];
         }
@@ -368,7 +354,6 @@ static void skip_what_is_gone(struct ring_reader *reader)
 static const struct varve_record *peek_orphan(struct ring_reader *reader)
 {
     const struct varve_record *orphans = reader->ring->nested;
-
     if (!reader->has_counted_orphans && reader->orphans_seen > 0) {
         reader->has_counted_orphans = true;
         if (orphans[reader->orphans_first].ticks == reader->last_ticks) {
@@ -382,7 +367,6 @@ static const struct varve_record *peek_orphan(struct ring_reader *reader)
 static const struct varve_record *peek_any(struct ring_reader *reader, const struct session_directory *directory)
 {
     const struct varve_record *record;
-
     do {
         if (reader->damage != NULL) {
             skip_what_is_gone(reader);
@@ -423,7 +407,6 @@ void ring_reader_pop(struct ring_reader *reader)
 static void count_down(uint64_t *count, uint64_t bytes)
 {
     uint64_t before = __atomic_load_n(count, __ATOMIC_ACQUIRE);
-
     while (!__atomic_compare_exchange_n(count, &before, before > bytes ? before - bytes : 0, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {
     }
@@ -435,7 +418,6 @@ static void remove_piece(const struct ring_reader *reader, uint32_t piece)
     uint64_t bytes = 0;
     bool is_in_rings = false;
     char name[64];
-
     name_piece(reader, piece, name, sizeof(name));
     if (session_file_size(reader->directory, name, &bytes, &is_in_rings) && counts != NULL) {
         count_down(&counts->spill_bytes, bytes);
@@ -449,7 +431,6 @@ static void remove_piece(const struct ring_reader *reader, uint32_t piece)
 static void release_pieces(struct ring_reader *reader)
 {
     uint32_t ended = __atomic_load_n(&reader->ring->pieces_ended, __ATOMIC_ACQUIRE);
-
     if (reader->spill_read < __atomic_load_n(&reader->ring->spill_resume, __ATOMIC_ACQUIRE)) {
         ended = 0;
     }
@@ -477,7 +458,6 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
 {
     uint64_t emitted = ring->emitted;
     uint64_t completed = ring->head + ring->spill_head + ring->lost;
-
     if (ring->tail > ring->head || ring->head - ring->tail > ring->capacity) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "ring %u: tail and head are more than its capacity apart", ring->ring_index);

@@ -34,7 +34,6 @@ static int open_folder(const struct traced_process *process, int32_t pid)
 {
     uint64_t started = process->identity.start_ticks_proc;
     char path[32];
-
     snprintf(path, sizeof(path), "/proc/%d", pid);
     int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && started != 0 && collect_process_started(pid) != started) {
@@ -59,7 +58,6 @@ static void seek(struct collector *collector, struct traced_process *process, ui
 static uint64_t look(struct process_rss *rss)
 {
     int fd = rss->folder_fd >= 0 ? openat(rss->folder_fd, "status", O_RDONLY | O_CLOEXEC) : -1;
-
     if (fd < 0) {
         return 0;
     }
@@ -86,7 +84,6 @@ static void add(struct series *series, uint32_t limit, uint64_t sample, int64_t 
 static uint64_t sample(struct collector *collector, struct traced_process *process, int64_t ts_ns)
 {
     uint64_t bytes = look(&process->rss);
-
     process->rss.now_bytes = bytes;
     if (bytes > 0) {
         add(&process->rss.series, SERIES_POINTS_PROCESS, collector->rss.samples, ts_ns, bytes);
@@ -97,7 +94,6 @@ static uint64_t sample(struct collector *collector, struct traced_process *proce
 static int64_t time_now(struct collector *collector)
 {
     int64_t ts_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-
     return ts_ns > 0 ? ts_ns : 0;
 }
 
@@ -111,7 +107,6 @@ void collect_rss_begin(struct collector *collector, struct traced_process *proce
 void collect_rss_round(struct collector *collector, uint64_t now_ns)
 {
     struct collect_rss *rss = &collector->rss;
-
     if (collector->is_recovering || now_ns < rss->next_ns) {
         return;
     }
@@ -138,7 +133,6 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
 static bool is_own_peak(const struct collector *collector, const struct traced_process *process)
 {
     uint64_t bytes = process->rss.ended_peak_bytes;
-
     if (bytes <= collector->rss.own_bytes || collector->unrecorded > 0) {
         return false;
     }
@@ -154,7 +148,6 @@ static bool is_own_peak(const struct collector *collector, const struct traced_p
 uint64_t collect_rss_peak(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_rss *rss = &process->rss;
-
     return rss->ended_peak_bytes > rss->peak_bytes && is_own_peak(collector, process) ? rss->ended_peak_bytes
                                                                                       : rss->peak_bytes;
 }
@@ -162,7 +155,6 @@ uint64_t collect_rss_peak(const struct collector *collector, const struct traced
 static int write_series(struct collector *collector, uint32_t process_id, const struct series *series)
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i < series->count && error == VARVE_OK && !collector->is_unstored; i++) {
         const struct series_point *point = &series->points[i];
         error = store_rss(collector->store, process_id, point->ts_ns, point->allocated, point->allocated_max);
@@ -173,7 +165,6 @@ static int write_series(struct collector *collector, uint32_t process_id, const 
 int collect_rss_rows(struct collector *collector, struct traced_process *process)
 {
     struct process_rss *rss = &process->rss;
-
     if (rss->is_stored || rss->series.limit == 0) {
         return VARVE_OK;
     }
@@ -190,7 +181,6 @@ int collect_rss_rows(struct collector *collector, struct traced_process *process
 int collect_rss_finish(struct collector *collector)
 {
     struct series *series = &collector->rss.series;
-
     if (series->limit == 0) {
         return VARVE_OK;
     }

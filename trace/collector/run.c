@@ -76,7 +76,6 @@ void varve_collect_options_init(struct varve_collect_options *options)
 void varve_collect_exit_like(int wait_status)
 {
     struct launch launch = {.wait_status = wait_status, .has_ended = true};
-
     launch_exit_like(&launch);
 }
 
@@ -118,7 +117,6 @@ static void settings_fill_confinement(struct session_control *settings)
 {
     char text[8192] = "";
     FILE *file = fopen("/proc/self/status", "re");
-
     if (file != NULL) {
         text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
         fclose(file);
@@ -157,7 +155,6 @@ static void settings_fill(const struct varve_collect_options *options, struct se
 static uint64_t half_of_free(const char *folder)
 {
     struct statvfs status;
-
     return statvfs(folder, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize / 2 + 1 : 0;
 }
 
@@ -188,7 +185,6 @@ static int emit_beginning(struct recording *recording)
     const struct varve_collect_options *options = recording->options;
     const struct collector *collector = &recording->collector;
     char command[4096];
-
     if (recording->attach != NULL) {
         snprintf(command, sizeof(command), "%s", recording->attach->target.command);
     } else {
@@ -227,7 +223,6 @@ static int prepare(struct recording *recording, struct varve_message *message)
 {
     struct session_control settings;
     struct collector *collector = &recording->collector;
-
     settings_fill(recording->options, &settings);
     int error = session_directory_create(&collector->directory, recording->options->database_path, &settings, message);
     if (error != VARVE_OK) {
@@ -268,7 +263,6 @@ static int prepare(struct recording *recording, struct varve_message *message)
 static void process_ended(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
     struct recording *recording = context;
-
     collect_process_reaped(&recording->collector, pid, wait_status, peak_rss_bytes);
 }
 
@@ -276,14 +270,12 @@ static void sleep_until_something(const struct recording *recording, long nap_ns
 {
     struct pollfd wait = {.fd = recording->launch.signal_fd, .events = POLLIN};
     struct timespec time = {0, nap_ns};
-
     ppoll(&wait, 1, &time, NULL);
 }
 
 static void emit_progress(struct recording *recording, uint64_t now_ns)
 {
     const struct varve_collect_options *options = recording->options;
-
     if (options->progress != NULL && now_ns >= recording->next_progress_ns) {
         recording->next_progress_ns = now_ns + PROGRESS_EVERY_NS;
         options->progress(options->progress_context, recording->launch.has_ended ? "writing events" : "recording",
@@ -296,7 +288,6 @@ static void drain_a_little(void *collector)
 {
     struct varve_message ignored;
     uint64_t moved;
-
     (void)collector_round(collector, false, &moved, &ignored);
 }
 
@@ -305,13 +296,11 @@ static void detach(struct recording *recording)
 {
     struct collector *collector = &recording->collector;
     struct varve_message reason = {""};
-
     if (!recording->launch.is_gone) {
         recording->detached[recording->detached_count++] = recording->launch.pid;
     }
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
-
         if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
             recording->detached_count < DETACHED_MAX) {
             recording->detached[recording->detached_count++] = process->pid;
@@ -330,7 +319,6 @@ static void detach(struct recording *recording)
 static void release(const struct recording *recording)
 {
     struct varve_message ignored;
-
     for (unsigned i = 0; i < recording->detached_count; i++) {
         (void)attach_release(recording->attach, recording->detached[i], &ignored);
     }
@@ -340,7 +328,6 @@ static void release(const struct recording *recording)
 static bool is_due(const struct recording *recording, uint64_t now_ns)
 {
     int64_t limit_ns = recording->options->attach_ns;
-
     return recording->attach != NULL && limit_ns >= 0 && now_ns - recording->began_ns >= (uint64_t)limit_ns;
 }
 
@@ -349,7 +336,6 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
 {
     struct collector *collector = &recording->collector;
     int64_t linger_ns = recording->options->linger_ns;
-
     recording->launch.has_ended = recording->launch.has_ended || is_due(recording, now_ns);
     if (!recording->launch.has_ended) {
         return false;
@@ -386,10 +372,8 @@ static int collect(struct recording *recording, struct varve_message *message)
 {
     long nap_ns = NAP_MIN_NS;
     uint64_t moved;
-
     for (;;) {
         uint64_t now_ns = collect_monotonic_ns();
-
         launch_poll(&recording->launch, process_ended, recording);
         bool was_over = is_over(recording, now_ns);
         int error = collector_round(&recording->collector, false, &moved, message);
@@ -412,7 +396,6 @@ static void begin_finishing(struct recording *recording)
 {
     const char *path = recording->collector.directory.path;
     char first[4352];
-
     snprintf(
         first, sizeof(first),
         "\r\033[Kvarve: the database is being written; Ctrl-C again stops, `varve recover %.4096s` finishes it later",
@@ -431,7 +414,6 @@ static int emit_end(struct recording *recording)
 {
     int status = recording->launch.wait_status;
     int error = VARVE_OK;
-
     if (recording->attach != NULL) {
         emit_text(recording, &error, "end_cause", recording->launch.is_gone ? "unknown" : "detached");
         return error;
@@ -445,7 +427,6 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
-
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     begin_finishing(recording);
@@ -465,7 +446,6 @@ static void warn_of_allocator(const struct recording *recording)
 {
     const struct varve_collect_options *options = recording->options;
     const char *allocator = options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
-
     if (allocator != NULL) {
         fprintf(stderr,
                 "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
@@ -480,7 +460,6 @@ static void await_program(struct recording *recording, const struct launch_check
     struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
                                         .start_ticks_proc = collect_process_started(recording->launch.pid),
                                         .pid = recording->launch.pid};
-
     if (identity.start_ticks_proc != 0) {
         collect_execs_await(&recording->collector, &identity, check->path);
     }
@@ -490,7 +469,6 @@ static int start(struct recording *recording, struct varve_collect_result *resul
 {
     struct launch_check check;
     int error = check_options(recording->options, message);
-
     VARVE_THEN(error, launch_check(recording->options->argv[0], &check, message));
     if (error == VARVE_OK) {
         snprintf(recording->program, sizeof(recording->program), "%s",
@@ -527,7 +505,6 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
 {
     struct session_directory *directory = &recording->collector.directory;
     struct varve_message reason = {""};
-
     if (message != NULL) {
         reason = *message;
     }
@@ -548,7 +525,6 @@ static int start_attached(struct recording *recording, struct varve_message *mes
 {
     struct collector *collector = &recording->collector;
     int error = check_options(recording->options, message);
-
     if (error == VARVE_OK) {
         error =
             attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path, message);
@@ -588,7 +564,6 @@ static int run(struct recording *recording, struct varve_collect_result *result,
 {
     const struct varve_collect_options *options = recording->options;
     int error = collect(recording, message);
-
     result->started = true;
     error = error == VARVE_OK ? finish(recording, result, message) : await_end(recording, error);
     result->wait_status = recording->launch.wait_status;
@@ -612,7 +587,6 @@ static struct recording *recording_make(const struct varve_collect_options *opti
                                         struct varve_collect_result *result)
 {
     struct recording *recording = calloc(1, sizeof(*recording));
-
     memset(result, 0, sizeof(*result));
     if (recording != NULL) {
         recording->options = options;
@@ -630,7 +604,6 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
 {
     struct recording *recording = recording_make(options, result);
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (recording != NULL) {
         error = start(recording, result, message);
         error = error == VARVE_OK ? run(recording, result, message) : error;
@@ -645,7 +618,6 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     struct recording *recording = recording_make(options, result);
     struct attach *attach = malloc(sizeof(*attach));
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (recording != NULL && attach != NULL) {
         recording->attach = attach;
         error = start_attached(recording, message);

@@ -47,7 +47,6 @@ static const char *text_of(char *buffer, size_t buffer_bytes, const uint8_t *byt
 static void emit_module(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
     struct callsite_file_module module;
-
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
     char path[PATH_TEXT_BYTES];
@@ -66,7 +65,6 @@ static void emit_module(const struct sink_provider *provider, uint32_t process, 
 static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
     struct callsite_file_code code;
-
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
     char function[PATH_TEXT_BYTES];
@@ -83,7 +81,6 @@ static void emit_code(const struct sink_provider *provider, uint32_t process, in
 static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
     struct callsite_file_stack callsite;
-
     memcpy(&callsite, payload, sizeof(callsite));
     payload += sizeof(callsite);
     uint64_t native[CALLSITE_FILE_DEPTH_MAX];
@@ -115,7 +112,6 @@ static void emit_entry(void *context, uint32_t process_id, const struct callsite
     const struct traced_process *process =
         process_id <= collector->process_count ? collector->processes[process_id - 1] : NULL;
     int32_t pid = process != NULL ? process->pid : 0;
-
     if (__atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->sink.starts_answered) {
         return; /* it will be emitted again in a moment, after what explains it */
     }
@@ -148,7 +144,6 @@ static int load_provider(struct collect_sink *sink, const char *path, struct var
 {
     static const struct sink_host host = {.context = &starts, .started = started};
     sink_provider_open *open_provider = sink_provider_find(path);
-
     if (open_provider == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "cannot load LTTng-UST: %s", dlerror());
     }
@@ -162,7 +157,6 @@ static int load_provider(struct collect_sink *sink, const char *path, struct var
 int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message)
 {
     bool is_set = getenv(ALLOW_BLOCKING) != NULL;
-
     setenv(ALLOW_BLOCKING, "1", 0); /* LTTng reads it when it is loaded; not for the program */
     int error = load_provider(&collector->sink, provider_path, message);
     if (!is_set) {
@@ -178,7 +172,6 @@ int collect_sink_open(struct collector *collector, const char *provider_path, st
 void collect_sink_close(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     for (size_t i = 0; i < sink->meta_count; i++) {
         free(sink->meta[i]);
     }
@@ -194,7 +187,6 @@ void collect_sink_close(struct collector *collector)
 static void emit_meta(const struct collector *collector, const char *key, const char *value)
 {
     uint64_t trace_id = collector->directory.control->trace_id;
-
     if (value[0] == '#') {
         collector->sink.provider->meta_integer(trace_id, key, strtoll(value + 1, NULL, 10));
     } else {
@@ -205,7 +197,6 @@ static void emit_meta(const struct collector *collector, const char *key, const 
 static int remember_meta(struct collector *collector, const char *key, const char *value)
 {
     struct collect_sink *sink = &collector->sink;
-
     if (sink->provider == NULL) {
         return VARVE_OK;
     }
@@ -226,7 +217,6 @@ int collect_meta_text(struct collector *collector, const char *key, const char *
 {
     char text[PATH_TEXT_BYTES + 2];
     int error = collector->is_unstored ? VARVE_OK : store_meta_text(collector->store, key, value);
-
     snprintf(text, sizeof(text), "=%s", value);
     return error == VARVE_OK ? remember_meta(collector, key, text) : error;
 }
@@ -235,7 +225,6 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
 {
     char text[32];
     int error = collector->is_unstored ? VARVE_OK : store_meta_integer(collector->store, key, value);
-
     snprintf(text, sizeof(text), "#%lld", (long long)value);
     return error == VARVE_OK ? remember_meta(collector, key, text) : error;
 }
@@ -245,7 +234,6 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
 void collect_sink_process(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_control *control = process->control;
-
     if (collector->sink.provider == NULL) {
         return;
     }
@@ -270,7 +258,6 @@ void collect_sink_process(const struct collector *collector, const struct traced
 void collect_sink_process_end(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_control *control = process->control;
-
     if (collector->sink.provider == NULL) {
         return;
     }
@@ -294,7 +281,6 @@ static struct varve_sink_origin origin_of(const struct ring_reader *reader)
 void collect_sink_thread(const struct collector *collector, const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;
-
     if (collector->sink.provider == NULL) {
         return;
     }
@@ -322,7 +308,6 @@ void collect_sink_record(struct collector *collector, const struct ring_reader *
 {
     const struct sink_provider *provider = collector->sink.provider;
     struct varve_sink_origin origin = origin_of(reader);
-
     if ((varve_record_flags(record) & VARVE_FLAG_SECOND_SINK) != 0 ||
         *provider->enabled[varve_record_kind(record) % VARVE_KIND_LIMIT] <= 0) {
         return;
@@ -333,7 +318,6 @@ void collect_sink_record(struct collector *collector, const struct ring_reader *
 static void emit_anchors(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     for (; sink->anchors_emitted < collector->clock.count; sink->anchors_emitted++) {
         const struct clock_anchor *anchor = &collector->clock.anchors[sink->anchors_emitted];
         sink->provider->clock(&(struct varve_sink_clock){.trace_id = collector->directory.control->trace_id,
@@ -347,7 +331,6 @@ static void emit_anchors(struct collector *collector)
 static void emit_all(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     sink->anchors_emitted = 0;
     for (size_t i = 0; i + 1 < sink->meta_count; i += 2) {
         emit_meta(collector, sink->meta[i], sink->meta[i + 1]);
@@ -367,7 +350,6 @@ static void emit_all(struct collector *collector)
 void collect_sink_round(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     if (sink->provider == NULL) {
         return;
     }

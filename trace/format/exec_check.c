@@ -36,7 +36,6 @@ enum exec_format exec_check_format(int fd)
 {
     char magic[SELFMAG] = "";
     long got = read_at(fd, magic, sizeof(magic), 0);
-
     if (got == SELFMAG && memcmp(magic, ELFMAG, SELFMAG) == 0) {
         return EXEC_FORMAT_ELF;
     }
@@ -47,7 +46,6 @@ void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 {
     long got = read_at(fd, line, EXEC_LINE_BYTES - 1, 2);
     size_t blanks = 0;
-
     line[got > 0 ? got : 0] = '\0';
     char *end = strchr(line, '\n');
     if (end != NULL) {
@@ -66,7 +64,6 @@ void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 static bool has_capabilities(int fd)
 {
     struct vfs_ns_cap_data data; /* little-endian in the file, like both machines */
-
     memset(&data, 0, sizeof(data));
     long got =
         recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0, 0);
@@ -85,7 +82,6 @@ static unsigned id_of(long number)
 static bool may_gain_rights(int fd)
 {
     struct statfs mount;
-
     return recorder_syscall_raw(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) != 1 &&
            (recorder_syscall_raw(SYS_fstatfs, fd, (long)&mount, 0, 0, 0, 0) != 0 ||
             (mount.f_flags & MOUNT_FLAG_NOSUID) == 0);
@@ -98,7 +94,6 @@ static int secure_check(int fd)
     unsigned group = id_of(SYS_getgid);
     bool may_gain = may_gain_rights(fd);
     struct stat status;
-
     if (recorder_syscall_raw(SYS_fstat, fd, (long)&status, 0, 0, 0, 0) != 0) {
         return EXEC_REASON_NONE;
     }
@@ -122,14 +117,12 @@ static int elf_loader(int fd, const Elf64_Ehdr *header, char *loader, size_t loa
     for (unsigned i = 0; i < header->e_phnum; i++) {
         Elf64_Phdr segment;
         uint64_t offset = header->e_phoff + (uint64_t)i * sizeof(segment);
-
         if (read_at(fd, &segment, sizeof(segment), offset) != (long)sizeof(segment)) {
             return -1;
         }
         if (segment.p_type == PT_INTERP) {
             size_t bytes = segment.p_filesz < loader_bytes ? segment.p_filesz : loader_bytes;
             long got = read_at(fd, loader, bytes, segment.p_offset);
-
             if (got <= 0 || (size_t)got != bytes) {
                 return -1;
             }
@@ -143,7 +136,6 @@ static int elf_loader(int fd, const Elf64_Ehdr *header, char *loader, size_t loa
 static bool name_begins(const char *path, const char *word)
 {
     const char *slash = strrchr(path, '/');
-
     return strncmp(slash != NULL ? slash + 1 : path, word, strlen(word)) == 0;
 }
 
@@ -151,7 +143,6 @@ static int loader_check(int fd, const Elf64_Ehdr *header, const char *path)
 {
     char loader[128];
     int has_loader = elf_loader(fd, header, loader, sizeof(loader));
-
     if (has_loader < 0) {
         return EXEC_CHECK_DAMAGED;
     }
@@ -171,7 +162,6 @@ int exec_check_elf(int fd, const char *path)
 {
     unsigned char data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
     Elf64_Ehdr header;
-
     if (read_at(fd, &header, sizeof(header), 0) != (long)sizeof(header)) {
         return EXEC_CHECK_DAMAGED;
     }
@@ -188,6 +178,5 @@ int exec_check_elf(int fd, const char *path)
 bool exec_check_is_32bit(int fd)
 {
     unsigned char class = ELFCLASSNONE;
-
     return read_at(fd, &class, 1, EI_CLASS) == 1 && class == ELFCLASS32;
 }

@@ -82,7 +82,6 @@ static inline __attribute__((always_inline)) uint8_t *put_word(uint8_t *at, unsi
                                                                uint64_t word)
 {
     unsigned bytes = significant_bytes(word);
-
     memcpy(at, &word, sizeof(word));
     *tag |= bytes << shift;
     return at + bytes;
@@ -91,7 +90,6 @@ static inline __attribute__((always_inline)) uint8_t *put_word(uint8_t *at, unsi
 static inline uint64_t word_of(const struct varve_record *record, unsigned index)
 {
     uint64_t word;
-
     memcpy(&word, (const char *)record + index * sizeof(word), sizeof(word));
     return word;
 }
@@ -101,7 +99,6 @@ static inline __attribute__((always_inline)) uint8_t *put_begin(uint8_t *at, uns
                                                                 const struct varve_record *now)
 {
     uint64_t time = fold(word_of(now, 0) - history->time);
-
     memcpy(at, &time, sizeof(time));
     time = significant_bytes(time | 1);
     *tag |= (unsigned)time - 1;
@@ -118,7 +115,6 @@ static __attribute__((noinline)) uint8_t *put_full(uint8_t *start, struct histor
     unsigned newest = history->newest;
     unsigned rest[2] = {0, 0}; /* requested, arg, id, kind; last */
     uint8_t *at = put_begin(start + 5, &tag, history, now);
-
     for (unsigned index = 3; index < 6; index++) {
         at = put_word(at, &rest[0], 4 * (index - 3), word_of(now, index));
     }
@@ -141,19 +137,16 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
 {
     struct history history = HISTORY_BEGIN;
     uint8_t *at = packed;
-
     for (const struct varve_record *now = records; now < records + count; now++) {
         uint64_t kind = word_of(now, 6);
         unsigned is_other = kind != history.kind[history.newest];
         unsigned which = history.newest ^ is_other;
-
         if (__builtin_expect((word_of(now, 3) | word_of(now, 4) | word_of(now, 5) | (kind ^ history.kind[which])) == 0,
                              1)) {
             unsigned tag = is_other * TAG_OTHER;
             uint64_t last = word_of(now, 7);
             uint8_t *start = at;
             uint16_t word;
-
             at = put_begin(at + sizeof(word), &tag, &history, now);
             at = put_word(at, &tag, TAG_LAST_SHIFT, rotate_left(last ^ history.last[which], LAST_BITS));
             word = (uint16_t)tag;
@@ -189,14 +182,12 @@ static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, stru
 {
     uint64_t kind = 0;
     bool done = true;
-
     for (unsigned index = 3; index < 6; index++) {
         done = done && get_word(at, end, rest >> (4 * (index - 3)) & 15U, &words[index]);
     }
     done = done && get_word(at, end, rest >> 12, &kind);
     if (kind != 0) {
         uint64_t before = history->kind[history->newest];
-
         words[7] = history->last[history->newest]; /* the one that it differs from */
         history->newest ^= 1U;
         history->kind[history->newest] = before ^ kind;
@@ -208,7 +199,6 @@ static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, stru
 static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *history, uint64_t *words)
 {
     uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
-
     if (end - *at < 2) {
         return false;
     }
@@ -249,7 +239,6 @@ bool record_unpack(const uint8_t *packed, size_t bytes, struct varve_record *rec
     const uint8_t *end = packed + bytes;
     struct history history = HISTORY_BEGIN;
     uint64_t words[WORDS];
-
     for (size_t i = 0; i < count; i++) {
         if (!unpack_one(&at, end, &history, words)) {
             return false;

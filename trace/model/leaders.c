@@ -36,7 +36,6 @@ static void best_add(struct best *best, const struct leader *leader, enum order 
 {
     const uint64_t key = key_of(leader, order);
     size_t at = best->count;
-
     if (key == 0 || (best->count == best->most && key <= key_of(&best->rows[best->count - 1], order))) {
         return;
     }
@@ -58,10 +57,8 @@ struct slots {
 static struct slots slots_of(const struct derive *derive, enum domain domain)
 {
     struct slots slots = {.count = 0};
-
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
-
         if (totals->callsite_limit > 0) {
             slots.totals[slots.count++] = totals;
             slots.callsite_limit =
@@ -74,7 +71,6 @@ static struct slots slots_of(const struct derive *derive, enum domain domain)
 static int compare_rows(const void *left, const void *right)
 {
     const struct leader *a = left, *b = right;
-
     if (a->domain != b->domain) {
         return a->domain < b->domain ? -1 : 1;
     }
@@ -84,7 +80,6 @@ static int compare_rows(const void *left, const void *right)
 static bool domain_look(struct leaders *leaders, const struct derive *derive, enum domain domain, size_t most)
 {
     const struct slots slots = slots_of(derive, domain);
-
     if (slots.callsite_limit == 0) {
         return true;
     }
@@ -102,7 +97,6 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
                                 .bytes_before = seen->bytes,
                                 .callsite = (uint32_t)i,
                                 .domain = domain};
-
         for (unsigned k = 0; k < slots.count; k++) {
             totals_callsite_add(slots.totals[k], (uint32_t)i, &leader.total);
         }

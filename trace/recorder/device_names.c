@@ -35,7 +35,6 @@ struct device_names {
 static struct device_names *names_get(void)
 {
     static void *names;
-
     return recorder_map_wiped_once(&names, sizeof(struct device_names));
 }
 
@@ -48,10 +47,8 @@ static uint32_t slot_of(unsigned device, uint64_t handle)
 static struct stream_slot *find(struct device_names *table, unsigned device, uint64_t handle, uint32_t *number_out)
 {
     uint32_t at = slot_of(device, handle);
-
     for (;;) {
         struct stream_slot *slot = &table->streams[at];
-
         *number_out = __atomic_load_n(&slot->number, __ATOMIC_ACQUIRE);
         if (*number_out == 0 || (slot->handle == handle && slot->device == device)) {
             return slot;
@@ -63,7 +60,6 @@ static struct stream_slot *find(struct device_names *table, unsigned device, uin
 static uint32_t add(struct device_names *table, unsigned device, uint64_t handle, bool *is_new_out)
 {
     struct recorder_signals saved;
-
     if (!recorder_lock_soon_blocked(&table->lock, &saved)) {
         return STREAM_NONE;
     }
@@ -102,7 +98,6 @@ unsigned varve_stream_number(unsigned device, uint64_t handle)
             .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_STREAM, 0),
             .device = (uint8_t)device,
         };
-
         varve_emit(&record);
     }
     return number;
@@ -111,7 +106,6 @@ unsigned varve_stream_number(unsigned device, uint64_t handle)
 bool varve_device_is_described(unsigned device)
 {
     struct device_names *table = names_get();
-
     return table == NULL || device >= DEVICES ||
            __atomic_load_n(&table->description[device], __ATOMIC_ACQUIRE) == DESCRIBED;
 }
@@ -122,7 +116,6 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     char text[32] = "";
     struct varve_record record = {.device = (uint8_t)device};
     uint32_t before = NOT_DESCRIBED;
-
     if (table == NULL || device >= DEVICES ||
         !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE)) {

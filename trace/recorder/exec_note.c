@@ -49,7 +49,6 @@ static bool is_refusal(int result)
 static bool can_open(const char *path, int flags)
 {
     int fd = recorder_sys_open(path, flags, 0);
-
     if (fd >= 0) {
         recorder_sys_close(fd);
     }
@@ -60,7 +59,6 @@ static bool can_open(const char *path, int flags)
 static bool library_path(const char *preload, char *path, size_t bytes)
 {
     const char *name = preload != NULL ? strstr(preload, LIBRARY_NAME) : NULL;
-
     if (name == NULL) {
         return false;
     }
@@ -82,7 +80,6 @@ static bool library_path(const char *preload, char *path, size_t bytes)
 static int check_environment(char *const *envp, struct scratch *scratch)
 {
     const char *session = recorder_variable(envp, SESSION_ENVIRONMENT);
-
     if (session == NULL || !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
         return EXEC_REASON_ENVIRONMENT;
     }
@@ -100,7 +97,6 @@ static int check_environment(char *const *envp, struct scratch *scratch)
 static bool is_program(int fd)
 {
     struct stat status;
-
     return recorder_syscall(SYS_fstat, fd, (long)&status, 0, 0, 0, 0) == 0 && S_ISREG(status.st_mode) &&
            (status.st_mode & 0111) != 0;
 }
@@ -108,7 +104,6 @@ static bool is_program(int fd)
 static int open_program(const char *path)
 {
     int fd = recorder_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-
     if (fd >= 0 && !is_program(fd)) {
         recorder_sys_close(fd);
         return -EACCES;
@@ -121,11 +116,9 @@ static int search(const char *file, struct scratch *scratch)
 {
     const char *folder = recorder_variable(environ, "PATH");
     int fd = -ENOENT;
-
     for (folder = folder != NULL ? folder : PATH_DEFAULT; fd < 0 && folder != NULL;) {
         const char *end = strchr(folder, ':');
         size_t length = end != NULL ? (size_t)(end - folder) : strlen(folder);
-
         if (length + strlen(file) + 2 <= sizeof(scratch->path)) {
             memcpy(scratch->path, folder, length);
             recorder_format(scratch->path + length, sizeof(scratch->path) - length, "%s%s", length > 0 ? "/" : "",
@@ -172,7 +165,6 @@ static struct finding check_file(int fd, const struct exec_call *call, struct sc
 {
     struct finding finding = {EXEC_REASON_NONE, true};
     enum exec_format format = EXEC_FORMAT_OTHER;
-
     for (unsigned depth = 0; fd >= 0 && depth <= SCRIPT_DEPTH_MAX; depth++) {
         format = exec_check_format(fd);
         if (format != EXEC_FORMAT_SCRIPT) {
@@ -202,7 +194,6 @@ static struct finding check_call(const struct exec_call *call, struct scratch *s
 {
     struct finding finding = {check_environment(call->envp, scratch), true};
     int fd = open_called(call, scratch);
-
     if (fd == -ENOENT || fd == -ENOTDIR || finding.reason != EXEC_REASON_NONE) {
         finding.will_run = fd != -ENOENT && fd != -ENOTDIR;
         if (fd >= 0) {
@@ -217,11 +208,9 @@ static struct finding check_call(const struct exec_call *call, struct scratch *s
 static void copy_path(char *target, size_t bytes, struct scratch *scratch)
 {
     const char *path = scratch->path;
-
     if (path[0] != '/' &&
         recorder_syscall(SYS_getcwd, (long)scratch->text, (long)sizeof(scratch->text) - 1, 0, 0, 0, 0) > 0) {
         size_t folder = strlen(scratch->text);
-
         if (strncmp(path, "./", 2) == 0) {
             path += 2;
         }
@@ -237,7 +226,6 @@ static struct session_exec *slot_claim(struct session_counts *counts, uint32_t o
     for (uint32_t i = 0; i < SESSION_EXECS; i++) {
         struct session_exec *slot = &counts->execs[(order + i) % SESSION_EXECS];
         uint32_t expected = EXEC_STATE_FREE;
-
         if (__atomic_load_n(&slot->state, __ATOMIC_RELAXED) == EXEC_STATE_FREE &&
             __atomic_compare_exchange_n(&slot->state, &expected, EXEC_STATE_WRITING, false, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED)) {
@@ -252,7 +240,6 @@ static struct session_exec *note_begin(struct session_counts *counts, enum exec_
 {
     uint32_t order = __atomic_add_fetch(&counts->execs_noted, 1, __ATOMIC_RELAXED);
     struct session_exec *slot = slot_claim(counts, order);
-
     if (slot != NULL) {
         slot->kind = kind;
         slot->order = order;
@@ -275,7 +262,6 @@ static void note_end(struct session_counts *counts, struct session_exec *slot)
 static struct session_counts *open_counts(void)
 {
     const struct session_control *session = recorder_session();
-
     return session != NULL && !recorder_is_confined() &&
                    __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING
                ? recorder_session_counts()
@@ -286,7 +272,6 @@ void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
 {
     struct session_counts *counts = open_counts();
     struct scratch *scratch = counts != NULL ? recorder_map(SCRATCH_BYTES) : NULL;
-
     noted->order = 0;
     if (scratch == NULL) {
         return;
@@ -310,7 +295,6 @@ void exec_note_failed(const struct exec_noted *noted)
 {
     struct session_counts *counts = noted->order != 0 ? open_counts() : NULL;
     struct session_exec *slot = counts != NULL ? note_begin(counts, EXEC_KIND_FAILED) : NULL;
-
     if (slot != NULL) {
         slot->of = noted->order;
         note_end(counts, slot);
@@ -321,7 +305,6 @@ void exec_note_loaded(void)
 {
     struct session_counts *counts = open_counts();
     struct session_exec *slot = counts != NULL ? note_begin(counts, EXEC_KIND_LOADED) : NULL;
-
     if (slot != NULL) {
         note_end(counts, slot);
     }

@@ -61,10 +61,8 @@ static bool environment_from_proc(const char *name, char *value, size_t bytes)
     char *block = recorder_map(ENVIRONMENT_BYTES);
     long length = block != NULL ? recorder_read_file("/proc/self/environ", block, ENVIRONMENT_BYTES - 1) : 0;
     const char *found_value = NULL;
-
     for (long at = 0; at < length && found_value == NULL; at += (long)strlen(block + at) + 1) {
         char *const entries[] = {block + at, NULL};
-
         found_value = recorder_variable(entries, name);
     }
     if (found_value != NULL) {
@@ -92,7 +90,6 @@ static int32_t rank_from_environment(void)
 {
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
     char value[16];
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (environment(names[i], value, sizeof(value)) && value[0] >= '0' && value[0] <= '9') {
             return (int32_t)recorder_number(value);
@@ -128,7 +125,6 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
 static bool session_open(struct found_session *looking)
 {
     const struct session_control *control = page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
-
     looking->control = control;
     if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
         control->state == SESSION_STATE_RECORDING) {
@@ -166,7 +162,6 @@ static void attach_at_capture(void)
 static struct found_session *find(const char *directory)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
-
     if (looking == NULL) {
         return NULL;
     }
@@ -207,14 +202,12 @@ void recorder_session_find(void)
 void recorder_session_forgo(void)
 {
     struct found_session *expected = NULL;
-
     (void)__atomic_compare_exchange_n(&found, &expected, &none, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 bool recorder_session_begin(const char *directory)
 {
     struct found_session *looked = session_found() == &none ? find(directory) : NULL;
-
     if (looked == NULL) {
         return false;
     }
@@ -230,7 +223,6 @@ bool recorder_session_begin(const char *directory)
 void recorder_session_end(void)
 {
     struct found_session *old = session_found();
-
     if (old == NULL || old == &none) {
         return;
     }
@@ -246,7 +238,6 @@ const struct session_control *recorder_session(void)
 {
     if (session_found() == NULL) {
         struct recorder_signals saved;
-
         recorder_signals_block(&saved);
         recorder_session_find();
         recorder_signals_restore(&saved);
@@ -276,7 +267,6 @@ static uint64_t namespace_of_process(void)
 {
     char text[64];
     long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
-
     if (length <= 0) {
         return 0;
     }
@@ -290,7 +280,6 @@ static uint64_t start_ticks_of_process(void)
 {
     char text[512]; /* 22 fields of at most 20 digits, and a name */
     long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
-
     if (length <= 0) {
         return 0;
     }
@@ -312,7 +301,6 @@ void process_identity_read(struct process_identity *identity)
 static void control_fill(struct process_control *control, uint32_t id)
 {
     long length = recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
-
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
     struct process_identity identity;
@@ -337,7 +325,6 @@ static bool is_locked(const char *path)
 {
     int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
     bool is_kept = fd >= 0 && recorder_sys_is_locked(fd);
-
     if (fd >= 0) {
         recorder_sys_close(fd);
     }
@@ -379,7 +366,6 @@ static long control_create(uint32_t id, struct process_control **control_out)
 {
     struct attaching *attaching = recorder_map(sizeof(*attaching));
     long result = -ENOMEM;
-
     if (attaching != NULL) {
         result = control_create_in("/ring", id, attaching, control_out);
         if (result == -ENOSPC || result == -EDQUOT) {
@@ -394,7 +380,6 @@ static long control_create(uint32_t id, struct process_control **control_out)
 static uint32_t number_acquire(struct recorder_process *process)
 {
     uint32_t id = __atomic_load_n(&process->id, __ATOMIC_ACQUIRE);
-
     if (id == 0 && recorder_lock_soon(&process->lock)) {
         id = process->id;
         if (id == 0) {
@@ -416,7 +401,6 @@ static void callsite_file_open(const struct recorder_process *process)
     const struct session_control *session = session_found()->control;
     struct recorder_signals saved;
     char *path = session->stacks != SESSION_STACKS_NONE ? recorder_map(PATH_BYTES) : NULL;
-
     if (path != NULL) {
         recorder_format(path, PATH_BYTES, "%s/p%u.sites", recorder_directory(), process->id);
         recorder_reentrant_begin(&saved);
@@ -433,7 +417,6 @@ static void attach(struct recorder_process *process)
 {
     struct process_control *control = NULL;
     long result = -EAGAIN;
-
     if (!recorder_retry_is_due(&process->retry)) {
         return;
     }
@@ -457,14 +440,12 @@ static void attach(struct recorder_process *process)
 struct recorder_process *recorder_process_page(void)
 {
     struct found_session *session = session_found();
-
     return session != NULL ? session->process : NULL;
 }
 
 struct recorder_process *recorder_process_attach(void)
 {
     struct recorder_process *process = session_found()->process;
-
     if (stage_of(process) == RECORDER_STAGE_NONE) {
         attach(process);
     }
@@ -478,7 +459,6 @@ struct recorder_process *recorder_process_attach(void)
 struct recorder_process *recorder_process_current(void)
 {
     struct recorder_process *process = recorder_process_page();
-
     return process != NULL && stage_of(process) != RECORDER_STAGE_NONE ? process : NULL;
 }
 
@@ -486,7 +466,6 @@ struct recorder_process *recorder_process_current(void)
 static struct process_control *own_control(void)
 {
     struct recorder_process *process = recorder_process_current();
-
     if (process == NULL || process->control->pid != recorder_sys_getpid()) {
         return NULL;
     }
@@ -496,7 +475,6 @@ static struct process_control *own_control(void)
 void recorder_process_exited(void)
 {
     struct process_control *control = own_control();
-
     if (control != NULL) {
         __atomic_store_n(&control->state, PROCESS_STATE_EXITED, __ATOMIC_RELEASE);
     }
@@ -505,7 +483,6 @@ void recorder_process_exited(void)
 bool recorder_process_main_ends(void)
 {
     struct recorder_process *process = recorder_process_page();
-
     if (process == NULL || (recorder_process_current() != NULL && own_control() == NULL)) {
         return false;
     }
@@ -515,7 +492,6 @@ bool recorder_process_main_ends(void)
 void recorder_process_executing(const char *path)
 {
     struct process_control *control = own_control();
-
     if (control == NULL) {
         return;
     }

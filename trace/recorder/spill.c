@@ -26,7 +26,6 @@ static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
     while (count > 0) {
         bool was_pending = recorder_size_signal_begin();
         long written = recorder_sys_pwrite(fd, bytes, count, offset);
-
         recorder_size_signal_end(was_pending, written);
         if (written == -EINTR) {
             continue;
@@ -44,7 +43,6 @@ static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
 static bool count_up(uint64_t *count, const uint64_t *limit_at, uint64_t bytes)
 {
     uint64_t limit = __atomic_load_n(limit_at, __ATOMIC_RELAXED);
-
     if (__atomic_add_fetch(count, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
         return true;
     }
@@ -57,7 +55,6 @@ static bool reserve(uint64_t bytes, bool is_on_disk)
 {
     struct session_counts *counts = recorder_session_counts();
     const struct session_control *session = recorder_session();
-
     if (!count_up(&counts->spill_bytes, &session->spill_bytes_max, bytes)) {
         return false;
     }
@@ -77,7 +74,6 @@ static bool reserve(uint64_t bytes, bool is_on_disk)
 static void give_back(uint64_t bytes, bool is_on_disk)
 {
     struct session_counts *counts = recorder_session_counts();
-
     __atomic_sub_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL);
     if (!is_on_disk) {
         __atomic_sub_fetch(&counts->growth_bytes, bytes, __ATOMIC_ACQ_REL);
@@ -89,7 +85,6 @@ static void give_back(uint64_t bytes, bool is_on_disk)
 static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t offset, uint64_t bytes, bool is_on_disk)
 {
     const struct ring_header *ring = thread->ring;
-
     if (!reserve(bytes, is_on_disk)) {
         return false;
     }
@@ -120,7 +115,6 @@ static bool write_bytes(struct recorder_thread *thread, uint64_t bytes)
     struct ring_header *ring = thread->ring;
     bool is_begun = ring->piece > ring->pieces_ended && ring->piece_bytes < SPILL_PIECE_BYTES;
     bool is_on_disk = is_begun;
-
     if (is_begun && write_at(thread, ring->piece, ring->piece_bytes, bytes, thread->piece_is_on_disk)) {
         ring->piece_bytes += bytes;
         return true;
@@ -145,7 +139,6 @@ static bool write_block(struct recorder_thread *thread)
 {
     const struct ring_header *ring = thread->ring;
     struct record_block block = {.records = RING_STAGING_RECORDS, .position = ring->spill_flushed};
-
     if (thread->packed_position != ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
         block.bytes = (uint32_t)record_pack(thread->staging, RING_STAGING_RECORDS, thread->packed + sizeof(block));
         memcpy(thread->packed, &block, sizeof(block));
@@ -159,7 +152,6 @@ bool spill_flush(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
     uint64_t from = ring->spill_flushed;
-
     assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
     if (thread->packed == NULL) {
         thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
@@ -174,7 +166,6 @@ bool spill_flush(struct recorder_thread *thread)
 void spill_end(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
-
     __atomic_store_n(&ring->spill_resume, ring->spill_head, __ATOMIC_RELEASE);
     __atomic_store_n(&ring->pieces_ended, ring->piece, __ATOMIC_RELEASE);
 }

@@ -72,7 +72,6 @@ struct live {
 int live_open(struct live **live_out)
 {
     struct live *live = calloc(1, sizeof(*live));
-
     *live_out = NULL;
     if (live == NULL) {
         return VARVE_ERROR_NO_MEMORY;
@@ -118,7 +117,6 @@ static int step(struct live *live, enum statement number)
 {
     sqlite3_stmt *statement = live->statements[number];
     const int result = sqlite3_step(statement);
-
     sqlite3_reset(statement);
     return result == SQLITE_DONE ? VARVE_OK : VARVE_ERROR_DATABASE;
 }
@@ -150,7 +148,6 @@ int live_begin(struct live *live, const struct live_moment *moment)
     sqlite3_stmt *statement = live->statements[LIVE_MOMENT];
     const bool has_before = live->number > 0 && moment->ts_ns > live->ts_ns;
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < LIVE_CLEARS && error == VARVE_OK; i++) {
         error = step(live, (enum statement)i);
     }
@@ -183,7 +180,6 @@ int live_total(struct live *live, uint32_t process_id, unsigned slot, const stru
 int live_callsite(struct live *live, const struct leader *leader)
 {
     const struct callsite_total *total = &leader->total;
-
     BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, clamp(total->allocations), clamp(total->frees),
          clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes), clamp(total->peak_allocations),
          clamp(total->peak_bytes), clamp(total->temporary), clamp(leader->allocations_before),
@@ -208,7 +204,6 @@ int live_process(struct live *live, const struct live_process *row)
 bool live_has_name(struct live *live, uint32_t callsite)
 {
     sqlite3_stmt *statement = live->statements[LIVE_HAS_NAME];
-
     BIND(live, LIVE_HAS_NAME, callsite);
     bool has = sqlite3_step(statement) == SQLITE_ROW;
     sqlite3_reset(statement);
@@ -218,7 +213,6 @@ bool live_has_name(struct live *live, uint32_t callsite)
 int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user, const struct store_symbol *symbol)
 {
     const struct store_symbol *both[] = {user, symbol};
-
     BIND(live, LIVE_NAME, callsite, user->line, symbol->line);
     for (int i = 0; i < 2; i++) {
         bind_text(live, LIVE_NAME, 4 + 3 * i, both[i]->function);
@@ -232,7 +226,6 @@ void *live_bytes(struct live *live, size_t *bytes_out)
 {
     sqlite3_int64 bytes = 0;
     void *file = step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
-
     *bytes_out = file != NULL ? (size_t)bytes : 0;
     return file;
 }

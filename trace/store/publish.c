@@ -34,7 +34,6 @@ static const char *type_name(mode_t mode)
 int varve_publish_check(const char *path, bool may_replace, struct varve_message *message)
 {
     struct stat status;
-
     if (lstat(path, &status) != 0) {
         return VARVE_OK; /* or cannot be written, which comes out soon */
     }
@@ -57,7 +56,6 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message)
 {
     int error = varve_publish_check(path, may_replace, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -83,11 +81,9 @@ void varve_publish_folder_remove(const char *folder)
     _Alignas(struct dirent64) char entries[ENTRIES_BYTES];
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     ssize_t bytes = 0;
-
     while (descriptor >= 0 && (bytes = getdents64(descriptor, entries, sizeof(entries))) > 0) {
         for (ssize_t at = 0; at < bytes;) {
             const struct dirent64 *entry = (const struct dirent64 *)(const void *)(entries + at);
-
             unlinkat(descriptor, entry->d_name, 0); /* "." and ".." are refused */
             at += entry->d_reclen;
         }
@@ -105,14 +101,12 @@ static int copy_bytes(int from, int to)
 {
     static char buffer[1U << 16];
     ssize_t got;
-
     while ((got = read(from, buffer, sizeof(buffer))) != 0) {
         if (got < 0 && errno != EINTR) {
             return -1;
         }
         for (ssize_t at = 0; at < got;) {
             ssize_t wrote = write(to, buffer + at, (size_t)(got - at));
-
             if (wrote < 0 && errno != EINTR) {
                 return -1;
             }
@@ -128,7 +122,6 @@ static int copy_file(const char *from, const char *to)
     struct stat status;
     int target = -1;
     int result = source >= 0 ? fstat(source, &status) : -1;
-
     if (result == 0) {
         target = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, status.st_mode & 0777);
         result = target >= 0 ? copy_bytes(source, target) : -1;
@@ -152,7 +145,6 @@ int publish_copy(const char *from, const char *path, bool may_replace, struct va
 {
     char folder[ENTRIES_BYTES];
     int result = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -172,7 +164,6 @@ int publish_copy(const char *from, const char *path, bool may_replace, struct va
 static int move_without_replacing(const char *from, const char *path)
 {
     struct stat status;
-
     if (lstat(from, &status) != 0 || !S_ISDIR(status.st_mode)) {
         if (link(from, path) != 0) {
             return -1;
@@ -195,7 +186,6 @@ static int move_without_replacing(const char *from, const char *path)
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message)
 {
     int result = may_replace ? varve_publish_check(path, true, message) : VARVE_OK;
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -230,7 +220,6 @@ void varve_publish_abandon(void)
 int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message)
 {
     char from[4096 + 64];
-
     snprintf(from, sizeof(from), "%.4096s/trace.db", folder);
     return varve_publish_move(from, path, may_replace, message);
 }

@@ -310,7 +310,6 @@ int store_count_losses(struct store *store, uint64_t *count_out, struct varve_me
 {
     int64_t count = 0;
     int error = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
-
     *count_out = (uint64_t)count;
     return error;
 }
@@ -321,7 +320,6 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
     sqlite3_stmt *statement = NULL;
     int error = VARVE_ERROR_NOT_FOUND;
     bool is_empty = true;
-
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         schema_verify(db, path, &is_empty, NULL) == VARVE_OK && !is_empty &&
         sqlite3_prepare_v2(db,
@@ -349,7 +347,6 @@ int store_peek_result(const char *path, struct varve_collect_result *result)
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
     int error = VARVE_ERROR_NOT_FOUND;
-
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {

@@ -132,7 +132,6 @@ int store_unrecorded(struct store *store, const char *path, const char *reason, 
 int store_unrecorded_finish(struct store *store, int64_t *total_out)
 {
     int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, VALUE(0));
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -37,7 +37,6 @@ static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t va
 {
     Dwarf_Addr base = 0, low = 0, high = 0;
     ptrdiff_t offset = 0;
-
     while ((offset = dwarf_ranges(die, offset, &base, &low, &high)) > 0) {
         if (!symbols_ranges_add(table, low, high, value, 0)) {
             return false;
@@ -61,7 +60,6 @@ void symbols_dwarf_open(struct symbols_module *module)
     Dwarf_Half version;
     uint8_t type;
     Dwarf_Die die, split;
-
     while (module->dwarf && dwarf_get_units(module->dwarf, unit, &unit, &version, &type, &die, &split) == 0) {
         if (type != DW_UT_compile && type != DW_UT_skeleton) {
             continue;
@@ -110,13 +108,11 @@ static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
 static bool collect_functions(struct symbols_unit *unit, Dwarf_Die *parent, int depth)
 {
     Dwarf_Die child;
-
     if (depth > NESTING_MAX || dwarf_child(parent, &child) != 0) {
         return true;
     }
     do {
         bool enter = false;
-
         switch (dwarf_tag(&child)) {
         case DW_TAG_subprogram:
             if (!add_function(unit, &child)) {
@@ -178,13 +174,10 @@ static int find_inlined(Dwarf_Die *function, uint64_t address, Dwarf_Die inlined
 {
     Dwarf_Die parent = *function, child;
     int count = 0;
-
     for (int depth = 0; depth < 4 * NESTING_MAX && dwarf_child(&parent, &child) == 0; depth++) {
         bool found = false;
-
         do {
             int tag = dwarf_tag(&child);
-
             if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
                 tag != DW_TAG_catch_block) {
                 continue;
@@ -205,7 +198,6 @@ static int find_inlined(Dwarf_Die *function, uint64_t address, Dwarf_Die inlined
 static const char *linkage_name(Dwarf_Die *die)
 {
     Dwarf_Attribute attribute;
-
     if (dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute) ||
         dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attribute)) {
         return dwarf_formstring(&attribute);
@@ -218,7 +210,6 @@ static const char *linkage_name(Dwarf_Die *die)
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
     const char *mangled = linkage_name(die), *plain = dwarf_diename(die);
-
     if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0) {
         mangled = symbol;
     }
@@ -235,7 +226,6 @@ static uint32_t unsigned_attribute(Dwarf_Die *die, unsigned name)
 {
     Dwarf_Attribute attribute;
     Dwarf_Word value = 0;
-
     if (!dwarf_attr(die, name, &attribute) || dwarf_formudata(&attribute, &value) != 0) {
         return 0;
     }
@@ -248,7 +238,6 @@ static const char *call_file(Dwarf_Die *inlined)
     Dwarf_Files *files;
     Dwarf_Die unit;
     size_t count;
-
     if (!dwarf_hasattr(inlined, DW_AT_call_file) || !dwarf_diecu(inlined, &unit, NULL, NULL) ||
         dwarf_getsrcfiles(&unit, &files, &count) != 0 || number >= count) {
         return NULL;
@@ -263,7 +252,6 @@ static void find_line(struct symbols_module *module, struct symbols_unit *unit, 
 {
     Dwarf_Lines *lines;
     size_t rows = 0;
-
     if (!unit->has_lines && dwarf_getsrclines(&unit->die, &lines, &rows) == 0) {
         module->line_rows += rows;
     }
@@ -286,7 +274,6 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
     uint64_t pc = address - module->dwarf_bias;
     const struct symbols_range *range = module->dwarf ? symbols_ranges_find(&module->unit_ranges, pc) : NULL;
     struct symbols_frame frame = {NULL, NULL, 0, false};
-
     if (!range) {
         return false;
     }

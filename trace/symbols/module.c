@@ -40,11 +40,9 @@ static uint64_t unpacked_bytes(Elf *elf)
 {
     uint64_t bytes = 0;
     Elf_Scn *section = NULL;
-
     while ((section = elf_nextscn(elf, section)) != NULL) {
         GElf_Shdr header;
         GElf_Chdr packed;
-
         if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) && !(header.sh_flags & SHF_ALLOC) &&
             gelf_getchdr(section, &packed)) {
             bytes += packed.ch_size;
@@ -58,7 +56,6 @@ static bool is_special(const char *directory, int directory_bytes, const char *b
 {
     char path[4096];
     struct stat status;
-
     return snprintf(path, sizeof(path), "%.*s%s%s", directory_bytes, directory, below, name) < (int)sizeof(path) &&
            stat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
@@ -68,7 +65,6 @@ static bool link_is_special(const char *file_name, const char *link_name)
 {
     const char *slash = strrchr(file_name, '/');
     int bytes = slash ? (int)(slash + 1 - file_name) : 0;
-
     return is_special("", 0, "", link_name) || is_special(file_name, bytes, "", link_name) ||
            is_special(file_name, bytes, ".debug/", link_name);
 }
@@ -78,7 +74,6 @@ static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *nam
                            const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
 {
     struct symbols_module *module = *userdata;
-
     if (!module) {
         return -1;
     }
@@ -115,7 +110,6 @@ static const Dwfl_Callbacks callbacks = {
 static int open_regular(const char *path, uint64_t *bytes_out)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-
     if (file < 0) {
         return -1;
     }
@@ -134,10 +128,8 @@ static int open_regular(const char *path, uint64_t *bytes_out)
 static uint64_t code_section_end(Elf *elf, uint64_t bias, uint64_t address)
 {
     Elf_Scn *section = NULL;
-
     while ((section = elf_nextscn(elf, section)) != NULL) {
         GElf_Shdr header;
-
         if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_EXECINSTR) &&
             address - (header.sh_addr + bias) < header.sh_size) {
             return header.sh_addr + bias + header.sh_size;
@@ -151,7 +143,6 @@ static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
 {
     unsigned bind = GELF_ST_BIND(symbol->st_info), underscores = (unsigned)strspn(name, "_");
     uint32_t preference = bind == STB_GLOBAL ? 2 : bind == STB_WEAK ? 1 : 0;
-
     preference = preference * 4 + (underscores < 3 ? 3 - underscores : 0);
     return preference * 2 + (GELF_ST_TYPE(symbol->st_info) != STT_NOTYPE);
 }
@@ -160,12 +151,10 @@ static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
 static void bound_unsized(struct symbols_module *module)
 {
     const struct symbols_ranges *sized = &module->sized;
-
     symbols_ranges_sort(&module->unsized);
     size_t at = 0;
     for (size_t i = 0; i < module->unsized.count; i++) {
         struct symbols_range *range = &module->unsized.ranges[i];
-
         while (at < sized->count && sized->ranges[at].low <= range->low) {
             at++;
         }
@@ -190,13 +179,11 @@ static void load_symbols(struct symbols_module *module)
     int count = dwfl_module_getsymtab(module->handle);
     GElf_Addr bias = 0;
     Elf *elf = dwfl_module_getelf(module->handle, &bias);
-
     for (int i = 0; i < count; i++) {
         GElf_Sym symbol;
         GElf_Addr address = 0;
         GElf_Word section = SHN_UNDEF;
         const char *name = dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
-
         if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON) {
             continue;
         }
@@ -219,7 +206,6 @@ static void load_symbols(struct symbols_module *module)
 const char *symbols_module_name(const struct symbols_module *module, uint64_t address)
 {
     const struct symbols_range *range = symbols_ranges_find(&module->sized, address);
-
     if (!range) {
         range = symbols_ranges_find(&module->unsized, address);
     }
@@ -250,7 +236,6 @@ void symbols_module_open(struct symbols_module *module)
     int file = open_regular(module->path, &module->bytes);
     GElf_Addr bias = 0;
     void **userdata = NULL;
-
     if (file < 0) {
         return;
     }

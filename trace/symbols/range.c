@@ -27,7 +27,6 @@ bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t hig
 static int compare_ranges(const void *left, const void *right)
 {
     const struct symbols_range *a = left, *b = right;
-
     if (a->low != b->low) {
         return a->low < b->low ? -1 : 1;
     }
@@ -57,10 +56,8 @@ void symbols_ranges_sort(struct symbols_ranges *table)
 const struct symbols_range *symbols_ranges_find(const struct symbols_ranges *table, uint64_t address)
 {
     size_t low = 0, high = table->count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (table->ranges[middle].low <= address) {
             low = middle + 1;
         } else {

@@ -54,7 +54,6 @@ struct symbols_running *symbols_running_open(int32_t pid)
         .find_debuginfo = find_no_debug_file,
     };
     struct symbols_running *running = calloc(1, sizeof(*running));
-
     if (running == NULL) {
         return NULL;
     }
@@ -89,7 +88,6 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
     struct symbols_running_frame frame = {0};
     Dwarf_Addr pc;
     bool is_activation;
-
     if (!dwfl_frame_pc(state, &pc, &is_activation)) {
         return DWARF_CB_ABORT;
     }
@@ -98,7 +96,6 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
     Dwfl_Module *module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
     if (module != NULL) {
         GElf_Addr bias = 0;
-
         (void)dwfl_module_getelf(module, &bias);
         frame.file_pc = frame.pc - bias;
         frame.path = dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
@@ -111,7 +108,6 @@ bool symbols_running_stack(struct symbols_running *running, int32_t tid,
                            bool (*take)(void *context, const struct symbols_running_frame *frame), void *context)
 {
     struct walk walk = {.running = running, .take = take, .context = context};
-
     (void)dwfl_getthread_frames(running->dwfl, tid, visit_frame, &walk); /* an error ends the stack */
     return walk.frames > 0;
 }
@@ -144,7 +140,6 @@ static bool dynamic_symbols_open(struct dynamic_symbols *symbols, const char *pa
     Elf_Scn *section = NULL;
     while (symbols->elf != NULL && symbols->data == NULL && (section = elf_nextscn(symbols->elf, section)) != NULL) {
         GElf_Shdr header;
-
         if (gelf_getshdr(section, &header) && header.sh_type == SHT_DYNSYM && header.sh_entsize > 0) {
             symbols->data = elf_getdata(section, NULL);
             symbols->strings = header.sh_link;
@@ -170,7 +165,6 @@ static const char *function_at(const struct dynamic_symbols *symbols, size_t ind
 uint64_t symbols_file_function(const char *path, const char *name)
 {
     struct dynamic_symbols symbols;
-
     if (!dynamic_symbols_open(&symbols, path)) {
         return 0;
     }
@@ -178,7 +172,6 @@ uint64_t symbols_file_function(const char *path, const char *name)
     GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count && address == 0; i++) {
         const char *found = function_at(&symbols, i, &symbol);
-
         if (found != NULL && strcmp(found, name) == 0) {
             address = symbol.st_value;
         }
@@ -198,7 +191,6 @@ static bool is_among(const char *name, const char *const *names)
 bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end)
 {
     struct dynamic_symbols symbols;
-
     if (!dynamic_symbols_open(&symbols, path)) {
         return false;
     }
@@ -206,7 +198,6 @@ bool symbols_file_span(const char *path, const char *const *names, uint64_t *sta
     GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count; i++) {
         const char *found = function_at(&symbols, i, &symbol);
-
         if (found != NULL && is_among(found, names)) {
             first = symbol.st_value < first ? symbol.st_value : first;
             last = symbol.st_value + symbol.st_size > last ? symbol.st_value + symbol.st_size : last;
@@ -215,7 +206,6 @@ bool symbols_file_span(const char *path, const char *const *names, uint64_t *sta
     uint64_t before = 0;
     for (size_t i = 0; i < symbols.count; i++) {
         const uint64_t its_end = function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
-
         before = its_end <= first && its_end > before ? its_end : before;
     }
     dynamic_symbols_close(&symbols);

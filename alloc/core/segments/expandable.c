@@ -37,7 +37,6 @@ static int device_map_units(struct varve_alloc *alloc, struct expandable *segmen
 {
     const struct varve_device_ops *ops = alloc->device->ops;
     int error = VARVE_OK;
-
     for (uint64_t i = 0; error == VARVE_OK && i < count; i++) {
         error = ops->vmm_map(alloc->device, segment->addr + (first + i) * segment->unit, segment->unit,
                              segment->handles[first + i]);
@@ -53,7 +52,6 @@ static int device_set_access(struct varve_alloc *alloc, const struct expandable 
 {
     uint64_t addr = segment->addr + first * segment->unit;
     int error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->device->index);
-
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->peer_count; i++) {
         error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->peers[i]);
     }
@@ -76,7 +74,6 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
 {
     int error = VARVE_OK;
     uint64_t created = given;
-
     while (error == VARVE_OK && created < count) {
         error = alloc->device->ops->vmm_create(alloc->device, segment->unit, &segment->handles[first + created]);
         created += error == VARVE_OK;
@@ -106,7 +103,6 @@ static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segme
     for (uint64_t i = 0; i < count; i++) {
         int error =
             alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit, segment->unit);
-
         if (error != VARVE_OK) {
             *error_out = error;
             return i;
@@ -137,7 +133,6 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream, .is_small = pool->is_small};
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
     uint64_t units = (wanted + unit - 1) / unit;
-
     if (block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -178,7 +173,6 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
 static bool has_space(const struct block *block, uint64_t bytes)
 {
     uint64_t found = 0;
-
     while (found < bytes && block_is_available(block)) {
         found += block->size;
         block = block->next;
@@ -213,7 +207,6 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     uint64_t first = (block->addr - segment->addr) / segment->unit;
     uint64_t count = (bytes + segment->unit - 1) / segment->unit;
     uint64_t mapped = count * segment->unit;
-
     assert(!block->is_mapped && (block->addr - segment->addr) % segment->unit == 0);
     if (block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
         return VARVE_ERROR_NO_MEMORY;
@@ -256,7 +249,6 @@ int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct 
 {
     struct block *block = NULL;
     int error = find_space(alloc, request, &block);
-
     if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY) {
         return device_message(alloc, error, request->message, "the device failed to reserve addresses");
     }
@@ -285,7 +277,6 @@ uint64_t expandable_releasable(const struct block *block, uint64_t *addr_out)
     const struct expandable *segment = block->expandable;
     uint64_t from = (block->addr - segment->addr + segment->unit - 1) / segment->unit;
     uint64_t to = (block->addr + block->size - segment->addr) / segment->unit;
-
     *addr_out = segment->addr + from * segment->unit;
     return to > from ? (to - from) * segment->unit : 0;
 }
@@ -294,7 +285,6 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
 {
     struct expandable *segment = block->expandable;
     struct expandable **link = &alloc->expandables;
-
     while (*link != segment) {
         link = &(*link)->next;
     }
@@ -317,7 +307,6 @@ uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum 
     uint64_t begin = block->addr, end = block->addr + block->size;
     uint64_t addr;
     uint64_t bytes = expandable_releasable(block, &addr);
-
     if (bytes > 0 && block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
         return 0; /* it stays as it is */
     }

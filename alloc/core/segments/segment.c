@@ -19,7 +19,6 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     const struct varve_device_ops *ops = alloc->device->ops;
     bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
     uint64_t stream = request->wanted.bins->stream;
-
     if (opens) {
         alloc_unlock(alloc);
     }
@@ -39,7 +38,6 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
 static void count_segment(struct varve_alloc *alloc, const struct request *request)
 {
     bool is_small = request->pool->is_small;
-
     if (request->pool->owner != NULL) {
         request->pool->owner->segment_count++;
     }
@@ -60,7 +58,6 @@ bool segment_is_within_limit(const struct varve_alloc *alloc, uint64_t bytes)
 struct block *segment_begin(struct varve_alloc *alloc, const struct request *request, uint64_t addr)
 {
     struct block *block = block_slab_acquire(&alloc->slab);
-
     block->addr = addr;
     block->size = request->segment_bytes;
     block->bins = request->wanted.bins;
@@ -82,7 +79,6 @@ int segment_refused(struct varve_alloc *alloc, const struct request *request, in
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
     uint64_t addr = 0;
-
     alloc->counters.others.num_alloc_retries += is_retry;
     if (!segment_is_within_limit(alloc, request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
@@ -101,7 +97,6 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
 void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 {
     const struct pool *pool = block_pool(block);
-
     alloc->reserved_bytes -= block->size;
     if (pool->owner != NULL) {
         assert(pool->owner->segment_count > 0);
@@ -119,7 +114,6 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 int segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
 {
     struct pool *pool = block_pool(block);
-
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
     emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, cause, block, block->size, 0);
     int error = alloc->device->ops->segment_free(alloc->device, block->addr, block->size);

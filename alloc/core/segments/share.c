@@ -47,7 +47,6 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
 static struct shared_mapping *find_handle(const struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = alloc->shared;
-
     while (mapping != NULL && memcmp(&mapping->handle, handle, sizeof(*handle)) != 0) {
         mapping = mapping->next;
     }
@@ -57,7 +56,6 @@ static struct shared_mapping *find_handle(const struct varve_alloc *alloc, const
 static struct shared_open **find_open(struct shared_mapping *mapping, uint64_t addr)
 {
     struct shared_open **link = &mapping->opens;
-
     while (*link != NULL && (*link)->addr != addr) {
         link = &(*link)->next;
     }
@@ -67,7 +65,6 @@ static struct shared_open **find_open(struct shared_mapping *mapping, uint64_t a
 static int count_open(struct shared_mapping *mapping, uint64_t addr)
 {
     struct shared_open **link = find_open(mapping, addr);
-
     if (*link == NULL) {
         *link = calloc(1, sizeof(**link));
         if (*link == NULL) {
@@ -82,7 +79,6 @@ static int count_open(struct shared_mapping *mapping, uint64_t addr)
 static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link)
 {
     struct shared_mapping *mapping = *link;
-
     *link = mapping->next;
     while (mapping->opens != NULL) {
         struct shared_open *open = mapping->opens;
@@ -96,7 +92,6 @@ static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link
 static int mapping_make(struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = calloc(1, sizeof(*mapping));
-
     if (mapping == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -174,7 +169,6 @@ void share_close(struct varve_alloc *alloc)
 static int reserve_peer(struct varve_alloc *alloc)
 {
     int *grown = realloc(alloc->peers, (alloc->peer_count + 1) * sizeof(*grown));
-
     if (grown == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -185,7 +179,6 @@ static int reserve_peer(struct varve_alloc *alloc)
 int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-
     if (ops->peer_enable == NULL) {
         return VARVE_ERROR_UNSUPPORTED;
     }

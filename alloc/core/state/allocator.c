@@ -8,7 +8,6 @@
 static bool is_usual(const struct varve_alloc *alloc)
 {
     bool counts_searches = alloc->limit != 0 && alloc->policy->has_gc && alloc->config.garbage_collection_threshold > 0;
-
     return alloc->policy == &policy_pytorch && !alloc->can_expand && !alloc->has_divisions && !alloc->has_ages &&
            !counts_searches && alloc->allocated_limit == 0 && alloc->capture_count == 0 && alloc->pending_events == 0 &&
            alloc->deferred == NULL && alloc->counters.others.active[VARVE_ALLOC_STAT_ALL].current == 0 &&

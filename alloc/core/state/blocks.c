@@ -7,7 +7,6 @@
 void block_shrink_free(struct block *block, uint64_t bytes)
 {
     struct pool *pool = block_pool(block);
-
     if (block->is_free) {
         block_begin_age(block, pool);
         free_index_move(block, block->addr + bytes, block->size - bytes);
@@ -21,7 +20,6 @@ void block_shrink_free(struct block *block, uint64_t bytes)
 void block_insert_free(struct block *block)
 {
     struct pool *pool = block_pool(block);
-
     block_begin_age(block, pool);
     free_index_insert(&pool->index, block);
 }
@@ -52,7 +50,6 @@ void block_complete_backed(struct varve_alloc *alloc, struct block *block, struc
 {
     struct pool *pool = block_pool(block);
     uint64_t id = block->id;
-
     block_map_clear(&alloc->map, slot);
     block->id = 0;
     stat_complete(&alloc->counters, pool->is_small, block->requested);

@@ -87,7 +87,6 @@ void emit_freed_one_by_one(struct varve_alloc *alloc, enum varve_kind kind, cons
     uint64_t addr = freed->addr, size = freed->size, before = freed->before, after = freed->after;
     const uint32_t previous = VARVE_KIND_MERGE | VARVE_CAUSE_PREVIOUS << 8;
     const uint32_t next = VARVE_KIND_MERGE | VARVE_CAUSE_NEXT << 8;
-
     if (kind == VARVE_KIND_FREE_REQUESTED) {
         emit_record(alloc, VARVE_KIND_FREE_REQUESTED, bins, addr, size, freed->requested, freed->segment_id, freed->id);
     }

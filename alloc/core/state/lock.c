@@ -56,14 +56,12 @@ static bool membarrier(int command)
 void lock_init(struct alloc_lock *lock)
 {
     bool has_barrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-
     *lock = (struct alloc_lock){.fenced = has_barrier ? 0 : FENCED, .waiters = !has_barrier};
 }
 
 static bool try_acquire(struct alloc_lock *lock)
 {
     uint32_t unheld = 0;
-
     return __atomic_load_n(&lock->word, __ATOMIC_RELAXED) == 0 &&
            __atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
@@ -72,7 +70,6 @@ static bool try_acquire(struct alloc_lock *lock)
 static bool order_releases(struct alloc_lock *lock)
 {
     uint32_t fenced = __atomic_load_n(&lock->fenced, __ATOMIC_RELAXED);
-
     if (fenced != 0) {
         return fenced == FENCED;
     }

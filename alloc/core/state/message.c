@@ -11,7 +11,6 @@
 int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message, const char *what, ...)
 {
     struct varve_message text, reason = {""};
-
     if (message == NULL) {
         return error;
     }

@@ -22,7 +22,6 @@ void pool_init(struct varve_alloc *alloc, struct pool *pool, struct private_pool
 struct private_pool *private_pool_find(const struct varve_alloc *alloc, struct varve_pool_id id)
 {
     struct private_pool *pool = alloc->private_pools;
-
     while (pool != NULL && (pool->id.capture != id.capture || pool->id.user != id.user)) {
         pool = pool->next;
     }
@@ -38,7 +37,6 @@ struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_p
 {
     struct private_pool **link = &alloc->private_pools;
     struct private_pool *pool = private_pool_find(alloc, id);
-
     if (pool != NULL) {
         return pool;
     }
@@ -60,7 +58,6 @@ struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_p
 static void freeable_remove(struct varve_alloc *alloc, const struct private_pool *pool)
 {
     struct private_pool **link = &alloc->freeable_pools;
-
     while (*link != NULL && *link != pool) {
         link = &(*link)->next_freeable;
     }
@@ -72,7 +69,6 @@ static void freeable_remove(struct varve_alloc *alloc, const struct private_pool
 static void freeable_append(struct varve_alloc *alloc, struct private_pool *pool)
 {
     struct private_pool **link = &alloc->freeable_pools;
-
     while (*link != NULL) {
         link = &(*link)->next_freeable;
     }
@@ -119,7 +115,6 @@ void private_pools_close(struct varve_alloc *alloc)
 {
     while (alloc->private_pools != NULL) {
         struct private_pool *pool = alloc->private_pools;
-
         alloc->private_pools = pool->next;
         private_pool_free(pool);
     }
@@ -128,7 +123,6 @@ void private_pools_close(struct varve_alloc *alloc)
 void private_pools_erase_empty(struct varve_alloc *alloc)
 {
     struct private_pool **link = &alloc->private_pools;
-
     while (*link != NULL) {
         struct private_pool *pool = *link;
         /* the properties of a pool outlive its blocks */
@@ -227,7 +221,6 @@ int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_rec
                                struct varve_pool_id *pool_out)
 {
     uint16_t number = (uint16_t)varve_record_stream(record);
-
     *stream_out = 0;
     *pool_out = (struct varve_pool_id){0, 0};
     alloc_lock(alloc);
@@ -318,7 +311,6 @@ uint32_t varve_alloc_pool_use_count(struct varve_alloc *alloc, struct varve_pool
 int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
     int error = VARVE_OK;
-
     alloc_lock(alloc);
     struct private_pool *pool = private_pool_find(alloc, id);
     if (pool == NULL) {

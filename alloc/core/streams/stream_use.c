@@ -21,7 +21,6 @@
 int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stream)
 {
     struct stream_use **link = &block->uses;
-
     while (*link != NULL && (*link)->stream < stream) {
         link = &(*link)->next;
     }
@@ -44,7 +43,6 @@ int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stre
 static void use_drop(struct varve_alloc *alloc, struct stream_use **link)
 {
     struct stream_use *use = *link;
-
     *link = use->next;
     use->next = alloc->spare_uses;
     alloc->spare_uses = use;
@@ -61,7 +59,6 @@ void stream_use_drop_first(struct varve_alloc *alloc, struct block *block)
 static struct event_queue *queue_of(struct varve_alloc *alloc, uint64_t stream)
 {
     uint32_t at = 0;
-
     while (at < alloc->queue_count && alloc->queues[at].stream < stream) {
         at++;
     }
@@ -86,7 +83,6 @@ static struct event_queue *queue_of(struct varve_alloc *alloc, uint64_t stream)
 static int queue_reserve(struct event_queue *queue)
 {
     uint32_t capacity = queue->capacity > 0 ? queue->capacity * 2 : 16;
-
     if (queue->count < queue->capacity) {
         return VARVE_OK;
     }
@@ -134,7 +130,6 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
     struct event_queue *queue = queue_of(alloc, stream);
     uint64_t event = 0;
     int error = queue != NULL ? queue_reserve(queue) : VARVE_ERROR_NO_MEMORY;
-
     VARVE_THEN(error, event_acquire(alloc, &event));
     if (error != VARVE_OK) {
         return error;
@@ -155,7 +150,6 @@ int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other)
 {
     uint64_t event = 0;
     int error = event_acquire(alloc, &event);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -200,7 +194,6 @@ int stream_use_wait(struct varve_alloc *alloc, struct block *block)
 {
     bool is_ordered = block_is_ordered(alloc, block);
     int error = VARVE_OK;
-
     if (alloc->capture_count == 0 || block->uses == NULL) {
         error = order(alloc, block);
         if (error == VARVE_OK) {
@@ -236,7 +229,6 @@ static void deferred_leave(struct varve_alloc *alloc, struct block *block)
 static void drop_captured(struct varve_alloc *alloc, struct block *block)
 {
     struct stream_use **link = &block->uses;
-
     while (*link != NULL) {
         if ((*link)->in_capture) {
             use_drop(alloc, link);
@@ -252,14 +244,12 @@ static void drop_captured(struct varve_alloc *alloc, struct block *block)
 static int deferred_insert(struct varve_alloc *alloc)
 {
     struct block **link = &alloc->deferred;
-
     assert(alloc->capture_count == 0);
     struct block *kept = NULL;
     while (*link != NULL) {
         struct block *block = *link, *next = block->right;
         bool is_ordered = block_is_ordered(alloc, block), is_small = block_pool(block)->is_small;
         uint64_t bytes = block->size;
-
         drop_captured(alloc, block);
         int error = order(alloc, block);
         if (error == VARVE_ERROR_BUSY) {
@@ -283,7 +273,6 @@ static int deferred_insert(struct varve_alloc *alloc)
 static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
 {
     struct pending_event item = queue->items[queue->head];
-
     queue->head = (queue->head + 1) & (queue->capacity - 1);
     queue->count--;
     alloc->pending_events--;
@@ -299,7 +288,6 @@ static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
 static void queues_drop_empty(struct varve_alloc *alloc)
 {
     uint32_t kept = 0;
-
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         if (alloc->queues[i].count > 0) {
             alloc->queues[kept++] = alloc->queues[i];
@@ -313,7 +301,6 @@ static void queues_drop_empty(struct varve_alloc *alloc)
 int stream_use_poll(struct varve_alloc *alloc)
 {
     int error = VARVE_OK;
-
     if (alloc->deferred != NULL) {
         error = deferred_insert(alloc);
     }
@@ -342,7 +329,6 @@ static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queu
     uint32_t kept = 0;
     uint32_t count = queue->count;
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i < count; i++) {
         struct pending_event item = queue->items[queue->head];
         if (error == VARVE_OK && (only == NULL || block_pool(item.block)->owner == only)) {

@@ -68,7 +68,6 @@ static int context_enter(struct cuda_device *cuda, struct device_call *call)
     enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     cuda_context current = NULL;
     cuda_result result = driver->context_current(&current);
-
     if (result == CUDA_RESULT_SUCCESS && current != cuda->context) {
         result = driver->context_push(cuda->context);
         call->scope.has_pushed = result == CUDA_RESULT_SUCCESS;
@@ -97,7 +96,6 @@ static bool is_inherited(const struct device_table *table)
 static bool enter(struct device_table *table, struct device_call *call, int *result_out)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     *result_out = is_inherited(table) || is_gone(cuda) ? VARVE_ERROR_UNSUPPORTED : context_enter(cuda, call);
     if (*result_out == VARVE_OK) {
         return true;
@@ -112,7 +110,6 @@ static int leave(struct device_table *table, struct device_call *call, int resul
 {
     struct cuda_device *cuda = cuda_of_table(table);
     enum cuda_capture_mode mode = (enum cuda_capture_mode)call->scope.mode;
-
     cuda_unlock(cuda);
     cuda->driver->capture_mode_exchange(&mode);
     cuda_context popped;
@@ -130,7 +127,6 @@ static int memory_info(struct device_table *table, struct device_call *call)
     uint64_t *free_and_total = call->out;
     size_t free_bytes = 0, total = 0;
     int error = cuda_failed(cuda, cuda->driver->memory_info(&free_bytes, &total), "cuMemGetInfo");
-
     free_and_total[0] = cuda->has_limit && left < free_bytes ? left : free_bytes;
     free_and_total[1] = cuda->has_limit && capacity < total ? capacity : total;
     return error;
@@ -140,7 +136,6 @@ static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uin
 {
     uint64_t free_and_total[2] = {0};
     int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
-
     if (error == VARVE_OK) {
         *free_out = free_and_total[0];
         *total_out = free_and_total[1];
@@ -152,12 +147,12 @@ static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uin
 
 int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out)
 {
-    int count = 0, number = peer - cuda->table.device.index + cuda->ordinal;
+    int number = peer - cuda->table.device.index + cuda->ordinal;
     int error = device_index_check(&cuda->table, peer);
-
     if (error != VARVE_OK) {
         return error;
     }
+    int count = 0;
     if (cuda->driver->device_count(&count) != CUDA_RESULT_SUCCESS || number < 0 || number >= count ||
         cuda->driver->device_get(ordinal_out, number) != CUDA_RESULT_SUCCESS) {
         return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NOT_FOUND,
@@ -170,7 +165,6 @@ static void cuda_close(struct varve_device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct device_call call = {.gives_back = true};
-
     if (cuda_is_inherited(cuda)) {
         return; /* a thread may have been changing the table when the parent forked */
     }
@@ -255,7 +249,6 @@ static const struct device_hooks cuda_hooks = {
 static void look_for_parts(struct cuda_device *cuda)
 {
     uint64_t granularity = cuda_vmm_granularity(cuda);
-
     if (granularity == 0 || CUDA_GRAIN % granularity != 0) {
         cuda->ops.vmm_reserve = NULL;
     }
@@ -306,7 +299,6 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
     }
     if (result != CUDA_RESULT_SUCCESS) {
         char text[200];
-
         cuda_driver_describe(driver, result, text, sizeof(text));
         return varve_message_set(message, cuda_driver_error(result), "cuda: CUDA device %d can't be used: %s",
                                  options->ordinal, text);
@@ -318,7 +310,6 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
                      struct varve_device **device_out, struct varve_message *message)
 {
     struct cuda_device *cuda = calloc(1, sizeof(*cuda));
-
     if (!cuda || cuda_forks_watch() != VARVE_OK) {
         free(cuda);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cuda: no memory for a device");
@@ -375,28 +366,24 @@ bool varve_cuda_is_current(const struct varve_device *device)
 {
     const struct cuda_device *cuda = cuda_of(device);
     cuda_context current = NULL;
-
     return cuda->driver->context_current(&current) == CUDA_RESULT_SUCCESS && current == cuda->context;
 }
 
 int varve_cuda_push(const struct varve_device *device)
 {
     const struct cuda_device *cuda = cuda_of(device);
-
     return (int)cuda->driver->context_push(cuda->context);
 }
 
 void varve_cuda_pop(const struct varve_device *device)
 {
     cuda_context popped;
-
     cuda_of(device)->driver->context_pop(&popped);
 }
 
 int varve_cuda_check(const struct varve_device *device, struct varve_message *message)
 {
     struct cuda_device *cuda = cuda_of(device);
-
     if (cuda_is_inherited(cuda)) {
         return VARVE_ERROR_UNSUPPORTED;
     }

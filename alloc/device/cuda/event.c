@@ -19,7 +19,6 @@ int cuda_capture_check(struct cuda_device *cuda, uint64_t stream)
 {
     enum cuda_capture_status status = CUDA_CAPTURE_STATUS_NONE;
     cuda_result result = cuda->driver->stream_is_capturing(cuda_stream_of(stream), &status);
-
     if (result == CUDA_RESULT_SUCCESS && status != CUDA_CAPTURE_STATUS_NONE) {
         return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_BUSY, "the stream %#llx is being captured",
                              (unsigned long long)stream);
@@ -36,7 +35,6 @@ int cuda_stream_wait(struct device_table *table, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_capture_check(cuda, stream);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -56,7 +54,6 @@ static cuda_event event_of(const struct cuda_device *cuda, uint64_t event)
 static int events_reserve(struct cuda_device *cuda, uint32_t index)
 {
     uint32_t capacity = cuda->event_capacity ? cuda->event_capacity : EVENTS_FIRST;
-
     if (index < cuda->event_capacity) {
         return VARVE_OK;
     }
@@ -77,7 +74,6 @@ int cuda_event_make(struct device_table *table, uint32_t index)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = events_reserve(cuda, index);
-
     return error == VARVE_OK && !cuda->events[index]
                ? cuda_failed(cuda, cuda->driver->event_create(&cuda->events[index], CUDA_EVENT_NO_TIMING),
                              "cuEventCreate")
@@ -88,7 +84,6 @@ int cuda_event_record(struct device_table *table, uint64_t event, uint64_t strea
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_capture_check(cuda, stream);
-
     VARVE_THEN(error, cuda_failed(cuda, cuda->driver->event_record(event_of(cuda, event), cuda_stream_of(stream)),
                                   "cuEventRecord on the stream %#llx", (unsigned long long)stream));
     return error == VARVE_OK ? 1 : error;
@@ -98,7 +93,6 @@ int cuda_event_query(struct device_table *table, uint64_t event)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_result state = cuda->driver->event_query(event_of(cuda, event));
-
     return state == CUDA_RESULT_SUCCESS     ? 1
            : state == CUDA_RESULT_NOT_READY ? 0
                                             : cuda_failed(cuda, state, "cuEventQuery");
@@ -109,7 +103,6 @@ int cuda_event_wait(struct device_table *table, uint64_t event)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_event waited = event_of(cuda, event);
-
     cuda_unlock(cuda);
     cuda_result result = cuda->driver->event_synchronize(waited);
     cuda_lock(cuda);
@@ -120,7 +113,6 @@ int cuda_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_capture_check(cuda, stream);
-
     return error == VARVE_OK && !is_complete
                ? cuda_failed(cuda, cuda->driver->stream_wait_event(cuda_stream_of(stream), event_of(cuda, event), 0),
                              "cuStreamWaitEvent of the stream %#llx", (unsigned long long)stream)

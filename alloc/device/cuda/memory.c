@@ -25,7 +25,6 @@ uint64_t cuda_vmm_granularity(const struct cuda_device *cuda)
     struct cuda_memory_kind kind = memory_kind(cuda);
     size_t bytes = 0;
     int has_vmm = 0;
-
     if (cuda->driver->device_attribute(&has_vmm, CUDA_ATTRIBUTE_HAS_VMM, cuda->ordinal) != CUDA_RESULT_SUCCESS ||
         !has_vmm || cuda->driver->vmm_granularity(&bytes, &kind, CUDA_GRANULARITY_MINIMUM) != CUDA_RESULT_SUCCESS) {
         return 0;
@@ -51,7 +50,6 @@ int cuda_pool_set_access(struct cuda_device *cuda, cuda_ordinal peer)
 {
     const struct cuda_access access = {.location = {.type = CUDA_LOCATION_DEVICE, .id = peer},
                                        .flags = CUDA_ACCESS_READ_WRITE};
-
     if (!cuda->pool) {
         return VARVE_OK;
     }
@@ -64,10 +62,8 @@ static int pool_set_up(struct cuda_device *cuda)
     uint64_t threshold = UINT64_MAX;
     int error = cuda_failed(cuda, cuda->driver->pool_set(cuda->pool, CUDA_POOL_RELEASE_THRESHOLD, &threshold),
                             "cuMemPoolSetAttribute of the release threshold");
-
     for (int i = 0; error == VARVE_OK && i <= DEVICE_INDEX_MAX; i++) {
         cuda_ordinal peer;
-
         if (cuda->has_peer[i]) {
             error = cuda_peer_ordinal(cuda, i, &peer);
             error = error == VARVE_OK ? cuda_pool_set_access(cuda, peer) : error;
@@ -83,7 +79,6 @@ static int pool_make(struct cuda_device *cuda)
         .handle_types = CUDA_HANDLE_TYPE_NONE,
         .location = {.type = CUDA_LOCATION_DEVICE, .id = cuda->ordinal},
     };
-
     if (cuda->pool) {
         return VARVE_OK;
     }
@@ -105,7 +100,6 @@ static int join_stream(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = VARVE_OK;
-
     if (!cuda->join_stream) {
         error = cuda_failed(cuda, cuda->driver->stream_create(&cuda->join_stream, CUDA_STREAM_NON_BLOCKING),
                             "cuStreamCreate for CUDA device %d", cuda->ordinal);
@@ -127,7 +121,6 @@ static int trim(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_pool pool = cuda->pool; /* there until the device closes */
-
     if (!pool) {
         return VARVE_OK;
     }
@@ -149,7 +142,6 @@ static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uin
 {
     struct device_resources *resources = &cuda->table.resources;
     int error = resources_pool_room(resources, range->bytes);
-
     VARVE_THEN(error, cuda_capture_check(cuda, stream));
     VARVE_THEN(error, pool_make(cuda));
     if (error != VARVE_OK) {
@@ -169,7 +161,6 @@ static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uin
 int cuda_obtain(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     if (range->kind == DEVICE_RANGE_POOLED) {
         return pool_obtain(cuda, range, call->stream);
     }
@@ -190,7 +181,6 @@ int cuda_obtain(struct device_table *table, struct device_call *call, struct dev
 static int pool_give_back(struct cuda_device *cuda, const struct device_range *range, uint64_t stream)
 {
     int error = cuda_capture_check(cuda, stream);
-
     VARVE_THEN(error, cuda_failed(cuda, cuda->driver->pool_free(range->addr, cuda_stream_of(stream)),
                                   "cuMemFreeAsync of %llu bytes at %#llx", (unsigned long long)range->bytes,
                                   (unsigned long long)range->addr));
@@ -205,7 +195,6 @@ int cuda_give_back(struct device_table *table, struct device_call *call, struct 
 {
     struct cuda_device *cuda = cuda_of_table(table);
     unsigned long long addr = range->addr, bytes = range->bytes;
-
     if (range->kind == DEVICE_RANGE_POOLED) {
         return pool_give_back(cuda, range, call->stream);
     }
@@ -229,7 +218,6 @@ int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 {
     struct cuda_device *cuda = cuda_of_table(table);
     const struct cuda_memory_kind kind = memory_kind(cuda);
-
     cuda_unlock(cuda);
     cuda_memory memory = 0;
     cuda_result result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
@@ -242,14 +230,12 @@ int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 int cuda_memory_release(struct device_table *table, uint64_t bytes, uint64_t value)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     return cuda_failed(cuda, cuda->driver->vmm_release(value), "cuMemRelease of %llu bytes", (unsigned long long)bytes);
 }
 
 int cuda_map(struct device_table *table, uint64_t addr, uint64_t bytes, uint64_t value)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     return cuda_failed(cuda, cuda->driver->vmm_map(addr, bytes, 0, value, 0), "cuMemMap of %llu bytes at %#llx",
                        (unsigned long long)bytes, (unsigned long long)addr);
 }
@@ -259,7 +245,6 @@ int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, i
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_access access = {.location = {.type = CUDA_LOCATION_DEVICE}, .flags = CUDA_ACCESS_READ_WRITE};
     int error = cuda_peer_ordinal(cuda, peer, &access.location.id);
-
     return error != VARVE_OK ? error
                              : cuda_failed(cuda, cuda->driver->vmm_set_access(addr, bytes, &access, 1),
                                            "cuMemSetAccess of CUDA device %d to %llu bytes at %#llx",
@@ -269,7 +254,6 @@ int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, i
 int cuda_unmap(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     return cuda_failed(cuda, cuda->driver->vmm_unmap(addr, bytes), "cuMemUnmap of %llu bytes at %#llx",
                        (unsigned long long)bytes, (unsigned long long)addr);
 }
@@ -290,13 +274,11 @@ static void range_close(struct cuda_device *cuda, const struct device_range *ran
 void cuda_memory_close(struct cuda_device *cuda)
 {
     const struct device_range *range = device_ranges_at_or_after(&cuda->table.resources.mappings, 0);
-
     for (; range; range = device_ranges_at_or_after(&cuda->table.resources.mappings, range->addr + 1)) {
         cuda->driver->vmm_unmap(range->addr, range->bytes);
     }
     for (uint32_t i = 0; i < cuda->table.resources.handles.count; i++) {
         const struct device_slot *handle = &cuda->table.resources.handles.slots[i];
-
         if (handle->is_live && !handle->is_released) {
             cuda->driver->vmm_release(handle->value);
         }

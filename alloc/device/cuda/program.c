@@ -20,7 +20,6 @@ bool cuda_has_programs(const struct cuda_driver *driver)
 static int program_load(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     cuda_unlock(cuda);
     cuda_module module = NULL;
     cuda_result result = cuda->driver->module_load(&module, call->argument);
@@ -52,7 +51,6 @@ static int program_unload(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_module module = (cuda_module)(uintptr_t)call->id;
-
     for (uint32_t i = 0; i < cuda->program_count; i++) {
         if (cuda->programs[i] == module) {
             cuda->programs[i] = cuda->programs[--cuda->program_count];
@@ -78,7 +76,6 @@ static int program_find(struct device_table *table, struct device_call *call)
     int error =
         cuda_failed(cuda, cuda->driver->module_function(&function, (cuda_module)(uintptr_t)call->id, call->argument),
                     "cuModuleGetFunction of %s", (const char *)call->argument);
-
     *(uint64_t *)call->out = (uint64_t)(uintptr_t)function;
     return error;
 }
@@ -89,7 +86,6 @@ int cuda_program_find(struct varve_device *device, uint64_t program, const char 
     int error = device_run(
         device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = program, .argument = name, .out = &function},
         program_find);
-
     if (error == VARVE_OK) {
         *function_out = function;
     }
@@ -101,7 +97,6 @@ static int launch_run(struct device_table *table, struct device_call *call)
     struct cuda_device *cuda = cuda_of_table(table);
     const struct varve_launch *launch = call->argument;
     int error = resources_stream_check(&table->resources, call->stream);
-
     VARVE_THEN(error, cuda_work_check(cuda, call->stream));
     if (error != VARVE_OK) {
         return error;

@@ -28,7 +28,6 @@ static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     cuda_context context;
     cuda_result result = driver->primary_retain(&context, ordinal);
     int error = cuda_failed(cuda, result, "the context of CUDA device %d, as a peer of %d", ordinal, cuda->ordinal);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -55,7 +54,6 @@ static int peer_enable(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int peer = call->peer;
-
     if (peer == cuda->table.device.index) {
         return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
     }
@@ -104,7 +102,6 @@ static struct cuda_export *export_of(struct cuda_device *cuda, const struct varv
 void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr)
 {
     struct cuda_export *found = export_at(cuda, addr);
-
     if (found) {
         *found = cuda->exports[--cuda->export_count];
     }
@@ -116,7 +113,6 @@ static struct cuda_export *export_reserve(struct cuda_device *cuda)
     if (cuda->export_count == cuda->export_capacity) {
         uint32_t capacity = cuda->export_capacity ? cuda->export_capacity * 2 : EXPORTS_FIRST;
         struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
-
         if (!grown) {
             varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_NO_MEMORY,
                               "no memory for the entry of an export");
@@ -131,7 +127,6 @@ static struct cuda_export *export_reserve(struct cuda_device *cuda)
 static int export_make(struct cuda_device *cuda, const struct device_range *segment)
 {
     struct cuda_export *made = export_reserve(cuda);
-
     if (!made) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -152,7 +147,6 @@ static int segment_export(struct device_table *table, struct device_call *call)
     struct cuda_device *cuda = cuda_of_table(table);
     struct device_range *segment;
     int error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_SEGMENT, call->addr, 0, &segment);
-
     if (error == VARVE_OK && !export_at(cuda, call->addr)) {
         error = export_make(cuda, segment);
     }
@@ -171,7 +165,6 @@ int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
 static int import_enter(struct cuda_device *cuda, cuda_address addr)
 {
     struct device_range *range = device_ranges_at_or_before(&cuda->table.resources.space, addr);
-
     if (range && range->addr == addr && range->kind == DEVICE_RANGE_IMPORT) {
         range->value++;
         return VARVE_OK;
@@ -200,7 +193,6 @@ static int import(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_export *own = export_of(cuda, call->ipc);
-
     if (own) {
         own->opens++;
         *(uint64_t *)call->out = own->addr;
@@ -232,7 +224,6 @@ static int import_close(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_export *own = export_at(cuda, call->addr);
-
     if (own && own->opens > 0) {
         own->opens--;
         return VARVE_OK;

@@ -26,7 +26,6 @@ int cuda_stream_make(struct device_table *table, uint64_t *stream_out)
     cuda_stream stream = NULL;
     int error = cuda_failed(cuda, cuda->driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING),
                             "cuStreamCreate for CUDA device %d", cuda->ordinal);
-
     *stream_out = (uint64_t)(uintptr_t)stream;
     return error;
 }
@@ -36,7 +35,6 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_capture_check(cuda, stream);
-
     return error == VARVE_OK ? cuda_failed(cuda, cuda->driver->stream_destroy(cuda_stream_of(stream)),
                                            "cuStreamDestroy of %#llx", (unsigned long long)stream)
                              : error;
@@ -49,7 +47,6 @@ static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int
 {
     cuda_address base = 0;
     cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
-
     VARVE_THEN(result, driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr));
     size_t bytes = 0;
     VARVE_THEN(result, driver->memory_range(&base, &bytes, addr));
@@ -61,11 +58,9 @@ static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int
 int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     for (uint64_t at = addr, end; at - addr < bytes; at = end) {
         int type = 0, ordinal = 0;
         cuda_result result = describe(cuda->driver, at, &type, &ordinal, &end);
-
         if (result == CUDA_RESULT_INVALID_VALUE || result == CUDA_RESULT_NOT_FOUND ||
             (result == CUDA_RESULT_SUCCESS && (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
             return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of CUDA device %d",
@@ -92,7 +87,6 @@ static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_
         .row_bytes = copy->row_bytes,
         .rows = copy->rows,
     };
-
     return driver->copy_2d(&call, stream);
 }
 
@@ -100,7 +94,6 @@ static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_
 static cuda_result copy_each_row(const struct cuda_driver *driver, const struct varve_copy_2d *copy, cuda_stream stream)
 {
     cuda_result result = CUDA_RESULT_SUCCESS;
-
     for (uint64_t row = 0; result == CUDA_RESULT_SUCCESS && row < copy->rows; row++) {
         result = driver->copy(copy->target_addr + row * copy->target_pitch,
                               copy->source_addr + row * copy->source_pitch, copy->row_bytes, stream);
@@ -113,7 +106,6 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
     struct cuda_device *cuda = cuda_of_table(table);
     bool is_one_call = copy->rows > 1 && copy->target_pitch <= PITCH_MAX && copy->source_pitch <= PITCH_MAX;
     int error = cuda_work_check(cuda, stream);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -133,7 +125,6 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
 {
     uint32_t low = (uint32_t)fill->pattern, high = (uint32_t)(fill->pattern >> 32);
-
     if (low == high) {
         return driver->fill_32(fill->addr, low, 2 * fill->count, stream);
     }
@@ -161,7 +152,6 @@ int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_work_check(cuda, stream);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -178,7 +168,6 @@ int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64
 int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     cuda_unlock(cuda);
     void *memory = NULL;
     cuda_result result = cuda->driver->host_alloc(&memory, bytes, CUDA_HOST_PORTABLE);
@@ -190,7 +179,6 @@ int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 int cuda_unpin(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     cuda_unlock(cuda);
     cuda_result result = cuda->driver->host_free((void *)(uintptr_t)addr);
     cuda_lock(cuda);
@@ -203,7 +191,6 @@ void cuda_transfers_close(struct cuda_device *cuda)
 {
     struct device_resources *resources = &cuda->table.resources;
     const struct device_range *range = device_ranges_at_or_after(&resources->pinned, 0);
-
     for (size_t i = 0; i < resources->created_count; i++) {
         cuda->driver->stream_destroy(cuda_stream_of(resources->created[i]));
     }

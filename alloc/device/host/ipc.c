@@ -35,7 +35,6 @@ _Static_assert(sizeof(struct host_ticket) <= VARVE_IPC_HANDLE_BYTES, "a ticket m
 static int entry_write(struct host_device *host, uint64_t entry, const struct host_export *export)
 {
     ssize_t done = pwrite(host->fd, export, sizeof(*export), (off_t)(entry * sizeof(*export)));
-
     return done == (ssize_t)sizeof(*export) ? 0 : host_failed(host, "pwrite");
 }
 
@@ -43,7 +42,6 @@ static int entry_write(struct host_device *host, uint64_t entry, const struct ho
 static int segment_publish(struct host_device *host, struct device_range *segment)
 {
     struct host_export export = {.offset = segment->value, .bytes = segment->bytes};
-
     if (getrandom(&export.cookie, sizeof(export.cookie), 0) != (ssize_t)sizeof(export.cookie)) {
         return host_failed(host, "getrandom");
     }
@@ -70,7 +68,6 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
 void host_export_withdraw(struct host_device *host, uint64_t export_id)
 {
     const struct host_export none = {0};
-
     entry_write(host, slots_index(export_id), &none);
     slots_release(&host->exports, export_id);
 }
@@ -82,7 +79,6 @@ static int segment_export(struct device_table *table, struct device_call *call)
     struct host_ticket ticket = {.magic = HOST_IPC_MAGIC, .pid = host->pid, .fd = host->fd};
     struct device_range *segment;
     int error = resources_range_find(&host->table.resources, DEVICE_RANGE_SEGMENT, call->addr, 0, &segment);
-
     if (error == 0 && segment->export_id == 0) {
         error = segment_publish(host, segment);
     }
@@ -113,7 +109,6 @@ static int exporter_open(struct host_device *host, const struct host_ticket *tic
 {
     static const char expected[] = "/memfd:" HOST_FILE_NAME;
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)ticket->pid, (int)ticket->fd);
     char target[sizeof(expected)] = "";
     ssize_t length = readlink(path, target, sizeof(target) - 1);
@@ -137,7 +132,6 @@ static int ticket_check(struct host_device *host, const struct host_ticket *tick
 {
     const struct host_export *export = &ticket->export;
     struct host_export entry;
-
     if (pread(fd, &entry, sizeof(entry), (off_t)(ticket->entry * sizeof(entry))) != (ssize_t)sizeof(entry) ||
         memcmp(&entry, export, sizeof(entry)) != 0) {
         return refuse_ticket(host, VARVE_ERROR_NOT_FOUND, ticket, "the segment was freed");
@@ -155,7 +149,6 @@ static int ticket_map(struct host_device *host, const struct host_ticket *ticket
     const struct host_export *export = &ticket->export;
     struct device_range *range;
     int error = resources_range_new(&host->table.resources, DEVICE_RANGE_IMPORT, export->bytes, &range);
-
     if (error != 0) {
         return error;
     }
@@ -178,7 +171,6 @@ static int import(struct device_table *table, struct device_call *call)
 {
     struct host_device *host = host_of_table(table);
     struct host_ticket ticket;
-
     memcpy(&ticket, call->ipc->bytes, sizeof(ticket));
     if (ticket.magic != HOST_IPC_MAGIC || ticket.pid <= 0 || ticket.fd < 0 || ticket.entry >= HOST_EXPORTS ||
         ticket.export.cookie == 0 || ticket.export.bytes == 0) {

@@ -15,7 +15,6 @@
 static bool has_work(const struct host_device *host, uint64_t stream, const struct host_work *end)
 {
     const struct host_work *work = host->work;
-
     while (work != end && work->stream != stream) {
         work = work->next;
     }
@@ -25,7 +24,6 @@ static bool has_work(const struct host_device *host, uint64_t stream, const stru
 static bool is_blocked(const struct host_device *host, uint64_t stream)
 {
     const struct device_stream *entry = resources_stream_find(&host->table.resources, stream);
-
     return entry && entry->is_blocked;
 }
 
@@ -54,7 +52,6 @@ int host_work_add(struct host_device *host, const struct host_work *work)
 static bool work_do(struct host_device *host, const struct host_work *work)
 {
     struct device_resources *resources = &host->table.resources;
-
     switch (work->kind) {
     case HOST_WORK_COPY:
         host_copy_bytes(&work->copy);
@@ -74,10 +71,8 @@ static bool work_do(struct host_device *host, const struct host_work *work)
 void host_work_drain(struct host_device *host)
 {
     struct host_work **at = &host->work, *last = NULL;
-
     while (*at) {
         struct host_work *work = *at;
-
         if (is_blocked(host, work->stream) || has_work(host, work->stream, work) || !work_do(host, work)) {
             last = work;
             at = &work->next;
@@ -97,7 +92,6 @@ static bool is_apart(uint64_t addr, uint64_t bytes, uint64_t other, uint64_t oth
 static bool does_touch(const struct host_work *work, uint64_t addr, uint64_t bytes)
 {
     const struct varve_copy_2d *copy = &work->copy;
-
     if (work->kind == HOST_WORK_COPY) {
         return !is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch), addr,
                          bytes) ||
@@ -111,7 +105,6 @@ static bool does_touch(const struct host_work *work, uint64_t addr, uint64_t byt
 static const struct host_work *find_user(const struct host_device *host, uint64_t addr, uint64_t bytes)
 {
     const struct host_work *work = host->work;
-
     while (work && !does_touch(work, addr, bytes)) {
         work = work->next;
     }
@@ -121,7 +114,6 @@ static const struct host_work *find_user(const struct host_device *host, uint64_
 int host_work_check_unused(struct host_device *host, uint64_t addr, uint64_t bytes)
 {
     const struct host_work *user = find_user(host, addr, bytes);
-
     return user ? DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_BUSY,
                                 "memory at %#llx is used by work that is queued on the stream %#llx",
                                 (unsigned long long)addr, (unsigned long long)user->stream)
@@ -139,7 +131,6 @@ void host_work_close(struct host_device *host)
 {
     while (host->work) {
         struct host_work *next = host->work->next;
-
         free(host->work);
         host->work = next;
     }
@@ -150,12 +141,10 @@ void host_work_close(struct host_device *host)
 int host_work_check(const struct host_device *host, struct varve_message *message)
 {
     const struct device_resources *resources = &host->table.resources;
-
     for (const struct host_work *work = host->work; work; work = work->next) {
         const struct device_stream *entry = resources_stream_find(resources, work->stream);
         bool is_waiting =
             work->kind == HOST_WORK_WAIT && resources_stream_find(resources, work->other)->completed < work->number;
-
         if (!entry || (!entry->is_blocked && !is_waiting && !has_work(host, work->stream, work))) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "work is queued on the stream %#llx, which is not held back",

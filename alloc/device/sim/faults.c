@@ -45,7 +45,6 @@ static bool is_call(enum varve_device_call call)
 static void drop_past(struct sim_device *sim)
 {
     size_t kept = 0;
-
     for (size_t i = 0; i < sim->fault_count; i++) {
         if (sim->faults[i].last > sim->calls[sim->faults[i].call]) {
             sim->faults[kept++] = sim->faults[i];
@@ -58,7 +57,6 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
 {
     const uint64_t *ns = cost_ns[call];
     size_t last = COST_POINTS - 1, at = 1;
-
     if (bytes <= cost_bytes[0]) {
         return ns[0];
     }
@@ -87,10 +85,8 @@ static int scripted_error(struct sim_device *sim, enum varve_device_call kind)
 {
     uint64_t number = ++sim->calls[kind];
     int error = 0;
-
     for (size_t i = 0; i < sim->fault_count && error == 0; i++) {
         const struct sim_fault *fault = &sim->faults[i];
-
         if (fault->call == kind && fault->first <= number && number <= fault->last) {
             error =
                 DEVICE_REFUSE(&sim->table.resources, fault->error, "call %llu was to fail", (unsigned long long)number);
@@ -122,7 +118,6 @@ void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t by
 int sim_leave(struct device_table *table, struct device_call *call, int result)
 {
     struct sim_device *sim = sim_of(&table->device);
-
     if (result >= 0 && call->copy && sim->options.has_latency) {
         sim->clock_ns += call->bytes ? sim_copy_ns(call->copy->direction, call->bytes) : 0;
     } else if (result >= 0 && call->fill && sim->options.has_latency) {
@@ -137,7 +132,6 @@ int sim_leave(struct device_table *table, struct device_call *call, int result)
 int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count, int error)
 {
     struct sim_device *sim = sim_of(device);
-
     if (!is_call(call) || nth == 0 || count == 0 || error >= 0) {
         return VARVE_ERROR_INVALID;
     }
@@ -163,7 +157,6 @@ int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uin
 uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_call call)
 {
     struct sim_device *sim = sim_of(device);
-
     if (!is_call(call)) {
         return 0;
     }
@@ -176,7 +169,6 @@ uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_ca
 uint64_t varve_sim_clock_ns(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     uint64_t now = sim->clock_ns;
     pthread_mutex_unlock(&sim->table.mutex);
@@ -186,7 +178,6 @@ uint64_t varve_sim_clock_ns(const struct varve_device *device)
 void varve_sim_clock_advance(struct varve_device *device, uint64_t ns)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     sim->clock_ns += ns;
     pthread_mutex_unlock(&sim->table.mutex);

@@ -24,7 +24,6 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 {
     uint64_t alignment = sim->table.resources.space.alignment;
     uint64_t addr = sim->next_addr, end = (uint64_t)1 << 63;
-
     while (addr < end && bytes <= end - addr) {
         const struct device_range *other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
         if (!other) {
@@ -43,7 +42,6 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
     int error = bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
-
     if (error == 0 && device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL) {
         sim_places_give_back(&sim->places, *addr_out);
         return place_counted(sim, bytes, addr_out);
@@ -87,7 +85,6 @@ static uint64_t whole_steps(uint64_t bytes)
 static int pool_grow(struct sim_device *sim, uint64_t growth)
 {
     int error = growth > 0 ? resources_pool_room(&sim->table.resources, growth) : 0;
-
     if (error == 0 && growth > 0) {
         resources_pool_grow(&sim->table.resources, growth);
         sim_charge(sim, VARVE_DEVICE_VMM_CREATE, growth);
@@ -101,7 +98,6 @@ static int pool_grow(struct sim_device *sim, uint64_t growth)
 static int pool_reserve(struct sim_device *sim, uint64_t bytes)
 {
     uint64_t spare = sim->table.resources.pooled - sim->pool_used;
-
     if (bytes > UINT64_MAX / 2) {
         return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
                              (unsigned long long)bytes);
@@ -113,7 +109,6 @@ static int pool_reserve(struct sim_device *sim, uint64_t bytes)
 static int pool_place(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
     struct sim_pool_place place;
-
     if (bytes > UINT64_MAX / 4) {
         return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
                              (unsigned long long)bytes);
@@ -137,7 +132,6 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
     bool is_reservation = range->kind == DEVICE_RANGE_RESERVATION;
     bool is_placed = range->kind == DEVICE_RANGE_POOLED && sim->options.places_as_cuda;
     int error = 0;
-
     if (is_placed) {
         error = pool_place(sim, range->bytes, &range->addr);
     } else if (range->kind == DEVICE_RANGE_POOLED) {
@@ -156,7 +150,6 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
 int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct sim_device *sim = sim_of(&table->device);
-
     (void)call;
     if (sim->options.places_as_cuda && range->kind == DEVICE_RANGE_SEGMENT) {
         sim_places_give_back(&sim->places, range->addr);
@@ -180,14 +173,12 @@ static int pool_trim(struct device_table *table, struct device_call *call)
 {
     struct sim_device *sim = sim_of(&table->device);
     uint64_t least = whole_steps(sim->pool_used);
-
     if (call->bytes > least) {
         least = call->bytes < table->resources.pooled ? whole_steps(call->bytes) : table->resources.pooled;
     }
     if (table->resources.pooled > least) {
         uint64_t most = table->resources.pooled - least;
         uint64_t released = sim->options.places_as_cuda ? sim_pool_shrink(&sim->pool, most) : most;
-
         resources_pool_shrink(&table->resources, released);
         sim_charge(sim, VARVE_DEVICE_VMM_UNMAP, released);
         sim_charge(sim, VARVE_DEVICE_VMM_RELEASE, released);
@@ -204,7 +195,6 @@ int sim_pool_check(const struct sim_device *sim, struct varve_message *message)
 {
     const struct device_range *range = device_ranges_at_or_after(&sim->table.resources.space, 0);
     uint64_t used = 0;
-
     for (; range; range = device_ranges_at_or_after(&sim->table.resources.space, range->addr + range->bytes)) {
         used += range->kind == DEVICE_RANGE_POOLED ? range->bytes : 0;
     }

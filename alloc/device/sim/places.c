@@ -43,10 +43,8 @@ static uint64_t round_up(uint64_t bytes, uint64_t step)
 static bool find_gap(struct sim_chunk *chunk, uint64_t bytes, uint64_t *addr_out, size_t *position_out)
 {
     uint64_t addr = chunk->addr, room = 0;
-
     for (size_t i = 0; i <= chunk->count; i++) {
         uint64_t end = i < chunk->count ? chunk->parts[i].addr : chunk->addr + chunk->bytes;
-
         if (end - addr >= bytes) {
             *addr_out = addr;
             *position_out = i;
@@ -64,7 +62,6 @@ static int put_part(struct sim_chunk *chunk, size_t position, uint64_t addr, uin
     if (chunk->count == chunk->capacity) {
         size_t capacity = chunk->capacity * 2 + 4;
         struct sim_part *grown = realloc(chunk->parts, capacity * sizeof(*grown));
-
         if (grown == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -85,7 +82,6 @@ static struct sim_chunk *chunk_add(struct sim_places *places, struct sim_chunk *
 {
     struct sim_chunk *chunk = calloc(1, sizeof(*chunk));
     struct sim_chunk *lower = higher != NULL ? higher->lower : places->highest;
-
     if (chunk == NULL) {
         return NULL;
     }
@@ -138,7 +134,6 @@ static struct sim_chunk *chunk_new(struct sim_places *places, uint64_t bytes)
 {
     uint64_t wanted = round_up(bytes, CHUNK_STEP), end = places->top;
     struct sim_chunk *higher = NULL, *chunk = places->highest;
-
     while (chunk != NULL && end - (chunk->addr + chunk->bytes) < wanted + CHUNK_STEP) {
         end = chunk->addr;
         higher = chunk;
@@ -152,10 +147,8 @@ static int begin(struct sim_places *places)
 {
     static const uint64_t room[OWN_CHUNKS] = {24 * MIB, 2 * MIB};
     int error = VARVE_OK;
-
     for (size_t i = 0; i < OWN_CHUNKS && error == VARVE_OK; i++) {
         struct sim_chunk *chunk = chunk_new(places, CHUNK_STEP);
-
         error = chunk != NULL ? put_part(chunk, 0, chunk->addr, CHUNK_STEP - room[i]) : VARVE_ERROR_NO_MEMORY;
     }
     return error;
@@ -164,7 +157,6 @@ static int begin(struct sim_places *places)
 int sim_places_take(struct sim_places *places, uint64_t bytes, uint64_t *addr_out)
 {
     int error = places->newest == NULL ? begin(places) : VARVE_OK;
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -192,7 +184,6 @@ void sim_places_give_back(struct sim_places *places, uint64_t addr)
 {
     struct sim_chunk *chunk = places->highest;
     size_t position = 0;
-
     while (chunk != NULL && chunk->addr > addr) {
         chunk = chunk->lower;
     }
@@ -215,10 +206,8 @@ void sim_places_give_back(struct sim_places *places, uint64_t addr)
 void sim_places_close(struct sim_places *places)
 {
     struct sim_chunk *chunk = places->newest;
-
     while (chunk != NULL) {
         struct sim_chunk *older = chunk->older;
-
         chunk_free(chunk);
         chunk = older;
     }

@@ -22,7 +22,6 @@
 static int stream_complete(struct sim_device *sim, uint64_t stream)
 {
     struct device_stream *entry = resources_stream_acquire(&sim->table.resources, stream);
-
     if (!entry) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -33,7 +32,6 @@ static int stream_complete(struct sim_device *sim, uint64_t stream)
 static int stream_wait(struct device_table *table, uint64_t stream)
 {
     struct sim_device *sim = sim_of(&table->device);
-
     return sim->options.events_are_scripted ? stream_complete(sim, stream) : 0;
 }
 
@@ -59,7 +57,6 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
 {
     struct sim_device *sim = sim_of(device);
     uint64_t total = sim->options.total_bytes;
-
     pthread_mutex_lock(&sim->table.mutex);
     uint64_t most = sim->table.resources.capacity < total ? sim->table.resources.capacity : total;
     *free_out = most > sim->table.resources.used ? most - sim->table.resources.used : 0;
@@ -71,7 +68,6 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
 static void sim_close(struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-
     sim_places_close(&sim->places);
     sim_pool_close(&sim->pool);
     device_pinned_close(&sim->table);
@@ -138,7 +134,6 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
 {
     struct varve_sim_options all = *options;
     int error = options_complete(&all, message);
-
     if (error != 0) {
         return error;
     }
@@ -165,7 +160,6 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
 int varve_sim_event_complete(struct varve_device *device, uint64_t event)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     int error = resources_event_complete(&sim->table.resources, event);
     pthread_mutex_unlock(&sim->table.mutex);
@@ -180,7 +174,6 @@ int varve_sim_stream_complete(struct varve_device *device, uint64_t stream)
 uint64_t varve_sim_used(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     uint64_t used = sim->table.resources.used;
     pthread_mutex_unlock(&sim->table.mutex);
@@ -190,7 +183,6 @@ uint64_t varve_sim_used(const struct varve_device *device)
 uint64_t varve_sim_used_peak(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     uint64_t peak = sim->table.resources.used_peak;
     pthread_mutex_unlock(&sim->table.mutex);
@@ -200,7 +192,6 @@ uint64_t varve_sim_used_peak(const struct varve_device *device)
 int varve_sim_check(const struct varve_device *device, struct varve_message *message)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     int error = resources_check(&sim->table.resources, message);
     VARVE_THEN(error, sim_pool_check(sim, message));

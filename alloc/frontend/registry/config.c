@@ -33,7 +33,6 @@ static int read_kind(const char *prefix, struct frontend_config *config, struct 
 {
     char name[64];
     const char *value = variable(prefix, "DEVICE", name, sizeof(name));
-
     config->kind = FRONTEND_DEVICE_CUDA;
     for (size_t i = 0; value != NULL; i++) {
         if (i == sizeof(kind_names) / sizeof(kind_names[0])) {
@@ -64,7 +63,6 @@ static int read_limit(const char *prefix, struct frontend_config *config, struct
 {
     char name[64];
     const char *value = variable(prefix, "LIMIT", name, sizeof(name));
-
     if (value != NULL && !parse_bytes(value, &config->limit_bytes)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: '%.64s' is no number of bytes", name, value);
     }
@@ -75,7 +73,6 @@ static int read_policy(const char *prefix, struct frontend_config *config, struc
 {
     char name[64];
     const char *value = variable(prefix, "POLICY", name, sizeof(name));
-
     if (value != NULL && strlen(value) >= sizeof(config->policy)) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no policy '%.64s'", name, value);
     }
@@ -86,7 +83,6 @@ static int read_policy(const char *prefix, struct frontend_config *config, struc
 static int read_alloc(const char *alloc_variable, struct frontend_config *config, struct varve_message *message)
 {
     struct varve_message reason = {""};
-
     if (alloc_variable == NULL) {
         return varve_alloc_config_environment(&config->alloc, message);
     }

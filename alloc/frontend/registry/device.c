@@ -38,7 +38,6 @@ void frontend_device_describe(enum frontend_device_kind kind, struct varve_devic
 {
     unsigned char uuid[16] = {0};
     uint64_t free_bytes = 0, total = 0;
-
     if (varve_device_is_described((unsigned)device->index)) {
         return;
     }

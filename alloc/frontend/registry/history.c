@@ -32,14 +32,12 @@ static uint64_t bytes_of(enum varve_kind kind, const struct varve_record *record
 {
     bool is_request =
         kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED || kind == VARVE_KIND_FREE_COMPLETED;
-
     return is_request ? record->requested : record->size;
 }
 
 static void resolve(struct history *history, struct varve_alloc *alloc, const struct varve_record *record)
 {
     uint16_t stream_number = (uint16_t)varve_record_stream(record);
-
     if (history->recent.is_known && history->recent.pool_number == record->pool &&
         history->recent.stream_number == stream_number) {
         return;
@@ -54,7 +52,6 @@ static void resolve(struct history *history, struct varve_alloc *alloc, const st
 static struct history_event *next_event(struct history *history)
 {
     uint64_t capacity = history->capacity > 0 ? 2 * history->capacity : FIRST_CAPACITY;
-
     if (history->count == history->capacity && history->capacity < history->limit) {
         capacity = capacity < history->limit ? capacity : history->limit;
         struct history_event *grown = realloc(history->events, capacity * sizeof(*grown));
@@ -80,7 +77,6 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
 {
     enum varve_kind kind = (enum varve_kind)varve_record_kind(record);
     uint64_t total = 0;
-
     if (!is_kept(kind)) {
         return;
     }

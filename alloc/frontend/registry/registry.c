@@ -90,7 +90,6 @@ static void message_key_make(void)
 struct varve_message *registry_message(void)
 {
     static struct varve_message shared; /* of threads for which there is no memory */
-
     pthread_once(&message_once, message_key_make);
     struct varve_message *message = has_message_key ? pthread_getspecific(message_key) : NULL;
     if (message == NULL && has_message_key) {
@@ -186,7 +185,6 @@ void registry_set_history(uint64_t limit, bool clear)
     registry.history_limit = limit;
     for (int i = 0; clear && i < REGISTRY_DEVICES; i++) {
         struct frontend_device *device = registry.devices[i];
-
         if (device != NULL) {
             varve_alloc_free_mutex_lock(device->alloc);
             history_begin(&device->history, limit);
@@ -223,7 +221,6 @@ struct frontend_device *registry_next(int ordinal)
 {
     for (int i = ordinal + 1; i < REGISTRY_DEVICES; i++) {
         struct frontend_device *device = registry_find(i);
-
         if (device != NULL) {
             return device;
         }
@@ -234,7 +231,6 @@ struct frontend_device *registry_next(int ordinal)
 static void report_oom(void *context, const struct varve_alloc_oom *oom)
 {
     oom_observer observer = __atomic_load_n(&registry.observer, __ATOMIC_ACQUIRE);
-
     if (observer != NULL) {
         observer(context, oom);
     }
@@ -249,7 +245,6 @@ void registry_set_oom_observer(oom_observer observer)
 static int open_allocator(struct frontend_device *device, struct varve_message *message)
 {
     struct varve_alloc_options options;
-
     varve_alloc_options_init(&options);
     options.device = device->device;
     options.policy = registry.config.policy;
@@ -269,7 +264,6 @@ static int open_device(int ordinal, struct frontend_device **device_out, struct 
 {
     struct frontend_device *device = calloc(1, sizeof(*device));
     int error = device != NULL ? watch_forks() : VARVE_ERROR_NO_MEMORY;
-
     if (error != VARVE_OK) {
         free(device);
         return varve_message_set(message, error, "no memory for the entry of device %d", ordinal);
@@ -328,7 +322,6 @@ int registry_get(int ordinal, struct frontend_device **device_out, struct varve_
 void registry_forget(int ordinal)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     if (device == NULL) {
         return;
     }

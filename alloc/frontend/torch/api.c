@@ -28,7 +28,6 @@ int varve_torch_is_open(int device)
 int varve_torch_open(int device)
 {
     struct frontend_device *opened;
-
     return registry_get(device, &opened, registry_message());
 }
 
@@ -53,7 +52,6 @@ int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, 
     struct varve_alloc_stats stats = {0};
     struct frontend_config config;
     int error = check_ordinal(ordinal);
-
     if (device != NULL) {
         error = varve_alloc_get_device_stats(device->alloc, &stats);
     } else if (error == VARVE_OK) {
@@ -71,7 +69,6 @@ int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, 
 int varve_torch_memory(int ordinal, int64_t figures_out[4])
 {
     struct frontend_device *device = registry_find(ordinal);
-
     memset(figures_out, 0, 4 * sizeof(figures_out[0]));
     if (device != NULL) {
         figures_out[0] = varve_alloc_memory_allocated(device->alloc);
@@ -85,7 +82,6 @@ int varve_torch_memory(int ordinal, int64_t figures_out[4])
 static int reset(int ordinal, void (*act)(struct varve_alloc *alloc))
 {
     struct frontend_device *device = registry_find(ordinal);
-
     if (device != NULL) {
         act(device->alloc);
     }
@@ -108,7 +104,6 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, registry_message());
-
     VARVE_THEN(error, varve_alloc_set_memory_fraction(device->alloc, fraction));
     if (error == VARVE_ERROR_INVALID && device != NULL) {
         varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most", fraction);
@@ -119,7 +114,6 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
 double varve_torch_get_memory_fraction(int ordinal)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     if (device != NULL) {
         return varve_alloc_get_memory_fraction(device->alloc);
     }
@@ -133,7 +127,6 @@ int varve_torch_cache_info(int ordinal, uint64_t *largest_out)
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, registry_message());
-
     *largest_out = 0;
     if (error == VARVE_OK) {
         error = varve_alloc_cache_info(device->alloc, largest_out);
@@ -163,7 +156,6 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
 {
     const struct varve_pool_id pool = {pool_capture, pool_user};
     int error = ordinal < 0 ? VARVE_OK : check_ordinal(ordinal);
-
     for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (ordinal >= 0 && device->ordinal != ordinal) {
             continue;
@@ -221,6 +213,5 @@ int varve_torch_set_settings(const char *text)
 {
     struct varve_alloc_config config;
     int error = varve_alloc_config_parse(text, &config, registry_message());
-
     return error == VARVE_OK ? registry_set_config(&config, registry_message()) : error;
 }

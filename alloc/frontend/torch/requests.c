@@ -31,14 +31,12 @@ static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, message);
-
     return error == VARVE_OK ? torch_allocate(bytes, ordinal, stream, addr_out, message) : error;
 }
 
 int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out, struct varve_message *message)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     *addr_out = 0;
     if (bytes == 0) {
         return VARVE_OK;
@@ -59,7 +57,6 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
 void varve_torch_free(void *addr, size_t bytes, int ordinal, void *stream)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     (void)bytes;
     (void)stream;
     if (device != NULL) {
@@ -72,7 +69,6 @@ void torch_failure_text(int error, uint64_t bytes, int device, const struct varv
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double amount = (double)bytes;
-
     if (error != VARVE_ERROR_NO_MEMORY) {
         snprintf(text, size, "CUDA memory of device %d: %s", device, message->text);
         return;
@@ -103,7 +99,6 @@ int torch_record_stream(uint64_t addr, uint64_t stream, struct varve_message *me
 void *varve_torch_base_alloc(void *addr, size_t *bytes_out)
 {
     uint64_t base = (uint64_t)(uintptr_t)addr, bytes = 0;
-
     for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (varve_alloc_get_base_allocation(device->alloc, base, &base, &bytes) == VARVE_OK) {
             break;

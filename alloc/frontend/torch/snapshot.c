@@ -43,7 +43,6 @@ static void add_segments(struct gathered *all, const struct varve_alloc_snapshot
 {
     for (size_t i = 0; i < part->segment_count; i++) {
         const struct varve_segment_info *segment = &part->segments[i];
-
         all->segments[all->segment_count++] = (struct varve_torch_segment){
             .addr = segment->addr,
             .bytes = segment->bytes,
@@ -63,7 +62,6 @@ static void add_segments(struct gathered *all, const struct varve_alloc_snapshot
     }
     for (size_t i = 0; i < part->block_count; i++) {
         const struct varve_block_info *block = &part->blocks[i];
-
         all->blocks[all->block_count + i] = (struct varve_torch_block){
             .addr = block->addr,
             .bytes = block->bytes,
@@ -101,7 +99,6 @@ static void add_events(struct gathered *all, const struct history *history, int 
 {
     for (uint64_t i = 0; i < history->count; i++) {
         const struct history_event *event = history_at(history, i);
-
         all->events[all->event_count++] = (struct varve_torch_event){
             .addr = event->addr,
             .bytes = event->bytes,
@@ -170,7 +167,6 @@ void varve_torch_snapshot_free(struct varve_torch_snapshot *snapshot)
         .blocks = (struct varve_torch_block *)(uintptr_t)snapshot->blocks,
         .events = (struct varve_torch_event *)(uintptr_t)snapshot->events,
     };
-
     gathered_free(&all);
     *snapshot = (struct varve_torch_snapshot){0};
 }

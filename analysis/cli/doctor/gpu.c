@@ -36,7 +36,6 @@ static void module_version(const char *path, char *version, size_t bytes)
 {
     char line[256] = "";
     FILE *file = fopen(path, "re");
-
     version[0] = '\0';
     if (file == NULL) {
         return;
@@ -58,7 +57,6 @@ static void module_version(const char *path, char *version, size_t bytes)
 static bool is_forbidden(struct doctor_lines *lines, const char *node)
 {
     struct stat status;
-
     if (access(node, R_OK | W_OK) == 0 || errno != EACCES || stat(node, &status) != 0) {
         return false;
     }
@@ -77,7 +75,6 @@ static bool is_forbidden(struct doctor_lines *lines, const char *node)
 void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, const char *module)
 {
     char control[PATH_MAX];
-
     snprintf(control, sizeof(control), "%s/nvidiactl", folder);
     char memory[PATH_MAX];
     snprintf(memory, sizeof(memory), "%s/nvidia-uvm", folder);
@@ -144,7 +141,6 @@ static const char *start_remedy(int result)
 static void check_unfinished(struct doctor_lines *lines, const struct driver_probe *probe)
 {
     const char *step = probe_step_text(probe->step);
-
     if (probe->answer == PROGRAM_LATE) {
         doctor_add(lines, "cuda", DOCTOR_WARNING, "programs that use the GPU may hang as this check did",
                    "nvidia-smi -pm 1 makes its start faster; dmesg may say why it hangs",
@@ -212,7 +208,6 @@ static int header_version(const char *folder)
 {
     static const char define[] = "#define CUDA_VERSION ";
     char path[PATH_MAX];
-
     snprintf(path, sizeof(path), "%s/include/cuda.h", folder);
     FILE *file = fopen(path, "re");
     char line[512];
@@ -233,7 +228,6 @@ static int toolkit_find(char *folder, size_t bytes)
 {
     const char *const given[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH")};
     int version = 0;
-
     for (size_t i = 0; i < 2 && version == 0; i++) {
         if (given[i] != NULL && given[i][0] != '\0') {
             snprintf(folder, bytes, "%s", given[i]);
@@ -245,7 +239,6 @@ static int toolkit_find(char *folder, size_t bytes)
     if (version == 0 && program_find("nvcc", path, sizeof(path)) && realpath(path, resolved) != NULL) {
         for (int up = 0; up < 2; up++) {
             char *slash = strrchr(resolved, '/');
-
             *(slash != NULL ? slash : resolved) = '\0';
         }
         snprintf(folder, bytes, "%s", resolved);
@@ -262,7 +255,6 @@ static void check_toolkit(struct doctor_lines *lines, int driver_version)
 {
     char folder[PATH_MAX];
     int version = toolkit_find(folder, sizeof(folder));
-
     if (version == 0) {
         doctor_add(lines, "cuda_toolkit", DOCTOR_OK, "", "", "none; varve needs none");
     } else if (driver_version == 0 || version <= driver_version) {
@@ -270,7 +262,6 @@ static void check_toolkit(struct doctor_lines *lines, int driver_version)
                    version % 1000 / 10, folder);
     } else {
         bool is_major = version / 1000 > driver_version / 1000;
-
         doctor_add(lines, "cuda_toolkit", DOCTOR_WARNING,
                    is_major ? "programs built with it end with \"driver version is insufficient\""
                             : "programs built with it run, unless they compile kernels (PTX) when they run",
@@ -293,7 +284,6 @@ static void check_components(struct doctor_lines *lines)
         {COMPONENT_PYTHON, "varve_python", "varve record --torch does not work"},
         {COMPONENT_REPLACE, "varve_replace", "varve record --cuda=replace does not work"},
     };
-
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         doctor_check_component(lines, parts[i].key, parts[i].component, parts[i].effect,
                                "build or install varve as a whole");
@@ -303,7 +293,6 @@ static void check_components(struct doctor_lines *lines)
 void doctor_check_gpu(struct doctor_lines *lines)
 {
     const char *injected = getenv("CUDA_INJECTION64_PATH");
-
     doctor_check_gpu_nodes(lines, NODES, MODULE);
     struct driver_probe probe;
     driver_probe(&probe);

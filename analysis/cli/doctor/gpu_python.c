@@ -28,7 +28,6 @@ struct pytorch {
 static void quoted_value(const char *line, char *value, size_t bytes)
 {
     const char *at = strchr(line, '=');
-
     at = at != NULL ? at + strcspn(at, "'\"") : "";
     snprintf(value, bytes, "%.*s", *at != '\0' ? (int)strcspn(at + 1, "'\"\n") : 0, *at != '\0' ? at + 1 : "");
 }
@@ -36,7 +35,6 @@ static void quoted_value(const char *line, char *value, size_t bytes)
 static void read_version(struct pytorch *pytorch)
 {
     char path[PATH_MAX + 16];
-
     snprintf(path, sizeof(path), "%s/version.py", pytorch->folder);
     FILE *file = fopen(path, "re");
     char line[512];
@@ -60,7 +58,6 @@ static bool pytorch_find(struct pytorch *pytorch, enum program_answer *answer_ou
                                  "origin = spec.origin if spec else None\n"
                                  "print('varve:' + (os.path.dirname(origin) if origin else ''))\n";
     static const char *const argv[] = {"python3", "-c", script, NULL};
-
     *pytorch = (struct pytorch){.folder = ""};
     char text[PATH_MAX];
     *answer_out = program_run(argv, PYTHON_LIMIT_MS, text, sizeof(text));
@@ -78,7 +75,6 @@ static void check_found(struct doctor_lines *lines, const struct pytorch *pytorc
     char *rest;
     long major = strtol(pytorch->cuda, &rest, 10);
     long minor = *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
-
     if (pytorch->cuda[0] == '\0') {
         doctor_add(lines, "pytorch", DOCTOR_WARNING, "it uses no GPU: varve record --torch has nothing to do",
                    "a PyTorch that is built for CUDA", "PyTorch %.30s without CUDA, %.100s", pytorch->version,
@@ -97,7 +93,6 @@ static void check_found(struct doctor_lines *lines, const struct pytorch *pytorc
 void doctor_check_pytorch(struct doctor_lines *lines, int driver_version, char *folder, size_t folder_bytes)
 {
     static const char effect[] = "nothing, unless PyTorch programs are recorded (varve record --torch)";
-
     folder[0] = '\0';
     char path[PATH_MAX];
     if (!program_find("python3", path, sizeof(path))) {
@@ -129,7 +124,6 @@ static bool cupti_find(const char *packages, char *path, size_t bytes)
     static const char name[] = "libcupti.so.1[23]"; /* those that our recorder knows */
     const char *given = getenv("VARVE_CUPTI_LIBRARY");
     static const char *const wheels[] = {"nvidia/cu[0-9]*/lib", "nvidia/cuda_cupti/lib"};
-
     if (given != NULL && given[0] != '\0') {
         snprintf(path, bytes, "%s", given);
         return true;
@@ -148,7 +142,6 @@ void doctor_check_cupti(struct doctor_lines *lines, const char *packages)
 {
     static const char effect[] = "varve record --cupti records nothing; --cuda does not need it";
     char path[PATH_MAX];
-
     if (!cupti_find(packages, path, sizeof(path))) {
         doctor_add(lines, "cupti", DOCTOR_MISSING, effect, "NVIDIA's CUDA toolkit, or pip install nvidia-cuda-cupti",
                    "no libcupti.so.13 or libcupti.so.12");

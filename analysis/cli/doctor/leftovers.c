@@ -25,7 +25,6 @@
 static int64_t directory_bytes(int descriptor, int depth)
 {
     DIR *directory = fdopendir(descriptor);
-
     if (directory == NULL) {
         close(descriptor);
         return 0;
@@ -34,7 +33,6 @@ static int64_t directory_bytes(int descriptor, int depth)
     struct dirent *entry;
     while ((entry = readdir(directory)) != NULL) {
         struct stat status;
-
         if (entry->d_name[0] == '.' || fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             continue;
         }
@@ -63,7 +61,6 @@ struct leftovers {
 static void leftovers_add(struct leftovers *all, const char *name)
 {
     struct leftover leftover = {.is_mapped = false};
-
     snprintf(leftover.path, sizeof(leftover.path), SHM_FOLDER "/%s", name);
     int descriptor = open(leftover.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (descriptor < 0) {
@@ -73,7 +70,6 @@ static void leftovers_add(struct leftovers *all, const char *name)
     if (all->count == all->capacity) {
         size_t capacity = all->capacity * 2 + 16;
         struct leftover *items = realloc(all->items, capacity * sizeof(*items));
-
         if (items == NULL) {
             return;
         }
@@ -87,10 +83,8 @@ static void leftovers_add(struct leftovers *all, const char *name)
 static void leftovers_mark(struct leftovers *all, const char *line)
 {
     const char *at = strstr(line, SHM_FOLDER "/" PREFIX);
-
     for (size_t i = 0; at != NULL && i < all->count; i++) {
         size_t length = strlen(all->items[i].path);
-
         if (strncmp(at, all->items[i].path, length) == 0 && at[length] == '/') {
             all->items[i].is_mapped = true;
         }
@@ -103,7 +97,6 @@ static void leftovers_find_mapped(struct leftovers *all)
     struct dirent *entry;
     char *line = NULL;
     size_t capacity = 0;
-
     while (processes != NULL && (entry = readdir(processes)) != NULL) {
         if (strspn(entry->d_name, "0123456789") == 0) {
             continue;
@@ -128,7 +121,6 @@ static void leftovers_find_mapped(struct leftovers *all)
 static bool is_rings_name(const char *name)
 {
     const char *at = name + strlen(PREFIX);
-
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) {
         return false;
     }
@@ -141,7 +133,6 @@ static void leftovers_find(struct leftovers *all)
 {
     DIR *folder = opendir(SHM_FOLDER);
     struct dirent *entry;
-
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (is_rings_name(entry->d_name)) {
             leftovers_add(all, entry->d_name);
@@ -156,7 +147,6 @@ static void leftovers_find(struct leftovers *all)
 void doctor_check_leftovers(struct doctor_lines *lines)
 {
     struct leftovers all = {.count = 0};
-
     leftovers_find(&all);
     int64_t bytes = 0;
     int count = 0;

@@ -20,7 +20,6 @@ bool pattern_find(const char *pattern, char *path, size_t path_bytes)
 {
     glob_t found;
     bool is_found = glob(pattern, 0, NULL, &found) == 0;
-
     if (is_found) {
         snprintf(path, path_bytes, "%s", found.gl_pathv[0]);
     }
@@ -45,7 +44,6 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
     };
     const char *paths = getenv("LD_LIBRARY_PATH");
     char pattern[PATH_MAX];
-
     for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
         snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
         if (pattern_find(pattern, buffer, buffer_bytes)) {
@@ -64,10 +62,8 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
 bool program_find(const char *name, char *buffer, size_t buffer_bytes)
 {
     const char *paths = getenv("PATH");
-
     for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
         int length = snprintf(buffer, buffer_bytes, "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
-
         if (length > 0 && (size_t)length < buffer_bytes && access(buffer, X_OK) == 0) {
             return true;
         }
@@ -79,7 +75,6 @@ void doctor_check_library(struct doctor_lines *lines, const char *key, const cha
                           const char *remedy)
 {
     char path[PATH_MAX];
-
     if (library_find(name, path, sizeof(path))) {
         doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
     } else {
@@ -91,7 +86,6 @@ void doctor_check_component(struct doctor_lines *lines, const char *key, enum co
                             const char *remedy)
 {
     char path[PATH_MAX];
-
     if (component_find(component, path, sizeof(path))) {
         doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
     } else {
@@ -103,7 +97,6 @@ static void check_debug_files(struct doctor_lines *lines)
 {
     glob_t found;
     bool is_there = glob("/usr/lib/debug/.build-id/*/*.debug", 0, NULL, &found) == 0;
-
     if (is_there) {
         doctor_add(lines, "debug_files", DOCTOR_OK, "", "", "%zu in /usr/lib/debug", (size_t)found.gl_pathc);
     } else {
@@ -138,7 +131,6 @@ static void check_exports(struct doctor_lines *lines)
 static void check_page(struct doctor_lines *lines)
 {
     struct varve_message message;
-
     if (page_check(&message) == VARVE_OK) {
         doctor_add(lines, "page", DOCTOR_OK, "", "", "d3 is built in");
     } else {

@@ -58,7 +58,6 @@ static int check_sessions(struct doctor_lines *lines, const char *listing)
     const char *at = listing;
     int abandoned = 0;
     int count = 0;
-
     while ((at = strstr(at, start)) != NULL) {
         at += strlen(start);
         count++;
@@ -79,7 +78,6 @@ static void check_daemon(struct doctor_lines *lines)
     static const char *const list[] = {"lttng", "--no-sessiond", "--mi", "xml", "list", NULL};
     static char listing[ANSWER_BYTES];
     int count;
-
     switch (program_run(list, LIMIT_MS, listing, sizeof(listing))) {
     case PROGRAM_ANSWERED:
         count = check_sessions(lines, listing);
@@ -100,7 +98,6 @@ static void check_tools(struct doctor_lines *lines)
 {
     static const char *const version[] = {"lttng-sessiond", "--version", NULL};
     char path[PATH_MAX];
-
     if (!program_find(version[0], path, sizeof(path))) {
         doctor_add(lines, "lttng_tools", DOCTOR_MISSING, without_lttng, "apt install lttng-tools", "no %s in PATH",
                    version[0]);
@@ -112,7 +109,6 @@ static void check_tools(struct doctor_lines *lines)
                    "apt install --reinstall lttng-tools", "%s --version does not work", version[0]);
     } else {
         const char *number = text + strcspn(text, "0123456789\n");
-
         doctor_add(lines, "lttng_tools", DOCTOR_OK, "", "", "LTTng %.*s, %.120s", (int)strspn(number, "0123456789."),
                    number, path);
     }
@@ -127,7 +123,6 @@ static void check_tools(struct doctor_lines *lines)
 void doctor_check_lttng(struct doctor_lines *lines)
 {
     static const char no_import[] = "varve import does not read LTTng's traces";
-
     doctor_check_component(lines, "lttng_provider", COMPONENT_PROVIDER, without_lttng,
                            "apt install liblttng-ust-dev, then build varve again");
     doctor_check_library(lines, "lttng_ust", "liblttng-ust.so.1", without_lttng, "apt install liblttng-ust1");

@@ -27,7 +27,6 @@
 static void check_kernel(struct doctor_lines *lines)
 {
     struct utsname name;
-
     if (uname(&name) != 0) {
         return;
     }
@@ -48,7 +47,6 @@ static bool has_invariant_tsc(void)
     unsigned ebx = 0;
     unsigned ecx = 0;
     unsigned edx = 0;
-
     return __get_cpuid(0x80000007U, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1U << 8)) != 0;
 #else
     return false;
@@ -58,7 +56,6 @@ static bool has_invariant_tsc(void)
 static bool read_line(const char *path, char *buffer, size_t bytes)
 {
     FILE *file = fopen(path, "re");
-
     if (file == NULL) {
         return false;
     }
@@ -74,7 +71,6 @@ static void check_clock(struct doctor_lines *lines)
 {
     char source[64] = "unknown";
     bool is_invariant = has_invariant_tsc();
-
     read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof(source));
     bool is_fast = is_invariant && strcmp(source, "tsc") == 0;
     doctor_add(lines, "clock", is_fast ? DOCTOR_OK : DOCTOR_WARNING,
@@ -85,7 +81,6 @@ static void check_clock(struct doctor_lines *lines)
 static int64_t free_bytes(const char *path)
 {
     struct statvfs status;
-
     return statvfs(path, &status) == 0 ? (int64_t)status.f_bavail * (int64_t)status.f_frsize : -1;
 }
 
@@ -95,7 +90,6 @@ static void check_space(struct doctor_lines *lines)
     int64_t disk = free_bytes(".");
     char here[PATH_MAX] = ".";
     bool is_writable = access("/dev/shm", W_OK) == 0;
-
     if (getcwd(here, sizeof(here)) == NULL) {
         snprintf(here, sizeof(here), ".");
     }
@@ -126,7 +120,6 @@ static void check_python(struct doctor_lines *lines)
     static const char effect[] = "--stacks python names frames of CPython 3.9 to 3.13 only";
     char path[PATH_MAX];
     char resolved[PATH_MAX];
-
     if (!program_find("python3", path, sizeof(path)) || realpath(path, resolved) == NULL) {
         doctor_add(lines, "python", DOCTOR_MISSING, "nothing, unless Python programs are recorded",
                    "apt install python3", "no python3 in PATH");

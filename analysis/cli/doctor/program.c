@@ -28,11 +28,9 @@ static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *
     int64_t end_ms = monotonic_ns() / NS_PER_MS + limit_ms;
     size_t used = 0;
     bool has_ended = false;
-
     while (!has_ended && used + 1 < bytes) {
         struct pollfd ready = {.fd = input, .events = POLLIN};
         int64_t left_ms = end_ms - monotonic_ns() / NS_PER_MS;
-
         if (left_ms <= 0 || (poll(&ready, 1, (int)left_ms) <= 0 && errno != EINTR)) {
             break;
         }
@@ -64,7 +62,6 @@ static void become_child(void)
 {
     const struct rlimit none = {0, 0};
     int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-
     setpgid(0, 0);
     setrlimit(RLIMIT_CORE, &none);
     if (nowhere >= 0) {
@@ -79,7 +76,6 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
 {
     struct child_end end = {.answer = PROGRAM_FAILED};
     int status = 0;
-
     text[0] = '\0';
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -109,7 +105,6 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
 static void work_program(int output, const void *argv)
 {
     char *const *arguments = argv;
-
     dup2(output, STDOUT_FILENO);
     execvp(arguments[0], arguments);
     _exit(127);

@@ -21,12 +21,10 @@ static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_reque
                                  const struct varve_layout_block *blocks, uint64_t count)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
         struct owner owner = oom_scene_owner(scene, request, &blocks[i]);
         struct cJSON *block = json_object();
         bool has_age = owner.alloc_seq > 0;
-
         json_integer(block, "address", (int64_t)blocks[i].addr);
         json_integer(block, "size", (int64_t)blocks[i].extent);
         json_integer_or_null(block, "age_ns", has_age ? request->ts_ns - owner.alloc_ns : -1);
@@ -41,7 +39,6 @@ static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_reque
 static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
-
     if (freeing->blocks == 0) {
         return json_null_value();
     }
@@ -56,7 +53,6 @@ static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_requ
 static struct cJSON *segment_json(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_segment *best = &request->failure.best;
-
     if (best->bytes == 0) {
         return json_null_value();
     }
@@ -76,10 +72,8 @@ static struct cJSON *sites_json(struct oom_scene *scene, const struct oom_reques
     struct oom_site sites[OOM_SITES_MAX];
     size_t count = oom_scene_sites(scene, request, sites);
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count; i++) {
         struct cJSON *object = json_object();
-
         json_integer(object, "bytes", sites[i].bytes);
         json_integer(object, "blocks", sites[i].blocks);
         add_owner(object, &sites[i].owner);
@@ -92,7 +86,6 @@ static struct cJSON *memory_json(struct oom_scene *scene, const struct oom_reque
 {
     const struct oom_memory *memory = &request->memory;
     const struct failure *failure = &request->failure;
-
     if (!failure->is_known) {
         return json_null_value();
     }
@@ -126,14 +119,12 @@ static const char *kind_name(enum explain_kind kind)
                                         [EXPLAIN_EMPTY_CACHE] = "empty_cache",
                                         [EXPLAIN_RULE] = "rule",
                                         [EXPLAIN_POLICY] = "policy"};
-
     return names[kind];
 }
 
 static struct cJSON *answer_json(const struct explain_answer *answer)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "kind", kind_name(answer->kind));
     json_text(object, "change", answer->change);
     json_text(object, "conf", answer->conf);
@@ -173,7 +164,6 @@ static struct cJSON *served_json(struct oom_scene *scene, const struct oom_reque
     }
     for (size_t i = 0; i < count; i++) {
         struct cJSON *answer = answer_json(&answers[i]);
-
         if (i == 0) {
             add_smallest(answer, "smallest_limit", scene, request->number, answers[i].number);
         }
@@ -191,10 +181,8 @@ static struct cJSON *stages_json(struct oom_scene *scene, const struct oom_reque
     struct oom_stage stages[OOM_STAGES_MAX];
     size_t count = oom_scene_stages(scene, request, stages);
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count; i++) {
         struct cJSON *object = json_object();
-
         json_text(object, "stage", stages[i].name);
         json_integer(object, "seq", stages[i].seq);
         json_integer(object, "bytes_freed", stages[i].bytes_freed);
@@ -207,7 +195,6 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
 {
     struct cJSON *object = json_object();
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
-
     json_integer(object, "seq", request->seq);
     json_integer(object, "ts_ns", request->ts_ns);
     json_integer(object, "device", request->request.device);
@@ -237,7 +224,6 @@ void oom_print_json(FILE *out, struct oom_scene *scene, const char *path, size_t
 {
     struct cJSON *object = json_object();
     struct cJSON *rows = json_array();
-
     json_text(object, "database", path);
     if (scene->explain != NULL) {
         json_integer(object, "memory_limit", (int64_t)explain_get_facts(scene->explain)->limit);

@@ -30,7 +30,6 @@ static void line(FILE *out, const char *label, const char *format, ...) __attrib
 static void line(FILE *out, const char *label, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     char text[LINE_BYTES];
     vsnprintf(text, sizeof(text), format, arguments);
@@ -46,7 +45,6 @@ static void print_request(FILE *out, struct oom_scene *scene, const struct oom_r
     const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
     char text[OWNER_TEXT_BYTES];
-
     snprintf(text, sizeof(text),
              "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for",
              COUNT(request->seq), format_duration(request->ts_ns).text, request->request.device, request->pid,
@@ -69,7 +67,6 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
 {
     const struct oom_memory *memory = &request->memory;
     const struct failure *failure = &request->failure;
-
     if (!failure->is_known) {
         if (request->reserved > 0) {
             line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved), BYTES(request->allocated));
@@ -86,7 +83,6 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
         line(out, "limit", "the device was full: %s of it free", BYTES(memory->device_free));
     } else if (memory->limit != 0) {
         bool is_known = scene->explain == NULL || explain_get_facts(scene->explain)->is_given;
-
         line(out, "limit", "%s%s", EXACT(memory->limit),
              is_known ? "" : ", worked out: the most that was reserved; the true one may be higher");
     } else {
@@ -115,7 +111,6 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
     struct oom_stage stages[OOM_STAGES_MAX];
     size_t count = oom_scene_stages(scene, request, stages);
     char others[LINE_BYTES] = "";
-
     if (count == 0) {
         line(out, "tried", "the trace has no stage of the chain in front of it");
         return;
@@ -127,7 +122,6 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool has_run = false;
-
         for (size_t j = 0; j < count; j++) {
             has_run |= strcmp(stages[j].name, names[i]) == 0;
         }
@@ -153,9 +147,8 @@ static void print_block(FILE *out, struct oom_scene *scene, const struct oom_req
     struct owner owner = oom_scene_owner(scene, request, block);
     char text[OWNER_TEXT_BYTES];
     const char *state = block->state == VARVE_LAYOUT_PENDING ? ", pending" : "";
-    char age[80] = "";
-
     owner_text(&owner, OWNER_COLUMNS, text);
+    char age[80] = "";
     if (owner.alloc_seq > 0) {
         snprintf(age, sizeof(age), ", %.20s and %.20s allocations old",
                  format_duration(request->ts_ns - owner.alloc_ns).text,
@@ -183,7 +176,6 @@ static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_requ
     const struct failure *failure = &request->failure;
     const struct failure_freeing *freeing = &failure->freeing;
     const struct failure_segment *best = &failure->best;
-
     if (failure->own.blocks == 0) {
         line(out, "best hole", "none: its pool and stream have no free block");
         return;
@@ -211,12 +203,10 @@ static void print_excess(FILE *out, struct oom_scene *scene, const struct oom_re
 {
     struct oom_site sites[OOM_SITES_MAX];
     size_t count = oom_scene_sites(scene, request, sites);
-
     line(out, "served by", "nothing, under this limit: %s of what is in use would have to go%s",
          EXACT(oom_excess(&request->memory)), count > 0 ? "; most is of" : "");
     for (size_t i = 0; i < count; i++) {
         char text[OWNER_TEXT_BYTES];
-
         owner_text(&sites[i].owner, OWNER_COLUMNS, text);
         fprintf(out, "%*s  %10s in %s %s%s%s\n", INDENT, "", BYTES(sites[i].bytes), COUNT(sites[i].blocks),
                 format_plural(sites[i].blocks, "block", "blocks"), text[0] != '\0' ? "  " : "",
@@ -227,7 +217,6 @@ static void print_excess(FILE *out, struct oom_scene *scene, const struct oom_re
 static void print_cost(FILE *out, const struct oom_scene *scene, const struct explain_answer *answer)
 {
     char text[LINE_BYTES];
-
     snprintf(text, sizeof(text), "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
              answer->failures == 0 ? "none" : COUNT(answer->failures),
              COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
@@ -265,7 +254,6 @@ static void print_answer(FILE *out, const struct oom_scene *scene, const char *l
 static void print_policies(FILE *out, const char *label, const struct explain_answer *answers, size_t count)
 {
     char text[LINE_BYTES] = "";
-
     for (size_t i = 0; i < count; i++) {
         if (answers[i].kind == EXPLAIN_POLICY) {
             snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s%s (%.20s of device calls)",
@@ -283,7 +271,6 @@ static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct o
 {
     uint64_t all = best->failures == 0 ? explain_smallest_limit(scene->explain, EXPLAIN_ALL, best->number) : 0;
     uint64_t one = all == 0 ? explain_smallest_limit(scene->explain, request->number, best->number) : 0;
-
     if (best->kind == EXPLAIN_SETTING) {
         line(out, "to set", "export PYTORCH_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
     } else if (best->kind == EXPLAIN_POLICY && strcmp(best->change, "cuda-async") == 0) {
@@ -305,7 +292,6 @@ static void print_answers(FILE *out, struct oom_scene *scene, const struct oom_r
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
     size_t count = explain_find(scene->explain, request->number, answers, &tried);
-
     if (count == 0) {
         line(out, "served by",
              "none of the %s settings, calls of empty_cache and policies that were played under this limit",
@@ -326,7 +312,6 @@ static void print_smallest(FILE *out, struct oom_scene *scene, const struct oom_
 {
     uint64_t one = explain_smallest_limit(scene->explain, request->number, EXPLAIN_RECORDED);
     uint64_t all = explain_smallest_limit(scene->explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
-
     if (one != 0) {
         line(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below", EXACT(one));
     }
@@ -338,7 +323,6 @@ static void print_smallest(FILE *out, struct oom_scene *scene, const struct oom_
 static void print_served(FILE *out, struct oom_scene *scene, const struct oom_request *request)
 {
     bool is_played = scene->explain != NULL && request->number != OOM_NO_FAILURE;
-
     if (request->failure.is_known && oom_excess(&request->memory) > 0) {
         print_excess(out, scene, request);
     } else if (is_played && explain_fails_again(scene->explain, request->number)) {
@@ -379,7 +363,6 @@ static void print_others(FILE *out, const struct oom_scene *scene, size_t first)
 {
     static const struct table_column columns[] = {
         {"event", true}, {"time", true}, {"device", true}, {"asked for", true}, {"cause", false}};
-
     fprintf(out, "\n%s more %s failed; --all explains them\n", COUNT(scene->count - first),
             format_plural((int64_t)(scene->count - first), "request", "requests"));
     struct table table;
@@ -387,7 +370,6 @@ static void print_others(FILE *out, const struct oom_scene *scene, size_t first)
     table.indent = "  ";
     for (size_t i = first; i < scene->count && i < first + OTHERS_SHOWN; i++) {
         const struct oom_request *request = &scene->requests[i];
-
         table_add(&table, COUNT(request->seq));
         table_add(&table, format_duration(request->ts_ns).text);
         table_add(&table, COUNT(request->request.device));

@@ -56,7 +56,6 @@ static void read_config(struct oom_scene *scene)
 {
     struct varve_message ignored = {""};
     char *text = database_meta(scene->exact, "allocator.conf");
-
     varve_alloc_config_init(&scene->config);
     if (text != NULL && varve_alloc_config_parse(text, &scene->config, &ignored) != VARVE_OK) {
         varve_alloc_config_init(&scene->config); /* in the words of another version */
@@ -87,14 +86,12 @@ static void find_failures(struct oom_scene *scene, int64_t device)
     const struct explain_facts *facts = explain_get_facts(scene->explain);
     size_t next[256] = {0};
     size_t expected = 0;
-
     for (size_t i = 0; i < facts->failure_count; i++) {
         expected += device < 0 || facts->failures[i].device == (unsigned)device;
     }
     for (size_t i = 0; i < scene->count && expected == scene->count; i++) {
         int64_t number = scene->requests[i].request.device;
         size_t *at = &next[number & 255];
-
         while (*at < facts->failure_count && facts->failures[*at].device != (unsigned)number) {
             ++*at;
         }
@@ -113,10 +110,8 @@ static uint64_t limit_of(const struct oom_scene *scene)
 {
     static const char *const keys[] = {"replay.memory_limit", "replay.capacity"};
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && limit == 0; i++) {
         char *text = database_meta(scene->exact, keys[i]);
-
         limit = text != NULL ? strtoull(text, NULL, 10) : 0;
         free(text);
     }
@@ -136,7 +131,6 @@ static uint64_t device_free_of(const struct oom_scene *scene, const struct oom_r
 static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, scene->given != NULL ? scene->given : scene->exact,
                 "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, device);
@@ -151,7 +145,6 @@ static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 static void describe_memory(struct oom_scene *scene, struct oom_request *request)
 {
     const struct failure *failure = &request->failure;
-
     request->memory = (struct oom_memory){
         .requested = (uint64_t)request->requested,
         .rounded = request->request.rounded,
@@ -177,7 +170,6 @@ static void want_blocks(struct oom_scene *scene, const struct oom_request *reque
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
     const struct failure_segment *best = &request->failure.best;
-
     for (size_t i = 0; i < freeing->blocks && i < FAILURE_BLOCKS_MAX; i++) {
         owners_want(scene->owners, freeing->first[i].addr, request->request.seq);
     }
@@ -203,7 +195,6 @@ int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message
     int error = VARVE_OK;
     for (size_t i = 0; i < scene->count && i < DETAILS_MAX && error == VARVE_OK; i++) {
         struct oom_request *request = &scene->requests[i];
-
         error = failure_load(&request->failure, scene->exact, &request->request, message);
         describe_memory(scene, request);
         want_blocks(scene, request);
@@ -223,7 +214,6 @@ void oom_scene_free(struct oom_scene *scene)
 size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request, struct oom_site sites[OOM_SITES_MAX])
 {
     struct cursor cursor;
-
     cursor_open(&cursor, scene->exact,
                 "SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN callsite c "
                 "ON c.id = a.callsite_id WHERE a.domain = 4 AND a.device = ?1 AND a.process_id IS ?2 AND "
@@ -247,7 +237,6 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
 int64_t oom_scene_allocations(struct oom_scene *scene, const struct oom_request *request, int64_t seq)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, scene->exact,
                 "SELECT count(*) FROM event WHERE kind = 1 AND device = ?1 AND seq > ?2 AND seq < ?3");
     cursor_bind_integer(&cursor, 1, request->request.device);
@@ -265,7 +254,6 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
                         struct oom_stage stages[OOM_STAGES_MAX])
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, scene->exact,
         "SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c "
@@ -280,7 +268,6 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
     size_t count = 0;
     while (cursor_next(&cursor) && count < OOM_STAGES_MAX) {
         const char *name = cursor_text(&cursor, 0);
-
         snprintf(stages[count].name, sizeof(stages[count].name), "%s", name != NULL ? name : "?");
         stages[count].seq = cursor_integer(&cursor, 1);
         stages[count++].bytes_freed = cursor_integer(&cursor, 2);
@@ -293,7 +280,6 @@ struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_req
                              const struct varve_layout_block *block)
 {
     const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
-
     return owners_of(scene->owners, &part, block->addr, request->request.seq);
 }
 
@@ -306,7 +292,6 @@ static struct replay_inference *follow(const struct history *history, struct rep
     struct replay_inference *inference;
     struct replay_result result;
     struct varve_message ignored = {""};
-
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         options->memory_limit = limits[i];
         if (replay_infer(history, options, &inference, &result, &ignored) != VARVE_OK) {
@@ -325,7 +310,6 @@ static int write_decisions(const struct history *history, const struct replay_in
 {
     struct history_settings settings;
     int error = replay_settings(history, NULL, &settings, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -342,7 +326,6 @@ int oom_scene_write(const struct history *history, uint64_t limit, bool or_impor
 {
     struct replay_options options = {.memory_limit = limit, .follow = true, .progress = progress};
     struct replay_inference *inference = follow(history, &options);
-
     if (inference == NULL && !or_import) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "the recorded decisions do not come out again");
     }

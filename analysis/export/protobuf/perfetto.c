@@ -46,7 +46,6 @@ static void rows_open(struct cursor *cursor, const struct timeline *timeline, co
 static void write_processes(struct timeline *timeline)
 {
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) "
@@ -70,7 +69,6 @@ static void write_processes(struct timeline *timeline)
 static uint64_t track_of(const struct map *map, int64_t row)
 {
     const uint64_t *found = map_find(map, (uint64_t)row);
-
     return found != NULL ? *found : TRACK_NONE;
 }
 
@@ -84,7 +82,6 @@ static void write_row(struct timeline *timeline, uint64_t track, int64_t before_
                       int64_t most)
 {
     bool has_room = ns > 0 && before_ns < ns - 1;
-
     if (most > value) {
         track_count(&timeline->writer, track, has_room ? ns - 1 : ns, most);
     }
@@ -98,7 +95,6 @@ static void write_counters(struct timeline *timeline)
     uint64_t tracks[COUNTERS] = {TRACK_NONE};
     char group[NAME_BYTES] = "";
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), "
@@ -110,7 +106,6 @@ static void write_counters(struct timeline *timeline)
     while (cursor_next(&cursor)) {
         char name[NAME_BYTES + 16];
         int64_t ns = cursor_integer(&cursor, 2);
-
         snprintf(name, NAME_BYTES, "%s", cursor_name(&cursor, 1));
         if (cursor_integer(&cursor, 0) != process || strcmp(name, group) != 0) {
             process = cursor_integer(&cursor, 0);
@@ -138,7 +133,6 @@ static void write_counters(struct timeline *timeline)
 static void write_rss(struct timeline *timeline)
 {
     struct cursor cursor;
-
     rows_open(&cursor, timeline,
               "SELECT process_id, ts_ns, rss_bytes, rss_bytes_max FROM rss WHERE ?1 IN (0, process_id) "
               "ORDER BY process_id, ts_ns");
@@ -146,7 +140,6 @@ static void write_rss(struct timeline *timeline)
     int64_t process = 0, before_ns = -1;
     while (cursor_next(&cursor)) {
         int64_t ns = cursor_integer(&cursor, 1);
-
         if (track == TRACK_NONE || cursor_integer(&cursor, 0) != process) {
             process = cursor_integer(&cursor, 0);
             before_ns = -1;
@@ -165,7 +158,6 @@ static void write_rss(struct timeline *timeline)
 static void read_calls(struct timeline *timeline)
 {
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before "
@@ -193,7 +185,6 @@ struct stream_lanes {
 static struct lanes *lanes_of(struct stream_lanes *streams, struct cursor *cursor)
 {
     int64_t key[3];
-
     for (int i = 0; i < 3; i++) {
         key[i] = cursor_integer(cursor, i);
     }
@@ -215,7 +206,6 @@ static void write_segment_step(struct timeline *timeline, int64_t thread, int64_
 {
     struct track_event event = *segment;
     uint64_t track = track_of(&timeline->threads, thread);
-
     if (track != TRACK_NONE) {
         event.name = name;
         event.ends_flow = ends_flow;
@@ -236,7 +226,6 @@ static void write_segment(struct timeline *timeline, struct lanes *lanes, struct
                                 .flow = has_flow ? (uint64_t)cursor_integer(cursor, 3) : 0};
     struct format_text size = format_bytes(cursor_integer(cursor, 6));
     char name[NAME_BYTES];
-
     snprintf(name, sizeof(name), "segment %s", size.text);
     event.name = name;
     track_event_number(&event, "segment", cursor_integer(cursor, 3));
@@ -256,7 +245,6 @@ static void write_segments(struct timeline *timeline)
 {
     struct stream_lanes streams = {.timeline = timeline, .what = "segments"};
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns, "
@@ -284,7 +272,6 @@ static void write_block(struct timeline *timeline, struct lanes *lanes, struct c
                                 .file = cursor_text(cursor, 11),
                                 .line = cursor_integer(cursor, 12)};
     char name[NAME_BYTES];
-
     if (function == NULL) {
         snprintf(name, sizeof(name), "block %s", size.text);
         event.name = name;
@@ -305,7 +292,6 @@ static void write_blocks(struct timeline *timeline)
         database, "SELECT sum(allocations) FROM total_process WHERE domain = 'block' AND ?1 IN (0, process_id)",
         timeline->request->process_id);
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, "
@@ -344,7 +330,6 @@ static void write_marks(struct timeline *timeline)
 {
     struct lanes lanes = {0};
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL "
@@ -354,7 +339,6 @@ static void write_marks(struct timeline *timeline)
     int64_t thread = 0;
     while (cursor_next(&cursor)) {
         struct track_event event = {.category = "mark", .name = cursor_name(&cursor, 1)};
-
         track_event_text(&event, "end", cursor_integer(&cursor, 4) != 0 ? "none: open at the end" : NULL);
         lanes_add(thread_lanes(timeline, &lanes, &thread, cursor_integer(&cursor, 0), "marks"),
                   cursor_integer(&cursor, 2), cursor_integer(&cursor, 3), &event);
@@ -370,7 +354,6 @@ static void write_calls(struct timeline *timeline)
 {
     struct lanes lanes = {0};
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, "
@@ -391,7 +374,6 @@ static void write_calls(struct timeline *timeline)
                                     .file = cursor_text(&cursor, 13),
                                     .line = cursor_integer(&cursor, 14),
                                     .flow = track_of(&timeline->calls, cursor_integer(&cursor, 1))};
-
         track_event_text(&event, "kind", cursor_text(&cursor, 5));
         track_event_number(&event, "device", cursor_integer(&cursor, 6));
         track_event_number(&event, "stream", cursor_integer(&cursor, 7));
@@ -416,7 +398,6 @@ static void write_calls(struct timeline *timeline)
 static void write_chains(struct timeline *timeline)
 {
     struct cursor cursor;
-
     rows_open(
         &cursor, timeline,
         "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) "
@@ -432,7 +413,6 @@ static void write_chains(struct timeline *timeline)
         bool has_next = cursor_integer(&cursor, 12) != 0;
         struct track_event event = {.category = "oom"};
         char name[NAME_BYTES];
-
         snprintf(name, sizeof(name), is_oom ? "out of memory" : "oom_retry: %.60s", cursor_name(&cursor, 4));
         event.name = name;
         flow += is_first ? 1 : 0;
@@ -456,7 +436,6 @@ static void note_what_lacks(struct timeline *timeline)
 {
     struct database *database = timeline->request->database;
     char kept[256];
-
     report_kept_words(kept, sizeof(kept), database);
     if (timeline->is_empty) {
         varve_message_set(timeline->request->note, VARVE_OK,
@@ -472,7 +451,6 @@ int export_perfetto(const void *request_untyped, FILE *out, struct varve_message
     const struct export_request *request = request_untyped;
     struct timeline timeline = {.request = request, .is_empty = true};
     struct database *database = request->database;
-
     timeline.end_ns = database_integer(database, "SELECT end_ns FROM recording", 0);
     track_writer_begin(
         &timeline.writer, out,

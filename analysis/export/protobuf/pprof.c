@@ -85,7 +85,6 @@ struct writer {
 static void put(struct writer *writer, const Perftools__Profiles__Profile *part)
 {
     size_t bytes = perftools__profiles__profile__get_packed_size(part);
-
     if (bytes > writer->buffer_bytes) {
         writer->buffer = memory_resize(writer->buffer, bytes);
         writer->buffer_bytes = bytes;
@@ -100,7 +99,6 @@ static uint64_t put_text(struct writer *writer, const char *text)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     char clean[FRAME_NAME_BYTES];
     char *entry = clean;
-
     text_clean(clean, text);
     bool is_new;
     uint64_t number = text_number(&writer->texts, clean, &is_new);
@@ -120,7 +118,6 @@ static void put_head(struct writer *writer)
     Perftools__Profiles__ValueType period_type = PERFTOOLS__PROFILES__VALUE_TYPE__INIT;
     struct database *database = writer->request->database;
     char *command = database_meta(database, "command");
-
     put_text(writer, ""); /* entry 0, by the format */
     Perftools__Profiles__ValueType types[VALUES];
     Perftools__Profiles__ValueType *list[VALUES];
@@ -156,7 +153,6 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
     Perftools__Profiles__Mapping *list = &mapping;
     int64_t last = pc_max >= 0 && pc_max < ADDRESS_MAX ? pc_max : 0;
     uint64_t filename = put_text(writer, path);
-
     if (map_find(&writer->mappings, filename) != NULL) {
         return; /* two paths that differ in what was cut, or left out */
     }
@@ -183,7 +179,6 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
 static void put_mappings(struct writer *writer)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, writer->request->database,
         "SELECT s.module, (SELECT m.build_id FROM module m WHERE m.path = s.module LIMIT 1), s.pc FROM "
@@ -206,7 +201,6 @@ static uint64_t put_function(struct writer *writer, const char *name, const char
     uint64_t file_number = put_text(writer, file);
     uint64_t key = name_number << 32 | file_number;
     const uint64_t *found = map_find(&writer->functions, key);
-
     if (found != NULL) {
         return *found;
     }
@@ -225,7 +219,6 @@ static void put_symbols(struct writer *writer)
 {
     int64_t limit =
         database_number_limit(writer->request->database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
-
     writer->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->symbols = memory_resize(NULL, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
     memset(writer->symbols, 0, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
@@ -237,7 +230,6 @@ static void put_symbols(struct writer *writer)
         int64_t id = cursor_integer(&cursor, 0);
         const char *function = cursor_text(&cursor, 1);
         const char *module = cursor_text(&cursor, 4);
-
         if (id >= (int64_t)writer->symbol_limit) {
             continue;
         }
@@ -264,14 +256,12 @@ static void put_location(struct writer *writer, uint32_t number)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Location location = PERFTOOLS__PROFILES__LOCATION__INIT;
     Perftools__Profiles__Location *list = &location;
-
     location.id = number;
     Perftools__Profiles__Line lines[LINES_MAX];
     Perftools__Profiles__Line *line_list[LINES_MAX];
     for (uint32_t at = number; at != 0; at = writer->locations[at].outer) {
         const struct frame *frame = &writer->frames[writer->locations[at].frame];
         const struct symbol *symbol = &writer->symbols[frame->symbol];
-
         if (symbol->function != 0) {
             perftools__profiles__line__init(&lines[location.n_line]);
             lines[location.n_line].function_id = symbol->function;
@@ -294,7 +284,6 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
 {
     uint64_t key = (uint64_t)outer << 32 | frame;
     const uint64_t *found = map_find(&writer->location_numbers, key);
-
     if (found != NULL) {
         return (uint32_t)*found;
     }
@@ -312,7 +301,6 @@ static void read_frames(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
-
     writer->frame_limit = limit < UINT32_MAX / 2 ? (size_t)limit : UINT32_MAX / 2;
     size_t all = writer->frame_limit + writer->symbol_limit + 1;
     writer->frames = memory_resize(NULL, all * sizeof(*writer->frames));
@@ -325,7 +313,6 @@ static void read_frames(struct writer *writer)
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-
         if (id < (int64_t)writer->frame_limit && symbol > 0 && symbol < (int64_t)writer->symbol_limit) {
             writer->frames[id] = (struct frame){.symbol = (uint32_t)symbol, .pc = cursor_integer(&cursor, 2)};
         }
@@ -337,7 +324,6 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
 {
     const struct node *outer = &writer->nodes[caller];
     bool is_inlined = writer->symbols[writer->frames[frame].symbol].is_inlined;
-
     if (is_inlined && outer->location != 0 && writer->locations[outer->location].lines < LINES_MAX) {
         return (struct node){.location = find_location(writer, frame, outer->location), .caller = outer->caller};
     }
@@ -349,7 +335,6 @@ static void read_nodes(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-
     writer->node_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->nodes = memory_resize(NULL, (writer->node_limit + 1) * sizeof(*writer->nodes));
     memset(writer->nodes, 0, (writer->node_limit + 1) * sizeof(*writer->nodes));
@@ -361,7 +346,6 @@ static void read_nodes(struct writer *writer)
         int64_t frame_id = cursor_integer(&cursor, 2);
         uint32_t frame = frame_id > 0 && frame_id < (int64_t)writer->frame_limit ? (uint32_t)frame_id : 0;
         uint32_t caller = parent > 0 && parent < id ? (uint32_t)parent : 0;
-
         if (id < (int64_t)writer->node_limit) {
             writer->nodes[id] = make_node(writer, frame, caller);
         }
@@ -375,7 +359,6 @@ static size_t read_path(struct writer *writer, int64_t node, int64_t symbol)
 {
     if (node <= 0 || node >= (int64_t)writer->node_limit || writer->nodes[node].location == 0) {
         bool is_known = symbol > 0 && symbol < (int64_t)writer->symbol_limit;
-
         writer->path[0] = find_location(writer, is_known ? (uint32_t)(writer->frame_limit + (size_t)symbol) : 0, 0);
         return 1;
     }
@@ -394,7 +377,6 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
     Perftools__Profiles__Label labels[] = {PERFTOOLS__PROFILES__LABEL__INIT, PERFTOOLS__PROFILES__LABEL__INIT};
     Perftools__Profiles__Label *label_list[] = {&labels[0], &labels[1]};
     int64_t values[VALUES];
-
     for (size_t i = 0; i < VALUES; i++) {
         values[i] = cursor_integer(cursor, 3 + (int)i);
     }
@@ -416,7 +398,6 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
 static void put_samples(struct writer *writer)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, writer->request->database,
         "SELECT t.pid, c.node_id, coalesce(c.symbol_id, c.user_symbol_id), t.allocations, t.bytes, t.live_allocations, "
@@ -443,7 +424,6 @@ bool export_has_protobuf(void)
 int export_pprof(const void *request, FILE *out, struct varve_message *message)
 {
     struct writer writer = {.request = request};
-
     writer.path = memory_resize(NULL, FRAMES_MAX * sizeof(*writer.path));
     gzip_writer_begin(&writer.gzip, out);
     put_head(&writer);

@@ -40,7 +40,6 @@ static void put_packet(struct packet *packet)
     struct track_writer *writer = packet->writer;
     Perfetto__Protos__TracePacket *list = &packet->packet;
     Perfetto__Protos__Trace trace = PERFETTO__PROTOS__TRACE__INIT;
-
     if (packet->interned.n_event_names > 0 || packet->interned.n_event_categories > 0 ||
         packet->interned.n_debug_annotation_names > 0 || packet->interned.n_source_locations > 0) {
         packet->packet.interned_data = &packet->interned;
@@ -59,7 +58,6 @@ static void put_packet(struct packet *packet)
 void track_writer_begin(struct track_writer *writer, FILE *out, int64_t realtime_ns)
 {
     Perfetto__Protos__ClockSnapshot snapshot = PERFETTO__PROTOS__CLOCK_SNAPSHOT__INIT;
-
     *writer = (struct track_writer){.out = out};
     writer->names.first = 1;
     writer->categories.first = 1;
@@ -121,7 +119,6 @@ uint64_t track_process(struct track_writer *writer, int64_t pid, const char *nam
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
     Perfetto__Protos__ProcessDescriptor process = PERFETTO__PROTOS__PROCESS_DESCRIPTOR__INIT;
     char clean[FRAME_NAME_BYTES];
-
     text_clean(clean, name);
     process.has_pid = 1;
     process.pid = (int32_t)pid;
@@ -137,7 +134,6 @@ uint64_t track_thread(struct track_writer *writer, int64_t pid, int64_t tid, con
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
     Perfetto__Protos__ThreadDescriptor thread = PERFETTO__PROTOS__THREAD_DESCRIPTOR__INIT;
     char clean[FRAME_NAME_BYTES];
-
     text_clean(clean, name);
     thread.has_pid = 1;
     thread.pid = (int32_t)pid;
@@ -151,7 +147,6 @@ uint64_t track_thread(struct track_writer *writer, int64_t pid, int64_t tid, con
 uint64_t track_of_slices(struct track_writer *writer, uint64_t parent, const char *name)
 {
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
-
     return put_track(writer, &track, parent, name);
 }
 
@@ -159,7 +154,6 @@ uint64_t track_of_bytes(struct track_writer *writer, uint64_t parent, const char
 {
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
     Perfetto__Protos__CounterDescriptor counter = PERFETTO__PROTOS__COUNTER_DESCRIPTOR__INIT;
-
     counter.has_unit = 1;
     counter.unit = PERFETTO__PROTOS__COUNTER_DESCRIPTOR__UNIT__UNIT_SIZE_BYTES;
     track.counter = &counter;
@@ -266,7 +260,6 @@ static void set_location(struct packet *packet, struct event_parts *parts, const
 static void set_argument(struct packet *packet, struct event_parts *parts, size_t i, const struct track_argument *from)
 {
     Perfetto__Protos__DebugAnnotation *argument = &parts->arguments[i];
-
     perfetto__protos__debug_annotation__init(argument);
     char name[FRAME_NAME_BYTES];
     text_clean(name, from->name);
@@ -276,7 +269,6 @@ static void set_argument(struct packet *packet, struct event_parts *parts, size_
     if (is_new) {
         Perfetto__Protos__DebugAnnotationName *interned =
             &parts->argument_names[packet->interned.n_debug_annotation_names];
-
         perfetto__protos__debug_annotation_name__init(interned);
         interned->has_iid = 1;
         interned->iid = argument->name_iid;
@@ -311,7 +303,6 @@ static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent_
 {
     struct packet packet;
     uint64_t flow = event->flow;
-
     begin_packet(&packet, writer);
     struct event_parts parts;
     perfetto__protos__track_event__init(&parts.event);
@@ -346,7 +337,6 @@ void track_instant(struct track_writer *writer, uint64_t track, int64_t ns, cons
 void track_slice_end(struct track_writer *writer, uint64_t track, int64_t ns)
 {
     struct packet packet;
-
     begin_packet(&packet, writer);
     struct event_parts parts;
     perfetto__protos__track_event__init(&parts.event);
@@ -357,7 +347,6 @@ void track_slice_end(struct track_writer *writer, uint64_t track, int64_t ns)
 void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_t value)
 {
     struct packet packet;
-
     begin_packet(&packet, writer);
     struct event_parts parts;
     perfetto__protos__track_event__init(&parts.event);

@@ -36,12 +36,10 @@ struct prefetch {
 static void *run(void *context)
 {
     struct prefetch *prefetch = context;
-
     pthread_mutex_lock(&prefetch->mutex);
     bool is_over = false;
     while (!is_over && !prefetch->must_end) {
         struct block *block = &prefetch->blocks[prefetch->filled % BLOCKS];
-
         if (prefetch->filled - prefetch->taken == BLOCKS) {
             pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
             continue;
@@ -62,7 +60,6 @@ static void *run(void *context)
 struct prefetch *prefetch_start(const struct prefetch_producer *producer)
 {
     struct prefetch *prefetch = memory_resize(NULL, sizeof(*prefetch));
-
     memset(prefetch, 0, offsetof(struct prefetch, blocks));
     prefetch->producer = *producer;
     pthread_mutex_init(&prefetch->mutex, NULL);
@@ -102,7 +99,6 @@ int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, str
                   struct varve_message *message)
 {
     const struct block *block = &prefetch->blocks[prefetch->taken % BLOCKS]; /* `taken` is this thread's to change */
-
     pthread_mutex_lock(&prefetch->mutex);
     while (prefetch->filled == prefetch->taken) {
         pthread_cond_wait(&prefetch->changed, &prefetch->mutex);

@@ -72,7 +72,6 @@ static void search_members(struct input_source *source)
     static const unsigned char begin[] = {0x1f, 0x8b, 8};
     bool is_first = source->done == source->block_bytes;
     const unsigned char *from = is_first ? last_block(source) + 1 : last_block(source) - 2;
-
     source->gzip.may_have_members |=
         source->block_bytes > 0 &&
         memmem(from, (size_t)(last_block(source) + source->block_bytes - from), begin, sizeof(begin)) != NULL;
@@ -94,7 +93,6 @@ static int read_block(struct input_source *source)
     }
     while (source->file >= 0 && bytes < BLOCK_BYTES && !source->is_file_at_end) {
         ssize_t got = read(source->file, last_block(source) + bytes, BLOCK_BYTES - bytes);
-
         if (got < 0 && errno != EINTR) {
             source->read_error = errno;
             return VARVE_ERROR_IO;
@@ -111,7 +109,6 @@ static int read_block(struct input_source *source)
 static la_ssize_t give_block(struct archive *archive, void *context, const void **block_out)
 {
     struct input_source *source = context;
-
     if (!source->is_first_due && source->is_file_at_end) {
         return 0;
     }
@@ -153,7 +150,6 @@ static int fail_archive(const struct input_source *source, struct varve_message 
         {"format not recognized", "are damaged, or they end and something else follows"},
     };
     const char *text = archive_error_string(source->archive);
-
     if (source->read_error != 0) {
         return fail_read(source, message);
     }
@@ -185,7 +181,6 @@ static void crc32_init(uint32_t table[256])
 static void add_to_check(struct gzip_check *check, const unsigned char *bytes, size_t count)
 {
     uint32_t crc = ~check->crc;
-
     for (size_t i = 0; i < count; i++) {
         crc = crc >> 8 ^ check->table[(crc ^ bytes[i]) & 255];
     }
@@ -206,7 +201,6 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
     uint64_t end = (uint64_t)archive_filter_bytes(source->archive, -1);
     const unsigned char *rest = block_end - (source->done - end);
     const unsigned char *trailer = rest - GZIP_TRAILER_BYTES;
-
     if (end < GZIP_LEAST_BYTES) {
         return fail(source, message, source->done < GZIP_LEAST_BYTES ? "are truncated" : "are damaged");
     }
@@ -236,7 +230,6 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
 struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes, uint64_t total)
 {
     struct input_source *source = memory_resize(NULL, sizeof(*source));
-
     *source = (struct input_source){.path = memory_copy_text(path),
                                     .file = file,
                                     .memory = memory,
@@ -291,7 +284,6 @@ static int open_archive(struct input_source *source, struct varve_message *messa
 int input_source_recognise(struct input_source *source, struct varve_message *message)
 {
     const struct input_format *format = formats;
-
     if (read_block(source) != VARVE_OK) {
         return fail_read(source, message);
     }
@@ -348,10 +340,8 @@ int input_source_make(void *context, unsigned char *to, size_t room, struct pref
 {
     struct input_source *source = context;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && step->made < room && !source->is_ended) {
         size_t bytes = source->ready_bytes < room - step->made ? source->ready_bytes : room - step->made;
-
         if (bytes == 0) {
             error = decompress(source, message);
             continue;

@@ -19,7 +19,6 @@
 static int stream_begin(struct input_source *source, struct input_stream **stream_out, struct varve_message *message)
 {
     struct input_stream *stream = memory_resize(NULL, sizeof(*stream));
-
     *stream = (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
     stream->next = stream->end = stream->window;
     int error = input_source_recognise(source, message);
@@ -34,14 +33,12 @@ static int stream_begin(struct input_source *source, struct input_stream **strea
 int input_stream_open(const char *path, struct input_stream **stream_out, struct varve_message *message)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-
     *stream_out = NULL;
     struct stat status;
     if (file < 0 || fstat(file, &status) != 0) {
         int error = errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
                     : errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION
                                                         : VARVE_ERROR_IO;
-
         varve_message_set(message, error, "%.200s: %s", path, strerror(errno));
         if (file >= 0) {
             close(file);
@@ -76,7 +73,6 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
 {
     struct input_source *source = stream->source;
     size_t kept = (size_t)(stream->end - stream->next);
-
     assert(need <= INPUT_STREAM_WINDOW_BYTES / 2);
     if (kept >= need || stream->is_at_end) {
         return VARVE_OK;
@@ -87,7 +83,6 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
     /* What fits the first window is not worth a thread. */
     if (stream->window_offset > 0 && !stream->is_alone && stream->prefetch == NULL) {
         const struct prefetch_producer producer = {.context = source, .make = input_source_make};
-
         stream->prefetch = prefetch_start(&producer);
         stream->is_alone = stream->prefetch == NULL;
     }
@@ -96,7 +91,6 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
         struct prefetch_step step = {0};
         unsigned char *to = stream->window + kept;
         size_t room = INPUT_STREAM_WINDOW_BYTES - kept;
-
         error = stream->prefetch != NULL ? prefetch_read(stream->prefetch, to, room, &step, message)
                                          : input_source_make(source, to, room, &step, message);
         kept += step.made;

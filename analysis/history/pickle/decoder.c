@@ -38,7 +38,6 @@ int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...)
     const char *path = input_stream_path(pickle->input);
     size_t length = strlen(path);
     va_list arguments;
-
     va_start(arguments, format);
     char reason[300];
     vsnprintf(reason, sizeof(reason), format, arguments);
@@ -56,7 +55,6 @@ static int fail_truncated(struct pickle *pickle)
 static const unsigned char *take_bytes(struct pickle *pickle, size_t count)
 {
     const unsigned char *bytes = pickle->input->next;
-
     if ((size_t)(pickle->input->end - bytes) < count) {
         return NULL;
     }
@@ -85,7 +83,6 @@ static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 {
     if (pickle->height == pickle->stack_capacity) {
         int error = stack_grow(pickle);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -100,7 +97,6 @@ static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 static int push_object(struct pickle *pickle, struct pickle_value value)
 {
     int error = push(pickle, (enum pickle_type)value.type, value.bits);
-
     if (error != VARVE_OK) {
         pickle_release(&pickle->memory, value);
     }
@@ -170,7 +166,6 @@ static int run_pop_mark(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-
     if (error == VARVE_OK) {
         drop_above(pickle, first);
     }
@@ -199,14 +194,12 @@ static int fill(struct pickle *pickle, struct pickle_value container, size_t pos
 {
     struct pickle_object *object = pickle_object(&pickle->memory, container);
     size_t count = pickle->height - first;
-
     if (object->is_replaced) {
         return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry", opcodes[pickle->opcode].name);
     }
     if (object->role == PICKLE_ROLE_UNDECIDED) {
         bool is_asked =
             pickle->sink != NULL && (object->type == PICKLE_LIST || (object->type == PICKLE_DICT && position == 0));
-
         object->role =
             is_asked ? pickle->sink->role(pickle->sink->context, pickle, position, object) : PICKLE_ROLE_PLAIN;
     }
@@ -215,7 +208,6 @@ static int fill(struct pickle *pickle, struct pickle_value container, size_t pos
         pickle->height = first;
     } else {
         int error = pickle->sink->take(pickle->sink->context, pickle, object, pickle->stack + first, count);
-
         drop_above(pickle, first);
         return error;
     }
@@ -227,7 +219,6 @@ static int fill_below(struct pickle *pickle, size_t first, size_t base)
 {
     enum pickle_type type = (enum pickle_type)argument(pickle);
     const char *name = opcodes[pickle->opcode].name;
-
     if (first <= base) {
         return fail_underflow(pickle);
     }
@@ -250,7 +241,6 @@ static int run_fill_marked(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-
     return error != VARVE_OK ? error : fill_below(pickle, first, base(pickle));
 }
 
@@ -258,7 +248,6 @@ static int run_fill_marked(struct pickle *pickle)
 static int run_fill(struct pickle *pickle)
 {
     size_t count = argument(pickle) == PICKLE_DICT ? 2 : 1;
-
     return available(pickle) <= count ? fail_underflow(pickle) : fill_below(pickle, pickle->height - count, 0);
 }
 
@@ -267,7 +256,6 @@ static int collect(struct pickle *pickle, size_t first)
 {
     struct pickle_value tuple = pickle_object_new(&pickle->memory, PICKLE_TUPLE);
     int error = fill(pickle, tuple, first, first);
-
     if (error != VARVE_OK) {
         pickle_release(&pickle->memory, tuple);
         return error;
@@ -279,14 +267,12 @@ static int run_tuple(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-
     return error != VARVE_OK ? error : collect(pickle, first);
 }
 
 static int run_small_tuple(struct pickle *pickle)
 {
     size_t count = argument(pickle);
-
     return available(pickle) < count ? fail_underflow(pickle) : collect(pickle, pickle->height - count);
 }
 
@@ -295,7 +281,6 @@ static int run_small_tuple(struct pickle *pickle)
 static uint64_t little_endian(const unsigned char *bytes, size_t count)
 {
     uint64_t number = 0;
-
     for (size_t i = 0; i < count; i++) {
         number |= (uint64_t)bytes[i] << (8 * i);
     }
@@ -307,7 +292,6 @@ static int run_binint(struct pickle *pickle)
     size_t count = argument(pickle);
     const unsigned char *bytes = take_bytes(pickle, count);
     uint64_t number = bytes != NULL ? little_endian(bytes, count) : 0;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -319,7 +303,6 @@ static int run_binint(struct pickle *pickle)
 static int push_integer(struct pickle *pickle, const unsigned char *bytes, size_t count)
 {
     unsigned char sign = count > 0 && bytes[count - 1] >= 0x80 ? 0xff : 0;
-
     while (count > 8 && bytes[count - 1] == sign) {
         count--;
     }
@@ -343,18 +326,15 @@ static int run_long1(struct pickle *pickle)
 {
     const unsigned char *count = take_bytes(pickle, 1);
     const unsigned char *bytes = count != NULL ? take_bytes(pickle, *count) : NULL;
-
     return bytes == NULL ? fail_truncated(pickle) : push_integer(pickle, bytes, *count);
 }
 
 static int skip_bytes(struct pickle *pickle, uint64_t count)
 {
     struct input_stream *input = pickle->input;
-
     while (count > 0) {
         size_t there = (size_t)(input->end - input->next);
         size_t step = count < there ? (size_t)count : there;
-
         input->next += step;
         count -= step;
         if (count > 0) {
@@ -374,7 +354,6 @@ static int run_long4(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 4);
     uint64_t count = bytes != NULL ? little_endian(bytes, 4) : 0;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -392,7 +371,6 @@ static int run_long4(struct pickle *pickle)
 static int run_binfloat(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 8);
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -409,7 +387,6 @@ static int push_text(struct pickle *pickle, uint64_t count)
 {
     struct input_stream *input = pickle->input;
     int error;
-
     if (count > PICKLE_TEXT_MAX) {
         error = skip_bytes(pickle, count);
         return error != VARVE_OK ? error : push(pickle, PICKLE_LONG_TEXT, 0);
@@ -430,7 +407,6 @@ static int push_text(struct pickle *pickle, uint64_t count)
 static int push_bytes(struct pickle *pickle, uint64_t count)
 {
     int error = skip_bytes(pickle, count);
-
     return error != VARVE_OK ? error : push(pickle, PICKLE_BYTES, 0);
 }
 
@@ -438,7 +414,6 @@ static int run_counted(struct pickle *pickle, int (*push_counted)(struct pickle 
 {
     const unsigned char *bytes = take_bytes(pickle, argument(pickle));
     uint64_t count = bytes != NULL ? little_endian(bytes, argument(pickle)) : 0;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -463,7 +438,6 @@ static int run_bytes(struct pickle *pickle)
 static int memo_get(struct pickle *pickle, uint64_t index)
 {
     struct pickle_value value = {0};
-
     if (!pickle_memo_get(&pickle->memory, index, &value)) {
         return pickle_fail(pickle, pickle->offset, "%s of memo entry %" PRIu64 ", which was never stored",
                            opcodes[pickle->opcode].name, index);
@@ -493,7 +467,6 @@ static int run_memoize(struct pickle *pickle)
 static int with_index(struct pickle *pickle, int (*run)(struct pickle *pickle, uint64_t index))
 {
     const unsigned char *bytes = take_bytes(pickle, argument(pickle));
-
     return bytes == NULL ? fail_truncated(pickle) : run(pickle, little_endian(bytes, argument(pickle)));
 }
 
@@ -512,7 +485,6 @@ static int run_put(struct pickle *pickle)
 static int run_proto(struct pickle *pickle)
 {
     const unsigned char *version = take_bytes(pickle, 1);
-
     if (version == NULL) {
         return fail_truncated(pickle);
     }
@@ -526,7 +498,6 @@ static int run_proto(struct pickle *pickle)
 static int run_frame(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 8);
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -644,7 +615,6 @@ void pickle_init(struct pickle *pickle, struct input_stream *input, const struct
     pickle_memory_init(&pickle->memory);
     for (uint32_t i = 0; words != NULL && words[i] != NULL; i++) {
         uint32_t number = pickle_text(&pickle->memory, words[i], strlen(words[i]));
-
         assert(number == i);
         (void)number;
     }
@@ -654,7 +624,6 @@ void pickle_init(struct pickle *pickle, struct input_stream *input, const struct
 static int check_beginning(struct pickle *pickle)
 {
     unsigned char first = *pickle->input->next;
-
     if (opcodes[first].run == run_proto) {
         return VARVE_OK;
     }
@@ -669,7 +638,6 @@ static int refill(struct pickle *pickle)
 {
     struct input_stream *input = pickle->input;
     int error = input_stream_fill(input, RESERVE_BYTES, pickle->message);
-
     if (error == VARVE_OK && pickle->progress != NULL) {
         progress_step(pickle->progress, "reading the snapshot", input_stream_done(input), input_stream_total(input));
     }
@@ -682,7 +650,6 @@ static int refill(struct pickle *pickle)
 static int check_end(struct pickle *pickle)
 {
     int error = input_stream_fill(pickle->input, 1, pickle->message);
-
     if (error == VARVE_OK && pickle->input->next < pickle->input->end) {
         error = pickle_fail(pickle, input_stream_offset(pickle->input), "data follow STOP");
     }
@@ -693,7 +660,6 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
 {
     struct input_stream *input = pickle->input;
     int error = refill(pickle);
-
     VARVE_THEN(error, check_beginning(pickle));
     while (error == VARVE_OK && !pickle->is_stopped) {
         if (input->end - input->next < RESERVE_BYTES) {

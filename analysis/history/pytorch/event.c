@@ -30,7 +30,6 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
                        struct event_parts *parts)
 {
     enum snapshot_word word = field_word(value);
-
     parts->has |= HAS_ACTION;
     parts->is_skipped = false;
     if (word <= WORD_OOM) {
@@ -45,7 +44,6 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
 static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
 {
     struct history *history = reader->history;
-
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
@@ -124,7 +122,6 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
 {
     struct history_device *device = &reader->history->devices[device_index];
     struct event_parts parts = {0};
-
     reader->position =
         (struct snapshot_position){"event", device->event_count + device->skipped_count, "device", device_index};
     struct pickle_object *object;
@@ -143,7 +140,6 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
     }
     if (parts.is_skipped) {
         uint32_t text;
-
         if (rest_value(reader, value, &text)) {
             history_add_skipped(device, text);
         }

@@ -9,7 +9,6 @@
 static uint32_t frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
 {
     uint64_t key = map_hash(frame, sizeof(*frame));
-
     for (const uint64_t *found; (found = map_find(&reader->frame_numbers, key)) != NULL; key++) {
         if (memcmp(&reader->frames[*found], frame, sizeof(*frame)) == 0) {
             return (uint32_t)*found;
@@ -51,11 +50,9 @@ static int take_line(struct snapshot_reader *reader, struct pickle_value key, st
 static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object, struct history_frame *frame)
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
         struct pickle_value key = object->items[i];
         struct pickle_value value = object->items[i + 1];
-
         switch (field_word(key)) {
         case WORD_NAME:
             error = take_text(reader, key, value, &frame->function);
@@ -76,7 +73,6 @@ static int frame_fields(struct snapshot_reader *reader, const struct pickle_obje
 static int frame_take(struct snapshot_reader *reader, struct pickle_value value, struct history_frame *frame)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-
     if (resolved.type == PICKLE_REPLACED && resolved.bits >> 32 == TAG_FRAME) {
         *frame = reader->frames[(uint32_t)resolved.bits];
         return VARVE_OK;
@@ -96,10 +92,8 @@ static int frame_take(struct snapshot_reader *reader, struct pickle_value value,
 static int stack_frames(struct snapshot_reader *reader, struct pickle_object *list, uint32_t *count_out)
 {
     uint32_t count = 0;
-
     while (count < list->count) {
         struct pickle_value item = list->items[count];
-
         reader->stack = memory_grow(reader->stack, &reader->stack_capacity, count, sizeof(*reader->stack));
         pickle_retain(&reader->pickle.memory, item);
         int error = frame_take(reader, item, &reader->stack[count]);
@@ -116,7 +110,6 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
 int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *stack_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-
     if (resolved.type == PICKLE_REPLACED && resolved.bits >> 32 == TAG_STACK) {
         *stack_out = (uint32_t)resolved.bits;
         return VARVE_OK;

@@ -9,7 +9,6 @@ int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *form
 {
     const struct snapshot_position *position = &reader->position;
     va_list arguments;
-
     va_start(arguments, format);
     char reason[200];
     vsnprintf(reason, sizeof(reason), format, arguments);
@@ -29,7 +28,6 @@ int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, str
 {
     const char *name = "a key";
     int bytes = 5;
-
     if (key.type == PICKLE_TEXT) {
         name = reader->pickle.memory.texts[key.bits].bytes;
         bytes = (int)reader->pickle.memory.texts[key.bits].count;
@@ -89,7 +87,6 @@ int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct
 {
     uint64_t handle = 0;
     int error = field_address(reader, key, value, &handle);
-
     if (error == VARVE_OK && history_stream(reader->history, handle, out) != VARVE_OK) {
         error = field_fail(reader, value.offset, "more than 65536 different streams");
     }
@@ -99,7 +96,6 @@ int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct
 int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "refers back to a consumed entry");
     }
@@ -119,7 +115,6 @@ int field_list(struct snapshot_reader *reader, struct pickle_value key, struct p
                struct pickle_object **object_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "'%.*s' refers back to a consumed entry",
                           (int)reader->pickle.memory.texts[key.bits].count,
@@ -136,7 +131,6 @@ int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct p
 {
     struct pickle_object *pair = NULL;
     int error = field_list(reader, key, value, &pair);
-
     assert(error != VARVE_OK || pair != NULL);
     if (error == VARVE_OK && pair->count != 2) {
         error = field_fail_type(reader, key, value, "a pair of integers");

@@ -28,7 +28,6 @@ static int take_block_history(struct snapshot_reader *reader, struct pickle_valu
 {
     struct pickle_object *list;
     int error = field_list(reader, key, value, &list);
-
     if (error != VARVE_OK || list->count == 0) {
         return error;
     }
@@ -41,7 +40,6 @@ static int take_block_history(struct snapshot_reader *reader, struct pickle_valu
     pickle_retain(&reader->pickle.memory, item);
     for (uint32_t i = 0; i + 1 < newest->count && error == VARVE_OK; i += 2) {
         struct pickle_value part = newest->items[i];
-
         if (field_word(part) == WORD_REAL_SIZE && !parts->has_requested) {
             parts->has_requested = true;
             error = field_size(reader, part, newest->items[i + 1], &parts->block.requested);
@@ -102,7 +100,6 @@ static int check_block(struct snapshot_reader *reader, uint64_t offset, const st
                        const struct history_segment *segment, uint64_t next)
 {
     uint64_t end = segment->addr + segment->size;
-
     if (block->size == 0) {
         return field_fail(reader, offset, "has no bytes");
     }
@@ -122,7 +119,6 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     struct history_segment *segment = &parts->segment;
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
-
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_block_field(reader, object->items[i], object->items[i + 1], &block);
     }
@@ -159,10 +155,8 @@ static int take_blocks(struct snapshot_reader *reader, struct segment_parts *par
     struct snapshot_position position = reader->position;
     struct pickle_object *list;
     int error = field_list(reader, parts->blocks_key, parts->blocks, &list);
-
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
-
         reader->position = (struct snapshot_position){"block", i, position.what, position.index};
         pickle_retain(&reader->pickle.memory, item);
         error = take_block(reader, item, parts, &next);
@@ -187,7 +181,6 @@ static int take_segment_type(struct snapshot_reader *reader, struct pickle_value
                              bool *is_small)
 {
     enum snapshot_word word = field_word(value);
-
     *is_small = word == WORD_SMALL;
     return word == WORD_SMALL || word == WORD_LARGE ? VARVE_OK
                                                     : field_fail_type(reader, key, value, "'small' or 'large'");
@@ -197,7 +190,6 @@ static int take_segment_field(struct snapshot_reader *reader, struct pickle_valu
                               struct segment_parts *parts)
 {
     struct history_segment *segment = &parts->segment;
-
     switch (field_word(key)) {
     case WORD_DEVICE:
         return take_device(reader, key, value, &parts->device);
@@ -254,7 +246,6 @@ static int check_segment(struct snapshot_reader *reader, uint64_t offset, const 
 int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 {
     struct segment_parts parts = {0};
-
     reader->position = (struct snapshot_position){.what = "segment", .index = reader->segment_count++};
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
@@ -265,7 +256,6 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
                                           : check_segment(reader, value.offset, &parts));
     if (error == VARVE_OK) {
         struct history_device *device = history_device(reader->history, parts.device);
-
         parts.segment.first_block = device->block_count;
         pickle_retain(&reader->pickle.memory, parts.blocks);
         error = take_blocks(reader, &parts);
@@ -285,7 +275,6 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 static int compare_segments(const void *left, const void *right)
 {
     const struct history_segment *a = left, *b = right;
-
     return a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
@@ -293,7 +282,6 @@ static int compare_segments(const void *left, const void *right)
 static void sort_segments(struct history_device *device)
 {
     bool is_sorted = true;
-
     for (size_t i = 1; i < device->segment_count; i++) {
         is_sorted = is_sorted && device->segments[i - 1].addr <= device->segments[i].addr;
     }
@@ -305,7 +293,6 @@ static void sort_segments(struct history_device *device)
     size_t to = 0;
     for (size_t i = 0; i < device->segment_count; i++) {
         struct history_segment *segment = &device->segments[i];
-
         if (segment->block_count > 0) {
             memcpy(blocks + to, device->blocks + segment->first_block, segment->block_count * sizeof(*blocks));
         }
@@ -321,11 +308,9 @@ int segments_finish(struct snapshot_reader *reader)
 {
     for (size_t d = 0; d < reader->history->device_count; d++) {
         struct history_device *device = &reader->history->devices[d];
-
         sort_segments(device);
         for (size_t i = 1; i < device->segment_count; i++) {
             const struct history_segment *before = &device->segments[i - 1], *segment = &device->segments[i];
-
             if (segment->addr - before->addr < before->size) {
                 return varve_message_set(
                     reader->pickle.message, VARVE_ERROR_FORMAT,

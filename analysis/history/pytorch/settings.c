@@ -47,10 +47,8 @@ static int take_max_split(struct snapshot_reader *reader, struct pickle_value ke
 static unsigned division_index(const struct snapshot_reader *reader, struct pickle_value key)
 {
     unsigned long size = 0;
-
     if (key.type == PICKLE_TEXT) {
         const struct pickle_text *text = &reader->pickle.memory.texts[key.bits];
-
         for (uint32_t i = 0; i < text->count && i < 6; i++) {
             size =
                 text->bytes[i] >= '0' && text->bytes[i] <= '9' ? size * 10 + (unsigned)(text->bytes[i] - '0') : 0x10001;
@@ -73,7 +71,6 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
     struct pickle_object *object;
     uint64_t division = 0;
     int error = VARVE_OK;
-
     if (value.type != PICKLE_DICT) {
         error = field_size(reader, key, value, &division);
         for (unsigned i = 0; i < 16; i++) {
@@ -84,7 +81,6 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
     error = field_dict(reader, value, &object);
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         unsigned index = division_index(reader, object->items[i]);
-
         if (index == 16) {
             return field_fail(reader, object->items[i].offset,
                               "a key of 'roundup_power2_divisions' is no power of two up to 32768");
@@ -97,7 +93,6 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
 int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct history_settings *settings = &reader->history->settings;
-
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
@@ -110,7 +105,6 @@ int settings_take(struct snapshot_reader *reader, struct pickle_value key, struc
     reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         struct pickle_value name = object->items[i], item = object->items[i + 1];
-
         switch (field_word(name)) {
         case WORD_CONF:
             error = take_text(reader, name, item, settings);

@@ -33,7 +33,6 @@ static const char *const words[] = {
 static size_t mark_below(const struct pickle *pickle, size_t position)
 {
     size_t i = pickle->mark_count;
-
     while (i > 0 && pickle->marks[i - 1] > position) {
         i--;
     }
@@ -65,7 +64,6 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
 {
     size_t mark = mark_below(pickle, position);
     size_t parent = mark == position || position == 0 ? NO_POSITION : position - 1;
-
     if (mark > 0 && pickle->stack[mark - 1].type == PICKLE_LIST) {
         parent = mark - 1; /* below the mark: more are added at once */
     }
@@ -88,7 +86,6 @@ static uint8_t decide_role(void *context, struct pickle *pickle, size_t position
     (void)context;
     if (position == 0) {
         bool is_part = pickle->mark_count > 0 && pickle->marks[0] == 0; /* of a container yet to be made */
-
         return is_part ? PICKLE_ROLE_PLAIN : container->type == PICKLE_DICT ? ROLE_ROOT : ROLE_SEGMENTS;
     }
     uint8_t role = role_by_key(pickle, position);
@@ -111,10 +108,8 @@ static int take_kept(struct snapshot_reader *reader, struct pickle_object *list,
                      int (*take)(struct snapshot_reader *reader, size_t index, struct pickle_value item))
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
-
         pickle_retain(&reader->pickle.memory, item);
         error = take(reader, i, item);
         pickle_release(&reader->pickle.memory, item);
@@ -138,7 +133,6 @@ static int take_kept_event(struct snapshot_reader *reader, size_t index, struct 
 static int take_trace(struct snapshot_reader *reader, size_t device, struct pickle_value value)
 {
     struct pickle_value key = {.type = PICKLE_TEXT, .bits = WORD_DEVICE_TRACES};
-
     reader->position = (struct snapshot_position){.what = "device", .index = device};
     struct pickle_object *list = NULL;
     int error = field_list(reader, key, value, &list);
@@ -170,7 +164,6 @@ static int take_list_key(struct snapshot_reader *reader, struct pickle_value key
     bool *has = is_segments ? &reader->has_segments : &reader->has_traces;
     uint8_t role = is_segments ? ROLE_SEGMENTS : ROLE_TRACES;
     struct pickle_object *list = NULL;
-
     if (*has) {
         return field_fail(reader, key.offset, "key '%s' comes twice", words[field_word(key)]);
     }
@@ -196,10 +189,8 @@ static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value 
 {
     bool has_overflowed = false;
     int error = field_bool(reader, key, value, &has_overflowed);
-
     if (error == VARVE_OK && has_overflowed) {
         struct history_device *device = history_device(reader->history, index);
-
         if (device == NULL) {
             return field_fail(reader, value.offset, "'trace_alloc_overflowed' is for more than 256 devices");
         }
@@ -281,7 +272,6 @@ static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value i
 static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
 {
     uint32_t text;
-
     if (is_forgettable(reader, item)) {
         if (reader->unknown_bytes < UNKNOWN_BYTES_MAX && rest_value(reader, item, &text)) {
             reader->unknown_bytes += history_text_bytes(reader->history, text);
@@ -320,7 +310,6 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
                 size_t count)
 {
     struct snapshot_reader *reader = context;
-
     (void)pickle;
     int error = VARVE_OK;
     if (container->role == ROLE_ROOT) {
@@ -369,7 +358,6 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
 {
     struct snapshot_reader reader = {.history = history_new()};
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
-
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
     struct pickle_value root;
     int error = pickle_run(&reader.pickle, &root);
@@ -398,7 +386,6 @@ int history_read_pytorch(const char *path, struct history **history_out, struct 
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     *history_out = NULL;
     return error != VARVE_OK ? error : history_read_pytorch_stream(input, history_out, progress, message);
 }

@@ -31,14 +31,12 @@ static int fail_errno(struct varve_message *message, const char *path)
     int error = errno == EACCES || errno == EPERM     ? VARVE_ERROR_PERMISSION
                 : errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
                                                       : VARVE_ERROR_IO;
-
     return varve_message_set(message, error, "%s: %s", path, strerror(errno));
 }
 
 static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_big)
 {
     uint64_t number = 0;
-
     for (unsigned i = 0; i < width; i++) {
         number = number << 8 | bytes[is_big ? i : width - 1 - i];
     }
@@ -50,7 +48,6 @@ static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_bi
 static int file_check(const char *path, const struct stat *status, struct varve_message *message)
 {
     int64_t stored = (int64_t)status->st_blocks * 512;
-
     if (!S_ISREG(status->st_mode)) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: is not a regular file, as all of a CTF trace are",
                                  path);
@@ -74,11 +71,9 @@ static bool packets_are_whole(FILE *file, int64_t bytes)
 {
     unsigned char head[METADATA_HEAD_BYTES];
     int64_t offset = 0;
-
     while (offset < bytes) {
         size_t got = fseeko(file, (off_t)offset, SEEK_SET) == 0 ? fread(head, 1, sizeof(head), file) : 0;
         bool is_big = got >= 4 && number_at(head, 4, true) == METADATA_MAGIC;
-
         if (got < 4 || (!is_big && number_at(head, 4, false) != METADATA_MAGIC)) {
             return offset == 0;
         }
@@ -99,7 +94,6 @@ static int metadata_check(const char *path, const struct stat *status, struct va
 {
     int error = file_check(path, status, message);
     FILE *file = error == VARVE_OK ? fopen(path, "re") : NULL;
-
     if (error == VARVE_OK && file == NULL) {
         return fail_errno(message, path);
     }
@@ -118,7 +112,6 @@ static int metadata_check(const char *path, const struct stat *status, struct va
 static int files_check(const char *path, size_t *count, struct varve_message *message)
 {
     DIR *directory = opendir(path);
-
     if (directory == NULL) {
         return errno == ENOENT ? VARVE_OK : fail_errno(message, path);
     }
@@ -126,7 +119,6 @@ static int files_check(const char *path, size_t *count, struct varve_message *me
     int error = VARVE_OK;
     while (error == VARVE_OK && (entry = readdir(directory)) != NULL) {
         char file[4096];
-
         snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
         struct stat status;
         if (entry->d_name[0] == '.' || fstatat(dirfd(directory), entry->d_name, &status, 0) != 0 ||
@@ -149,7 +141,6 @@ static int trace_add(struct ctf_folder *folder, const char *path, struct varve_m
     char index[4096];
     size_t streams = 0;
     int error = files_check(path, &streams, message);
-
     snprintf(index, sizeof(index), "%s/index", path);
     size_t indexes = 0;
     VARVE_THEN(error, files_check(index, &indexes, message));
@@ -169,7 +160,6 @@ static int folder_search(const char *path, struct ctf_folder *folder, size_t *fo
 {
     char *const paths[] = {(char *)path, NULL};
     FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
-
     if (walk == NULL) {
         return fail_errno(message, path);
     }
@@ -181,7 +171,6 @@ static int folder_search(const char *path, struct ctf_folder *folder, size_t *fo
             error = fail_errno(message, entry->fts_path);
         } else if (entry->fts_info == FTS_F && strcmp(entry->fts_name, METADATA) == 0) {
             char *trace = memory_copy_text(entry->fts_path);
-
             trace[strlen(trace) - sizeof("/" METADATA) + 1] = '\0';
             (*found)++;
             error = trace_add(folder, trace, message);

@@ -36,7 +36,6 @@ bool ctf_program_find(char *path, size_t bytes)
 {
     const char *paths = getenv("PATH");
     ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
-
     path[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(path, '/');
     if (slash != NULL && (size_t)(slash - path) + sizeof("/" PROGRAM) <= bytes) {
@@ -47,7 +46,6 @@ bool ctf_program_find(char *path, size_t bytes)
     }
     while (paths != NULL && *paths != '\0') {
         int folder = (int)strcspn(paths, ":");
-
         if ((size_t)snprintf(path, bytes, "%.*s/" PROGRAM, folder, paths) < bytes && access(path, X_OK) == 0) {
             return true;
         }
@@ -60,7 +58,6 @@ bool ctf_program_find(char *path, size_t bytes)
 bool ctf_is_possible(struct varve_message *message)
 {
     char path[PATH_MAX];
-
     if (!ctf_program_find(path, sizeof(path))) {
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                           "CTF traces are read by " PROGRAM ", which is not in PATH (apt install " PROGRAM ")");
@@ -113,7 +110,6 @@ static void arguments_free(struct arguments *arguments)
 static void arguments_make(struct arguments *arguments, const struct ctf_folder *folder, const char *database)
 {
     char path[PATH_MAX];
-
     (void)ctf_program_find(path, sizeof(path));
     argument_add(arguments, "", path, "");
     if (getenv("LIBBABELTRACE2_INIT_LOG_LEVEL") == NULL) {
@@ -127,7 +123,6 @@ static void arguments_make(struct arguments *arguments, const struct ctf_folder 
     argument_add(arguments, "--plugin-path=", slash != NULL ? path : ".", "");
     for (size_t i = 0; i < folder->count; i++) {
         char source[64];
-
         snprintf(source, sizeof(source), "--component=trace%zu:source.ctf.fs", i);
         argument_add(arguments, source, "", "");
         argument_add(arguments, "--params=inputs=[\"", folder->traces[i], "\"]");
@@ -156,7 +151,6 @@ static char *file_take(int descriptor)
     char *text = memory_resize(NULL, (bytes > 0 ? (size_t)bytes : 0) + 1);
     size_t count = 0;
     ssize_t got;
-
     while (count < (size_t)bytes && (got = pread(descriptor, text + count, (size_t)bytes - count, (off_t)count)) > 0) {
         count += (size_t)got;
     }
@@ -169,7 +163,6 @@ static int spawn(char *const *argv, int output, int errors, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     int reason = posix_spawn_file_actions_init(&actions);
-
     if (reason != 0) {
         return reason;
     }
@@ -197,7 +190,6 @@ static void wait_for(struct run *run, pid_t pid)
 {
     for (;;) {
         pid_t ended = waitpid(pid, &run->status, WNOHANG);
-
         if (ended == pid) {
             break;
         }
@@ -220,7 +212,6 @@ static int memory_file(void)
 {
     int low = memfd_create(PROGRAM, MFD_CLOEXEC);
     int descriptor = low >= 0 && low <= STDERR_FILENO ? fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : low;
-
     if (descriptor != low) {
         close(low);
     }
@@ -234,7 +225,6 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     int output = memory_file();
     int errors = memory_file();
     int reason = output < 0 || errors < 0 ? errno : 0;
-
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
     pid_t pid = 0;
     reason = reason != 0 ? reason : spawn(argv, output, errors, &pid);
@@ -270,7 +260,6 @@ static const char *cause_text(const char *at, char *text, size_t bytes)
     size_t length = 0;
     while (*at != '\0' && strncmp(at, "\nCAUSED BY", 10) != 0 && strncmp(at, "\nERROR", 6) != 0) {
         bool is_space = *at == ' ' || *at == '\n';
-
         if (length + 1 < bytes && !(is_space && (length == 0 || text[length - 1] == ' '))) {
             text[length++] = is_space ? ' ' : *at;
         }
@@ -287,14 +276,12 @@ static const char *cause_text(const char *at, char *text, size_t bytes)
 static bool reason_find(const char *errors, const char *folder, char reason[REASON_BYTES])
 {
     char *real = realpath(folder, NULL);
-
     reason[0] = '\0';
     char text[REASON_BYTES];
     bool is_ours = false;
     bool has_name = false;
     for (const char *at = errors; *at != '\0';) {
         bool is_cause = strncmp(at, "CAUSED BY", 9) == 0 || strncmp(at, "ERROR", 5) == 0;
-
         if (!is_cause) {
             at += strcspn(at, "\n");
             at += *at == '\n' ? 1 : 0;
@@ -343,7 +330,6 @@ static void on_signal(int number)
 static void signals_catch(struct sigaction before[SIGNALS])
 {
     struct sigaction action = {.sa_handler = on_signal};
-
     signal_caught = 0;
     for (size_t i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], NULL, &before[i]);
@@ -367,10 +353,8 @@ static void folder_remove(const char *path)
 {
     DIR *directory = opendir(path);
     const struct dirent *entry;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         char inner[PATH_MAX];
-
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             snprintf(inner, sizeof(inner), "%s/%s", path, entry->d_name) < (int)sizeof(inner)) {
             varve_publish_folder_remove(inner);
@@ -402,7 +386,6 @@ static int result_read(const char *path, struct ctf_import_result *result, struc
     };
     struct database *database;
     int error = database_open(path, DATABASE_DERIVED, &database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -418,7 +401,6 @@ static int import_into(const char *folder, const struct ctf_folder *traces, cons
                        struct ctf_import_result *result, struct varve_message *message)
 {
     struct arguments arguments = {0};
-
     arguments_make(&arguments, traces, database_path);
     int error = run_begin(run, arguments.items, message);
     arguments_free(&arguments);
@@ -437,23 +419,21 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
                struct ctf_import_result *result, struct varve_message *message)
 {
     struct run run = {.progress = progress};
-    struct sigaction before[SIGNALS];
     struct ctf_folder traces = {0};
-    char scratch[PATH_MAX - 16];
-    char made[PATH_MAX];
-    int signal_number;
-
     *result = (struct ctf_import_result){0};
     if (!ctf_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     int error = ctf_folder_open(folder, &traces, message);
+    char scratch[PATH_MAX - 16];
     VARVE_THEN(error, varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message));
     if (error != VARVE_OK) {
         ctf_folder_close(&traces);
         return error;
     }
+    char made[PATH_MAX];
     snprintf(made, sizeof(made), "%s/made.db", scratch);
+    struct sigaction before[SIGNALS];
     signals_catch(before);
     error = import_into(folder, &traces, made, &run, result, message);
     if (error == VARVE_OK && run.signal_number == 0) {
@@ -461,7 +441,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
     }
     folder_remove(scratch);
     signals_restore(before);
-    signal_number = run.signal_number;
+    int signal_number = run.signal_number;
     run_end(&run);
     ctf_folder_close(&traces);
     if (signal_number != 0) {
@@ -481,7 +461,6 @@ int ctf_each_number(const char *folder,
     struct ctf_folder traces = {0};
     struct run run = {0};
     int error = ctf_is_possible(message) ? VARVE_OK : VARVE_ERROR_UNSUPPORTED;
-
     error = error == VARVE_OK ? ctf_folder_open(folder, &traces, message) : error;
     if (error == VARVE_OK) {
         arguments_make(&arguments, &traces, NULL);
@@ -496,7 +475,6 @@ int ctf_each_number(const char *folder,
         unsigned ring;
         unsigned long long first;
         unsigned long long last;
-
         if (sscanf(at, "%u %u %llu %llu", &process, &ring, &first, &last) == 4) {
             take(context, process, ring, first, last);
         }

@@ -25,7 +25,6 @@ static int compare_segments(const void *a_untyped, const void *b_untyped)
 {
     const struct segment_item *a = a_untyped;
     const struct segment_item *b = b_untyped;
-
     return compare(free_bytes(a), free_bytes(b), a->addr, b->addr);
 }
 
@@ -33,7 +32,6 @@ static int compare_holes(const void *a_untyped, const void *b_untyped)
 {
     const struct hole *a = a_untyped;
     const struct hole *b = b_untyped;
-
     return compare(a->size, b->size, a->addr, b->addr);
 }
 
@@ -55,11 +53,9 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
     struct varve_layout_block block;
     struct hole hole = {.segment = *item};
     struct varve_layout_block last = {0}; /* in use */
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(layout, at, &block);
          at = block.addr + block.extent) {
         bool touches = hole.size > 0 && hole.addr + hole.size == block.addr;
-
         if (block.state == VARVE_LAYOUT_FREE && touches) {
             hole.size += block.extent;
             continue;
@@ -87,12 +83,10 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
 static void take_segment(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
 {
     struct cached_sums *sums = &cached->sums;
-
     sums->used += item->allocated;
     sums->pending += item->active - item->allocated;
     if (item->first.is_implied) {
         uint64_t before = sums->used_blocks + sums->pending_blocks;
-
         take_blocks(cached, layout, item);
         sums->implied_bytes += item->active;
         sums->implied_blocks += sums->used_blocks + sums->pending_blocks - before;

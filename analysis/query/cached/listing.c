@@ -73,7 +73,6 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
 static void print_heading(const struct writer *writer, const char *what, size_t count)
 {
     size_t listed = shown(writer, count);
-
     fprintf(writer->out, "\n  %s", what);
     if (listed < count) {
         fprintf(writer->out, " (%s of %s; --all shows all)", format_count((int64_t)listed).text,
@@ -92,7 +91,6 @@ static void print_empty(const struct writer *writer, const struct segments_part 
     for (size_t i = 0; i < shown(writer, cached->empty_count); i++) {
         const struct segment_item *item = &cached->empty[i];
         char pool[POOL_NAME_BYTES];
-
         pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u%s\n", item->addr,
                 format_bytes((int64_t)item->mapped).text, pool, (unsigned)item->first.stream,
@@ -104,7 +102,6 @@ static void print_owner(const struct writer *writer, const struct segments_part 
 {
     struct owner owner = owners_of(writer->owners, part, addr, writer->state->seq);
     char text[OWNER_TEXT_BYTES];
-
     owner_text(&owner, OWNER_COLUMNS, text);
     if (text[0] != '\0') {
         fprintf(writer->out, "  %s", text);
@@ -133,7 +130,6 @@ static void print_holes(const struct writer *writer, const struct segments_part 
     for (size_t i = 0; i < shown(writer, cached->hole_count); i++) {
         const struct hole *hole = &cached->holes[i];
         char pool[POOL_NAME_BYTES];
-
         pool_name(writer->database, part, hole->segment.first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u  %s%s\n", hole->addr,
                 format_bytes((int64_t)hole->size).text, pool, (unsigned)hole->segment.first.stream,
@@ -146,7 +142,6 @@ static void print_holes(const struct writer *writer, const struct segments_part 
 static void print_blocks(const struct writer *writer, const struct segments_part *part, const struct segment_item *item)
 {
     struct varve_layout_block block;
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(part->layout, at, &block);
          at = block.addr + block.extent) {
         fprintf(writer->out, "    %#-14" PRIx64 " %10s %s", block.addr, format_bytes((int64_t)block.extent).text,
@@ -169,7 +164,6 @@ static void print_used(const struct writer *writer, const struct segments_part *
     for (size_t i = 0; i < shown(writer, cached->used_count); i++) {
         const struct segment_item *item = &cached->used[i];
         char pool[POOL_NAME_BYTES];
-
         pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u %10s %10s %10s %12s %7s%s\n", item->addr,
                 format_bytes((int64_t)item->mapped).text, pool, (unsigned)item->first.stream,
@@ -202,7 +196,6 @@ static void want_blocks(struct owners *owners, const struct varve_layout *layout
                         int64_t seq)
 {
     struct varve_layout_block block;
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(layout, at, &block);
          at = block.addr + block.extent) {
         want_block(owners, &block, seq);
@@ -223,7 +216,6 @@ static void want_listed(const struct writer *writer, const struct segments_part 
 static void print_part(struct writer *writer, const struct segments_part *part)
 {
     struct cached cached;
-
     cached_load(&cached, part->layout);
     writer->owners = owners_new();
     want_listed(writer, part, &cached);
@@ -244,7 +236,6 @@ void listing_text(FILE *out, struct database *database, const struct segments_st
                   const struct listing *listing)
 {
     struct writer writer = {.out = out, .listing = listing, .database = database, .state = state};
-
     fprintf(out, "segments after event %s of %s, at %s\n", format_count(state->seq).text,
             format_count(state->last_seq).text, format_duration(state->ts_ns).text);
     if (segments_state_is_approximate(state, database)) {
@@ -284,18 +275,15 @@ static struct cJSON *blocks_json(const struct writer *writer, const struct segme
     };
     struct cJSON *blocks = json_array();
     struct varve_layout_block block;
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(part->layout, at, &block);
          at = block.addr + block.extent) {
         struct cJSON *object = json_object();
-
         json_integer(object, "address", (int64_t)block.addr);
         json_integer(object, "size", (int64_t)block.extent);
         json_integer(object, "requested_size", (int64_t)block.requested);
         json_text(object, "state", states[block.state]);
         if (block.state != VARVE_LAYOUT_FREE) {
             const struct owner owner = owners_of(writer->owners, part, block.addr, writer->state->seq);
-
             add_owner(object, &owner);
         }
         json_append(blocks, object);
@@ -308,7 +296,6 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
 {
     struct pool_meaning pool = pool_of(writer->database, part, item->first.pool);
     struct cJSON *object = json_object();
-
     json_integer(object, "device", part->device);
     json_integer(object, "pid", part->pid);
     json_integer(object, "address", (int64_t)item->addr);
@@ -320,7 +307,6 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     json_integer(object, "pool", item->first.pool);
     if (pool.has_ids) {
         struct cJSON *ids = json_array();
-
         json_append(ids, json_integer_value(pool.capture_id));
         json_append(ids, json_integer_value(pool.user_id));
         json_add(object, "segment_pool_id", ids);
@@ -338,7 +324,6 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
 {
     struct cJSON *object = json_object();
     struct cached cached;
-
     cached_load(&cached, part->layout);
     json_integer(object, "device", part->device);
     json_integer(object, "pid", part->pid);
@@ -364,12 +349,10 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
 static struct cJSON *segments_json(struct writer *writer)
 {
     struct cJSON *segments = json_array();
-
     writer->owners = owners_new();
     struct segment_item item;
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
-
         for (uint64_t from = 0; segment_next(part->layout, &from, false, &item);) {
             want_blocks(writer->owners, part->layout, &item, writer->state->seq);
         }
@@ -377,7 +360,6 @@ static struct cJSON *segments_json(struct writer *writer)
     owners_load(writer->owners, writer->database);
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
-
         for (uint64_t from = 0; segment_next(part->layout, &from, false, &item);) {
             json_append(segments, item_json(writer, part, &item));
         }
@@ -392,7 +374,6 @@ void listing_json(FILE *out, struct database *database, const struct segments_st
     struct cJSON *object = json_object();
     struct cJSON *at = json_object();
     struct cJSON *totals = json_array();
-
     json_text(object, "database", database_path(database));
     json_integer(at, "seq", state->seq);
     json_integer(at, "ts_ns", state->ts_ns);

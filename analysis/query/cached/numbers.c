@@ -24,7 +24,6 @@ int64_t stream_handle(struct database *database, const struct segments_part *par
 {
     struct cursor cursor;
     int64_t handle = number;
-
     if (lookup(database, &cursor, "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3",
                part, number)) {
         handle = cursor_integer(&cursor, 0);
@@ -37,7 +36,6 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 {
     struct pool_meaning pool = {.is_small = number & 1, .has_ids = number < 2};
     struct cursor cursor;
-
     if (lookup(database, &cursor,
                "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
                "AND number = ?3",
@@ -54,7 +52,6 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 void pool_name(struct database *database, const struct segments_part *part, unsigned number, char name[POOL_NAME_BYTES])
 {
     const char *kind = pool_of(database, part, number).is_small ? "small" : "large";
-
     if (number < 2) {
         snprintf(name, POOL_NAME_BYTES, "%s", kind);
     } else {

@@ -37,7 +37,6 @@ struct owners {
 struct owners *owners_new(void)
 {
     struct owners *owners = memory_resize(NULL, sizeof(*owners));
-
     *owners = (struct owners){.first_seq = INT64_MAX};
     return owners;
 }
@@ -72,7 +71,6 @@ static int compare_owned(const void *a_untyped, const void *b_untyped)
 {
     const struct owned *a = a_untyped;
     const struct owned *b = b_untyped;
-
     if (a->addr != b->addr) {
         return a->addr < b->addr ? -1 : 1;
     }
@@ -115,7 +113,6 @@ static char *wanted_json(const struct owners *owners)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-
     if (out == NULL) {
         memory_exhausted();
     }
@@ -178,7 +175,6 @@ static struct owner place_of(const struct owners *owners, int64_t callsite_id)
     const uint64_t *number = callsite_id == 0 ? NULL : map_find(&owners->places, (uint64_t)callsite_id);
     const struct place *place = number == NULL ? NULL : &owners->items[*number];
     struct owner owner = {.callsite_id = callsite_id};
-
     if (place != NULL) {
         owner.function = place->function;
         owner.file = place->file;
@@ -196,7 +192,6 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
     /* the last one that begins at or before `seq` */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (compare_owned(&owners->blocks[middle], &key) <= 0) {
             low = middle + 1;
         } else {
@@ -221,7 +216,6 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
 struct owner owner_of_callsite(struct owners *owners, struct database *database, int64_t callsite_id)
 {
     struct cursor cursor;
-
     open_places(&cursor, database);
     load_place(owners, &cursor, callsite_id);
     cursor_close(&cursor);
@@ -230,9 +224,7 @@ struct owner owner_of_callsite(struct owners *owners, struct database *database,
 
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES])
 {
-    char function[256];
     char line[24] = "";
-
     text[0] = '\0';
     if (owner->callsite_id == 0 || (owner->function == NULL && owner->file == NULL)) {
         return;
@@ -240,6 +232,7 @@ void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_
     if (owner->line > 0) {
         snprintf(line, sizeof(line), ":%" PRId64, owner->line);
     }
+    char function[256];
     format_head(function, sizeof(function), owner->function != NULL ? owner->function : "?",
                 owner->file == NULL ? columns : columns / 2);
     if (owner->file == NULL) {

@@ -48,7 +48,6 @@ const char *diff_field_name(enum diff_field field)
 #undef FIELD_NAME
             [DIFF_FIELD_FRAMES] = "frames",
     };
-
     return names[field];
 }
 
@@ -65,7 +64,6 @@ const char *diff_kind_name(uint32_t kind)
 const char *diff_value_name(const struct diff_event *event, enum diff_field field)
 {
     int64_t value = event->values[field];
-
     if (event->nulls >> field & 1U || value < 0) {
         return NULL;
     }
@@ -82,7 +80,6 @@ const char *diff_value_name(const struct diff_event *event, enum diff_field fiel
 static bool is_address(const struct diff_event *event, enum diff_field field)
 {
     const struct kind_words *words = &kinds[diff_kind_index(event->values[DIFF_FIELD_KIND]) % VARVE_KIND_LIMIT];
-
     if (field == DIFF_FIELD_ADDR) {
         return words->addr == NULL || strncmp(words->addr, "bytes", 5) != 0;
     }
@@ -98,7 +95,6 @@ static struct diff_value flags_text(int64_t flags)
     } names[] = {{VARVE_FLAG_FAILED, "failed"}, {VARVE_FLAG_NESTED, "nested"}, {VARVE_FLAG_LATE, "late"}};
     struct diff_value result;
     int used = snprintf(result.text, sizeof(result.text), "%" PRId64, flags);
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if ((flags & names[i].flag) != 0) {
             used += snprintf(result.text + used, sizeof(result.text) - (size_t)used, " %s", names[i].name);
@@ -111,7 +107,6 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
 {
     const char *name = diff_value_name(event, field);
     int64_t value = event->values[field];
-
     if (event->nulls >> field & 1U) {
         return (struct diff_value){"NULL"};
     }
@@ -173,7 +168,6 @@ static void load_keys(struct diff_trace *trace, struct database *two, enum diff_
     static const char *const insert_sql[DIFF_SIDES] = {"INSERT INTO key_a VALUES (?1, ?2, ?3)",
                                                        "INSERT INTO key_b VALUES (?1, ?2, ?3)"};
     struct cursor event;
-
     cursor_open(&event, two, events_sql[side]);
     struct cursor insert;
     cursor_open(&insert, two, insert_sql[side]);
@@ -181,7 +175,6 @@ static void load_keys(struct diff_trace *trace, struct database *two, enum diff_
         int64_t ring = cursor_integer(&event, 1);
         int64_t number = cursor_integer(&event, 2);
         bool has_number = !cursor_is_null(&event, 2);
-
         if (cursor_integer(&event, 3) == VARVE_KIND_LOST) {
             *(has_number ? &trace->lost_rows : &trace->gap_rows) += 1;
             add(has_number ? &trace->lost_events : &trace->gap_events, cursor_integer(&event, 4));
@@ -211,7 +204,6 @@ static void load_traces(struct diff *diff, struct database *two)
 {
     int64_t rings = database_integer(two, "SELECT max(id) FROM ring", 0) + 1;
     int64_t *last[DIFF_SIDES];
-
     for (int side = 0; side < DIFF_SIDES; side++) {
         last[side] = memory_resize(NULL, (size_t)rings * sizeof(*last[side]));
         memset(last[side], 0, (size_t)rings * sizeof(*last[side]));
@@ -286,7 +278,6 @@ static int64_t partner(const struct pairs *pairs, enum diff_side side, int64_t n
 static void set_partner(struct pairs *pairs, enum diff_side side, int64_t number, int64_t other)
 {
     size_t count = pairs->counts[side];
-
     if ((uint64_t)number >= count) {
         pairs->counts[side] = 2 * (size_t)number + 1024;
         pairs->partners[side] =
@@ -300,7 +291,6 @@ static void set_partner(struct pairs *pairs, enum diff_side side, int64_t number
 static bool pair(struct pairs *pairs, int64_t a, int64_t b)
 {
     int64_t of_a = partner(pairs, DIFF_A, a);
-
     if (of_a == 0 && partner(pairs, DIFF_B, b) == 0) {
         set_partner(pairs, DIFF_A, a, b);
         set_partner(pairs, DIFF_B, b, a);
@@ -339,11 +329,9 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     const int64_t *callsite = match->callsite;
     enum family family = family_of(match->kind[DIFF_A]);
     uint32_t fields = match->fields;
-
     if (family != FAMILY_NONE && family == family_of(match->kind[DIFF_B]) &&
         are_row_numbers(matching, id[DIFF_A], id[DIFF_B])) {
         bool is_pair = pair(&matching->families[family], id[DIFF_A], id[DIFF_B]);
-
         fields = (fields & ~bit(DIFF_FIELD_ID)) | (is_pair ? 0 : bit(DIFF_FIELD_ID));
     }
     if (callsite[DIFF_A] == 0 || callsite[DIFF_B] == 0) {
@@ -352,7 +340,6 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     if (!match->same_stack) {
         const struct pairs *same = &matching->families[FAMILY_CALLSITE];
         bool had_partner = partner(same, DIFF_A, callsite[DIFF_A]) != 0 || partner(same, DIFF_B, callsite[DIFF_B]) != 0;
-
         if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
             pair(&matching->families[FAMILY_CALLSITE_ODD], callsite[DIFF_A], callsite[DIFF_B]);
         }
@@ -361,7 +348,6 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     }
     if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
         bool is_pair = pair(&matching->families[FAMILY_CALLSITE], callsite[DIFF_A], callsite[DIFF_B]);
-
         fields = (fields & ~bit(DIFF_FIELD_CALLSITE_ID)) | (is_pair ? 0 : bit(DIFF_FIELD_CALLSITE_ID));
     }
     return fields;
@@ -373,7 +359,6 @@ static void load_event(struct diff_event *event, struct database *database, int6
     static const char sql[] = "SELECT " DIFF_COLUMN_LIST(COLUMN_NAME) "seq FROM event WHERE seq = ?1";
 #undef COLUMN_NAME
     struct cursor cursor;
-
     *event = (struct diff_event){.seq = seq};
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, seq);
@@ -396,11 +381,9 @@ static void add_differing(struct diff *diff, const struct matching *matching, co
 {
     struct diff_detail *detail = memory_resize(NULL, sizeof(*detail));
     enum family family = family_of(match->kind[DIFF_A]);
-
     *detail = (struct diff_detail){.fields = match->fields};
     for (int i = 0; i < DIFF_SIDES; i++) {
         enum diff_side side = (enum diff_side)i;
-
         load_event(&detail->events[side], diff->traces[side].database, match->seq[side]);
         if (family == family_of(match->kind[DIFF_B])) {
             detail->id_partners[side] = partner(&matching->families[family], side, match->id[side]);
@@ -424,7 +407,6 @@ static void add_differing(struct diff *diff, const struct matching *matching, co
 static void match_open(struct cursor *cursor, struct database *two)
 {
     char sql[2048];
-
     snprintf(sql, sizeof(sql),
              "SELECT x.seq, y.seq, x.kind, y.kind, x.id, y.id, x.callsite_id, y.callsite_id, k.key >> %d, "
              "x.ring_seq, s.stack IS t.stack, 0" DIFF_COLUMN_LIST(
@@ -464,12 +446,10 @@ static void load_matches(struct diff *diff, struct database *two)
                                     NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) +
                                     NUMBERS_SLACK};
     struct cursor cursor;
-
     match_open(&cursor, two);
     struct match match;
     while (match_next(&cursor, &match)) {
         struct diff_totals *kind = &diff->kinds[diff_kind_index(match.kind[DIFF_A])];
-
         kind->both++;
         match.fields = match_fields(&matching, &match);
         if (match.fields == 0) {
@@ -496,7 +476,6 @@ static void load_matches(struct diff *diff, struct database *two)
 static void load_run(struct diff_entry *entry, struct database *two, int64_t run)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, two,
                 "SELECT kind, count(*) FROM alone WHERE side = ?1 AND run = ?2 GROUP BY kind ORDER BY min(key)");
     cursor_bind_integer(&cursor, 1, entry->what);
@@ -504,7 +483,6 @@ static void load_run(struct diff_entry *entry, struct database *two, int64_t run
     while (cursor_next(&cursor)) {
         uint32_t kind = diff_kind_index(cursor_integer(&cursor, 0));
         size_t i = 0;
-
         while (i < entry->kind_count && entry->kinds[i].kind != kind) {
             i++;
         }
@@ -534,7 +512,6 @@ static void load_alone(struct diff *diff, struct database *two)
     cursor_bind_integer(&cursor, 1, (int64_t)diff->entry_limit);
     while (cursor_next(&cursor)) {
         struct diff_entry *entry = entry_add(diff);
-
         *entry = (struct diff_entry){
             .what = (enum diff_what)cursor_integer(&cursor, 0),
             .ring = cursor_integer(&cursor, 1),
@@ -557,7 +534,6 @@ static int compare_entries(const void *a_untyped, const void *b_untyped)
     const struct diff_entry *a = a_untyped;
     const struct diff_entry *b = b_untyped;
     int order = compare_numbers(a->seq, b->seq);
-
     order = order != 0 ? order : compare_numbers(a->what, b->what);
     return order != 0 ? order : compare_numbers(a->first, b->first);
 }
@@ -618,7 +594,6 @@ static const char remarks_sql[] =
 static void load_remarks(struct diff_remarks *remarks, struct database *two)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, two, remarks_sql);
     while (cursor_next(&cursor)) {
         remarks->items = memory_resize(remarks->items, (remarks->count + 1) * sizeof(remarks->items[0]));
@@ -639,7 +614,6 @@ static void compare_runs(struct diff *diff)
 {
     char *a = database_meta(diff->traces[DIFF_A].database, "trace_id");
     char *b = database_meta(diff->traces[DIFF_B].database, "trace_id");
-
     if (a != NULL && b != NULL) {
         diff->runs = strcmp(a, b) == 0 ? DIFF_RUNS_SAME : DIFF_RUNS_OTHER;
     }
@@ -651,7 +625,6 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
 {
     struct database *two = NULL;
     int result = VARVE_OK;
-
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
         result = report_require_events(diff->traces[side].database, message);
         result = result == VARVE_OK ? database_error(diff->traces[side].database, message) : result;
@@ -680,7 +653,6 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
 struct diff_totals diff_totals_all(const struct diff *diff)
 {
     struct diff_totals all = {0};
-
     for (uint32_t kind = 0; kind < DIFF_KINDS; kind++) {
         all.both += diff->kinds[kind].both;
         all.alone[DIFF_A] += diff->kinds[kind].alone[DIFF_A];

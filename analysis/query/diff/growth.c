@@ -121,7 +121,6 @@ static const char change_sql[] =
 static void make_beginning(struct database *two, const char *sql, int64_t seq)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, two, sql);
     cursor_bind_integer(&cursor, 1, seq);
     cursor_next(&cursor);
@@ -132,7 +131,6 @@ int growth_compare(struct growth *growth, struct progress *progress, struct varv
 {
     int result =
         database_open_two(database_path(growth->a.database), database_path(growth->b.database), &growth->two, message);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -153,7 +151,6 @@ int growth_compare(struct growth *growth, struct progress *progress, struct varv
 int growth_error(const struct growth *growth, struct varve_message *message)
 {
     int result = database_error(growth->a.database, message);
-
     result = result == VARVE_OK ? database_error(growth->b.database, message) : result;
     return result == VARVE_OK && growth->two != NULL ? database_error(growth->two, message) : result;
 }
@@ -212,7 +209,6 @@ static const char *state_of(const struct row *row)
 {
     const int64_t *a = row->figures[0];
     const int64_t *b = row->figures[1];
-
     return a[FIGURE_ALLOCATIONS] == 0 && b[FIGURE_ALLOCATIONS] > 0   ? "new"
            : b[FIGURE_ALLOCATIONS] == 0 && a[FIGURE_ALLOCATIONS] > 0 ? "gone"
                                                                      : NULL;
@@ -228,7 +224,6 @@ static const char *direction_of(const struct row *row, enum figure figure)
 {
     const char *state = state_of(row);
     int64_t change = change_of(row, figure);
-
     return state != NULL ? state : change > 0 ? "grew" : change < 0 ? "shrank" : "same";
 }
 
@@ -239,7 +234,6 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
         "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
         "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
     enum figure order = measures[growth->options.metric].order;
-
     *rows = (struct rows){0};
     struct cursor cursor;
     cursor_open(&cursor, growth->two, sql);
@@ -249,7 +243,6 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
     size_t capacity = 0;
     while (cursor_next(&cursor)) {
         struct row row = {cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
-
         for (int i = 0; i < 2 * FIGURES_ALL; i++) {
             row.figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(&cursor, 3 + i);
         }
@@ -279,7 +272,6 @@ static void each_domain(const struct growth *growth,
                         void (*visit)(void *context, const struct growth *growth, const char *domain), void *context)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, growth->two,
                 "SELECT DISTINCT domain FROM change WHERE part = 0 AND CASE WHEN ?1 IS NULL THEN domain <> 'cupti' "
                 "ELSE domain = ?1 END ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'heap' THEN 3 "
@@ -299,7 +291,6 @@ static struct callsite_row location_of(const struct growth *growth, const struct
     int side = row->callsites[1] > 0 ? 1 : 0;
     struct callsite_row location = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
     struct group_location *user = &location.user;
-
     *database_out = side == 1 ? growth->b.database : growth->a.database;
     callsite_location_load(&location, *database_out);
     if (growth->options.by == DIFF_BY_FUNCTION || growth->options.by == DIFF_BY_MODULE) {
@@ -331,7 +322,6 @@ static struct format_text with_sign(int64_t change, struct format_text (*format)
     struct format_text text;
     struct format_text size = format(change < 0 && change > INT64_MIN ? -change : change);
     const char *sign = change < 0 ? "-" : change > 0 ? "+" : "";
-
     snprintf(text.text, sizeof(text.text), "%s%.40s", sign, size.text);
     return text;
 }
@@ -356,7 +346,6 @@ static void add_domain(void *context, const struct growth *growth, const char *d
 {
     static const enum growth_metric order[] = {GROWTH_PEAK, GROWTH_ALLOCATED, GROWTH_LEAKED};
     struct growth all = *growth;
-
     all.options.top = -1;
     struct rows rows;
     rows_load(&rows, &all, PART_DOMAIN, domain);
@@ -374,7 +363,6 @@ static void add_rss(struct table *table, const struct growth *growth)
 {
     int64_t a = rss_of(&growth->a);
     int64_t b = rss_of(&growth->b);
-
     if (a < 0 || b < 0) {
         return;
     }
@@ -392,7 +380,6 @@ static void print_domains(FILE *out, const struct growth *growth)
 {
     static const struct table_column columns[] = {{"", false}, {"", false}, FIGURE_COLUMNS};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     each_domain(growth, add_domain, &table);
@@ -417,7 +404,6 @@ static void print_sizes(FILE *out, const struct growth *growth, const struct row
 {
     static const struct table_column columns[] = {{"size up to", true}, FIGURE_COLUMNS};
     size_t count = growth->options.top < 0 || rows->count < SIZES_TEXT ? rows->count : SIZES_TEXT;
-
     if (count == 0) {
         return;
     }
@@ -439,11 +425,9 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
 {
     bool is_stack = growth->options.by == DIFF_BY_STACK;
     int64_t frames = growth->options.frames >= 0 ? growth->options.frames : is_stack ? FRAMES_TEXT : 0;
-
     if (frames > 0) {
         struct database *database;
         struct callsite_row location = location_of(growth, row, &database);
-
         callsite_stack_print(out, database, &location, frames);
         callsite_location_free(&location);
     }
@@ -459,7 +443,6 @@ static void print_line(FILE *out, const struct growth *growth, const struct row 
     struct callsite_row location = location_of(growth, row, &database);
     char *name = callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
                                      terminal_columns() > LINE_FIGURES + 16 ? terminal_columns() - LINE_FIGURES : 16);
-
     fprintf(out, "  %10s %9s %9s ", with_sign(change_of(row, bytes), format_bytes).text,
             format_bytes(row->figures[0][bytes]).text, format_bytes(row->figures[1][bytes]).text);
     fprintf(out, "%11s  %-4s  %s\n", with_sign(change_of(row, allocations), format_count).text,
@@ -485,7 +468,6 @@ static void print_domain(void *context, const struct growth *growth, const char 
     const char *const *noun = nouns[growth->options.by];
     FILE *out = context;
     struct rows rows;
-
     rows_load(&rows, growth, PART_LINE, domain);
     fprintf(out, "\n%s, %s, by %s: ", domain, words_of(growth, growth->options.metric), noun[0]);
     if (rows.count_all == 0) {
@@ -506,7 +488,6 @@ static void print_domain(void *context, const struct growth *growth, const char 
 static void print_side(FILE *out, const struct growth_side *side, char name)
 {
     char path[400];
-
     format_tail(path, sizeof(path), database_path(side->database), 60);
     fprintf(out, "  %c  %s", name, path);
     if (side->seq >= 0) {
@@ -539,7 +520,6 @@ static const char *const figure_keys[FIGURES_ALL] = {"bytes",      "allocations"
 static struct cJSON *figures_json(const struct growth *growth, const int64_t *figures)
 {
     struct cJSON *object = json_object();
-
     for (int i = 0; i < FIGURES_ALL; i++) {
         if (i < FIGURE_PEAK_BYTES || has_peak(growth)) {
             json_integer(object, figure_keys[i], figures[i]);
@@ -553,7 +533,6 @@ static struct cJSON *figures_json(const struct growth *growth, const int64_t *fi
 static void add_row(struct cJSON *object, const struct growth *growth, const struct row *row)
 {
     int64_t changes[FIGURES_ALL];
-
     for (int i = 0; i < FIGURES_ALL; i++) {
         changes[i] = change_of(row, (enum figure)i);
     }
@@ -568,7 +547,6 @@ static struct cJSON *line_json(const struct growth *growth, const struct row *ro
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
     const struct group_location *user = &location.user;
-
     json_text(object, "state", direction_of(row, measures[growth->options.metric].order));
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
@@ -580,7 +558,6 @@ static struct cJSON *line_json(const struct growth *growth, const struct row *ro
     json_bool(object, "is_python", user->is_python);
     if (growth->options.by == DIFF_BY_STACK) {
         struct stack stack;
-
         stack_load(&stack, database, location.id);
         json_add(object, "frames", stack_json(&stack, growth->options.frames));
         stack_free(&stack);
@@ -595,7 +572,6 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     struct cJSON *sizes = json_array();
     struct cJSON *lines = json_array();
     struct growth all = *growth;
-
     json_text(object, "domain", domain);
     all.options.top = -1;
     struct rows rows;
@@ -607,7 +583,6 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     rows_load(&rows, growth, PART_SIZE, domain);
     for (size_t i = 0; i < rows.count; i++) {
         struct cJSON *size = json_object();
-
         json_integer(size, "size_max", rows.items[i].key);
         add_row(size, growth, &rows.items[i]);
         json_append(sizes, size);
@@ -632,7 +607,6 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
 static struct cJSON *side_json(const struct growth_side *side)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "database", database_path(side->database));
     json_integer_or_null(object, "seq", side->seq);
     json_integer(object, "ts_ns",
@@ -648,7 +622,6 @@ void growth_json(FILE *out, const struct growth *growth)
 {
     struct cJSON *object = json_object();
     struct cJSON *domains = json_array();
-
     json_add(object, "a", side_json(&growth->a));
     json_add(object, "b", side_json(&growth->b));
     json_text(object, "by", growth_by_names[growth->options.by]);

@@ -41,7 +41,6 @@ struct stack_tree {
 static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
 {
     uint64_t hash = map_hash(key, sizeof(*key));
-
     for (const uint64_t *found; (found = map_find(&tree->numbers, hash)) != NULL; hash++) {
         if (memcmp(&tree->nodes[*found].key, key, sizeof(*key)) == 0) {
             return (uint32_t)*found;
@@ -78,7 +77,6 @@ static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t ca
 static void open_insert(const struct stack_tree *tree, char side, struct cursor *insert)
 {
     char sql[64];
-
     snprintf(sql, sizeof(sql), "INSERT INTO stack_%c VALUES (?1, ?2)", side);
     cursor_open(insert, tree->two, sql);
 }
@@ -87,7 +85,6 @@ static void open_insert(const struct stack_tree *tree, char side, struct cursor 
 static struct stack_key *read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
 {
     char sql[256];
-
     snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_frame WHERE id > 0", side);
     *limit_out = database_number_limit(tree->two, sql);
     struct stack_key *frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
@@ -101,7 +98,6 @@ static struct stack_key *read_frames(const struct stack_tree *tree, char side, i
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < *limit_out) {
             frames[id] = frame_key(&cursor, 1);
         }
@@ -116,7 +112,6 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
     uint32_t *numbers = memory_resize(NULL, (size_t)limit * sizeof(*numbers));
     int64_t frame_limit;
     struct stack_key *frames = read_frames(tree, side, &frame_limit);
-
     memset(numbers, 0, (size_t)limit * sizeof(*numbers));
     char sql[96];
     snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id", side);
@@ -126,10 +121,8 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t frame = cursor_integer(&cursor, 2);
-
         if (id > 0 && id < limit) {
             struct stack_key key = frames[frame > 0 && frame < frame_limit ? frame : 0];
-
             key.parent = parent > 0 && parent < id ? numbers[parent] : 0;
             numbers[id] = find_node(tree, &key);
         }
@@ -142,7 +135,6 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
 static void put_callsites(struct stack_tree *tree, char side)
 {
     char sql[128];
-
     snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_node WHERE id > 0", side);
     int64_t limit = database_number_limit(tree->two, sql);
     uint32_t *numbers = number_nodes(tree, side, limit);
@@ -153,7 +145,6 @@ static void put_callsites(struct stack_tree *tree, char side)
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t node = cursor_integer(&cursor, 1);
-
         put_stack(tree, &insert, cursor_integer(&cursor, 0), node > 0 && node < limit ? numbers[node] : 0);
     }
     cursor_close(&cursor);
@@ -184,7 +175,6 @@ void diff_stacks_make(struct database *two, enum diff_frames frames)
     };
     static const char *const sides[] = {"a", "b"};
     struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "pc" : "NULL", .count = 1};
-
     tree.nodes = memory_grow(NULL, &tree.capacity, 0, sizeof(*tree.nodes));
     database_execute(two, make_sql[frames]);
     for (size_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
@@ -211,7 +201,6 @@ void diff_lines_make(struct database *two, enum diff_by by)
                                   " THEN quote(" NAME_OF("module") ") ELSE quote(function) || ',' || " WHERE_OF " END"),
         [DIFF_BY_MODULE] = MAKE("coalesce(" NAME_OF("module") ", file, '')"),
     };
-
     if (by == DIFF_BY_STACK) {
         diff_stacks_make(two, DIFF_FRAMES_SOURCE);
         return;

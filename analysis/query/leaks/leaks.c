@@ -40,7 +40,6 @@ static const char line_sql[] =
 static void read_line(struct leak_line *line, struct cursor *cursor)
 {
     int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->row.id};
-
     *line = (struct leak_line){
         .domain = memory_copy_text(cursor_name(cursor, 2)),
         .pattern = memory_copy_text(cursor_name(cursor, 3)),
@@ -67,7 +66,6 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     bool is_whole = query->pid == 0 && query->from == NULL;
     int error =
         selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
-
     *list = (struct leak_list){0};
     VARVE_THEN(error,
                leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message));
@@ -80,7 +78,6 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     cursor_bind_text(&cursor, 1, query->domain);
     while (cursor_next(&cursor)) {
         bool is_object = query->domain == NULL && strcmp(cursor_name(&cursor, 2), "python") == 0;
-
         *(is_object ? &list->object_bytes : &list->bytes) += cursor_integer(&cursor, 1);
         *(is_object ? &list->objects : &list->allocations) += cursor_integer(&cursor, 0);
         if (cursor_integer(&cursor, PLACE_COLUMN) > 1) {
@@ -122,7 +119,6 @@ static int growing_tenths(const int64_t *series)
 {
     int64_t low = INT64_MAX;
     int64_t lows[LEAK_TENTHS];
-
     for (int i = LEAK_TENTHS - 1; i >= 0; i--) {
         low = series[i] < low ? series[i] : low;
         lows[i] = low;
@@ -138,7 +134,6 @@ static int growing_tenths(const int64_t *series)
 static int filled_tenths(const int64_t *series)
 {
     int tenths = LEAK_TENTHS;
-
     while (tenths > 1 && (double)series[tenths - 2] >= 0.9 * (double)series[LEAK_TENTHS - 1]) {
         tenths--;
     }
@@ -151,7 +146,6 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     int64_t live = line->live[LEAK_TENTHS - 1];
     const char *unit = line->by_bytes ? "" : " live";
     size_t used;
-
     if (line->allocations >= live) {
         used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
                                 format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
@@ -241,7 +235,6 @@ static void print_line(FILE *out, struct database *database, const struct leak_l
                        bool with_domain, int64_t frames)
 {
     char figures[200];
-
     snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text,
              line->score, with_domain ? ", " : "", with_domain ? line->domain : "",
              line->is_library ? ", library" : "");
@@ -276,7 +269,6 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
                      int64_t frames)
 {
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     if (!report_is_lossless(&loss)) {
         report_loss_print(out, database, &loss);
@@ -291,7 +283,6 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
 static struct cJSON *series_json(const int64_t *series)
 {
     struct cJSON *array = json_array();
-
     for (int i = 0; i < LEAK_TENTHS; i++) {
         json_append(array, json_integer_value(series[i]));
     }
@@ -302,7 +293,6 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
 {
     struct cJSON *object = json_object();
     char evidence[400];
-
     leak_evidence(evidence, sizeof(evidence), line);
     json_text(object, "user_function", line->row.user.function);
     json_text(object, "user_file", line->row.user.file);
@@ -335,7 +325,6 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
     struct cJSON *object = json_object();
     struct cJSON *lines = json_array();
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     json_text(object, "database", database_path(database));
     json_text(object, "domain", domain_name(list, query));
@@ -364,7 +353,6 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
           out);
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
-
         csv_field(out, line->domain);
         fprintf(out, ",%.3f,", line->score);
         csv_field(out, line->pattern);

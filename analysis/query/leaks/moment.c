@@ -59,7 +59,6 @@ static void make_views(struct database *database, const struct leak_moment *mome
     const char *at = moment->at == LEAK_AT_END ? "9223372036854775807" : "at_ns";
     char time[24];
     char condition[160] = "1";
-
     snprintf(time, sizeof(time), "%" PRId64, moment->at_ns);
     if (moment->at == LEAK_AT_TIME) {
         end = at = time;
@@ -90,7 +89,6 @@ static void make_views(struct database *database, const struct leak_moment *mome
 static void load_processes(struct leak_moment *moment, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, database,
         "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), "
@@ -197,7 +195,6 @@ void leak_moment_words(FILE *out, const struct leak_moment *moment)
 struct cJSON *leak_moment_json(const struct leak_moment *moment)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "at",
               moment->at == LEAK_AT_TIME                  ? "time"
               : moment->at_main > 0 && moment->at_end > 0 ? "mixed"

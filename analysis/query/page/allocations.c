@@ -39,7 +39,6 @@ static int64_t non_negative(int64_t number)
 void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context)
 {
     struct lines lines;
-
     lines_load(&lines, database);
     struct cursor cursor;
     cursor_open(&cursor, database,
@@ -61,7 +60,6 @@ void page_allocations_visit(struct database *database, page_allocation_visitor *
             .free_ns = cursor_is_null(&cursor, 9) ? PAGE_NEVER : cursor_integer(&cursor, 9),
             .line = callsite > 0 && callsite < lines.limit ? lines.of_callsite[callsite] : 0,
         };
-
         visit(context, &allocation);
     }
     cursor_close(&cursor);

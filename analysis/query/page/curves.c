@@ -36,7 +36,6 @@ static void write_figure(struct page_writer *writer, const char *key, const stru
                          bool is_most)
 {
     int64_t *numbers = memory_resize(NULL, (reduce->count + 1) * sizeof(numbers[0]));
-
     for (size_t i = 0; i < reduce->count; i++) {
         numbers[i] = is_most ? reduce->points[i].most[figure] : reduce->points[i].last.figures[figure];
     }
@@ -47,7 +46,6 @@ static void write_figure(struct page_writer *writer, const char *key, const stru
 static void write_times(struct page_writer *writer, const struct reduce *reduce)
 {
     int64_t *numbers = memory_resize(NULL, (reduce->count + 1) * sizeof(numbers[0]));
-
     for (size_t i = 0; i < reduce->count; i++) {
         numbers[i] = reduce->points[i].last.ts_ns;
     }
@@ -62,7 +60,6 @@ static void write_times(struct page_writer *writer, const struct reduce *reduce)
 static void write_reserved(struct page_writer *writer, const struct reduce *reduce)
 {
     bool has_fallen = false;
-
     for (size_t i = 0; i < reduce->count && !has_fallen; i++) {
         has_fallen = reduce->points[i].most[RESERVED] != reduce->points[i].last.figures[RESERVED];
     }
@@ -76,7 +73,6 @@ static void write_series(struct database *database, struct page_writer *writer, 
 {
     int64_t process_id = cursor_integer(series, 0);
     struct reduce reduce;
-
     reduce_init(&reduce, process_id == 0 ? POINTS_OF_ALL : POINTS_OF_ONE, ALLOCATED_MAX);
     struct cursor cursor;
     cursor_open(
@@ -94,7 +90,6 @@ static void write_series(struct database *database, struct page_writer *writer, 
     bool has_reserved = false;
     while (cursor_next(&cursor)) {
         struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
-
         for (int i = 0; i < TIMELINE_FIGURES; i++) {
             row.figures[i] = cursor_integer(&cursor, i + 1);
         }
@@ -145,13 +140,11 @@ static void write_all_series(struct database *database, struct page_writer *writ
 static void write_rss(struct database *database, struct page_writer *writer)
 {
     struct reduce reduce;
-
     reduce_init(&reduce, POINTS_OF_ONE, 1);
     struct cursor cursor;
     cursor_open(&cursor, database, "SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_total ORDER BY ts_ns");
     while (cursor_next(&cursor)) {
         struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
-
         row.figures[0] = cursor_integer(&cursor, 1);
         row.figures[1] = cursor_integer(&cursor, 2);
         reduce_add(&reduce, &row);
@@ -258,10 +251,8 @@ static void write_allocator(struct page_writer *writer, const struct allocator *
     size_t count = 0;
     struct reduce_row *rows = memory_resize(NULL, (allocator->reduce.count * 2 + 1) * sizeof(rows[0]));
     int64_t *numbers = memory_resize(NULL, (allocator->reduce.count * 2 + 1) * sizeof(numbers[0]));
-
     for (size_t i = 0; i < allocator->reduce.count; i++) {
         const struct reduce_point *point = &allocator->reduce.points[i];
-
         if (memcmp(&point->top, &point->last, sizeof(point->top)) != 0) {
             rows[count++] = point->top;
         }
@@ -290,7 +281,6 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
     struct allocator allocators[SERIES_MAX];
     struct cursor cursor;
     size_t count = 0;
-
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM ladder_peak)", 0) != 0) {
         cursor_open(
             &cursor, database,
@@ -299,7 +289,6 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
         while (cursor_next(&cursor)) {
             struct allocator *allocator =
                 find_allocator(allocators, &count, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
-
             if (allocator != NULL) {
                 allocator->now.ts_ns = cursor_integer(&cursor, 2);
                 for (int i = 0; i < REDUCE_FIGURES; i++) {

@@ -25,7 +25,6 @@
 static int compare_moments(const void *left, const void *right)
 {
     const struct live_moment *a = left, *b = right;
-
     return (a->seq > b->seq) - (a->seq < b->seq);
 }
 
@@ -42,7 +41,6 @@ static void add_steps(struct live *live, struct database *database)
     static const char range_sql[] = "SELECT min(ts_ns), max(ts_ns), count(*) FROM timeline";
     struct live_moment before = {-1, 0};
     struct cursor cursor;
-
     cursor_open(&cursor, database, range_sql);
     int64_t begin = 0, end = 0, count = 0;
     if (cursor_next(&cursor)) {
@@ -59,7 +57,6 @@ static void add_steps(struct live *live, struct database *database)
         double part = end > begin ? ((double)moment.ts_ns - (double)begin) / ((double)end - (double)begin) : 0;
         int64_t time_now = (int64_t)(part * STEPS);
         int64_t row_now = number++ * STEPS / (count > 0 ? count : 1);
-
         if (before.seq >= 0 && (time_now != time_step || row_now != row_step)) {
             add_moment(live, before.seq, before.ts_ns);
         }
@@ -77,7 +74,6 @@ static void add_steps(struct live *live, struct database *database)
 static void add_extra(struct live *live, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, database,
         "SELECT seq, ts_ns FROM (SELECT seq, ts_ns, 0 AS rank FROM peak_time UNION ALL "
@@ -117,7 +113,6 @@ static uint32_t find_series(struct live *live, const struct page_allocation *all
 {
     for (size_t i = live->series_count; i-- > 0;) {
         const struct live_series *series = &live->series[i];
-
         if (series->domain == allocation->domain && series->process_id == allocation->process_id &&
             series->device == allocation->device) {
             return (uint32_t)i;
@@ -136,7 +131,6 @@ static struct live_row *find_row(struct live *live, uint32_t series, int64_t lin
     } whole = {series, line};
     uint64_t key = map_hash(&whole, sizeof(whole));
     uint64_t *found;
-
     while ((found = map_find(&live->row_numbers, key)) != NULL) {
         if (live->rows[*found].series == series && live->rows[*found].line == line) {
             return &live->rows[*found];
@@ -156,10 +150,8 @@ static struct live_row *find_row(struct live *live, uint32_t series, int64_t lin
 static size_t find_moment(const struct live *live, int64_t seq)
 {
     size_t low = 0, high = live->moment_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (live->moments[middle].seq < seq) {
             low = middle + 1;
         } else {
@@ -179,10 +171,8 @@ void live_add(void *live_untyped, const struct page_allocation *allocation)
     struct live *live = live_untyped;
     size_t from = find_moment(live, allocation->alloc_seq);
     size_t to = allocation->free_seq == PAGE_NEVER ? live->moment_count : find_moment(live, allocation->free_seq);
-
     if (from < to) {
         struct live_row *row = find_row(live, find_series(live, allocation), allocation->line);
-
         row->bytes[from] = add_wrapping(row->bytes[from], (int64_t)allocation->size);
         row->bytes[to] = add_wrapping(row->bytes[to], -(int64_t)allocation->size);
     }
@@ -215,7 +205,6 @@ struct ranked {
 static int compare_ranked(const void *left, const void *right)
 {
     const struct ranked *a = left, *b = right;
-
     return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes) : (a->row > b->row) - (a->row < b->row);
 }
 
@@ -223,7 +212,6 @@ static int compare_ranked(const void *left, const void *right)
 static void mark_largest(const struct live *live, const uint32_t *numbers, size_t count, size_t shown, bool *is_shown)
 {
     struct ranked *ranked = memory_resize(NULL, (count + 1) * sizeof(ranked[0]));
-
     for (size_t moment = 0; moment < live->moment_count; moment++) {
         for (size_t i = 0; i < count; i++) {
             ranked[i] = (struct ranked){live->rows[numbers[i]].bytes[moment], numbers[i]};
@@ -239,7 +227,6 @@ static void mark_largest(const struct live *live, const uint32_t *numbers, size_
 static void write_line(struct page_writer *writer, struct database *database, int64_t line)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, line);
     if (line > 0 && cursor_next(&cursor)) {
@@ -261,7 +248,6 @@ static void write_series(const struct live *live, struct database *database, str
     size_t shown = live->series_count > 8 ? LINES_OF_ONE : LINES_OF_ALL;
     uint32_t *numbers = memory_resize(NULL, (live->row_count + 1) * sizeof(numbers[0]));
     bool *is_shown = memory_resize(NULL, live->row_count + 1);
-
     memset(is_shown, 0, live->row_count + 1);
     size_t count = 0;
     for (size_t i = 0; i < live->row_count; i++) {
@@ -279,7 +265,6 @@ static void write_series(const struct live *live, struct database *database, str
     int64_t rest[LIVE_MOMENTS_MAX] = {0};
     for (size_t i = 0; i < live->row_count; i++) {
         const struct live_row *row = &live->rows[i];
-
         if (row->series == number && is_shown[i]) {
             page_open(writer, '{');
             page_key(writer, "at");

@@ -72,7 +72,6 @@ static void end_part(struct page *page)
 static void write_absent(struct page *page, const char *key, bool is_there)
 {
     char words[240];
-
     report_kept_words(words, sizeof(words), page->database);
     page_member_text(&page->writer, key, is_there ? "" : words);
 }
@@ -126,7 +125,6 @@ static void write_processes(struct page *page)
 static void write_meta(struct page *page)
 {
     struct page_writer *writer = &page->writer;
-
     begin_part(page, "meta", "reading the header");
     page_open(writer, '{');
     page_member_integer(writer, "end", report_end_ns(page->database));
@@ -149,7 +147,6 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
         page_name(writer, cursor_text(cursor, column));
     } else if (kind == 'x') {
         char addr[24];
-
         snprintf(addr, sizeof(addr), "%#" PRIx64, (uint64_t)cursor_integer(cursor, column));
         page_text(writer, addr);
     } else {
@@ -160,7 +157,6 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
 static void write_rows(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
-
     page_key(writer, "rows"); /* cell after cell */
     page_open(writer, '[');
     struct cursor cursor;
@@ -180,7 +176,6 @@ static void write_rows(struct page *page, const struct report_section *section)
 static void write_section(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
-
     page_open(writer, '{');
     page_member_text(writer, "key", section->key);
     page_member_text(writer, "title", section->title);
@@ -221,7 +216,6 @@ struct first_pass {
 static void visit_first(void *first_untyped, const struct page_allocation *allocation)
 {
     struct first_pass *first = first_untyped;
-
     live_add(&first->live, allocation);
     address_maps_find(&first->maps, allocation);
 }
@@ -230,7 +224,6 @@ static void write_allocations(struct page *page)
 {
     struct first_pass *first = memory_resize(NULL, sizeof(*first));
     bool is_there = has_allocations(page->database);
-
     begin_part(page, "live", "what was live when");
     live_init(&first->live, page->database);
     address_maps_init(&first->maps, page->database);
@@ -283,7 +276,6 @@ static int write_data(struct page *page)
 static void make_nonce(struct page *page)
 {
     unsigned char bytes[16];
-
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
         memset(bytes, 0, sizeof(bytes)); /* then only the escaping protects */
     }
@@ -299,7 +291,6 @@ static void write_lines(FILE *out, const char *text)
         size_t bytes = strcspn(text, "\n");
         size_t indent = strspn(text, " ") < 2 ? 0 : 2;
         char *line = memory_copy_text(text);
-
         line[bytes] = '\0';
         page_html(out, line + indent);
         fputc('\n', out);
@@ -315,7 +306,6 @@ static void write_header_text(struct page *page)
     char *text;
     size_t bytes;
     FILE *lines = memory_stream(&text, &bytes);
-
     report_loss_load(&loss, page->database);
     bool is_good = report_is_lossless(&loss) && database_is_complete(page->database);
     report_header_print(lines, page->database, &loss);
@@ -338,7 +328,6 @@ static void write_head(struct page *page)
     char *command = database_meta(page->database, "command");
     const char *title =
         command != NULL && command[0] != '\0' ? command : format_base_name(database_path(page->database));
-
     fprintf(out,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-%s'; "
@@ -361,7 +350,6 @@ static void write_head(struct page *page)
 static void write_foot(struct page *page)
 {
     FILE *out = page->writer.out;
-
     fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>", VARVE_VERSION);
     page_html(out, page_d3_licence);
     fputs("</pre></details></footer>\n", out);
@@ -376,7 +364,6 @@ int page_write(FILE *out, struct database *database, struct progress *progress, 
 {
     struct page page = {.database = database, .progress = progress, .message = message};
     int error = page_check(message);
-
     if (error != VARVE_OK) {
         return error;
     }

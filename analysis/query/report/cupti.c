@@ -33,7 +33,6 @@
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum, int64_t largest)
 {
     char who[64];
-
     snprintf(who, sizeof(who), "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
     if (strcmp(state, "cupti_begin") == 0) {
         fprintf(out, "  it recorded in %s (API version %" PRId64 ")\n", who, largest);
@@ -66,7 +65,6 @@ static void print_difference(FILE *out, struct database *database)
     int64_t cuda = database_integer(database, BY_CUDA, 0);
     int64_t cupti = database_integer(database, BY_CUPTI, 0);
     int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
-
     if (differing == 0) {
         fprintf(out, "  CUDA recorder and CUPTI recorded the same %s allocations%s\n", format_count(cupti).text,
                 cuda == cupti ? "" : ", as long as CUPTI was there");
@@ -91,7 +89,6 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
                        const struct report_options *options)
 {
     bool is_checked = report_cupti_is_checked(database);
-
     (void)options;
     if (!is_checked && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
         return;
@@ -115,7 +112,6 @@ struct cJSON *report_cupti_json(struct database *database, const struct report_o
 {
     struct cJSON *object = json_object();
     bool is_checked = report_cupti_is_checked(database);
-
     (void)options;
     json_add(object, "states",
              query_json(database,

@@ -42,7 +42,6 @@ static void add_rss(struct table *table, struct database *database)
 {
     int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
     int64_t last = database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
-
     if (peak >= 0) {
         table_add(table, "RSS");
         table_add(table, "");
@@ -58,7 +57,6 @@ static void print_failed(FILE *out, const struct report_totals *totals)
 {
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         if (row->failed > 0) {
             fprintf(out, "  %s allocation%s failed in %s%s\n", format_count(row->failed).text,
                     row->failed == 1 ? "" : "s", report_total_name(totals, row).text,
@@ -73,7 +71,6 @@ static void print_totals(FILE *out, struct database *database, const struct repo
         {"", false},           {"allocated", true},        {"peak", true},      {"live at the end", true},
         {"allocations", true}, {"live allocations", true}, {"temporary", true},
     };
-
     report_rule_print(out, title);
     struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
@@ -81,7 +78,6 @@ static void print_totals(FILE *out, struct database *database, const struct repo
     table.columns_max = terminal_columns();
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         table_add(&table, report_total_name(totals, row).text);
         add_total_cells(&table, row);
     }
@@ -124,7 +120,6 @@ void report_processes_text(FILE *out, struct database *database, const struct re
                            const struct report_options *options)
 {
     int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
-
     report_rule_print(out, section->title);
     query_print(out, database, &section->table, options->stacks.is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
     fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
@@ -134,11 +129,9 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
 {
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
             const struct format_text name = report_total_name(totals, row);
             bool is_named = strcmp(name.text, domain) != 0;
-
             fprintf(out, "  %s%s%s in %s allocation%s, %s after the start (event %" PRId64 ")\n",
                     is_named ? name.text : "", is_named ? ": " : "", format_bytes_exact(row->peak_bytes).text,
                     format_count(row->peak_allocations).text, row->peak_allocations == 1 ? "" : "s",
@@ -154,7 +147,6 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
                           struct callsite_shown *shown)
 {
     struct callsite_list list;
-
     groups_rank(groups, rank, options->top, &list);
     char title[200];
     if (list.count_all > 0) {
@@ -183,7 +175,6 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
 static bool suits(enum callsite_rank rank, const char *domain)
 {
     bool is_of_many = rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
-
     return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
 }
 
@@ -191,7 +182,6 @@ static void print_domain_all(FILE *out, struct database *database, const struct 
                              const char *domain, const struct report_options *options, struct callsite_shown *shown)
 {
     struct groups *groups = groups_open(database, options->by);
-
     groups_load(groups, domain);
     for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
         if (suits((enum callsite_rank)rank, domain)) {
@@ -217,7 +207,6 @@ static const struct {
 static const struct report_total *single_peak(const struct report_totals *totals, const char *domain)
 {
     const struct report_total *found = NULL;
-
     for (size_t i = 0; i < totals->count; i++) {
         if (strcmp(totals->rows[i].domain, domain) == 0) {
             if (found != NULL) {
@@ -236,7 +225,6 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
     char *text;
     size_t bytes;
     FILE *line = memory_stream(&text, &bytes);
-
     fprintf(line, "%s (%s): ", title, domain);
     if (rank == CALLSITE_BY_TEMPORARY) {
         fprintf(line, "%s allocation%s freed before their thread allocated again",
@@ -262,7 +250,6 @@ static const char *live_remark(struct database *database)
 {
     bool has_exit_of_main =
         database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')", 0) != 0;
-
     return has_exit_of_main ? "; varve leaks: when main ended" : "";
 }
 
@@ -272,12 +259,10 @@ static void print_domain(FILE *out, struct database *database, const struct repo
     struct groups *groups = groups_open(database, options->by);
     int64_t top = options->top >= 0 ? options->top : is_main ? ENTRIES_SHOWN : ENTRIES_OTHERS;
     struct callsite_options stacks = options->stacks;
-
     stacks.stacks = stacks.stacks < 0 && !is_main ? 0 : stacks.stacks;
     groups_load(groups, domain);
     for (size_t i = 0; i < sizeof(short_lists) / sizeof(short_lists[0]); i++) {
         enum callsite_rank rank = short_lists[i].rank;
-
         if (!is_main && !short_lists[i].is_of_others) {
             continue;
         }
@@ -310,7 +295,6 @@ static bool begins_chapter(const struct report_totals *totals, size_t row)
 static size_t find_main(const struct report_totals *totals)
 {
     size_t first = totals->count;
-
     for (size_t i = totals->count; i-- > 0;) {
         if (strcmp(totals->rows[i].domain, "python") == 0) {
             return i;
@@ -328,7 +312,6 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
     struct report_options all = *options;
     struct callsite_shown shown = {0};
     bool is_all = options->stacks.is_all;
-
     (void)section;
     all.top = options->top >= 0 ? options->top : REPORT_ENTRIES_ALL;
     struct report_totals totals;
@@ -356,14 +339,11 @@ static struct cJSON *domain_json(struct database *database, const struct report_
     struct groups *groups = groups_open(database, options->by);
     struct cJSON *object = json_object();
     struct cJSON *peaks = json_array();
-
     json_text(object, "domain", domain);
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
             struct cJSON *peak = json_object();
-
             json_integer(peak, "device", row->device);
             json_integer(peak, "bytes", row->peak_bytes);
             json_integer(peak, "allocations", row->peak_allocations);
@@ -378,7 +358,6 @@ static struct cJSON *domain_json(struct database *database, const struct report_
         const struct callsite_rank_info *info = callsite_rank_info((enum callsite_rank)rank);
         struct cJSON *ranking = json_object();
         struct callsite_list list;
-
         groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : REPORT_ENTRIES_ALL, &list);
         json_integer(ranking, "bytes", list.sum_bytes);
         json_integer(ranking, "allocations", list.sum_allocations);
@@ -397,7 +376,6 @@ struct cJSON *report_domains_json(struct database *database, const struct report
 {
     struct cJSON *domains = json_array();
     struct report_totals totals;
-
     report_totals_load(&totals, database, 0);
     for (size_t i = 0; i < totals.count; i++) {
         if (i == 0 || strcmp(totals.rows[i].domain, totals.rows[i - 1].domain) != 0) {

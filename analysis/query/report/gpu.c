@@ -53,7 +53,6 @@ static void print_users(FILE *out, struct database *database, int64_t device)
     int64_t all = database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
     struct cursor cursor;
     const char *before = all == 1 ? "         process " : "         processes ";
-
     cursor_open(&cursor, database,
                 "SELECT pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id LIMIT " TEXT(USERS_SHOWN));
     cursor_bind_integer(&cursor, 1, device);
@@ -101,13 +100,11 @@ void report_devices_text(FILE *out, struct database *database, const struct repo
 struct cJSON *report_devices_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *devices = json_array();
-
     (void)options;
     struct cursor cursor;
     cursor_open(&cursor, database, DEVICES_SQL);
     while (cursor_next(&cursor)) {
         struct cJSON *device = json_object();
-
         json_integer(device, "device", cursor_integer(&cursor, 0));
         json_text(device, "name", cursor_text(&cursor, 1));
         json_integer_or_null(device, "total_bytes", cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
@@ -128,14 +125,12 @@ static void print_time_sums(FILE *out, struct database *database, const char *be
 {
     int64_t duration = report_duration_ns(database);
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity "
                 "ORDER BY activity");
     while (cursor_next(&cursor)) {
         const char *activity = cursor_name(&cursor, 0);
         int64_t ns = cursor_integer(&cursor, 1);
-
         fprintf(out, "%s%s %s (%s)", before,
                 strcmp(activity, "allocate") == 0 ? "allocating"
                 : strcmp(activity, "free") == 0   ? "freeing"
@@ -185,7 +180,6 @@ static void take_layout(struct segment_row *row, struct database *database)
 {
     struct segments_state state = {0};
     struct varve_message message = {""};
-
     if (segments_state_load(&state, database, row->seq, row->device, row->pid, &message) == VARVE_OK) {
         for (size_t i = 0; i < state.count; i++) {
             if (state.parts[i].process_id != row->process_id) {
@@ -246,7 +240,6 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         {"GPU", true},     {"pid", true},    {"from driver", true},  {"reserved", true}, {"allocated", true},
         {"pending", true}, {"unused", true}, {"largest free", true}, {"segments", true}, {"at", true},
     };
-
     (void)options;
     struct segments segments;
     segments_load(&segments, database, SECTION_ROWS_TEXT);
@@ -258,7 +251,6 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         for (size_t i = 0; i < segments.count; i++) {
             const struct segment_row *row = &segments.rows[i];
             char number[24];
-
             snprintf(number, sizeof(number), "%" PRId64, row->device);
             table_add(&table, number);
             snprintf(number, sizeof(number), "%" PRId64, row->pid);
@@ -282,14 +274,12 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
 struct cJSON *report_segments_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *array = json_array();
-
     (void)options;
     struct segments segments;
     segments_load(&segments, database, INT64_MAX);
     for (size_t i = 0; i < segments.count; i++) {
         const struct segment_row *row = &segments.rows[i];
         struct cJSON *object = json_object();
-
         json_integer(object, "process_id", row->process_id);
         json_integer(object, "pid", row->pid);
         json_integer(object, "device", row->device);
@@ -312,7 +302,6 @@ struct cJSON *report_segments_json(struct database *database, const struct repor
 struct cJSON *report_ladder_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-
     (void)options;
     json_add(object, "peak", query_json(database, "SELECT * FROM ladder_peak " REPORT_LADDER_ORDER, 0));
     json_add(object, "holes", query_json(database, "SELECT * FROM peak_hole LIMIT " TEXT(HOLES_JSON), 0));
@@ -331,7 +320,6 @@ static void print_unattributed_short(FILE *out, struct database *database, const
         .columns = columns,
         .kinds = "nbbbb",
     };
-
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) != 0) {
         report_rule_print(out, title);
         query_print(out, database, &query, 0);
@@ -375,7 +363,6 @@ const char *report_cuda_result(int64_t result)
         {801, "CUDA_ERROR_NOT_SUPPORTED"},   {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
         {999, "CUDA_ERROR_UNKNOWN"},
     };
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (names[i].number == result) {
             return names[i].name;
@@ -389,7 +376,6 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
     int64_t result = cursor_integer(cursor, 6);
     const char *name = report_cuda_result(result);
     struct callsite_row callsite = {.id = cursor_integer(cursor, 7)};
-
     fprintf(out, "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
             format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 3), cursor_integer(cursor, 2));
     format_print_safe(out, cursor_name(cursor, 4));
@@ -411,7 +397,6 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
 {
     int64_t shown = options->stacks.is_all ? FAILURES_SHOWN : FAILURES_SHORT;
     int64_t all = database_integer(database, "SELECT count(*) FROM device_failure", 0);
-
     if (all == 0) {
         return;
     }

@@ -290,7 +290,6 @@ const size_t report_section_count = sizeof(report_sections) / sizeof(report_sect
 void report_text(FILE *out, struct database *database, const struct report_options *options)
 {
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
     for (size_t i = 0; i < report_section_count; i++) {
@@ -304,7 +303,6 @@ void report_text(FILE *out, struct database *database, const struct report_optio
 struct cJSON *report_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-
     report_header_json(object, database);
     struct report_loss loss;
     report_loss_load(&loss, database);

@@ -17,7 +17,6 @@ int64_t report_section_rows(struct database *database, const struct report_secti
     char *text;
     size_t bytes;
     FILE *statement = memory_stream(&text, &bytes);
-
     fprintf(statement, "SELECT count(*), ?1 FROM (%s)", section->table.sql);
     memory_stream_end(statement, &text);
     int64_t count = database_integer_of(database, text, -1);
@@ -28,7 +27,6 @@ int64_t report_section_rows(struct database *database, const struct report_secti
 void report_section_table(FILE *out, struct database *database, const struct report_section *section)
 {
     int64_t all = report_section_rows(database, section);
-
     if (all == 0) {
         return;
     }

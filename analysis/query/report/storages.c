@@ -22,7 +22,6 @@ void report_storages_text(FILE *out, struct database *database, const struct rep
 {
     bool is_all = options->stacks.is_all;
     int64_t top = !is_all ? LEAKS_SHOWN : options->top < 0 ? REPORT_ENTRIES_ALL : options->top;
-
     report_rule_print(out, section->title);
     storage_totals_print(out, database, is_all ? TOTALS_ALL : TOTALS_SHOWN);
     fputc('\n', out);
@@ -37,7 +36,6 @@ struct cJSON *report_storages_json(struct database *database, const struct repor
 {
     int64_t top = options->top >= 0 ? options->top : REPORT_ENTRIES_ALL;
     struct cJSON *object = json_object();
-
     json_add(object, "totals", storage_totals_json(database));
     struct storage_leaks leaks;
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {

@@ -49,7 +49,6 @@ static void read_leak(struct storage_leak *leak, struct cursor *cursor)
 static void load_kept(struct storage_leaks *leaks, struct database *database, int64_t pid)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, alive_sql);
     cursor_bind_integer(&cursor, 1, pid);
     if (cursor_next(&cursor)) {
@@ -128,7 +127,6 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
                          int64_t frames)
 {
     char who[64] = "all processes together";
-
     if (pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, pid);
     }
@@ -157,7 +155,6 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
 static struct cJSON *leak_json(struct database *database, const struct storage_leak *leak, int64_t frames)
 {
     struct cJSON *object = json_object();
-
     json_integer(object, "callsite_id", leak->callsite.id);
     json_integer(object, "pid", leak->pid);
     json_text(object, "kind", leak->kind);
@@ -180,7 +177,6 @@ struct cJSON *storage_leaks_json(struct database *database, const struct storage
     struct cJSON *kept = json_object();
     struct cJSON *callsites = json_array();
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     json_text(object, "database", database_path(database));
     json_text(object, "domain", "storage");
@@ -204,7 +200,6 @@ void storage_leaks_csv(FILE *out, const struct storage_leaks *leaks)
     fputs("callsite_id,domain,kind,score,storages,bytes,evidence,pid,function,file,line,module\n", out);
     for (size_t i = 0; i < leaks->count; i++) {
         const struct storage_leak *leak = &leaks->rows[i];
-
         fprintf(out, "%" PRId64 ",storage,", leak->callsite.id);
         csv_field(out, leak->kind);
         fprintf(out, ",%.3f,%" PRId64 ",%" PRId64 ",", leak->score, leak->storages, leak->bytes);

@@ -22,7 +22,6 @@ void storage_totals_print(FILE *out, struct database *database, int64_t rows)
         .columns = columns,
         .kinds = "nttcbcbc",
     };
-
     query_print(out, database, &query, rows);
 }
 

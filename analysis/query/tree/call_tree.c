@@ -64,7 +64,6 @@ const char *call_tree_words(enum call_tree_metric metric)
 {
     static const char *const words[] = {"at the peak", "allocated", "never freed",
                                         "freed before the thread allocated again"};
-
     return words[metric];
 }
 
@@ -73,7 +72,6 @@ const char *call_tree_words(enum call_tree_metric metric)
 void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database)
 {
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
-
     symbols->limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     symbols->keys = memory_resize(NULL, symbols->limit * sizeof(*symbols->keys));
     memset(symbols->keys, 0, symbols->limit * sizeof(*symbols->keys));
@@ -86,7 +84,6 @@ void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < (int64_t)symbols->limit) {
             symbols->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
             symbols->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
@@ -116,7 +113,6 @@ static uint32_t find_source(struct builder *builder, struct map *numbers, uint32
 {
     bool folds = !builder->tree->options.all_frames;
     uint64_t where = (uint64_t)parent << 32 | key;
-
     if (folds && (builder->is_plumbing[key] || (parent != ROOT && builder->sources[parent].key == key))) {
         return parent;
     }
@@ -133,14 +129,12 @@ static uint32_t find_source(struct builder *builder, struct map *numbers, uint32
 static uint32_t *read_frames(const struct builder *builder, int64_t limit)
 {
     uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
-
     memset(keys, 0, (size_t)limit * sizeof(*keys));
     struct cursor cursor;
     cursor_open(&cursor, builder->database, "SELECT id, symbol_id FROM stack_frame");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-
         if (id > 0 && id < limit && symbol > 0 && symbol < (int64_t)builder->symbol_limit) {
             keys[id] = builder->keys[symbol];
         }
@@ -156,7 +150,6 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
         database_number_limit(builder->database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
     uint32_t *frames = read_frames(builder, frame_limit);
     uint32_t *nodes = memory_resize(NULL, (size_t)limit * sizeof(*nodes));
-
     memset(nodes, 0, (size_t)limit * sizeof(*nodes));
     struct cursor cursor;
     cursor_open(&cursor, builder->database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
@@ -165,10 +158,8 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t frame = cursor_integer(&cursor, 2);
         uint32_t key = frame > 0 && frame < frame_limit ? frames[frame] : NO_FRAME;
-
         if (id > 0 && id < limit) {
             uint32_t caller = parent > 0 && parent < id ? nodes[parent] : ROOT;
-
             nodes[id] = key != NO_FRAME ? find_source(builder, numbers, caller, key) : caller;
         }
     }
@@ -184,7 +175,6 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     const struct call_tree_options *options = &builder->tree->options;
     uint32_t key = symbol > 0 && symbol < (int64_t)builder->symbol_limit ? builder->keys[symbol] : NO_FRAME;
     uint32_t number = node;
-
     for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
         if (number == ROOT || builder->sources[number].key == key) {
             break;
@@ -225,7 +215,6 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
     };
     const struct call_tree_options *options = &builder->tree->options;
     struct cursor cursor;
-
     cursor_open(&cursor, builder->database, sql[options->metric][options->process_id != 0]);
     cursor_bind_text(&cursor, 1, options->domain);
     if (options->process_id != 0) {
@@ -236,7 +225,6 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
         int64_t id = cursor_integer(&cursor, 0);
         uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
         int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
-
         if (figures[0] == 0 && figures[1] == 0) {
             continue;
         }
@@ -262,7 +250,6 @@ static void add_up(struct builder *builder)
         struct source_node *node = &builder->sources[i];
         struct source_node *parent = &builder->sources[node->parent];
         bool is_empty = true;
-
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
             node->total[figure] += node->own[figure];
             is_empty = is_empty && node->total[figure] == 0;
@@ -287,11 +274,9 @@ static void add_child(struct builder *builder, const struct pending *child)
 static void find_callees(struct builder *builder, const struct pending *node, struct call_tree_node *out)
 {
     const struct source_node *source = &builder->sources[node->source];
-
     memcpy(out->own, source->own, sizeof(out->own));
     for (uint32_t at = source->first_child; at != ROOT; at = builder->sources[at].next) {
         struct pending child = {.key = builder->sources[at].key, .source = at};
-
         memcpy(child.total, builder->sources[at].total, sizeof(child.total));
         add_child(builder, &child);
     }
@@ -306,13 +291,11 @@ static uint32_t next_of(const struct builder *builder, const struct pending *nod
 static void find_callers(struct builder *builder, const struct pending *node, struct call_tree_node *out)
 {
     size_t to = node->begin;
-
     for (size_t i = node->begin; i < node->end; i++) {
         uint32_t at = next_of(builder, node, &builder->climbers[i]);
         const int64_t *figures = builder->sources[builder->climbers[i].begin].own;
         uint32_t *slot = &builder->slots[builder->sources[at].key];
         int64_t *sums = out->own;
-
         if (at != ROOT) {
             if (*slot == 0) {
                 add_child(builder, &(struct pending){.key = builder->sources[at].key});
@@ -327,17 +310,14 @@ static void find_callers(struct builder *builder, const struct pending *node, st
     }
     for (size_t i = 0; i < builder->child_count; i++) {
         size_t count = builder->children[i].end;
-
         builder->children[i].begin = to;
         builder->children[i].end = to; /* counted up again below */
         to += count;
     }
     for (size_t i = node->begin; i < node->end; i++) {
         uint32_t at = next_of(builder, node, &builder->climbers[i]);
-
         if (at != ROOT) {
             uint32_t slot = builder->slots[builder->sources[at].key];
-
             builder->moved[builder->children[slot - 1].end++] = (struct climber){at, builder->climbers[i].begin};
         }
     }
@@ -353,7 +333,6 @@ static int compare(const struct pending *a, const struct pending *b, enum call_t
 {
     for (int i = 0; i < CALL_TREE_FIGURES; i++) {
         int at = ((int)figure + i) % CALL_TREE_FIGURES;
-
         if (a->total[at] != b->total[at]) {
             return a->total[at] > b->total[at] ? -1 : 1;
         }
@@ -376,7 +355,6 @@ static bool is_large(const struct builder *builder, const int64_t *figures)
     const struct call_tree_options *options = &builder->tree->options;
     double part = (double)figures[options->figure];
     double whole = (double)builder->sources[ROOT].total[options->figure];
-
     return part * CALL_TREE_SHARE_ONE >= (double)options->share_min * whole;
 }
 
@@ -400,7 +378,6 @@ static void leave_out(struct builder *builder, struct call_tree_node *out, size_
 static void select_children(struct builder *builder, struct call_tree_node *out)
 {
     const struct call_tree_options *options = &builder->tree->options;
-
     if (builder->child_count > 1) {
         qsort(builder->children, builder->child_count, sizeof(*builder->children),
               options->figure == CALL_TREE_BYTES ? compare_bytes : compare_allocations);
@@ -447,7 +424,6 @@ static void read_frame(const struct builder *builder, uint32_t key, struct call_
 static uint32_t number_frame(struct builder *builder, uint32_t key)
 {
     struct call_tree *tree = builder->tree;
-
     if (builder->frame_slots[key] == 0) {
         tree->frames = memory_resize(tree->frames, (tree->frame_count + 1) * sizeof(*tree->frames));
         read_frame(builder, key, &tree->frames[tree->frame_count++]);
@@ -460,7 +436,6 @@ static void copy_out(struct builder *builder, const struct pending *node)
 {
     struct call_tree *tree = builder->tree;
     uint32_t number = (uint32_t)tree->count;
-
     tree->nodes = memory_grow(tree->nodes, &builder->node_capacity, tree->count, sizeof(*tree->nodes));
     struct call_tree_node *out = &tree->nodes[tree->count++];
     *out = (struct call_tree_node){.parent = node->parent, .depth = node->depth, .level = node->level};
@@ -484,7 +459,6 @@ static void copy_out(struct builder *builder, const struct pending *node)
 static void select_nodes(struct builder *builder)
 {
     struct pending node = {.source = ROOT};
-
     builder->slots = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->slots));
     memset(builder->slots, 0, builder->symbol_limit * sizeof(*builder->slots));
     builder->frame_slots = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->frame_slots));
@@ -495,7 +469,6 @@ static void select_nodes(struct builder *builder)
         builder->moved = memory_resize(NULL, builder->source_count * sizeof(*builder->moved));
         for (uint32_t i = ROOT + 1; i < builder->source_count; i++) {
             const int64_t *own = builder->sources[i].own;
-
             if (own[CALL_TREE_BYTES] > 0 || own[CALL_TREE_ALLOCATIONS] > 0) {
                 builder->climbers[node.end++] = (struct climber){i, i};
             }
@@ -513,7 +486,6 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
 {
     struct builder builder = {.tree = tree, .database = database};
     const struct call_tree_symbols *symbols = options->symbols;
-
     *tree = (struct call_tree){.options = *options};
     if (options->metric == CALL_TREE_TEMPORARY) {
         tree->options.figure = CALL_TREE_ALLOCATIONS;

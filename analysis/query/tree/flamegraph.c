@@ -29,9 +29,8 @@
 static char *folded_name(const struct call_tree_frame *frame)
 {
     char name[FRAME_NAME_BYTES];
-    char location[FRAME_NAME_BYTES];
-
     frame_name(name, frame);
+    char location[FRAME_NAME_BYTES];
     frame_location(location, frame);
     char text[sizeof(name) + sizeof(location) + 8];
     snprintf(text, sizeof(text), location[0] != '\0' ? "%s (%s)" : "%s", name, location);
@@ -63,7 +62,6 @@ void flamegraph_folded(FILE *out, const struct call_tree *tree)
 {
     enum call_tree_figure figure = tree->options.figure;
     char **names = memory_resize(NULL, (tree->frame_count + 1) * sizeof(*names));
-
     for (size_t i = 0; i < tree->frame_count; i++) {
         names[i] = folded_name(&tree->frames[i]);
     }
@@ -83,7 +81,6 @@ void flamegraph_folded(FILE *out, const struct call_tree *tree)
 static void put_colour(char *text, size_t bytes, const struct call_tree_frame *frame)
 {
     uint32_t hash = 2166136261U;
-
     for (const char *at = frame->function; at != NULL && *at != '\0'; at++) {
         hash = (hash ^ (unsigned char)*at) * 16777619U;
     }
@@ -99,7 +96,6 @@ static void put_colour(char *text, size_t bytes, const struct call_tree_frame *f
 static void write_figures(FILE *out, const struct call_tree *tree, const int64_t *figures)
 {
     enum call_tree_figure figure = tree->options.figure;
-
     if (tree->options.metric != CALL_TREE_TEMPORARY) {
         fprintf(out, "%s, ", format_bytes_exact(figures[CALL_TREE_BYTES]).text);
     }
@@ -117,7 +113,6 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     char name[FRAME_NAME_BYTES] = "all";
     char location[FRAME_NAME_BYTES] = "";
     unsigned y = TOP + node->depth * ROW;
-
     if (number > 0) {
         frame_name(name, frame);
         frame_location(location, frame);
@@ -193,7 +188,6 @@ static void write_head(FILE *out, struct database *database, const struct call_t
     unsigned height = TOP + (depth + 1) * ROW + MARGIN;
     int64_t figures[CALL_TREE_FIGURES];
     size_t left_out = call_tree_left_out(tree, figures);
-
     fprintf(out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %u\" width=\"%d\" height=\"%u\">\n",
@@ -221,7 +215,6 @@ void flamegraph_svg(FILE *out, struct database *database, const struct call_tree
     double whole = (double)tree->nodes[0].total[figure];
     double *next = memory_resize(NULL, tree->count * sizeof(*next)); /* where a node's next child begins */
     unsigned depth = 0;
-
     for (size_t i = 0; i < tree->count; i++) {
         depth = tree->nodes[i].depth > depth ? tree->nodes[i].depth : depth;
     }
@@ -231,7 +224,6 @@ void flamegraph_svg(FILE *out, struct database *database, const struct call_tree
         const struct call_tree_node *node = &tree->nodes[i];
         double x = i > 0 ? next[node->parent] : MARGIN;
         double width = whole > 0 ? (double)node->total[figure] / whole * (WIDTH - 2 * MARGIN) : WIDTH - 2 * MARGIN;
-
         next[i] = x;
         if (i > 0) {
             next[node->parent] = x + width;

@@ -12,7 +12,6 @@
 void frame_name(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame)
 {
     char module[CUT_BYTES];
-
     if (frame->is_missing) {
         snprintf(text, FRAME_NAME_BYTES, "(no stack)");
     } else if (frame->function != NULL) {

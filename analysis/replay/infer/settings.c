@@ -8,7 +8,6 @@ int replay_config(const struct history *history, const char *conf, struct varve_
                   struct varve_message *message)
 {
     const struct history_settings *settings = &history->settings;
-
     varve_alloc_config_init(config);
     if (conf != NULL) {
         return varve_alloc_config_parse(conf, config, message);
@@ -34,7 +33,6 @@ int replay_settings(const struct history *history, const char *conf, struct hist
 {
     struct varve_alloc_config config;
     int result = replay_config(history, conf, &config, message);
-
     *settings = (struct history_settings){.is_known = true};
     if (result != VARVE_OK) {
         return result;

@@ -40,10 +40,8 @@ static size_t block_before(const struct rebuild *rebuild, uint64_t addr)
 {
     size_t low = 0;
     size_t high = rebuild->block_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (rebuild->blocks[middle].addr <= addr) {
             low = middle + 1;
         } else {
@@ -59,10 +57,8 @@ static void find_ends(const struct rebuild *rebuild)
 {
     uint64_t *limits = memory_resize(NULL, (rebuild->block_count + 1) * sizeof(*limits)); /* of segments */
     size_t block = 0;
-
     for (size_t i = 0; i < rebuild->segment_count; i++) {
         uint64_t end = rebuild->segments[i].addr + rebuild->segments[i].bytes;
-
         while (block < rebuild->block_count && rebuild->blocks[block].addr < end) {
             limits[block++] = end;
         }
@@ -72,7 +68,6 @@ static void find_ends(const struct rebuild *rebuild)
         bool is_alloc = event->action == HISTORY_ALLOC;
         size_t before =
             is_alloc || event->action == HISTORY_FREE_COMPLETED ? block_before(rebuild, event->addr) : SIZE_MAX;
-
         if (before >= block || event->addr >= limits[before]) {
             continue;
         }
@@ -90,7 +85,6 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
                        struct varve_block_info *block, uint64_t room)
 {
     uint64_t end = block->allocation_id;
-
     block->allocation_id = 0;
     if (block->bytes != 0) {
         return VARVE_OK;
@@ -132,14 +126,12 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
 {
     uint64_t end = segment->addr + segment->bytes;
     uint64_t addr = segment->addr;
-
     segment->first_block = start->block_count;
     segment->block_count = 0;
     while (addr < end) {
         bool has_block = *next < rebuild->block_count && rebuild->blocks[*next].addr < end;
         struct varve_block_info block = {.addr = addr, .bytes = end - addr};
         uint64_t limit = end;
-
         if (has_block && rebuild->blocks[*next].addr != addr) {
             if (rebuild->blocks[*next].addr < addr) {
                 return VARVE_ERROR_FORMAT;
@@ -177,7 +169,6 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
     size_t next = 0;
     for (size_t i = 0; i < start->segment_count; i++) {
         int result = fill_segment(rebuild, start, &start->segments[i], &next);
-
         if (result != VARVE_OK) {
             return varve_message_set(message, result,
                                      "undoing all events leaves blocks in the segment at 0x%" PRIx64
@@ -217,7 +208,6 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
 {
     struct varve_pool_id pool = {last->pool_id[0], last->pool_id[1]};
     uint64_t stream = rebuild->history->streams[last->stream];
-
     if (last->is_expandable) {
         replay_range_add(&rebuild->ranges, (struct replay_range){
                                                .addr = last->addr,
@@ -228,7 +218,6 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
                                            });
     } else {
         struct varve_segment_info *segment = add_segment(rebuild, last->addr, last->size);
-
         segment->stream = stream;
         segment->pool = pool;
         segment->is_small = last->is_small;
@@ -238,14 +227,11 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
 static void take_end(struct rebuild *rebuild)
 {
     const struct history_device *trace = rebuild->trace;
-
     for (size_t i = 0; i < trace->segment_count; i++) {
         const struct history_segment *last = &trace->segments[i];
-
         take_segment(rebuild, last);
         for (size_t j = 0; j < last->block_count; j++) {
             const struct history_block *block = &trace->blocks[last->first_block + j];
-
             if (block->state != HISTORY_INACTIVE) {
                 add_block(rebuild, block->addr, block->size, block->requested,
                           block->state == HISTORY_ACTIVE_ALLOCATED ? VARVE_BLOCK_ACTIVE_ALLOCATED
@@ -269,7 +255,6 @@ static void note_request(struct rebuild *rebuild, const struct history_event *ev
 static bool undo_segment_alloc(struct rebuild *rebuild, const struct history_event *event)
 {
     const uint64_t *found = map_find(&rebuild->segment_at, event->addr);
-
     assert(found == NULL || rebuild->segments != NULL);
     if (found == NULL || rebuild->segments[*found].bytes != event->size) {
         return false;
@@ -294,7 +279,6 @@ static bool undo_segment_free(struct rebuild *rebuild, const struct history_even
 static bool undo_map(struct rebuild *rebuild, const struct history_event *event)
 {
     const struct replay_range *range = replay_range_at(&rebuild->ranges, event->addr);
-
     return range != NULL && range->stream == rebuild->history->streams[event->stream] &&
            replay_range_remove(&rebuild->ranges, event->addr, event->size);
 }
@@ -313,7 +297,6 @@ static bool undo(struct rebuild *rebuild, const struct history_event *event)
 {
     uint64_t number;
     uint64_t *found;
-
     switch (event->action) {
     case HISTORY_ALLOC:
         note_request(rebuild, event);
@@ -351,7 +334,6 @@ static int compare_addr(const void *left, const void *right)
 {
     const uint64_t *a = left;
     const uint64_t *b = right;
-
     return *a < *b ? -1 : *a > *b;
 }
 
@@ -364,7 +346,6 @@ static void add_ranges(struct rebuild *rebuild)
     for (size_t i = 0; i < rebuild->ranges.count; i++) {
         const struct replay_range *range = &rebuild->ranges.items[i];
         struct varve_segment_info *segment = add_segment(rebuild, range->addr, range->bytes);
-
         segment->stream = range->stream;
         segment->pool = range->pool;
         segment->is_expandable = true;
@@ -391,7 +372,6 @@ static void finish(struct rebuild *rebuild)
     kept = 0;
     for (size_t i = 0; i < rebuild->block_count; i++) {
         const uint64_t *found = map_find(&rebuild->block_at, rebuild->blocks[i].addr);
-
         if (found != NULL && *found == i) {
             rebuild->blocks[kept++] = rebuild->blocks[i];
         }
@@ -407,7 +387,6 @@ int replay_start_rebuild(const struct history *history, const struct history_dev
                          struct varve_message *message)
 {
     struct rebuild rebuild = {.history = history, .trace = trace, .config = config};
-
     *start_out = (struct varve_alloc_snapshot){0};
     take_end(&rebuild);
     int result = VARVE_OK;

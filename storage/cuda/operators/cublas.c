@@ -27,7 +27,6 @@ static void *library_open(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"};
     const char *wanted = getenv("VARVE_CUBLAS");
-
     if (wanted != NULL && wanted[0] != '\0') {
         return strcmp(wanted, "none") == 0 ? NULL : dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
     }
@@ -41,7 +40,6 @@ static void *library_open(void)
 static void library_find(void)
 {
     void *library = library_open();
-
     if (library == NULL) {
         return;
     }
@@ -58,7 +56,6 @@ static void library_find(void)
 static void handle_close(void *object)
 {
     struct handle *handle = object;
-
     if (varve_cuda_push(handle->device) == 0) {
         functions.destroy(handle->cublas);
         varve_cuda_pop(handle->device);
@@ -121,7 +118,6 @@ static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm
     cublas_compute compute = is_wide ? CUBLAS_IN_F64 : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT : CUBLAS_IN_F32;
     cublas_turn turns[2];
     cublas_status status = functions.set_stream(cublas, (cublas_stream)(uintptr_t)stream);
-
     for (int i = 0; i < 2; i++) {
         turns[i] = gemm->is_turned[i] ? CUBLAS_TURNED : CUBLAS_AS_IT_IS;
     }
@@ -140,7 +136,6 @@ int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream,
 {
     struct handle *handle = handle_of(gpu);
     int result = varve_cuda_push(handle->device);
-
     if (result != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "matmul: CUDA's error %d", result);
     }

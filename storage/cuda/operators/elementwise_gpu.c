@@ -23,7 +23,6 @@ static enum kernel kernel_find(unsigned index, enum varve_dtype dtype)
         KERNELS_BINARY_LIST(KERNEL_OF_LIST) KERNELS_UNARY_LIST(KERNEL_OF_LIST)
 #undef KERNEL_OF_LIST
     };
-
     return kernels[index][dtype];
 }
 
@@ -36,7 +35,6 @@ static int walk_launch(const struct walk *walk, void *context)
 {
     const struct elementwise_launch *launch = context;
     struct walk argument = *walk;
-
     return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * GPU_BLOCK), 1, &argument);
 }
 
@@ -46,7 +44,6 @@ static bool flat_of(const struct elements_loop *loop, ptrdiff_t bytes, struct fl
     uint64_t out = (uint64_t)(uintptr_t)loop->data[0];
     uint64_t over = out % VECTOR_BYTES;
     uint64_t head = over != 0 ? (VECTOR_BYTES - over) / (uint64_t)bytes : 0;
-
     if (loop->ndim != 1 || loop->strides[0][0] != bytes) {
         return false;
     }
@@ -67,7 +64,6 @@ static int loop_launch(const struct gpu_work *work, enum kernel kernel, const st
 {
     struct elementwise_launch launch = {work, kernel};
     struct flat flat;
-
     if (!flat_of(loop, (ptrdiff_t)bytes, &flat)) {
         return walk_each(loop, walk_launch, &launch);
     }
@@ -86,7 +82,6 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
     const struct varve_geometry *shape = &operation->out.geometry;
     struct varve_array inputs[OPERANDS_MAX];
     enum varve_dtype dtype = operation->out.dtype;
-
     for (unsigned i = 0; i < operation->count; i++) {
         inputs[i] = operation->inputs[i];
         int error = varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message);

@@ -36,7 +36,6 @@ static enum kernel kernel_find(enum varve_dtype dtype)
 #undef KERNEL_OF_LIST
             [VARVE_DTYPE_U8] = KERNEL_matmul_I8, /* the same bits */
     };
-
     return kernels[dtype];
 }
 
@@ -45,7 +44,6 @@ static int walk_launch(const struct walk *walk, void *context)
     struct product *product = context;
     uint64_t tiles = divide_up((uint64_t)product->launch.rows, MATMUL_TILE) *
                      divide_up((uint64_t)product->launch.columns, MATMUL_TILE);
-
     product->launch.batch = *walk;
     return work_launch(product->work, product->kernel, tiles,
                        walk->count < MATMUL_BATCHES_MAX ? walk->count : MATMUL_BATCHES_MAX, &product->launch);
@@ -54,7 +52,6 @@ static int walk_launch(const struct walk *walk, void *context)
 static void matrix_strides(const struct varve_array *array, int64_t *strides)
 {
     const struct varve_geometry *geometry = &array->geometry;
-
     for (unsigned i = 0; i < 2; i++) {
         strides[i] = geometry->strides[geometry->ndim - 2 + i] * (int64_t)varve_dtype_bytes(array->dtype);
     }
@@ -74,7 +71,6 @@ static int run_kernel(struct product *product)
 static bool fits_cublas(const struct product *product)
 {
     const struct matmul_launch *launch = &product->launch;
-
     return dtype_is_float(product->arrays[0].dtype) && launch->depth > 0 && launch->rows <= INT_MAX &&
            launch->columns <= INT_MAX && launch->depth <= INT_MAX && cublas_is_there(product->work->gpu);
 }
@@ -83,7 +79,6 @@ static bool fits_cublas(const struct product *product)
 static bool lies_well(const struct varve_array *array, bool *is_turned, int64_t *lead)
 {
     unsigned last = array->geometry.ndim - 1;
-
     *is_turned = false;
     if (gemm_is_dense(&array->geometry, last - 1, last, lead)) {
         return *lead <= INT_MAX;
@@ -98,7 +93,6 @@ static int input_prepare(struct product *product, unsigned number)
     struct varve_array *array = &product->arrays[number];
     bool *is_turned = &product->gemm.is_turned[OPERANDS - 1 - number];
     int64_t *lead = &product->gemm.lead[OPERANDS - 1 - number];
-
     if (lies_well(array, is_turned, lead)) {
         return VARVE_OK;
     }
@@ -118,7 +112,6 @@ static void batch_enqueue(const struct elements_loop *loop, char *const *data, c
     int64_t bytes = (int64_t)varve_dtype_bytes(product->arrays[0].dtype);
     struct cublas_gemm gemm = product->gemm;
     unsigned last = loop->ndim - 1;
-
     gemm.out_addr = (uint64_t)(uintptr_t)data[0];
     gemm.addrs[0] = (uint64_t)(uintptr_t)data[2];
     gemm.addrs[1] = (uint64_t)(uintptr_t)data[1];
@@ -133,7 +126,6 @@ static void batch_enqueue(const struct elements_loop *loop, char *const *data, c
 static void batch_adjust(struct elements_loop *loop)
 {
     unsigned last = loop->ndim - 1;
-
     if (loop->strides[1][last] >= 0 && loop->strides[2][last] >= 0 && loop->shape[last] <= INT_MAX) {
         return;
     }
@@ -151,7 +143,6 @@ static int run_cublas(struct product *product)
                                         [VARVE_DTYPE_F16] = CUBLAS_F16,
                                         [VARVE_DTYPE_BF16] = CUBLAS_BF16};
     const struct varve_geometry *out = &product->arrays[0].geometry;
-
     product->gemm.type = types[product->arrays[0].dtype];
     product->gemm.rows = product->launch.columns;
     product->gemm.columns = product->launch.rows;
@@ -171,7 +162,6 @@ static int batch_of(struct product *product)
 {
     const struct varve_geometry *out = &product->arrays[0].geometry;
     struct varve_array batches[OPERANDS];
-
     for (unsigned i = 0; i < OPERANDS; i++) {
         batches[i] = product->arrays[i];
         batches[i].geometry.ndim -= 2;
@@ -189,7 +179,6 @@ static int run(struct product *product)
 {
     bool is_for_cublas = fits_cublas(product);
     int error = VARVE_OK;
-
     for (unsigned i = 1; i < OPERANDS && is_for_cublas && error == VARVE_OK; i++) {
         error = input_prepare(product, i);
     }
@@ -211,7 +200,6 @@ int gpu_matmul(const struct gpu_work *work, const struct operation *operation)
                    .depth = a->shape[a->ndim - 1]},
     };
     int error = run(&product);
-
     for (unsigned i = 0; i < OPERANDS; i++) {
         varve_alloc_free(work->alloc, product.set_aside[i], NULL);
     }

@@ -32,7 +32,6 @@ int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks
         .threads = {GPU_BLOCK, 1, 1},
         .arguments = &argument,
     };
-
     return gpu_launch(work->gpu, GPU_PROGRAM_OPERATORS, kernel_names, kernel, &launch, work->stream, work->message);
 }
 
@@ -45,7 +44,6 @@ int work_array(const struct gpu_work *work, const struct varve_array *like, stru
                struct varve_allocation *allocation_out)
 {
     const struct varve_geometry *geometry = &like->geometry;
-
     *array_out = (struct varve_array){.dtype = like->dtype};
     int error = varve_geometry_contiguous(geometry->ndim, geometry->shape, &array_out->geometry, work->message);
     VARVE_THEN(error, work_allocate(work, (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(like->dtype),
@@ -64,7 +62,6 @@ static bool array_fits(const struct varve_array *array)
 bool gpu_operation_fits(const struct operation *operation)
 {
     bool fits = array_fits(&operation->out);
-
     for (unsigned i = 0; i < operation->count; i++) {
         fits = fits && array_fits(&operation->inputs[i]);
     }
@@ -74,7 +71,6 @@ bool gpu_operation_fits(const struct operation *operation)
 static bool is_elementwise(const struct operation *operation)
 {
     enum operation_kind kind = operation_kind(operation->code);
-
     return (kind == OPERATION_BINARY || kind == OPERATION_UNARY) && operation->code != VARVE_OPERATOR_MATMUL;
 }
 
@@ -82,10 +78,8 @@ static bool is_elementwise(const struct operation *operation)
 static bool needs_detour(const struct operation *operation)
 {
     const struct varve_array *out = &operation->out;
-
     for (unsigned i = 0; i < operation->count; i++) {
         const struct varve_array *input = &operation->inputs[i];
-
         if (elements_overlap(out, input) && !(is_elementwise(operation) && elements_are_same(out, input))) {
             return true;
         }
@@ -93,7 +87,6 @@ static bool needs_detour(const struct operation *operation)
     if (operation->code == VARVE_OPERATOR_MATMUL) {
         unsigned last = out->geometry.ndim - 1;
         int64_t lead;
-
         return !gemm_is_dense(&out->geometry, last - 1, last, &lead);
     }
     return operation->count == 0 && !varve_geometry_is_contiguous(&out->geometry);
@@ -117,7 +110,6 @@ int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct opera
 {
     const struct gpu_work work = {gpu, alloc, stream, message};
     struct operation detour = *operation;
-
     if (!needs_detour(operation)) {
         return run_directly(&work, operation);
     }

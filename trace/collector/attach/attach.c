@@ -19,7 +19,6 @@
 static int check_library(const struct attach *attach, struct varve_message *message)
 {
     const struct target *target = &attach->target;
-
     if (!target_sees(target, attach->library)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s", target->pid,
                                  attach->library);
@@ -39,7 +38,6 @@ static int check_library(const struct attach *attach, struct varve_message *mess
 static int check_unrecorded(const struct target *target, struct varve_message *message)
 {
     const struct session_mapped *recording = &target->recording;
-
     if (!target->is_recorded || recording->collector == 0) {
         return VARVE_OK;
     }
@@ -73,7 +71,6 @@ static int call(const struct target *target, const struct inject_call *wanted, s
                 struct varve_message *message)
 {
     int error = inject_call(target, wanted, result, message);
-
     if (error != VARVE_OK || result->answer == ATTACH_DONE) {
         return error;
     }
@@ -95,7 +92,6 @@ static int call(const struct target *target, const struct inject_call *wanted, s
 static int call_loaded(const struct target *target, const struct inject_call *wanted, struct varve_message *message)
 {
     struct inject_result result;
-
     return target->recorder.path[0] != '\0' ? call(target, wanted, &result, message) : VARVE_OK;
 }
 
@@ -109,7 +105,6 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
 {
     const struct inject_call wanted = {
         .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library, .avoids = PLACE_ANY};
-
     if (!target_sees(&attach->target, directory)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "process %d does not see %.300s: choose another place by -o", attach->target.pid,
@@ -132,7 +127,6 @@ static int call_in(int32_t pid, const struct inject_call *wanted, struct varve_m
 {
     struct target *target = malloc(sizeof(*target));
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (target != NULL) {
         error = target_open(target, pid, message);
         VARVE_THEN(error, call_loaded(target, wanted, message));
@@ -145,7 +139,6 @@ int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *con
                 struct varve_message *message)
 {
     struct inject_call wanted = hooks_out;
-
     wanted.function_at = attach != NULL ? attach->detach_at : 0;
     wanted.idle = idle;
     wanted.idle_context = idle_context;
@@ -155,7 +148,6 @@ int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *con
 int attach_release(const struct attach *attach, int32_t pid, struct varve_message *message)
 {
     struct inject_call wanted = memory_back;
-
     wanted.function_at = attach != NULL ? attach->release_at : 0;
     return call_in(pid, &wanted, message);
 }
@@ -163,7 +155,6 @@ int attach_release(const struct attach *attach, int32_t pid, struct varve_messag
 int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_message *message)
 {
     struct target *target = malloc(sizeof(*target));
-
     *recording_out = (struct session_mapped){0};
     int error = VARVE_ERROR_NO_MEMORY;
     if (target == NULL) {

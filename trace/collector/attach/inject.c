@@ -74,7 +74,6 @@ static int fail(struct injector *injector, int error, const char *format, ...) _
 static int fail(struct injector *injector, int error, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     vsnprintf(injector->report->text, sizeof(injector->report->text), format, arguments);
     va_end(arguments);
@@ -85,7 +84,6 @@ static int fail(struct injector *injector, int error, const char *format, ...)
 static uint64_t now_ns(void)
 {
     struct timespec time;
-
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
 }
@@ -93,7 +91,6 @@ static uint64_t now_ns(void)
 static void nap(long ns)
 {
     const struct timespec time = {0, ns};
-
     nanosleep(&time, NULL);
 }
 
@@ -110,10 +107,8 @@ static enum stop await_stop(int32_t tid, uint64_t limit_ns, int *signal_out)
 {
     const uint64_t end_ns = now_ns() + limit_ns;
     int status;
-
     do {
         const pid_t got = waitpid(tid, &status, __WALL | WNOHANG);
-
         if (got == tid && WIFSTOPPED(status)) {
             *signal_out = WSTOPSIG(status);
             return status >> 16 == PTRACE_EVENT_STOP ? STOP_ASKED : STOP_SIGNAL;
@@ -140,7 +135,6 @@ static bool stop_thread(int32_t tid)
     int number;
     for (;;) {
         const enum stop stop = await_stop(tid, STOP_NS, &number);
-
         if (stop != STOP_SIGNAL) {
             return stop == STOP_ASKED;
         }
@@ -155,14 +149,12 @@ static bool stop_thread(int32_t tid)
 static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/task", pid);
     DIR *folder = opendir(path);
     const struct dirent *entry;
     unsigned count = 0;
     while (folder != NULL && count < max && (entry = readdir(folder)) != NULL) {
         const int32_t tid = (int32_t)strtol(entry->d_name, NULL, 10);
-
         if (tid > 0) {
             tids[count++] = tid; /* the main thread comes first */
         }
@@ -177,7 +169,6 @@ static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
 static int32_t tracer_of(const struct injector *injector, int32_t tid)
 {
     char process[16];
-
     snprintf(process, sizeof(process), "%d", injector->target->pid);
     char name[40];
     snprintf(name, sizeof(name), "task/%d/status", tid);
@@ -190,7 +181,6 @@ static int32_t tracer_of(const struct injector *injector, int32_t tid)
 static bool take(struct injector *injector, int32_t tid)
 {
     int32_t tracer = 0;
-
     for (unsigned i = 0; i < 2 && tracer == 0; i++) { /* a tracer may have let go of it just now */
         if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0) {
             return true;
@@ -229,7 +219,6 @@ static void let_go(int32_t tid)
 static bool thread_is_there(const struct injector *injector, int32_t tid)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/task/%d", injector->target->pid, tid);
     return access(path, F_OK) == 0;
 }
@@ -241,10 +230,8 @@ static bool look_once(struct injector *injector, unsigned none_in)
     int32_t tids[THREADS_MAX];
     const unsigned count = list_threads(injector->target->pid, tids, THREADS_MAX);
     bool is_none = count > 0;
-
     for (unsigned i = 0; i < count && injector->report->error == VARVE_OK; i++) {
         unsigned place = PLACE_UNKNOWN;
-
         if (!seize(injector, tids[i], &place)) {
             is_none = is_none && (none_in != PLACE_RECORDER || !thread_is_there(injector, tids[i]));
             continue;
@@ -263,7 +250,6 @@ static const char *trace_hint(void)
 {
     FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
     int scope = file != NULL ? fgetc(file) : '0';
-
     if (file != NULL) {
         fclose(file);
     }
@@ -292,7 +278,6 @@ static int look(struct injector *injector, unsigned none_in)
 {
     const uint64_t end_ns = now_ns() + SEARCH_NS;
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/task", injector->target->pid);
     while (!look_once(injector, none_in)) {
         if (injector->report->error == VARVE_ERROR_BUSY) {
@@ -333,7 +318,6 @@ static bool is_handled(const struct injector *injector, int number)
 static bool memory_write(const struct injector *injector, uint64_t at, const void *bytes, size_t count)
 {
     const struct iovec from = {(void *)(uintptr_t)bytes, count}, to = {(void *)(uintptr_t)at, count};
-
     return process_vm_writev(injector->target->pid, &from, 1, &to, 1, 0) == (ssize_t)count;
 }
 
@@ -341,7 +325,6 @@ static size_t memory_read(const struct injector *injector, uint64_t at, void *by
 {
     const struct iovec to = {bytes, count}, from = {(void *)(uintptr_t)at, count};
     const ssize_t got = process_vm_readv(injector->target->pid, &to, 1, &from, 1, 0);
-
     return got > 0 ? (size_t)got : 0;
 }
 
@@ -365,7 +348,6 @@ static bool owns_loader_lock(const struct injector *injector)
 {
     char path[64];
     char *line = NULL;
-
     snprintf(path, sizeof(path), "/proc/%d/maps", injector->target->pid);
     FILE *file = fopen(path, "re");
     size_t room = 0;
@@ -374,7 +356,6 @@ static bool owns_loader_lock(const struct injector *injector)
         const char *slash = strrchr(line, '/');
         char *end;
         const uint64_t from = strtoull(line, &end, 16), to = *end == '-' ? strtoull(end + 1, &end, 16) : 0;
-
         if (slash != NULL && strncmp(slash + 1, "ld-", 3) == 0 && strncmp(end, " rw", 3) == 0 && from < to) {
             is_known = true;
             is_owner = to - from > LOADER_BYTES_MAX || owns_mutex_in(injector, from, to - from);
@@ -392,7 +373,6 @@ static bool owns_loader_lock(const struct injector *injector)
 static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 {
     const uint64_t now = now_ns();
-
     if (now - began_ns >= CALL_NS) {
         fail(injector, VARVE_ERROR_BUSY,
              "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
@@ -441,10 +421,8 @@ static bool await_return(struct injector *injector, uint64_t *result)
     const uint64_t began_ns = now_ns();
     unsigned faults = 0;
     int number = 0;
-
     for (;;) {
         enum stop stop = await_stop(injector->tid, LOCK_NS, &number);
-
         if (stop == STOP_NONE) {
             if (ptrace(PTRACE_INTERRUPT, injector->tid, NULL, NULL) != 0) {
                 stop = STOP_GONE;
@@ -483,7 +461,6 @@ static bool call_function(struct injector *injector, uint64_t function, const ui
 static uint64_t text_put(const struct injector *injector, uint64_t memory, const char *text)
 {
     const uint64_t at = memory + STACK_BYTES - TARGET_PATH_BYTES;
-
     return text != NULL && strlen(text) < TARGET_PATH_BYTES && memory_write(injector, at, text, strlen(text) + 1) ? at
                                                                                                                   : 0;
 }
@@ -498,7 +475,6 @@ static void say_why_not_loaded(struct injector *injector, uint64_t memory)
     const uint64_t none[6] = {0};
     char text[300] = "";
     uint64_t at = 0;
-
     if (injector->open_error != 0 && call_function(injector, injector->open_error, none, calls_stack(memory), &at) &&
         at != 0) {
         text[memory_read(injector, at, text, sizeof(text) - 1)] = '\0';
@@ -511,7 +487,6 @@ static void say_why_not_loaded(struct injector *injector, uint64_t memory)
 static bool load_library(struct injector *injector, uint64_t memory)
 {
     const uint64_t arguments[6] = {text_put(injector, memory, injector->call->library), injector->open_mode};
-
     injector->is_loading = true;
     uint64_t handle = 0;
     if (arguments[0] == 0 || !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
@@ -535,7 +510,6 @@ static void make_calls(struct injector *injector, uint64_t memory)
 {
     uint64_t arguments[6] = {0};
     uint64_t answer = 0;
-
     if (injector->function == 0 && !load_library(injector, memory)) {
         return;
     }
@@ -553,7 +527,6 @@ static uint64_t blocked_signals(void)
 {
     static const int open[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGKILL, SIGSTOP};
     uint64_t mask = UINT64_MAX;
-
     for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++) {
         mask &= ~(UINT64_C(1) << (open[i] - 1));
     }
@@ -563,7 +536,6 @@ static uint64_t blocked_signals(void)
 static bool thread_save(struct injector *injector)
 {
     uint64_t mask = blocked_signals();
-
     return registers_read(injector->tid, &injector->saved) &&
            ptrace(PTRACE_GETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask) == 0 &&
            ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(mask), &mask) == 0;
@@ -585,7 +557,6 @@ static void call_there(struct injector *injector)
 {
     const uint64_t wanted[6] = {0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
     uint64_t given_back[6] = {0, STACK_BYTES};
-
     if (!thread_save(injector)) {
         fail(injector, VARVE_ERROR_IO, "process %d: its registers can't be read: %s", injector->target->pid,
              strerror(errno));
@@ -628,7 +599,6 @@ static int find_functions(struct injector *injector)
 {
     const struct target *target = injector->target;
     const char *file = target->recorder.path[0] != '\0' ? target->recorder.path : injector->call->library;
-
     injector->map = target_function(&target->libc, "mmap");
     injector->unmap = target_function(&target->libc, "munmap");
     injector->open_mode = RTLD_NOW;
@@ -667,7 +637,6 @@ static void be_on_its_own(void)
 static pid_t fork_blocked(void)
 {
     sigset_t all;
-
     sigfillset(&all);
     sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -682,7 +651,6 @@ static int run_child(struct injector *injector)
 {
     const pid_t child = fork_blocked();
     int status = 0;
-
     if (child == 0) {
         be_on_its_own();
         work(injector);
@@ -693,7 +661,6 @@ static int run_child(struct injector *injector)
     }
     for (;;) {
         const pid_t got = waitpid(child, &status, injector->call->idle != NULL ? WNOHANG : 0);
-
         if (got == child || (got < 0 && errno != EINTR)) {
             break;
         }
@@ -713,7 +680,6 @@ int inject_call(const struct target *target, const struct inject_call *call, str
 {
     struct injector *injector = calloc(1, sizeof(*injector));
     struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     *result = (struct inject_result){0};
     int error = VARVE_ERROR_NO_MEMORY;
     if (injector == NULL || report == MAP_FAILED) {

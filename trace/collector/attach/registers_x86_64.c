@@ -31,7 +31,6 @@ bool registers_are_known(void)
 static bool set_read(int32_t tid, int set, void *bytes, size_t *count)
 {
     struct iovec part = {bytes, *count};
-
     if (ptrace(PTRACE_GETREGSET, tid, set, &part) != 0) {
         return false;
     }
@@ -42,14 +41,12 @@ static bool set_read(int32_t tid, int set, void *bytes, size_t *count)
 static bool set_write(int32_t tid, int set, const void *bytes, size_t count)
 {
     struct iovec part = {(void *)(uintptr_t)bytes, count};
-
     return ptrace(PTRACE_SETREGSET, tid, set, &part) == 0;
 }
 
 static bool general_read(int32_t tid, struct user_regs_struct *general)
 {
     size_t count = sizeof(*general);
-
     return set_read(tid, NT_PRSTATUS, general, &count);
 }
 
@@ -82,7 +79,6 @@ void registers_repeat(int32_t tid)
 {
     const int64_t interrupted = -EINTR;
     struct user_regs_struct general = {0};
-
     if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
         return;
     }
@@ -109,7 +105,6 @@ static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
 void registers_repeat_anew(int32_t tid, struct registers *saved)
 {
     struct user_regs_struct general;
-
     memcpy(&general, saved->general, sizeof(general));
     if ((int64_t)general.orig_rax < 0 || (int64_t)general.rax != WITH_WHAT_IS_LEFT) {
         return;
@@ -128,7 +123,6 @@ void registers_repeat_anew(int32_t tid, struct registers *saved)
 uint64_t registers_free_stack(const struct registers *registers)
 {
     struct user_regs_struct general;
-
     memcpy(&general, registers->general, sizeof(general));
     return (general.rsp - RED_ZONE_BYTES) & ~UINT64_C(15);
 }
@@ -137,7 +131,6 @@ bool registers_call(int32_t tid, const struct registers *saved, uint64_t functio
                     uint64_t stack)
 {
     struct user_regs_struct general;
-
     memcpy(&general, saved->general, sizeof(general));
     general.rsp = stack - sizeof(uint64_t); /* as a call instruction leaves it */
     general.rip = function;
@@ -157,7 +150,6 @@ bool registers_call(int32_t tid, const struct registers *saved, uint64_t functio
 bool registers_returned(int32_t tid, uint64_t *result)
 {
     struct user_regs_struct general;
-
     if (!general_read(tid, &general) || general.rip != 0) {
         return false;
     }
@@ -168,6 +160,5 @@ bool registers_returned(int32_t tid, uint64_t *result)
 bool registers_wait_for_lock(int32_t tid)
 {
     struct user_regs_struct general;
-
     return general_read(tid, &general) && general.orig_rax == SYS_futex;
 }

@@ -25,14 +25,12 @@
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-
     return slash != NULL ? slash + 1 : path;
 }
 
 static size_t proc_read(int32_t pid, const char *name, char *text, size_t bytes)
 {
     char process[16];
-
     snprintf(process, sizeof(process), "%d", pid);
     return proc_file_read(process, name, text, bytes);
 }
@@ -43,7 +41,6 @@ static size_t proc_read(int32_t pid, const char *name, char *text, size_t bytes)
 static char state_of(const char *status)
 {
     const char *at = strstr(status, "\nState:");
-
     return at != NULL ? at[8] : '?';
 }
 
@@ -51,7 +48,6 @@ static int check_user(int32_t pid, const char *status, struct varve_message *mes
 {
     const char *at = strstr(status, "\nUid:");
     unsigned real = 0, effective = 0;
-
     if (at == NULL || sscanf(at + 5, "%u %u", &real, &effective) != 2 || effective == geteuid()) {
         return VARVE_OK;
     }
@@ -65,7 +61,6 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
     const uint32_t group = session_status_number(status, "Tgid:");
     const uint32_t tracer = session_status_number(status, "TracerPid:");
     const char state = state_of(status);
-
     if (pid == getpid()) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is this varve itself", pid);
     }
@@ -107,7 +102,6 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
 static int check_program(int32_t pid, struct varve_message *message)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/exe", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -134,7 +128,6 @@ static int check_program(int32_t pid, struct varve_message *message)
 static int check_root(int32_t pid, struct varve_message *message)
 {
     char link[64];
-
     snprintf(link, sizeof(link), "/proc/%d/ns/mnt", pid);
     char its[64] = "", own[64] = "";
     if (readlink(link, its, sizeof(its) - 1) < 0 || readlink("/proc/self/ns/mnt", own, sizeof(own) - 1) < 0) {
@@ -197,7 +190,6 @@ static void allocator_add(struct target *target, const struct mapping *mapping)
 static void mapping_take(struct target *target, const struct mapping *mapping)
 {
     const char *name = base_name(mapping->path);
-
     if (strncmp(name, "libc.so.6", 9) == 0 || strncmp(name, "libc-2.", 7) == 0) {
         object_set(&target->libc, mapping);
     } else if (strncmp(name, "libdl.so.2", 10) == 0 || strncmp(name, "libdl-2.", 8) == 0) {
@@ -213,13 +205,11 @@ static int read_maps(struct target *target, struct varve_message *message)
 {
     char path[64];
     char *line = NULL;
-
     snprintf(path, sizeof(path), "/proc/%d/maps", target->pid);
     FILE *file = fopen(path, "re");
     size_t bytes = 0;
     while (file != NULL && getline(&line, &bytes, file) > 0) {
         struct mapping mapping;
-
         if (mapping_parse(line, &mapping) && mapping.offset == 0) {
             mapping_take(target, &mapping);
         }
@@ -247,7 +237,6 @@ static int read_maps(struct target *target, struct varve_message *message)
 static void read_command(struct target *target)
 {
     size_t length = proc_read(target->pid, "cmdline", target->command, sizeof(target->command));
-
     for (size_t i = 0; i + 1 < length; i++) {
         if (target->command[i] == '\0') {
             target->command[i] = ' ';
@@ -279,7 +268,6 @@ int target_open(struct target *target, int32_t pid, struct varve_message *messag
 bool target_sees(const struct target *target, const char *path)
 {
     char its[TARGET_PATH_BYTES + 32];
-
     snprintf(its, sizeof(its), "/proc/%d/root%s", target->pid, path);
     struct stat here, there;
     return stat(path, &here) == 0 && stat(its, &there) == 0 && here.st_ino == there.st_ino &&
@@ -289,6 +277,5 @@ bool target_sees(const struct target *target, const char *path)
 uint64_t target_function(const struct target_object *object, const char *name)
 {
     uint64_t address = object->path[0] != '\0' ? symbols_file_function(object->path, name) : 0;
-
     return address != 0 ? object->base + address : 0;
 }

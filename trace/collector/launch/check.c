@@ -64,7 +64,6 @@ static int candidate_error(enum candidate candidate, const char *path, struct va
         [CANDIDATE_NOT_REGULAR] = " is not a regular file: name a program",
         [CANDIDATE_NOT_EXECUTABLE] = " is not executable: chmod +x it, unless its file system is mounted noexec",
     };
-
     if (candidate == CANDIDATE_ABSENT) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such program: '%s'", path);
     }
@@ -147,7 +146,6 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
         {EXEC_REASON_CAPABILITIES, "has file capabilities: the system loads no recorder into it; record a copy "
                                    "without them, or run varve as root"},
     };
-
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (reason == texts[i].reason) {
             return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "'%s' %s", path, texts[i].text);
@@ -183,7 +181,6 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
 static int elf_check(int fd, const char *path, struct varve_message *message)
 {
     int reason = exec_check_elf(fd, path);
-
     return reason == EXEC_REASON_NONE ? VARVE_OK : refuse(fd, path, reason, message);
 }
 

@@ -310,7 +310,6 @@ int launch_attach(struct launch *launch, int32_t pid, struct varve_message *mess
 bool launch_attached_is_gone(const struct launch *launch)
 {
     struct pollfd ready = {.fd = launch->pidfd, .events = POLLIN};
-
     return launch->pidfd >= 0 ? poll(&ready, 1, 0) > 0 : kill(launch->pid, 0) != 0 && errno == ESRCH;
 }
 

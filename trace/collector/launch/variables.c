@@ -20,7 +20,6 @@ static int add(struct record_variables *variables, struct varve_message *message
                const char *rest)
 {
     size_t at = 0;
-
     while (variables->items[at] != NULL) {
         at++;
     }
@@ -49,7 +48,6 @@ static int history_name(const char *database_path, char *history, struct varve_m
     const char *name = slash != NULL ? slash + 1 : database_path;
     size_t length = strlen(name);
     char folder[PATH_MAX];
-
     snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - database_path) + 1 : 1,
              slash != NULL ? database_path : ".");
     char resolved[PATH_MAX];
@@ -71,7 +69,6 @@ static int add_python(struct record_variables *variables, const char *path, cons
 {
     const char *others = getenv("PYTHONPATH");
     int error = add(variables, message, "PYTHONPATH", path, others != NULL ? others : "");
-
     return error == VARVE_OK ? add(variables, message, "VARVE_TORCH", how, "") : error;
 }
 
@@ -80,7 +77,6 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
 {
     bool observes = options->torch == VARVE_TORCH_OBSERVE;
     int error = require(options->python_path, "the Python part of varve", message);
-
     if (error == VARVE_OK && observes) {
         error = history_name(options->database_path, history, message);
     } else if (error == VARVE_OK) {

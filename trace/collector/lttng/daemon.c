@@ -40,7 +40,6 @@
 static uint64_t now_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
@@ -48,7 +47,6 @@ static uint64_t now_ns(void)
 static void folder_name(char folder[FOLDER_BYTES])
 {
     const char *home = getenv("LTTNG_HOME");
-
     home = home != NULL ? home : getenv("HOME");
     if (geteuid() == 0) {
         snprintf(folder, FOLDER_BYTES, FOLDER_OF_ROOT);
@@ -62,7 +60,6 @@ static void folder_name(char folder[FOLDER_BYTES])
 static void file_name(const char *name, char path[FILE_BYTES])
 {
     char folder[FOLDER_BYTES];
-
     folder_name(folder);
     snprintf(path, FILE_BYTES, "%s/%s", folder, name);
 }
@@ -71,7 +68,6 @@ static void file_name(const char *name, char path[FILE_BYTES])
 static pid_t read_pid(const char *name)
 {
     char path[FILE_BYTES];
-
     file_name(name, path);
     FILE *file = fopen(path, "re");
     int pid = 0;
@@ -85,7 +81,6 @@ static pid_t read_pid(const char *name)
 static void mark_write(pid_t pid)
 {
     char path[FILE_BYTES];
-
     file_name("varve-sessiond.pid", path);
     FILE *file = fopen(path, "we");
     if (file != NULL) { /* else it stays when all is over */
@@ -97,7 +92,6 @@ static void mark_write(pid_t pid)
 bool lttng_daemon_is_ours(void)
 {
     pid_t pid = read_pid("varve-sessiond.pid");
-
     return pid != 0 && pid == read_pid(PROGRAM ".pid") && kill(pid, 0) == 0;
 }
 
@@ -105,11 +99,9 @@ bool lttng_daemon_is_ours(void)
  * it never ends by itself, and without a session it has nothing to lose. */
 void lttng_daemon_end(void)
 {
-    char path[FILE_BYTES];
     pid_t pid = read_pid("varve-sessiond.pid");
     int descriptor = lttng_daemon_is_ours() ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     struct pollfd ended = {.fd = descriptor, .events = POLLIN};
-
     if (descriptor < 0) {
         return;
     }
@@ -122,6 +114,7 @@ void lttng_daemon_end(void)
         poll(&ended, 1, END_MS);
     }
     close(descriptor);
+    char path[FILE_BYTES];
     file_name("varve-sessiond.pid", path);
     unlink(path);
 }
@@ -132,10 +125,8 @@ bool lttng_daemon_is_there(void)
 {
     const char *paths = getenv("PATH");
     char path[PATH_MAX];
-
     while (paths != NULL && *paths != '\0') {
         int folder = (int)strcspn(paths, ":");
-
         if (snprintf(path, sizeof(path), "%.*s/" PROGRAM, folder, paths) < (int)sizeof(path) &&
             access(path, X_OK) == 0) {
             return true;
@@ -149,7 +140,6 @@ bool lttng_daemon_is_there(void)
 static bool variable_is(const char *entry, const char *name)
 {
     size_t length = strlen(name);
-
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
@@ -157,7 +147,6 @@ static bool variable_is(const char *entry, const char *name)
 static char **environment_make(void)
 {
     size_t count = 0;
-
     while (environ != NULL && environ[count] != NULL) {
         count++;
     }
@@ -180,7 +169,6 @@ static int spawn(char *const *entries, pid_t *pid_out)
     char *const argv[] = {name, daemonize, no_kernel, NULL};
     posix_spawn_file_actions_t actions;
     int reason = posix_spawn_file_actions_init(&actions);
-
     if (reason != 0) {
         return reason;
     }
@@ -210,7 +198,6 @@ static int wait_or_kill(pid_t pid, uint64_t limit_ns)
     uint64_t end_ns = now_ns() + limit_ns;
     int status = 0;
     pid_t ended;
-
     while ((ended = waitpid(pid, &status, WNOHANG)) != pid && now_ns() < end_ns) {
         if (ended < 0 && errno != EINTR) {
             return 0;
@@ -231,12 +218,11 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 {
     char **entries = environment_make();
     struct sigaction plain = {.sa_handler = SIG_DFL};
-    struct sigaction before;
     pid_t pid = 0;
-
     if (entries == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to start " PROGRAM);
     }
+    struct sigaction before;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
     int reason = spawn(entries, &pid);
     int status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
@@ -263,7 +249,6 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 {
     int is_reaper = 0;
-
     if (getpid() == 1) {
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
@@ -291,7 +276,6 @@ int lttng_daemon_lock(uint64_t limit_ns)
     uint64_t hash = UINT64_C(14695981039346656037);
     char folder[FOLDER_BYTES];
     int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
     folder_name(folder);
     for (const char *c = folder; *c != '\0'; c++) {
         hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);

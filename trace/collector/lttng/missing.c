@@ -17,7 +17,6 @@ static int compare(const void *left, const void *right)
 {
     const struct lttng_ring *a = left;
     const struct lttng_ring *b = right;
-
     if (a->process != b->process) {
         return a->process < b->process ? -1 : 1;
     }
@@ -29,7 +28,6 @@ static void take_range(void *context, uint32_t process, uint32_t ring, uint64_t 
     struct search *search = context;
     const struct lttng_ring key = {.process = process, .ring = ring};
     struct lttng_ring *found = search->last;
-
     if (found == NULL || compare(found, &key) != 0) {
         found = bsearch(&key, search->rings, search->count, sizeof(key), compare);
     }
@@ -44,7 +42,6 @@ int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *fold
                         uint64_t *missing_out, struct varve_message *message)
 {
     struct search search = {.rings = rings, .count = count};
-
     *missing_out = 0;
     if (count == 0) {
         return VARVE_OK;

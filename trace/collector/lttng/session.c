@@ -49,7 +49,6 @@ struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, uns
 {
     struct lttng_buffers plan = {.sub_buffer_bytes = SUB_BUFFER_MIN, .sub_buffers = SUB_BUFFERS_MAX};
     uint64_t cpu_bytes = bytes / cpus;
-
     if (bytes == 0) {
         bytes = free_bytes / 4 < DEFAULT_MAX ? free_bytes / 4 : DEFAULT_MAX;
         cpu_bytes = bytes / cpus > DEFAULT_CPU_MIN ? bytes / cpus : DEFAULT_CPU_MIN;
@@ -75,10 +74,8 @@ unsigned lttng_buffers_cpus(void)
     FILE *file = fopen("/sys/devices/system/cpu/possible", "re");
     long configured = sysconf(_SC_NPROCESSORS_CONF);
     char line[256];
-
     if (file != NULL) {
         const char *last = NULL;
-
         if (fgets(line, sizeof(line), file) != NULL) {
             last = line + strcspn(line, "\n");
             while (last > line && last[-1] >= '0' && last[-1] <= '9') {
@@ -99,7 +96,6 @@ static DIR *folder_open_at(int parent, const char *name)
 {
     int descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = descriptor >= 0 ? fdopendir(descriptor) : NULL;
-
     if (folder == NULL && descriptor >= 0) {
         close(descriptor);
     }
@@ -116,7 +112,6 @@ static void remove_below(int parent, const char *name, int depth)
 {
     DIR *folder = depth < DEPTH_MAX ? folder_open_at(parent, name) : NULL;
     struct dirent *entry;
-
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (!is_dots(entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
             remove_below(dirfd(folder), entry->d_name, depth + 1);
@@ -152,7 +147,6 @@ static bool folder_is_empty(const char *path)
 {
     DIR *folder = folder_open_at(AT_FDCWD, path);
     struct stat status;
-
     if (folder == NULL) {
         return lstat(path, &status) != 0;
     }
@@ -206,7 +200,6 @@ static struct {
 static bool library_open(void)
 {
     static void *library;
-
     if (library != NULL) {
         return true;
     }
@@ -224,7 +217,6 @@ static bool library_open(void)
 #undef CALL_FIND
     if (library != NULL) {
         int *quiet = dlsym(library, "lttng_opt_quiet"); /* what goes wrong is said by us */
-
         if (quiet != NULL) {
             *quiet = 1;
         }
@@ -274,7 +266,6 @@ static int fail(struct lttng_recording *session, const char *what, int code)
 static void *thread_run(void *session_untyped)
 {
     struct lttng_recording *session = session_untyped;
-
     session->error = session->work(session);
     return NULL;
 }
@@ -329,7 +320,6 @@ static void session_free(struct lttng_recording *session)
 static struct lttng_recording *session_new(const struct lttng_recording_options *options, struct varve_message *message)
 {
     struct lttng_recording *session = calloc(1, sizeof(*session));
-
     if (session != NULL) {
         session->name = strdup(options->name);
         session->output = strdup(options->output);
@@ -358,7 +348,6 @@ static int session_end(struct lttng_recording *session, int error)
 static int session_find(struct lttng_recording *session)
 {
     struct lttng_session *sessions = NULL;
-
     session->is_known = session->has_others = false;
     if (ctl.lttng_session_daemon_alive() != 1) {
         return varve_message_set(&session->message, VARVE_ERROR_NOT_FOUND, "No session daemon is available");
@@ -369,7 +358,6 @@ static int session_find(struct lttng_recording *session)
     }
     for (int i = 0; i < count; i++) {
         bool is_it = strcmp(sessions[i].name, session->name) == 0;
-
         session->is_known |= is_it;
         session->has_others |= !is_it;
     }
@@ -381,7 +369,6 @@ static int session_create(struct lttng_recording *session)
 {
     struct lttng_session_descriptor *descriptor;
     int error;
-
     descriptor = ctl.lttng_session_descriptor_local_create(session->name, session->output);
     if (descriptor == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng does not accept the folder %s",
@@ -408,7 +395,6 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
 {
     struct lttng_domain domain = domain_make();
     struct lttng_channel *channel = ctl.lttng_channel_create(&domain);
-
     if (channel == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng channel");
     }
@@ -426,7 +412,6 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
                         const char *name)
 {
     struct lttng_event *event = ctl.lttng_event_create();
-
     if (event == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng event");
     }
@@ -453,7 +438,6 @@ static int channels_make(struct lttng_recording *session)
     struct lttng_domain domain = domain_make();
     struct lttng_handle *handle = ctl.lttng_create_handle(session->name, &domain);
     int error;
-
     if (handle == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
     }
@@ -473,7 +457,6 @@ static int session_make(struct lttng_recording *session)
 {
     int lock = lttng_daemon_lock(2 * limit_now_ns);
     int error = VARVE_OK;
-
     if (ctl.lttng_session_daemon_alive() != 1) {
         error = lttng_daemon_start(limit_now_ns, &session->message);
         if (error == VARVE_ERROR_IO && ctl.lttng_session_daemon_alive() == 1) {
@@ -492,7 +475,6 @@ static int session_make(struct lttng_recording *session)
 static void daemon_release(struct lttng_recording *session)
 {
     int lock = lttng_daemon_is_ours() ? lttng_daemon_lock(2 * limit_now_ns) : -1;
-
     if (lock >= 0) {
         if (session_find(session) == VARVE_OK && !session->is_known && !session->has_others) {
             lttng_daemon_end();
@@ -504,7 +486,6 @@ static void daemon_release(struct lttng_recording *session)
 static int start_work(struct lttng_recording *session)
 {
     int error = session_make(session);
-
     error = error == VARVE_OK ? channels_make(session) : error;
     if (error == VARVE_OK) {
         int code = ctl.lttng_start_tracing(session->name);
@@ -512,7 +493,6 @@ static int start_work(struct lttng_recording *session)
     }
     if (error != VARVE_OK) {
         struct varve_message reason = session->message;
-
         if (session->is_known) {
             ctl.lttng_destroy_session_no_wait(session->name);
         }
@@ -530,12 +510,10 @@ static void loss_read(struct lttng_recording *session)
     struct lttng_handle *handle = ctl.lttng_create_handle(session->name, &domain);
     struct lttng_channel *channels = NULL;
     int count = handle != NULL ? ctl.lttng_list_channels(handle, &channels) : 0;
-
     for (int i = 0; i < count; i++) {
         uint64_t events = 0;
-        uint64_t packets = 0;
-
         ctl.lttng_channel_get_discarded_event_count(&channels[i], &events);
+        uint64_t packets = 0;
         ctl.lttng_channel_get_lost_packet_count(&channels[i], &packets);
         session->loss.discarded_events += events & INT64_MAX;
         session->loss.discarded_packets += packets & INT64_MAX;
@@ -555,7 +533,6 @@ static int stop_work(struct lttng_recording *session)
 {
     int error = VARVE_OK;
     int code = ctl.lttng_stop_tracing_no_wait(session->name);
-
     if (code < 0 && code != -LTTNG_ERR_TRACE_ALREADY_STOPPED) {
         error = fail(session, "stop", code);
     }
@@ -583,7 +560,6 @@ static int options_check(const struct lttng_recording_options *options, struct v
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t length = strlen(options->name);
-
     if (length == 0 || length > NAME_BYTES_MAX || strspn(options->name, letters) != length) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
@@ -601,7 +577,6 @@ static int buffers_plan(const struct lttng_recording_options *options, struct lt
     unsigned cpus = lttng_buffers_cpus();
     uint64_t free_bytes = UINT64_MAX;
     struct statvfs status;
-
     if (statvfs("/dev/shm", &status) == 0) {
         free_bytes = (uint64_t)status.f_bavail * status.f_frsize;
     }
@@ -619,7 +594,6 @@ int lttng_recording_start(const struct lttng_recording_options *options, struct 
                           struct varve_message *message)
 {
     int error = options_check(options, message);
-
     *session_out = NULL;
     if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
         error = VARVE_ERROR_UNSUPPORTED;
@@ -656,7 +630,6 @@ int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording
                          struct varve_message *message)
 {
     int error = run(session, stop_work, 2 * patience_ns(session), message);
-
     if (loss_out != NULL) {
         *loss_out = error != VARVE_ERROR_BUSY ? session->loss : (struct lttng_recording_loss){0, 0};
     }
@@ -667,7 +640,6 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
                           struct varve_message *message)
 {
     int error = options_check(options, message);
-
     *session_out = NULL;
     if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
         error = VARVE_ERROR_UNSUPPORTED;

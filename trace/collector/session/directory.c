@@ -54,7 +54,6 @@ static int from_errno(void)
 static int fail(struct varve_message *message, const char *what, const char *path)
 {
     int error = from_errno();
-
     return varve_message_set(message, error, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
@@ -76,7 +75,6 @@ static bool is_our_folder(const struct stat *status)
 static int only_ours(int fd, mode_t type)
 {
     struct stat status;
-
     if (fd >= 0 && (fstat(fd, &status) != 0 || !is_ours(&status, type))) {
         close(fd);
         errno = EPERM;
@@ -98,7 +96,6 @@ static int open_below(int folder, const char *name, int flags)
 int session_file_open(const struct session_directory *directory, const char *name, int flags)
 {
     int fd = open_below(directory->rings_fd, name, flags);
-
     return fd < 0 && (errno == ENOENT || errno == EBADF) ? open_below(directory->fd, name, flags) : fd;
 }
 
@@ -116,7 +113,6 @@ void *session_file_map(const struct session_directory *directory, const char *na
     int fd = session_file_open(directory, name, flags);
     void *memory = MAP_FAILED;
     struct stat status = {0};
-
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)bytes) {
         bytes = bytes_out != NULL ? (size_t)status.st_size : bytes;
         memory = mmap(NULL, bytes, flags == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -139,7 +135,6 @@ void *session_file_map(const struct session_directory *directory, const char *na
 bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes, bool *is_in_rings)
 {
     struct stat status;
-
     *is_in_rings = fstatat(directory->rings_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
     if (!*is_in_rings && fstatat(directory->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
         return false;
@@ -176,7 +171,6 @@ static bool parse_number(const char *text, uint32_t limit, uint32_t *number, con
 static bool is_piece(const char *rest)
 {
     uint32_t piece;
-
     return strncmp(rest, ".spill", 6) == 0 && parse_number(rest + 6, UINT32_MAX, &piece, &rest) && piece > 0 &&
            rest[0] == '\0';
 }
@@ -185,7 +179,6 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 {
     struct session_file file = {.kind = SESSION_FILE_PROCESS};
     const char *rest;
-
     if (name[0] != 'p' || !parse_number(name + 1, SESSION_PROCESS_MAX, &file.process, &rest) || file.process == 0) {
         return false;
     }
@@ -208,7 +201,6 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 static bool is_scrap(const char *name)
 {
     static const char *const names[] = {"session", "counts", "allocations", "watch", "live.db", "live.db.new"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -226,7 +218,6 @@ static int write_owner(const struct session_directory *directory, struct varve_m
     char text[OWNER_BYTES];
     int length =
         snprintf(text, sizeof(text), "%11ld %016llx\n", (long)getpid(), (unsigned long long)directory->trace_id);
-
     return pwrite(directory->owner_fd, text, (size_t)length, 0) == length ? VARVE_OK
                                                                           : fail(message, "write", directory->path);
 }
@@ -236,7 +227,6 @@ bool session_owner_read(int fd, uint64_t *trace_id_out)
 {
     char text[OWNER_BYTES + 1];
     ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
-
     text[length > 0 ? length : 0] = '\0';
     unsigned long long trace_id = 0;
     long pid = 0;
@@ -272,7 +262,6 @@ static int lock_owner(struct session_directory *directory, bool create, struct v
 static bool shared_memory_has_room(void)
 {
     struct statvfs status;
-
     return statvfs(SHARED_MEMORY, &status) == 0 &&
            (uint64_t)status.f_bavail * status.f_bsize >= SHARED_MEMORY_MIN_BYTES;
 }
@@ -308,7 +297,6 @@ static void *map_page(const struct session_directory *directory, const char *nam
                       int *error_out, struct varve_message *message)
 {
     int fd = open_below(directory->rings_fd, name, O_RDWR | (create ? O_CREAT | O_EXCL : 0));
-
     if (fd < 0) {
         *error_out = fail(message, "open a page of", directory->rings);
         return NULL;
@@ -337,7 +325,6 @@ static void *map_page(const struct session_directory *directory, const char *nam
 static int map_session(struct session_directory *directory, bool create, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     directory->control = map_page(directory, "session", SESSION_CONTROL_BYTES, create, &error, message);
     if (directory->control != NULL) {
         directory->counts = map_page(directory, "counts", SESSION_COUNTS_BYTES, create, &error, message);
@@ -352,7 +339,6 @@ static int map_session(struct session_directory *directory, bool create, struct 
 static int absolute_path(const char *path, char *absolute, size_t bytes)
 {
     char here[DIRECTORY_PATH_BYTES] = "";
-
     if (path[0] != '/' && getcwd(here, sizeof(here)) == NULL) {
         return VARVE_ERROR_IO;
     }
@@ -440,7 +426,6 @@ static DIR *list(int fd)
 {
     int copy = fd >= 0 ? openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
-
     if (folder == NULL && copy >= 0) {
         close(copy);
     }
@@ -450,7 +435,6 @@ static DIR *list(int fd)
 static bool is_database(const char *name)
 {
     static const char *const names[] = {"trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -463,7 +447,6 @@ static bool is_database(const char *name)
 static bool is_frame(const char *name)
 {
     static const char *const names[] = {"owner", "session", "counts", "watch", "live.db", "live.db.new"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -481,10 +464,8 @@ static int check_entries(const struct session_directory *directory, int fd, bool
     DIR *folder = list(fd);
     const struct dirent *entry;
     int error = folder != NULL ? VARVE_OK : fail(message, "read", directory->path);
-
     while (error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         bool is_known = is_scrap(entry->d_name) || is_database(entry->d_name);
-
         for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
             is_known = is_known || (fd == directory->fd && strcmp(entry->d_name, files[i]) == 0);
         }
@@ -515,7 +496,6 @@ static int open_rings(struct session_directory *directory, struct varve_message 
 {
     char target[DIRECTORY_PATH_BYTES];
     ssize_t length = readlinkat(directory->fd, "ring", target, sizeof(target) - 1);
-
     if (length >= 0) {
         target[length] = '\0';
         name_shared_folder(directory, directory->rings, sizeof(directory->rings));
@@ -548,7 +528,6 @@ static void unmap_session(struct session_directory *directory)
 static int adopt_session(struct session_directory *directory, struct varve_message *message)
 {
     int error = map_session(directory, false, message);
-
     if (error == VARVE_ERROR_NOT_FOUND) {
         return VARVE_OK; /* it went before: `control` stays NULL */
     }
@@ -574,7 +553,6 @@ static int adopt(struct session_directory *directory, struct varve_message *mess
 {
     bool has_data = false;
     int error = check_entries(directory, directory->fd, &has_data, message);
-
     if (error == VARVE_OK) {
         error = lock_owner(directory, false, message);
         error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message) : error;
@@ -623,7 +601,6 @@ static int open_existing(struct session_directory *directory, const char *path, 
 int session_directory_look(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
-
     if (error == VARVE_OK) {
         directory->owner_fd = open_below(directory->fd, "owner", O_RDONLY);
         if (directory->owner_fd < 0 || !read_owner(directory)) {
@@ -641,7 +618,6 @@ int session_directory_look(struct session_directory *directory, const char *path
 int session_directory_adopt(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -657,7 +633,6 @@ int session_directory_adopt(struct session_directory *directory, const char *pat
 static int compare_files(const void *a_untyped, const void *b_untyped)
 {
     const struct session_file *a = a_untyped, *b = b_untyped;
-
     if (a->process != b->process) {
         return a->process < b->process ? -1 : 1;
     }
@@ -672,7 +647,6 @@ static int scan(int fd, struct session_file **files, size_t *capacity, size_t *c
     DIR *folder = list(fd);
     const struct dirent *entry;
     int error = folder != NULL || fd < 0 ? VARVE_OK : VARVE_ERROR_IO; /* < 0: there is none */
-
     while (folder != NULL && error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         if (!array_grow((void **)files, capacity, *count + 1, sizeof(**files))) {
             error = VARVE_ERROR_NO_MEMORY;
@@ -693,7 +667,6 @@ int session_directory_scan(const struct session_directory *directory, struct ses
     size_t capacity = 0;
     size_t count = 0;
     int error = scan(directory->rings_fd, &files, &capacity, &count);
-
     if (error == VARVE_OK) {
         error = scan(directory->fd, &files, &capacity, &count); /* spills, and what tmpfs had no room for */
     }
@@ -715,7 +688,6 @@ static void remove_scraps(int fd)
 {
     DIR *folder = list(fd);
     const struct dirent *entry;
-
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (is_scrap(entry->d_name)) {
             unlinkat(fd, entry->d_name, 0);
@@ -745,7 +717,6 @@ void session_directory_remove(struct session_directory *directory)
     /* by name, too, what is there from the start: without memory no folder can be listed */
     static const char *const names[] = {"allocations",      "trace.db-wal", "trace.db-shm",
                                         "trace.db-journal", "trace.db",     "owner"};
-
     session_directory_clear(directory);
     for (size_t i = 0; directory->fd >= 0 && i < sizeof(names) / sizeof(names[0]); i++) {
         unlinkat(directory->fd, names[i], 0);

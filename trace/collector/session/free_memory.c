@@ -30,7 +30,6 @@ static bool read_number(const char *path, const char *key, uint64_t *number)
     char line[LINE_BYTES];
     FILE *file = fopen(path, "re");
     bool found = false;
-
     while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
         found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, number) == 1;
     }
@@ -48,7 +47,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 static bool read_of_group(const char *folder, const char *name, const char *key, uint64_t *number)
 {
     char path[PATH_BYTES + 64];
-
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     return read_number(path, key, number);
 }
@@ -56,7 +54,6 @@ static bool read_of_group(const char *folder, const char *name, const char *key,
 static uint64_t free_in_group(const char *folder, const struct group_files *files)
 {
     uint64_t limit, used;
-
     if (!read_of_group(folder, files->limit, "", &limit) || !read_of_group(folder, files->used, "", &used)) {
         return UINT64_MAX;
     }
@@ -74,7 +71,6 @@ static uint64_t free_in_groups(const char *root, const struct group_files *files
     char folder[PATH_BYTES];
     size_t base = (size_t)snprintf(folder, sizeof(folder), "%s%s", root, files->base);
     uint64_t result = free_in_group(folder, files);
-
     snprintf(folder + base, sizeof(folder) - base, "%s", group);
     char *end;
     while ((end = strrchr(folder + base, '/')) != NULL) {
@@ -89,7 +85,6 @@ static uint64_t free_in_line(const char *root, char *line)
 {
     char *controllers = strchr(line, ':');
     char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-
     if (group == NULL) {
         return UINT64_MAX;
     }
@@ -109,8 +104,7 @@ static uint64_t free_in_line(const char *root, char *line)
 
 uint64_t free_memory(const char *root)
 {
-    char path[PATH_BYTES], line[LINE_BYTES];
-
+    char path[PATH_BYTES];
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
     uint64_t result = UINT64_MAX, kib;
     if (read_number(path, "MemAvailable:", &kib)) {
@@ -118,6 +112,7 @@ uint64_t free_memory(const char *root)
     }
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
     FILE *file = fopen(path, "re");
+    char line[LINE_BYTES];
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         result = least(result, free_in_line(root, line));
     }

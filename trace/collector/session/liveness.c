@@ -24,7 +24,6 @@
 bool liveness_is_locked(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
@@ -34,7 +33,6 @@ bool liveness_locks_work(const struct session_directory *directory, const char *
     int fd = session_file_open(directory, name, O_RDWR);
     int other = session_file_open(directory, name, O_RDWR);
     void *page = MAP_FAILED;
-
     if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0) {
         page = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
     }
@@ -51,7 +49,6 @@ bool liveness_locks_work(const struct session_directory *directory, const char *
 static uint64_t namespace_of(const char *process)
 {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%s/ns/pid", process);
     char text[64];
     ssize_t length = readlink(path, text, sizeof(text) - 1);
@@ -69,7 +66,6 @@ uint64_t liveness_namespace(void)
 static int32_t innermost_pid(const char *process)
 {
     char text[4096];
-
     proc_file_read(process, "status", text, sizeof(text));
     char *line = strstr(text, "\nNSpid:");
     char *end = line != NULL ? strchr(line + 1, '\n') : NULL;
@@ -86,7 +82,6 @@ static bool has_variable(const char *process, const char *variable)
     size_t bytes = 1U << 20; /* more than the kernel lets a program have, as a rule */
     size_t length = strlen(variable);
     char *text = malloc(bytes);
-
     if (text == NULL) {
         return false;
     }
@@ -103,7 +98,6 @@ static bool has_variable(const char *process, const char *variable)
 static int32_t search(bool (*matches)(const char *process, const void *context), const void *context)
 {
     DIR *folder = opendir("/proc");
-
     if (folder == NULL) {
         return 0;
     }
@@ -121,7 +115,6 @@ static int32_t search(bool (*matches)(const char *process, const void *context),
 static bool is_process(const char *process, const void *context)
 {
     const struct process_identity *wanted = context;
-
     return namespace_of(process) == wanted->pid_namespace && innermost_pid(process) == wanted->pid;
 }
 
@@ -138,7 +131,6 @@ static bool is_of_session(const char *process, const void *context)
 bool liveness_has_followers(const char *session)
 {
     char variable[DIRECTORY_PATH_BYTES + 32];
-
     snprintf(variable, sizeof(variable), SESSION_ENVIRONMENT "=%s", session);
     return search(is_of_session, variable) != 0;
 }

@@ -24,7 +24,6 @@
 static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
-
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
@@ -38,7 +37,6 @@ static bool is_owner(const char *descriptor, uint64_t trace_id)
     int fd = stat(descriptor, &status) == 0 && S_ISREG(status.st_mode)
                  ? open(descriptor, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
                  : -1;
-
     if (fd >= 0) {
         is_one = session_owner_read(fd, &its) && its == trace_id;
         close(fd);
@@ -50,7 +48,6 @@ bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
 {
     static const char owner[] = "/owner";
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     DIR *folder = pid > 0 ? opendir(path) : NULL;
     char descriptor[sizeof(path) + 32], target[DIRECTORY_PATH_BYTES];
@@ -58,7 +55,6 @@ bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
     bool is_one = false;
     while (folder != NULL && !is_one && (entry = readdir(folder)) != NULL) {
         const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
-
         target[length > 0 ? length : 0] = '\0';
         snprintf(descriptor, sizeof(descriptor), "%s/%.20s", path, entry->d_name);
         is_one = (ends_with(target, owner) || ends_with(target, "/owner" REMOVED)) && is_owner(descriptor, trace_id);
@@ -85,7 +81,6 @@ static bool read_page(int32_t pid, const char *path, uint64_t start, bool is_rem
 {
     const struct iovec to = {control, sizeof(*control)}, from = {(void *)(uintptr_t)start, sizeof(*control)};
     bool is_whole = false;
-
     if (is_removed) {
         is_whole = process_vm_readv(pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(*control);
         return is_whole ? is_page(control) : errno == EPERM; /* which is said when it is to be traced */
@@ -126,9 +121,8 @@ static const char *mapped_file(char *line, uint64_t *start)
 bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
 {
     char *line = NULL;
-    char path[64];
-
     *mapped_out = (struct session_mapped){0};
+    char path[64];
     snprintf(path, sizeof(path), "/proc/%d/maps", pid);
     FILE *file = fopen(path, "re");
     size_t bytes = 0;
@@ -138,7 +132,6 @@ bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
         uint64_t start;
         const char *name = mapped_file(line, &start);
         const bool is_removed = name != NULL && ends_with(name, "/session" REMOVED);
-
         if ((is_removed || (name != NULL && ends_with(name, "/session"))) &&
             read_page(pid, name, start, is_removed, &control)) {
             take_page(&control, is_removed, mapped_out);

@@ -40,7 +40,6 @@ static bool lock_byte(int fd, int command, short type, off_t byte, struct flock 
 static bool is_held(int fd, off_t byte)
 {
     struct flock lock;
-
     return lock_byte(fd, F_OFD_GETLK, F_WRLCK, byte, &lock) && lock.l_type != F_UNLCK;
 }
 
@@ -50,7 +49,6 @@ void watch_allow(struct session_directory *directory)
 {
     struct flock lock;
     int fd = openat(directory->rings_fd, FILE_WATCH, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-
     if (fd >= 0 && !lock_byte(fd, F_OFD_SETLK, F_WRLCK, BYTE_COLLECTOR, &lock)) {
         session_descriptor_close(&fd);
         unlinkat(directory->rings_fd, FILE_WATCH, 0);
@@ -67,7 +65,6 @@ static bool write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
         ssize_t written = write(fd, bytes, count);
-
         if (written <= 0 && errno != EINTR) {
             return false;
         }
@@ -80,7 +77,6 @@ static bool write_all(int fd, const char *bytes, size_t count)
 void watch_publish(const struct session_directory *directory, const void *bytes, size_t count)
 {
     const int folder = directory->rings_fd;
-
     unlinkat(folder, FILE_LIVE_NEW, 0);
     int fd = openat(folder, FILE_LIVE_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool is_written = fd >= 0 && write_all(fd, bytes, count);
@@ -114,7 +110,6 @@ static int no_figures(const struct session_directory *directory, struct varve_me
 static int watch_begin(struct varve_watch *watch, const char *path, struct varve_message *message)
 {
     int error = session_directory_look(&watch->directory, path, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -141,7 +136,6 @@ static int watch_begin(struct varve_watch *watch, const char *path, struct varve
 int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message)
 {
     struct varve_watch *watch = calloc(1, sizeof(*watch));
-
     *watch_out = NULL;
     if (watch == NULL) {
         return VARVE_ERROR_NO_MEMORY;
@@ -159,7 +153,6 @@ int varve_watch_open(const char *directory, struct varve_watch **watch_out, stru
 enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
 {
     struct stat status;
-
     if (!is_held(watch->fd, BYTE_COLLECTOR)) {
         /* the lock of a directory goes last */
         return fstatat(watch->directory.fd, "owner", &status, AT_SYMLINK_NOFOLLOW) == 0 ? VARVE_WATCH_DEAD
@@ -175,10 +168,8 @@ enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
 static bool read_all(int fd, char *bytes, size_t count)
 {
     size_t done = 0;
-
     while (done < count) {
         ssize_t got = pread(fd, bytes + done, count - done, (off_t)done);
-
         if (got <= 0 && (got == 0 || errno != EINTR)) {
             return false;
         }
@@ -190,7 +181,6 @@ static bool read_all(int fd, char *bytes, size_t count)
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out)
 {
     int fd = session_file_open(&watch->directory, FILE_LIVE, O_RDONLY);
-
     *bytes_out = 0;
     char *bytes = NULL;
     struct stat status;
@@ -246,14 +236,12 @@ static void search_descriptors(struct search *search, const char *pid)
 {
     static const char owner[] = ".d/owner";
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/%.16s/fd", pid);
     DIR *folder = opendir(path);
     char target[DIRECTORY_PATH_BYTES];
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
-
         target[length > 0 ? length : 0] = '\0';
         if (length >= (ssize_t)sizeof(owner) && strcmp(target + length - (ssize_t)(sizeof(owner) - 1), owner) == 0) {
             target[length - (ssize_t)strlen("/owner")] = '\0';
@@ -269,7 +257,6 @@ static void search_descriptors(struct search *search, const char *pid)
 static void search_mapped(struct search *search, int32_t pid)
 {
     struct session_mapped mapped;
-
     if (session_mapped_find(pid, &mapped) && mapped.directory[0] != '\0') {
         search_add(search, mapped.directory);
     }
@@ -281,11 +268,10 @@ static void search_environment(struct search *search, const char *pid)
 {
     static const char variable[] = SESSION_ENVIRONMENT "=";
     char path[64];
-    char *text = NULL;
-    size_t capacity = 0;
-
     snprintf(path, sizeof(path), "/proc/%.16s/environ", pid);
     FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t capacity = 0;
     while (file != NULL && getdelim(&text, &capacity, '\0', file) > 0) {
         if (strncmp(text, variable, sizeof(variable) - 1) == 0) {
             search_add(search, text + sizeof(variable) - 1);
@@ -301,7 +287,6 @@ size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
 {
     struct search search = {.paths = paths, .limit = limit};
     char name[16];
-
     if (pid != 0) {
         snprintf(name, sizeof(name), "%d", (int)pid);
         search_descriptors(&search, name);

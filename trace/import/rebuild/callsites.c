@@ -38,7 +38,6 @@ int rebuild_callsites_flush(struct varve_rebuild *rebuild)
     struct varve_message message;
     char path[REBUILD_PATH_BYTES];
     int code = VARVE_OK;
-
     if (rebuild->error == VARVE_OK && buffer->count > 0) {
         rebuild_callsites_path(rebuild, buffer->file, path, sizeof(path));
         code = rebuild_file_write(path, buffer->bytes, buffer->count, -1, &message);
@@ -53,7 +52,6 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
     struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
     const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
     size_t all = sizeof(entry) + entry.bytes;
-
     if (buffer->bytes == NULL && (buffer->bytes = malloc(BUFFER_BYTES)) == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -91,7 +89,6 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
     uint64_t bit = UINT64_C(1) << entry_number % 64;
-
     if (process == NULL) {
         return NULL;
     }
@@ -123,7 +120,6 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
                                           .bias = from->bias,
                                           .number = from->number,
                                           .path_bytes = (uint16_t)path_bytes};
-
     if (from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX) {
         module.build_id_bytes = (uint16_t)from->build_id_bytes;
     }
@@ -146,7 +142,6 @@ int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_nu
         process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_callsites, gone), number);
     const struct callsite_file_gone gone = {.number = number};
     uint8_t *at = process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
-
     if (at != NULL) {
         put(at, &gone, sizeof(gone));
     }
@@ -161,7 +156,6 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_co
                                             .name_bytes = (uint16_t)text_bytes(from->function),
                                             .file_bytes = (uint16_t)text_bytes(from->file)};
     uint8_t *at = NULL;
-
     if (process != NULL) {
         at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
     }
@@ -181,7 +175,6 @@ int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sin
     const struct callsite_file_stack callsite = {
         .callsite = from->callsite, .native_count = (uint16_t)native_count, .python_count = (uint16_t)python_count};
     uint8_t *at = NULL;
-
     if (process != NULL) {
         at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_STACK,
                          sizeof(callsite) + native_count * sizeof(*from->native) +

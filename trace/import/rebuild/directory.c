@@ -63,13 +63,11 @@ static void row_take(struct row_reader *reader, const struct rebuild_row *row, s
     struct rebuild_ring *ring = reader->ring;
     struct varve_record record = row->record;
     uint64_t room = row->number - ring->last - 1; /* numbers in between */
-
     ring->first_ticks = ring->last == 0 ? record.ticks : ring->first_ticks;
     ring->last_ticks = record.ticks > ring->last_ticks ? record.ticks : ring->last_ticks;
     ring->records++;
     if (varve_record_kind(&record) == VARVE_KIND_LOST) {
         uint64_t skipped = skipped_by(&record, room);
-
         room -= skipped;
         ring->lost += skipped;
         ring->lost_bytes += record.size;
@@ -91,7 +89,6 @@ static bool ring_end(struct rebuild_ring *ring, struct varve_record *marker)
     if (ring->has_end && ring->end.emitted > ring->last) {
         uint64_t rest = ring->end.emitted - ring->last;
         uint64_t ticks = ring->last > 0 ? ring->last_ticks : ring->created_ticks;
-
         end_lost = ring->end.lost > ring->lost ? ring->end.lost - ring->lost : 0;
         end_lost = end_lost < rest ? end_lost : rest;
         has_marker = rest > end_lost;
@@ -141,7 +138,6 @@ int rebuild_rings_measure(const struct varve_rebuild *rebuild, struct varve_mess
 {
     struct row_reader reader;
     int error = rebuild_records_seek(rebuild->records, REBUILD_RINGS_ALL, message);
-
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         row_reader_begin(&reader, rebuild->records, rebuild->rings[i]);
     }
@@ -185,7 +181,6 @@ static void header_fill(const struct rebuild_ring *ring, uint32_t capacity, stru
 static uint32_t capacity_for(uint64_t rows)
 {
     uint32_t capacity = RING_CAPACITY_MIN;
-
     while (capacity < rows && capacity < RING_CAPACITY_MAX) {
         capacity *= 2;
     }
@@ -198,7 +193,6 @@ static int block_write(const struct varve_rebuild *rebuild, const char *path, ui
 {
     struct record_block block = {.records = count, .position = position};
     uint64_t stride = count * sizeof(*rebuild->block);
-
     if (is_packed) {
         block.bytes = (uint32_t)record_pack(rebuild->block, count, rebuild->packed + sizeof(block));
         memcpy(rebuild->packed, &block, sizeof(block));
@@ -220,7 +214,6 @@ static int rows_write(const struct varve_rebuild *rebuild, struct rebuild_ring *
     struct row_reader reader;
     uint64_t spill_bytes = 0, position = 0;
     int error = rebuild_records_seek(rebuild->records, ring->id, message);
-
     row_reader_begin(&reader, rebuild->records, ring);
     uint32_t count = 0;
     while (error == VARVE_OK && (error = row_next(&reader, &rebuild->block[count], message)) == VARVE_OK) {
@@ -244,7 +237,6 @@ int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring 
     bool is_spilled = rows >= RING_STAGING_RECORDS && (may_spill || rows > RING_CAPACITY_MAX);
     uint32_t capacity = is_spilled ? RING_CAPACITY_MIN : capacity_for(rows);
     char path[REBUILD_PATH_BYTES];
-
     snprintf(path, sizeof(path), "%s/p%u.r%u", rebuild->folder, ring->process->number, ring->origin.ring);
     char spill[REBUILD_PATH_BYTES + 8];
     snprintf(spill, sizeof(spill), "%s.spill1", path);
@@ -277,7 +269,6 @@ static void control_fill(const struct rebuild_process *process, struct process_c
     uint32_t state = process->end == VARVE_SINK_END_EXITED      ? PROCESS_STATE_EXITED
                      : process->end == VARVE_SINK_END_EXECUTING ? PROCESS_STATE_EXECUTING
                                                                 : PROCESS_STATE_RUNNING;
-
     memset(control, 0, sizeof(*control));
     control->magic = PROCESS_MAGIC;
     control->version = VARVE_TRANSPORT_VERSION;
@@ -303,7 +294,6 @@ int rebuild_process_write(const struct varve_rebuild *rebuild, const struct rebu
                           struct varve_message *message)
 {
     struct process_control *control = malloc(PROCESS_CONTROL_BYTES);
-
     if (control == NULL) {
         return rebuild_no_memory(message);
     }

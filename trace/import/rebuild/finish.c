@@ -56,7 +56,6 @@ static int compare_rings(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
-
     return a->origin.ring < b->origin.ring ? -1 : a->origin.ring > b->origin.ring;
 }
 
@@ -65,7 +64,6 @@ static int assign_rings(struct varve_rebuild *rebuild, uint64_t *left_out)
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         struct rebuild_ring *ring = rebuild->rings[i];
         struct rebuild_process *process = ring->process;
-
         if (!process->is_taken) {
             *left_out += ring->records;
         } else if (array_grow((void **)&process->rings, &process->ring_capacity, process->ring_count + 1,
@@ -88,7 +86,6 @@ static int compare_by_pid(const void *left, const void *right)
 {
     const struct rebuild_process *a = *(struct rebuild_process *const *)left;
     const struct rebuild_process *b = *(struct rebuild_process *const *)right;
-
     if (a->pid != b->pid) {
         return a->pid < b->pid ? -1 : 1;
     }
@@ -99,7 +96,6 @@ static int compare_by_pid(const void *left, const void *right)
 static int note_replaced(struct rebuild_process *const *by_number, uint32_t limit)
 {
     struct rebuild_process **sorted = malloc(((size_t)limit + 1) * sizeof(*sorted));
-
     if (sorted == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -127,7 +123,6 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
 {
     struct varve_rebuild *rebuild = end->rebuild;
     uint32_t limit = 1;
-
     for (size_t i = 0; i < rebuild->process_count; i++) {
         limit = rebuild->processes[i]->number >= limit ? rebuild->processes[i]->number + 1 : limit;
     }
@@ -138,7 +133,6 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
     for (size_t i = 0; i < rebuild->process_count; i++) {
         struct rebuild_process *process = rebuild->processes[i];
         struct rebuild_process *other = by_number[process->number];
-
         if (!process->is_of_another && (other == NULL || (process->is_described && !other->is_described))) {
             by_number[process->number] = process;
             process->is_taken = true;
@@ -173,7 +167,6 @@ static int compare_begin(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
-
     if (a->begin_ticks != b->begin_ticks) {
         return a->begin_ticks < b->begin_ticks ? -1 : 1;
     }
@@ -186,7 +179,6 @@ static int compare_begin(const void *left, const void *right)
 static void note_times(struct rebuild_process *process, const struct rebuild_ring *ring)
 {
     uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
-
     process->first_ticks = ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
     process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
 }
@@ -194,7 +186,6 @@ static void note_times(struct rebuild_process *process, const struct rebuild_rin
 static int order_rings(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-
     end->order = malloc((rebuild->ring_count + 1) * sizeof(*end->order));
     if (end->order == NULL) {
         return rebuild_no_memory(message);
@@ -208,7 +199,6 @@ static int order_rings(struct rebuild_end *end, struct varve_message *message)
     }
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         struct rebuild_ring *ring = rebuild->rings[i];
-
         if (ring->process->is_taken) {
             ring->begin_ticks = begin_of(ring);
             note_times(ring->process, ring);
@@ -225,7 +215,6 @@ static int prepare(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
     int error = rebuild_rings_measure(rebuild, message);
-
     VARVE_THEN(error, choose_processes(end, message));
     VARVE_THEN(error, order_rings(end, message));
     if (error == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
@@ -258,7 +247,6 @@ static int compare_anchors(const void *left, const void *right)
 {
     const struct clock_anchor *a = left;
     const struct clock_anchor *b = right;
-
     return a->ticks < b->ticks ? -1 : a->ticks > b->ticks;
 }
 
@@ -267,7 +255,6 @@ static int make_anchors(const struct rebuild_end *end)
 {
     struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};
     struct clock_anchor last = {.ticks = first.ticks + 1};
-
     for (uint32_t number = 1; number < end->number_limit; number++) {
         const struct rebuild_process *process = end->by_number[number];
         if (process != NULL && process->first_ticks < first.ticks && process->first_ticks > 0) {
@@ -287,7 +274,6 @@ static int set_clock(const struct rebuild_end *end)
 {
     struct varve_rebuild *rebuild = end->rebuild;
     struct collect_clock *clock = &end->collector->clock;
-
     if (rebuild->anchor_count > 1) {
         qsort(rebuild->anchors, rebuild->anchor_count, sizeof(*rebuild->anchors), compare_anchors);
     }
@@ -307,7 +293,6 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
 {
     struct varve_rebuild *rebuild = end->rebuild;
     struct collector *collector = calloc(1, sizeof(*collector));
-
     end->collector = collector;
     if (collector == NULL) {
         return rebuild_no_memory(message);
@@ -343,7 +328,6 @@ static int store_meta(const struct rebuild_end *end)
     const struct varve_rebuild *rebuild = end->rebuild;
     struct store *store = end->collector->store;
     int error = rebuild->has_trace_id ? store_meta_integer(store, "trace_id", (int64_t)rebuild->trace_id) : VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < rebuild->meta_count; i++) {
         const struct rebuild_meta *meta = &rebuild->meta[i];
         if (strcmp(meta->key, "complete") != 0) { /* is not, as yet */
@@ -365,7 +349,6 @@ static int store_meta(const struct rebuild_end *end)
 static void keep_running(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
-
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->has_ended && !end->by_number[process->id]->has_closed) {
@@ -383,7 +366,6 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
     struct collector *collector = end->collector;
     uint64_t bound = UINT64_MAX;
     int error = VARVE_OK;
-
     if (collector->process_count < number) {
         collector->directory.counts->process_count = number;
         error = collect_processes_discover(collector, &bound);
@@ -399,12 +381,10 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
 static int close_processes(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
-
     assert(end->by_number != NULL || collector->process_count == 0);
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         struct rebuild_process *known = end->by_number[i + 1];
-
         if (process == NULL || known->has_closed || process->readers > 0 || known->rings_open < known->ring_count ||
             (!known->has_end && collector->processes_alive <= RUNNING_MAX)) {
             continue;
@@ -423,7 +403,6 @@ static int close_processes(const struct rebuild_end *end)
 static unsigned spills_open(const struct collector *collector)
 {
     unsigned count = 0;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         count += collector->readers[i]->ring->spill_flushed > 0;
     }
@@ -438,7 +417,6 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     uint64_t bound = UINT64_MAX;
     bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
     int error = rebuild_ring_write(end->rebuild, ring, may_spill, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -472,10 +450,8 @@ static int ring_show_in_order(const struct rebuild_end *end, const struct rebuil
 {
     const struct rebuild_process *process = ring->process;
     int error = VARVE_OK;
-
     for (uint32_t i = 0; error == VARVE_OK && i < process->ring_count; i++) {
         struct rebuild_ring *other = process->rings[i];
-
         if (other->origin.ring > ring->origin.ring) {
             break;
         }
@@ -505,7 +481,6 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
     struct collector *collector = end->collector;
     uint64_t moved;
     int error;
-
     do {
         collector->watermark = watermark;
         error = merge_run(collector, &moved, message);
@@ -527,7 +502,6 @@ static int show_some(const struct rebuild_end *end, size_t *next, struct varve_m
 {
     size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
     uint32_t number = 0;
-
     for (size_t i = *next; i < to; i++) {
         uint32_t other = end->order[i]->process->number;
         number = other > number ? other : number;
@@ -544,7 +518,6 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
 {
     size_t next = 0;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && next < end->order_count) {
         error = show_some(end, &next, message);
         uint64_t watermark = UINT64_MAX;
@@ -572,7 +545,6 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
 static int collect(struct rebuild_end *end, struct varve_message *message)
 {
     int error = collector_begin(end, message);
-
     VARVE_THEN(error, set_clock(end));
     VARVE_THEN(error, store_meta(end));
     if (error != VARVE_OK && message->text[0] == '\0') {
@@ -596,7 +568,6 @@ static void collector_end(struct rebuild_end *end, struct varve_collect_result *
 static unsigned spill_limit(void)
 {
     struct rlimit limit;
-
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > SPILLS_OPEN_MAX) {
         return SPILLS_OPEN_MAX;
     }
@@ -607,7 +578,6 @@ static int finish(struct rebuild_end *end, struct varve_collect_result *result, 
 {
     struct varve_rebuild *rebuild = end->rebuild;
     int error = prepare(end, message);
-
     VARVE_THEN(error, varve_rebuild_stat(rebuild, "records_missing", true, end->missing));
     if (error == VARVE_OK && end->left_out > 0) {
         error = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
@@ -628,7 +598,6 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
         .rebuild = rebuild, .spill_limit = spill_limit(), .progress = progress, .progress_context = context};
     struct varve_message reason = {""};
     int error = rebuild_callsites_flush(rebuild);
-
     rebuild->block = malloc(RING_STAGING_BYTES);
     rebuild->packed = malloc(sizeof(struct record_block) + (size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX +
                              sizeof(uint64_t) + RECORD_BLOCK_ALIGNMENT);

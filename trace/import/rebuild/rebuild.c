@@ -37,7 +37,6 @@ int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_mes
 int rebuild_keep_no_memory(struct varve_rebuild *rebuild)
 {
     struct varve_message message;
-
     return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
 }
 
@@ -59,7 +58,6 @@ static int file_fail(struct varve_message *message, const char *what, const char
                 : errno == EACCES || errno == EPERM || errno == EROFS  ? VARVE_ERROR_PERMISSION
                 : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? VARVE_ERROR_FULL
                                                                        : VARVE_ERROR_IO;
-
     return varve_message_set(message, error, "%.300s: cannot %s: %s", path, what, strerror(errno));
 }
 
@@ -68,7 +66,6 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
 {
     while (count > 0) {
         ssize_t written = offset < 0 ? write(fd, bytes, count) : pwrite(fd, bytes, count, offset);
-
         if (written < 0 && errno == EINTR) {
             continue;
         }
@@ -86,7 +83,6 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
 int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset, struct varve_message *message)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (offset < 0 ? O_APPEND : 0), 0600);
-
     if (fd < 0) {
         return file_fail(message, "make the file", path);
     }
@@ -204,7 +200,6 @@ int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_c
 static int text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
 {
     char *copy = strdup(from != NULL ? from : "");
-
     if (copy == NULL) {
         return rebuild_keep_no_memory(rebuild);
     }
@@ -242,7 +237,6 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
 int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
-
     if (meta != NULL) {
         text_replace(rebuild, &meta->text, value);
     }
@@ -252,7 +246,6 @@ int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, co
 int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
-
     if (meta != NULL) {
         free(meta->text);
         meta->text = NULL;
@@ -297,7 +290,6 @@ static bool is_process(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
     const struct rebuild_process *process = key->rebuild->processes[number - 1];
-
     return process->number == key->origin.process && process->pid == key->origin.pid;
 }
 
@@ -310,14 +302,12 @@ static bool is_of(const struct rebuild_ring *ring, const struct varve_sink_origi
 static bool is_ring(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
-
     return is_of(key->rebuild->rings[number - 1], &key->origin);
 }
 
 static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
 {
     struct rebuild_process *process = calloc(1, sizeof(*process));
-
     if (process == NULL || !array_grow((void **)&rebuild->processes, &rebuild->process_capacity,
                                        rebuild->process_count + 1, sizeof(struct rebuild_process *))) {
         free(process);
@@ -335,7 +325,6 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
 {
     const struct key key = {rebuild, {.process = number, .pid = pid}};
     uint64_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
-
     if (rebuild->error != VARVE_OK) {
         return NULL;
     }
@@ -360,7 +349,6 @@ static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struc
                                       struct rebuild_process *process)
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
-
     if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity, rebuild->ring_count + 1,
                                     sizeof(struct rebuild_ring *))) {
         free(ring);
@@ -379,7 +367,6 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
     const struct key key = {rebuild, *origin};
     const uint32_t numbers[] = {origin->process, origin->ring};
     uint64_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
-
     if (rebuild->ring_last != NULL && is_of(rebuild->ring_last, origin)) {
         return rebuild->ring_last;
     }
@@ -411,7 +398,6 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
 int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *from)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, from->process, from->pid);
-
     if (process == NULL) {
         return rebuild->error;
     }
@@ -428,7 +414,6 @@ int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink
 int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, end->process, end->pid);
-
     if (process == NULL) {
         return rebuild->error;
     }
@@ -442,7 +427,6 @@ int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_
 int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread)
 {
     struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &thread->origin) : NULL;
-
     if (ring != NULL) {
         const char *name = thread->name != NULL ? thread->name : "";
         ring->is_described = true;
@@ -457,7 +441,6 @@ int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_
 int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end)
 {
     struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &end->origin) : NULL;
-
     if (ring != NULL && end->emitted < REBUILD_NUMBER_LIMIT && end->lost < REBUILD_NUMBER_LIMIT) {
         ring->has_end = true;
         ring->end = *end;
@@ -471,7 +454,6 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
                          const struct varve_record *record)
 {
     struct varve_record taken = *record;
-
     if (rebuild->error != VARVE_OK) {
         return rebuild->error;
     }

@@ -25,7 +25,6 @@ static int fail(const struct rebuild_records *records, struct varve_message *mes
     int error = code == SQLITE_NOMEM                                                             ? VARVE_ERROR_NO_MEMORY
                 : code == SQLITE_FULL || reason == ENOSPC || reason == EFBIG || reason == EDQUOT ? VARVE_ERROR_FULL
                                                                                                  : VARVE_ERROR_IO;
-
     return varve_message_set(message, error, "cannot store the records temporarily: %s%s%s",
                              records->db != NULL ? sqlite3_errmsg(records->db) : "no memory", reason != 0 ? ": " : "",
                              reason != 0 ? strerror(reason) : "");
@@ -39,7 +38,6 @@ int rebuild_records_open(const char *path, struct rebuild_records **records_out,
         "CREATE TABLE record (ring INTEGER, number INTEGER, bytes BLOB, PRIMARY KEY (ring, number)) WITHOUT ROWID;"
         "BEGIN";
     struct rebuild_records *records = calloc(1, sizeof(*records));
-
     *records_out = NULL;
     if (records == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to rebuild a recording");
@@ -95,7 +93,6 @@ int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct 
 int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row, struct varve_message *message)
 {
     int step = sqlite3_step(records->reading);
-
     if (step == SQLITE_DONE) {
         sqlite3_reset(records->reading);
         return VARVE_ERROR_NOT_FOUND;

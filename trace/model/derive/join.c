@@ -45,13 +45,11 @@ static void domain_sizes(const struct derive *derive, enum domain domain, uint8_
 {
     struct callsite_total all = {0};
     size_t callsites = 0;
-
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         add_domain(&derive->domains[slot_of(domain, device)], &all, &callsites);
     }
     for (size_t i = 0; i < limit && i < callsites; i++) {
         struct callsite_total one = {0};
-
         for (unsigned device = 0; device < domain_devices(domain); device++) {
             totals_callsite_add(&derive->domains[slot_of(domain, device)], (uint32_t)i, &one);
         }
@@ -65,7 +63,6 @@ static void storage_sizes(const struct derive *derive, uint8_t *sizes, size_t li
 {
     for (uint64_t id = 1; id <= derive->storages.count; id++) {
         const struct scratch_storage *row = derive_storage_row(derive, id);
-
         if (row->destroy_seq == 0 && row->callsite < limit) {
             sizes[row->callsite] = JOIN_LARGE;
         }
@@ -85,7 +82,6 @@ int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
     for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
         struct domain_totals *totals = &derive->domains[slot];
         int error = totals_join_shares(totals, derive->processes, derive->process_limit, slot, joined, limit);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -97,7 +93,6 @@ int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
     }
     for (uint64_t id = 1; id <= derive->scratch.count; id++) {
         const struct scratch_row *row = scratch_peek(&derive->scratch, id);
-
         if (row->free_seq == 0 && row->callsite < limit && joined[row->callsite] != row->callsite) {
             scratch_touch(&derive->scratch, id)->callsite = joined[row->callsite];
         }

@@ -36,7 +36,6 @@ int derive_mark(const struct derive_step *step, struct varve_message *message)
                                .begin_ns = event->ts_ns,
                                .process_id = event->process_id,
                                .thread_id = event->thread_id};
-
     if (!ARRAY_GROW(derive->marks, derive->mark_capacity, derive->mark_count + 1) || !index_reserve(open)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a phase of the program");
     }
@@ -49,7 +48,6 @@ int derive_mark(const struct derive_step *step, struct varve_message *message)
         index_insert(open, hash, derive->mark_count);
     } else if (number != 0) {
         struct derive_mark *begun = &derive->marks[number - 1];
-
         begun->end_seq = event->seq;
         begun->end_ns = event->ts_ns;
         if (begun->outer != 0) {

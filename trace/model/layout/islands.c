@@ -49,7 +49,6 @@ static struct island *island_of(const struct islands *islands, uint64_t number)
 static uint32_t pool_find(struct islands *islands, uint16_t pool, uint16_t stream)
 {
     uint32_t key = (uint32_t)pool << 16 | stream;
-
     for (size_t i = 0; i < islands->pool_count; i++) {
         if (islands->pools[i].key == key) {
             return (uint32_t)i;
@@ -63,7 +62,6 @@ static uint32_t pool_find(struct islands *islands, uint16_t pool, uint16_t strea
 static void island_add(struct islands *islands, uint64_t start, uint64_t end, const struct island *island)
 {
     uint32_t number = islands->island_spare;
-
     if (number != 0) {
         islands->island_spare = island_of(islands, number)->pool;
     } else {
@@ -112,7 +110,6 @@ static uint64_t fresh_bytes(const struct islands *islands, uint64_t start, uint6
 {
     uint64_t bytes = 0;
     struct range range = {.end = start};
-
     while (range.end < end && ranges_first(&islands->fresh, range.end, end, &range)) {
         bytes += least(range.end, end) - (range.start > start ? range.start : start);
     }
@@ -124,11 +121,9 @@ static uint64_t fresh_take(struct islands *islands, uint64_t start, uint64_t end
 {
     uint64_t bytes = 0;
     struct range range;
-
     while (ranges_first(&islands->fresh, start, end, &range)) {
         uint64_t last = least(range.end, end), first = range.start > start ? range.start : start;
         const struct range rest = {.start = end, .end = range.end, .id = 1};
-
         bytes += last - first;
         if (range.start < start) {
             ranges_at(&islands->fresh, range.start)->end = start;
@@ -145,7 +140,6 @@ static uint64_t fresh_take(struct islands *islands, uint64_t start, uint64_t end
 struct ladder islands_ladder(const struct islands *islands)
 {
     struct ladder ladder = islands->sums;
-
     if (islands->pool_count > 0) {
         ladder.bytes[LADDER_POOLS] = islands->open - islands->pools[islands->wanted].open;
     }
@@ -164,7 +158,6 @@ static void island_absorb(struct islands *islands, const struct range *range, co
 {
     struct island *island = island_of(islands, range->id);
     const struct island other = *island_of(islands, next->id);
-
     island_discount(islands, &other, next->end - next->start);
     island_discount(islands, island, range->end - range->start);
     island->active += other.active;
@@ -186,7 +179,6 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
     const struct range fresh = {.start = start, .end = end, .id = 1};
     struct island island = {.segment = segment, .fresh = end - start};
     struct range range, before, after;
-
     if (ranges_at(&islands->ranges, start) != NULL) {
         return;
     }
@@ -210,7 +202,6 @@ static uint64_t active_bytes(const struct varve_layout *layout, uint64_t start, 
 {
     uint64_t bytes = 0;
     struct range range = {.end = start};
-
     while (range.end < end && ranges_first(&layout->ranges, range.end, end, &range)) {
         bytes += layout_block_of(layout, &range)->state != VARVE_LAYOUT_FREE ? range.end - range.start : 0;
     }
@@ -223,7 +214,6 @@ static void island_cut(struct islands *islands, const struct varve_layout *layou
 {
     struct island left = *island_of(islands, range->id);
     struct island right = left;
-
     island_discount(islands, &left, range->end - range->start);
     left.fresh = right.fresh -= fresh_take(islands, start, end);
     ranges_remove(&islands->ranges, range->start);
@@ -252,10 +242,8 @@ static void island_cut(struct islands *islands, const struct varve_layout *layou
 void islands_unmap(struct islands *islands, const struct varve_layout *layout, uint64_t start, uint64_t end)
 {
     const struct range *range = ranges_at(&islands->ranges, start);
-
     if (range != NULL) {
         const struct range whole = *range;
-
         assert(end <= whole.end);
         island_cut(islands, layout, &whole, start, end);
     }
@@ -264,7 +252,6 @@ void islands_unmap(struct islands *islands, const struct varve_layout *layout, u
 void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other)
 {
     struct range range = {.end = from > 0 ? from - 1 : 0}, last = {0};
-
     while (ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
         if (is_of(islands, &range, segment) && range.start >= from) {
             island_of(islands, range.id)->segment = other;
@@ -286,7 +273,6 @@ static void block_count(struct ladder *sums, const struct layout_block *block, u
     uint64_t factor = (uint64_t)(int64_t)sign;
     uint64_t live = least(block->requested, extent);
     uint64_t rounded = least(block->rounded > live ? block->rounded : live, extent);
-
     if (block->state == VARVE_LAYOUT_PENDING) {
         sums->bytes[LADDER_PENDING] += factor * extent;
         return;
@@ -299,7 +285,6 @@ static void block_count(struct ladder *sums, const struct layout_block *block, u
 void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign)
 {
     const struct range *range = block->state != VARVE_LAYOUT_FREE ? ranges_at(&islands->ranges, start) : NULL;
-
     if (range == NULL) {
         return;
     }
@@ -329,14 +314,12 @@ static bool is_island(struct walk *walk, const struct range *range)
     const struct island *island = range->id <= islands->island_limit ? island_of(islands, range->id) : NULL;
     struct range block = {.end = range->start};
     uint64_t fresh = fresh_bytes(islands, range->start, range->end);
-
     if (island == NULL || island->segment == 0) {
         return false;
     }
     uint64_t active = 0;
     while (block.end < range->end) {
         uint64_t at = block.end;
-
         if (!layout_range_at(walk->layout, at, &block) || block.start != at || block.end > range->end ||
             layout_block_of(walk->layout, &block)->segment != island->segment) {
             return false;
@@ -369,7 +352,6 @@ int islands_check(const struct islands *islands, const struct varve_layout *layo
         .islands = islands, .layout = layout, .pools = calloc(islands->pool_count + 1, sizeof(*walk.pools))};
     struct range range = {0};
     bool is_right = walk.pools != NULL && ranges_check(&islands->ranges) && ranges_check(&islands->fresh);
-
     while (is_right && ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
         is_right = is_island(&walk, &range);
     }

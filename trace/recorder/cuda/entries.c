@@ -27,7 +27,6 @@ static int address_range(cuda_function real, uint64_t *base_out, size_t *bytes_o
 {
     uint64_t base;
     uint64_t bytes;
-
     if (cuda_replace_is_on() && cuda_replace_range(addr, &base, &bytes)) {
         if (base_out != NULL) {
             *base_out = base;
@@ -44,7 +43,6 @@ static int address_range(cuda_function real, uint64_t *base_out, size_t *bytes_o
 static int ipc_get(cuda_function real, struct cuda_ipc_memory *handle_out, uint64_t addr)
 {
     uint64_t base, bytes;
-
     if (cuda_replace_is_on() && cuda_replace_range(addr, &base, &bytes)) {
         return CUDA_RESULT_NOT_SUPPORTED;
     }

@@ -47,7 +47,6 @@ void *(*cuda_dlsym_real)(void *handle, const char *name);
 static void die(void)
 {
     static const char text[] = "varve: the C library has no dlsym that can be found\n";
-
     recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
     __builtin_trap();
 }
@@ -56,7 +55,6 @@ static void die(void)
 static void *find_dlsym(void)
 {
     void *found = NULL;
-
     for (size_t i = 0; cuda_dlsym_versions[i] != NULL && found == NULL; i++) {
         found = dlvsym(RTLD_NEXT, "dlsym", cuda_dlsym_versions[i]);
     }
@@ -71,7 +69,6 @@ void cuda_prepare(void)
 {
     struct recorder_signals saved;
     void *(*real)(void *, const char *) = NULL;
-
     recorder_reentrant_begin(&saved);
     void *found;
     if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
@@ -109,11 +106,9 @@ static const struct row *row_exported(const char *name)
 static const struct row *row_asked(const char *symbol, int version, uint64_t flags)
 {
     const struct row *best = NULL;
-
     for (size_t i = 0; i < CUDA_HOOK_COUNT; i++) {
         const struct row *row = &rows[i];
         bool is_own = (row->flags & CUDA_HOOK_PER_THREAD) != 0;
-
         if (strcmp(symbol, row->symbol) != 0 || row->version > version || !is_of_interest(row) ||
             (is_own && (flags & CUDA_ADDRESS_PER_THREAD) == 0)) {
             continue;
@@ -133,7 +128,6 @@ static enum cuda_hook hook_of(const struct row *row)
 static void *resolve_to_ours(const struct row *row, void *real)
 {
     cuda_function function;
-
     memcpy(&function, &real, sizeof(function));
     cuda_real_store(hook_of(row), function);
     void *resolved;
@@ -145,7 +139,6 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     const struct row *row = row_exported(name);
     int saved_errno = errno;
-
     if (row == NULL) {
         return NULL;
     }
@@ -181,7 +174,6 @@ static bool is_known(const struct row *row, int version, const void *real)
 static void answer(const char *symbol, void **function_out, int version, uint64_t flags)
 {
     int saved_errno = errno;
-
     if (!cuda_is_wanted() || symbol == NULL || function_out == NULL || *function_out == NULL) {
         return;
     }
@@ -201,7 +193,6 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
 static int address_get(cuda_function real, const char *symbol, void **function_out, int version, uint64_t flags)
 {
     int result = CUDA_REAL(real, cuGetProcAddress)(symbol, function_out, version, flags);
-
     if (result == 0) {
         answer(symbol, function_out, version, flags);
     }
@@ -212,7 +203,6 @@ static int address_get_v2(cuda_function real, const char *symbol, void **functio
                           int *status_out)
 {
     int result = CUDA_REAL(real, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
-
     if (result == 0) {
         answer(symbol, function_out, version, flags);
     }

@@ -27,14 +27,12 @@ static const struct link_map *object_of(const void *address)
 {
     Dl_info info;
     struct link_map *map = NULL;
-
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
 }
 
 static bool is_named(const void *address, const char *prefix)
 {
     const struct link_map *map = object_of(address);
-
     if (map == NULL) {
         return false;
     }
@@ -61,7 +59,6 @@ static void *open_loaded(const char *name)
 static void *global(void)
 {
     void *handle = __atomic_load_n(&global_handle, __ATOMIC_ACQUIRE);
-
     if (handle == NULL) {
         handle = open_loaded(NULL);
         __atomic_store_n(&global_handle, handle, __ATOMIC_RELEASE);
@@ -72,14 +69,12 @@ static void *global(void)
 static void *global_symbol(const char *name)
 {
     void *handle = global();
-
     return handle != NULL ? cuda_dlsym_real(handle, name) : NULL;
 }
 
 void cuda_objects_hold(const void *address)
 {
     const struct link_map *map = object_of(address);
-
     if (map == NULL || map->l_name[0] == '\0') {
         return;
     }
@@ -92,7 +87,6 @@ void cuda_objects_hold(const void *address)
 void *cuda_objects_driver_symbol(const char *name)
 {
     void *handle = __atomic_load_n(&driver_handle, __ATOMIC_ACQUIRE);
-
     if (handle == NULL) {
         handle = open_loaded(DRIVER_LIBRARY);
         __atomic_store_n(&driver_handle, handle, __ATOMIC_RELEASE);
@@ -108,7 +102,6 @@ void *cuda_objects_behind_us(const char *name)
 void *cuda_objects_symbol_of(const char *library, const char *name)
 {
     void *handle = open_loaded(library);
-
     return handle != NULL ? cuda_dlsym_real(handle, name) : NULL;
 }
 
@@ -116,7 +109,6 @@ void *cuda_objects_symbol_for(const void *caller, const char *name)
 {
     const struct link_map *map = object_of(caller);
     void *handle = map != NULL ? open_loaded(map->l_name[0] != '\0' ? map->l_name : NULL) : NULL;
-
     if (handle == NULL) {
         return NULL;
     }
@@ -131,7 +123,6 @@ void *cuda_objects_symbol_for(const void *caller, const char *name)
 void *cuda_objects_default(const char *name, const void *caller)
 {
     void *found = global_symbol(name);
-
     return found != NULL ? found : cuda_objects_symbol_for(caller, name);
 }
 
@@ -148,7 +139,6 @@ static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-
         if (header->p_type == PT_LOAD && address - (info->dlpi_addr + header->p_vaddr) < header->p_memsz) {
             return true;
         }
@@ -159,7 +149,6 @@ static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
 static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct walk *walk = context;
-
     (void)bytes;
     if (is_inside(info, walk->caller)) {
         walk->is_behind = true;
@@ -177,7 +166,6 @@ static bool is_driver_global(void)
 {
     for (size_t i = 0; i < sizeof(only_drivers) / sizeof(only_drivers[0]); i++) {
         void *found = global_symbol(only_drivers[i]);
-
         if (found != NULL && cuda_is_driver_code(found)) {
             return true;
         }
@@ -189,7 +177,6 @@ static bool is_driver_global(void)
 void *cuda_objects_next(const char *name, const void *caller)
 {
     struct walk walk = {.name = name, .caller = (uintptr_t)caller};
-
     if (!is_driver_global()) {
         return NULL;
     }

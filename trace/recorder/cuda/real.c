@@ -31,7 +31,6 @@ static uint32_t queries_lock;
 static cuda_function function_at(void *address)
 {
     cuda_function function;
-
     memcpy(&function, &address, sizeof(function));
     return function;
 }
@@ -39,7 +38,6 @@ static cuda_function function_at(void *address)
 static void *address_of(cuda_function function)
 {
     void *address;
-
     memcpy(&address, &function, sizeof(address));
     return address;
 }
@@ -47,7 +45,6 @@ static void *address_of(cuda_function function)
 static void *find_query(const char *symbol, const char *older)
 {
     void *found = cuda_objects_driver_symbol(symbol);
-
     return found != NULL ? found : cuda_objects_driver_symbol(older);
 }
 
@@ -95,7 +92,6 @@ static cuda_function find_linked(enum cuda_hook hook)
 {
     struct recorder_signals saved;
     int saved_errno = errno;
-
     recorder_reentrant_begin(&saved);
     void *found = cuda_objects_behind_us(names[hook]);
     if (found == NULL) {
@@ -113,7 +109,6 @@ static cuda_function find_linked(enum cuda_hook hook)
 cuda_function cuda_real_exported(enum cuda_hook hook)
 {
     cuda_function function = __atomic_load_n(&cuda_exported[hook], __ATOMIC_ACQUIRE);
-
     if (function == NULL) {
         cuda_is_wanted(); /* finds the real dlsym */
         function = find_linked(hook);
@@ -128,7 +123,6 @@ static void *find_runtime(const char *name, const char *soname, const void *call
 {
     static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
     void *behind = cuda_objects_behind_us(name);
-
     if (behind != NULL && !cuda_is_runtime_code(behind)) {
         return behind; /* of another library that stands in front of it */
     }
@@ -151,7 +145,6 @@ static void *find_runtime(const char *name, const char *soname, const void *call
 cuda_function cuda_real_runtime(const char *name, const char *soname, const void *caller)
 {
     int saved_errno = errno;
-
     cuda_is_wanted();
     struct recorder_signals saved;
     recorder_reentrant_begin(&saved);

@@ -56,7 +56,6 @@ static void leave(const struct inside *inside)
 static void complain(const char *what, const char *why)
 {
     char line[1024];
-
     recorder_format(line, sizeof(line), "varve: cudaMalloc is served by the driver: %s: %s", what, why);
     size_t length = strlen(line);
     line[length++] = '\n'; /* over the NUL */
@@ -68,7 +67,6 @@ static const struct varve_replacement *open_library(const char *path, const char
 {
     /* a relative one would be looked for wherever the program stands */
     void *handle = path[0] == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-
     if (handle == NULL) {
         *why_out = path[0] == '/' ? dlerror() : NULL;
         *why_out = *why_out != NULL ? *why_out : "it cannot be opened";
@@ -90,7 +88,6 @@ static const struct varve_replacement *get(const struct callsite_start *start)
     const char *path = recorder_session()->replace_path;
     const char *why = "";
     struct inside inside;
-
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_CLOSED) {
         enter(&inside, start);
         const struct varve_replacement *opened = open_library(path, &why);
@@ -119,9 +116,8 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
     const struct varve_replacement *server = get(&entry->start);
     const struct cuda_queries *driver = cuda_queries();
     uint64_t addr = 0;
-    int device = 0;
-
     errno = saved_errno;
+    int device = 0;
     if (server == NULL || addr_out == NULL || driver == NULL || driver->context_device == NULL ||
         driver->context_device(&device) != 0) {
         return false; /* without a context the driver has the right answer */
@@ -141,7 +137,6 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
 bool cuda_replace_free(const struct cuda_entry *entry, uint64_t addr, int *result_out)
 {
     int saved_errno = errno;
-
     if (addr == 0 || __atomic_load_n(&state, __ATOMIC_ACQUIRE) != STATE_OPEN) {
         return false; /* nothing was served yet */
     }
@@ -162,7 +157,6 @@ bool cuda_replace_range(uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
 void cuda_replace_forget(int device)
 {
     struct inside inside;
-
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_OPEN) {
         enter(&inside, NULL);
         replacement->forget(device);

@@ -76,7 +76,6 @@ static void at_exit(void)
 static void watch_exit(void)
 {
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     atexit(at_exit); /* without it the last figure is missing */
     recorder_reentrant_end(&saved);
@@ -113,7 +112,6 @@ static struct named *find(struct named *table, uint32_t slots, uint64_t handle)
 static struct named add(struct named *table, uint32_t slots, uint32_t *count, struct named entry)
 {
     struct recorder_signals saved;
-
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         entry.number = NUMBER_LAST;
         return entry;
@@ -137,7 +135,6 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
 static void forget(struct named *table, uint32_t slots, uint64_t handle)
 {
     struct recorder_signals saved;
-
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
@@ -151,7 +148,6 @@ static void forget(struct named *table, uint32_t slots, uint64_t handle)
 static void forget_of(struct named *table, uint32_t slots, unsigned device)
 {
     struct recorder_signals saved;
-
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
@@ -202,12 +198,11 @@ static void describe(const struct cuda_queries *driver, unsigned device)
 /* The current context of this thread; false: it has none. */
 static bool current(const struct cuda_queries *driver, struct named *context_out)
 {
-    struct named entry = {0};
     void *context = NULL;
-
     if (driver->context_current(&context) != 0 || context == NULL) {
         return false;
     }
+    struct named entry = {0};
     entry.handle = (uintptr_t)context;
     const struct named *slot = find(resources->contexts, CONTEXTS, entry.handle);
     if (slot != NULL) {
@@ -227,14 +222,12 @@ int cuda_device_current(void)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named context = {0};
-
     return driver != NULL && current(driver, &context) ? context.device : -1;
 }
 
 void cuda_resolve(struct cuda_scope *scope)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
-
     if (!scope->is_recorded) {
         return;
     }
@@ -257,7 +250,6 @@ void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct cuda_properties properties = {0};
-
     if (driver == NULL || driver->handle_properties == NULL || driver->handle_properties(&properties, handle) != 0) {
         return;
     }
@@ -272,7 +264,6 @@ void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 void cuda_resolve_context(struct cuda_scope *scope, void *context)
 {
     struct named entry = {.handle = (uintptr_t)context};
-
     if (!scope->is_recorded || context == NULL || resources == NULL) {
         return;
     }
@@ -290,7 +281,6 @@ void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own)
     const struct cuda_queries *driver = cuda_driver_asked();
     bool is_valid = scope->call.result == 0 || scope->call.result == CUDA_RESULT_OUT_OF_MEMORY;
     int device = 0;
-
     if (!scope->is_recorded) {
         return;
     }
@@ -307,7 +297,6 @@ bool cuda_is_captured(void *stream, bool is_own)
     const struct cuda_queries *driver = cuda_driver_asked();
     int (*ask)(void *, int *);
     int status = 0;
-
     if (driver == NULL) {
         return false;
     }
@@ -321,7 +310,6 @@ static uint64_t default_pool(const struct cuda_queries *driver, unsigned device)
 {
     uint64_t handle = device < DEVICES ? __atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) : 0;
     void *pool = NULL;
-
     if (handle == 0 && driver->pool_default != NULL && driver->pool_default(&pool, (int)device) == 0) {
         handle = (uintptr_t)pool;
         if (device < DEVICES) {
@@ -348,7 +336,6 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named entry = {.handle = (uintptr_t)pool};
     struct named context = {0};
-
     if (driver == NULL || !scope->is_recorded) {
         return;
     }
@@ -382,7 +369,6 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 {
     struct named entry = {
         .handle = (uintptr_t)pool, .device = (uint8_t)scope->call.device, .memory = (uint8_t)scope->call.memory};
-
     if (scope->is_recorded && pool != NULL && resources != NULL) {
         add(resources->pools, POOLS, &resources->pool_count, entry);
     }
@@ -394,7 +380,6 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 static bool is_due(unsigned device, bool is_urgent)
 {
     uint64_t now = varve_clock_monotonic_ns();
-
     if (device >= DEVICES) {
         return false;
     }
@@ -414,7 +399,6 @@ void cuda_memory_emit(bool is_urgent)
     size_t free_bytes = 0;
     size_t total = 0;
     int mode = CUDA_CAPTURE_RELAXED;
-
     if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL || !current(driver, &context) ||
         !is_due(context.device, is_urgent) || driver->capture_mode(&mode) != 0) {
         return;

@@ -26,7 +26,6 @@
 static cuda_function find(cuda_function *slot, const char *name, const char *soname, uintptr_t caller)
 {
     cuda_function function = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-
     if (function == NULL) {
         function = cuda_real_runtime(name, soname, (const void *)caller);
         __atomic_store_n(slot, function, __ATOMIC_RELEASE);

@@ -76,7 +76,6 @@ static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause ca
         .device = (uint8_t)device,
         .cause = (uint8_t)cause,
     };
-
     varve_emit(&record);
 }
 
@@ -85,7 +84,6 @@ static void emit_pool_size(const struct cupti_recorder *recorder, const struct c
 {
     uint64_t *known = &activity.pool_sizes[(memory->pool_addr >> 4) % POOLS_SEEN];
     uint64_t state = memory->pool_addr ^ memory->pool_bytes << 1;
-
     if (memory->is_async == 0 || memory->pool_type != CUPTI_POOL_LOCAL || memory->pool_addr == 0 ||
         __atomic_exchange_n(known, state, __ATOMIC_RELAXED) == state) {
         return;
@@ -105,7 +103,6 @@ static bool emit_memory(const struct cupti_recorder *recorder, const struct cupt
         .pool = (uint16_t)(memory->memory_kind << VARVE_MEMORY_KIND_SHIFT | (memory->context_id & 0xfffU)),
         .device = (uint8_t)memory->device,
     };
-
     if (memory->process_id != activity.process_id || memory->memory_kind > CUPTI_MEMORY_KIND_LAST ||
         (memory->operation != CUPTI_MEMORY_ALLOCATED && memory->operation != CUPTI_MEMORY_RELEASED)) {
         return false;
@@ -122,7 +119,6 @@ static bool emit_pool(const struct cupti_recorder *recorder, const struct cupti_
         [CUPTI_POOL_DESTROYED] = VARVE_CAUSE_POOL_DESTROYED_BY_DRIVER,
         [CUPTI_POOL_TRIMMED] = VARVE_CAUSE_POOL_TRIMMED,
     };
-
     if (pool->process_id != activity.process_id || pool->operation < CUPTI_POOL_CREATED ||
         pool->operation > CUPTI_POOL_TRIMMED) {
         return false;
@@ -135,7 +131,6 @@ static bool emit_pool(const struct cupti_recorder *recorder, const struct cupti_
 static bool emit_activity(const struct cupti_recorder *recorder, const struct cupti_activity_record *record)
 {
     const void *whole = record;
-
     switch (record->kind) {
     case CUPTI_ACTIVITY_MEMORY:
         return emit_memory(recorder, whole);
@@ -149,7 +144,6 @@ static bool emit_activity(const struct cupti_recorder *recorder, const struct cu
 static void count_dropped(const struct cupti_recorder *recorder)
 {
     size_t dropped = 0;
-
     if (recorder->functions.activity_dropped(NULL, 0, &dropped) == CUPTI_RESULT_SUCCESS && dropped > 0) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_DROPPED, 0, dropped, 0);
     }
@@ -158,7 +152,6 @@ static void count_dropped(const struct cupti_recorder *recorder)
 static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer, size_t bytes, size_t valid_bytes)
 {
     struct cupti_recorder *recorder = cupti_recorder_get();
-
     (void)context;
     (void)stream_id;
     struct cupti_activity_record *record = NULL;
@@ -180,14 +173,12 @@ static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer
 static bool is_wanted(void)
 {
     const char *setting = getenv("VARVE_CUPTI_ACTIVITY");
-
     return setting == NULL || strcmp(setting, "0") != 0;
 }
 
 cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
 {
     const struct cupti_functions *functions = &recorder->functions;
-
     if (!is_wanted() || functions->activity_enable == NULL) {
         return CUPTI_RESULT_SUCCESS;
     }

@@ -64,7 +64,6 @@ static const char *const everywhere[] = {
 static void *open_at(const char *folder)
 {
     char path[PATH_BYTES + 128];
-
     for (size_t i = 0; i < SONAMES; i++) {
         snprintf(path, sizeof(path), "%s/%s", folder, sonames[i]);
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -79,7 +78,6 @@ static void *open_pattern(const char *pattern)
 {
     glob_t found;
     void *library = NULL;
-
     if (glob(pattern, GLOB_ONLYDIR, NULL, &found) == 0) {
         for (size_t i = found.gl_pathc; i > 0 && library == NULL; i--) { /* newest first */
             library = open_at(found.gl_pathv[i - 1]);
@@ -92,7 +90,6 @@ static void *open_pattern(const char *pattern)
 static void *open_by_soname(int flags)
 {
     void *library = NULL;
-
     for (size_t i = 0; i < SONAMES && library == NULL; i++) {
         library = dlopen(sonames[i], RTLD_NOW | RTLD_LOCAL | flags);
     }
@@ -111,12 +108,10 @@ static int note_folder(struct dl_phdr_info *info, size_t bytes, void *context)
                                         "/libcublas", "/libnvrtc", "/libnccl"};
     struct folders *folders = context;
     const char *end = strrchr(info->dlpi_name, '/');
-
     (void)bytes;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         size_t length = end != NULL ? (size_t)(end - info->dlpi_name) : PATH_BYTES;
         char *path = folders->paths[folders->count];
-
         if (length >= PATH_BYTES || strstr(info->dlpi_name, parts[i]) == NULL) {
             continue;
         }
@@ -135,7 +130,6 @@ static int note_folder(struct dl_phdr_info *info, size_t bytes, void *context)
 static void *open_beside_loaded(void)
 {
     struct folders *folders = calloc(1, sizeof(*folders));
-
     if (folders == NULL) {
         return NULL;
     }
@@ -156,10 +150,8 @@ static void *open_from_environment(void)
 {
     char pattern[PATH_BYTES];
     void *library = NULL;
-
     for (size_t i = 0; i < sizeof(from_environment) / sizeof(from_environment[0]) && library == NULL; i++) {
         const char *value = getenv(from_environment[i].variable);
-
         if (value != NULL && value[0] == '/') {
             snprintf(pattern, sizeof(pattern), "%s%s", value, from_environment[i].below);
             library = open_pattern(pattern);
@@ -176,10 +168,8 @@ static void *open_from_path(void)
     const char *at = getenv("PATH");
     char pattern[PATH_BYTES];
     void *library = NULL;
-
     while (at != NULL && *at != '\0' && library == NULL) {
         size_t length = strcspn(at, ":");
-
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && library == NULL; i++) {
             if (length > 4 && length < PATH_BYTES / 2 && strncmp(at + length - 4, "/bin", 4) == 0) {
                 snprintf(pattern, sizeof(pattern), "%.*s/lib*/python3*/site-packages/nvidia/%s/lib", (int)length - 4,
@@ -195,7 +185,6 @@ static void *open_from_path(void)
 static void *open_anywhere(void)
 {
     void *library = open_by_soname(RTLD_NOLOAD);
-
     library = library != NULL ? library : open_by_soname(0);
     library = library != NULL ? library : open_beside_loaded();
     library = library != NULL ? library : open_from_environment();
@@ -212,7 +201,6 @@ static bool look_up(void *library, struct cupti_functions *functions, const char
 {
     bool has_activity = true;
     void *symbol;
-
     *missing_out = NULL;
 #define CUPTI_FUNCTION_FIND(field, name, necessity, parameters)                \
     symbol = dlsym(library, #name);                                            \
@@ -231,7 +219,6 @@ static bool look_up(void *library, struct cupti_functions *functions, const char
 static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message *message, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     vsnprintf(message->text, sizeof(message->text), format, arguments);
     va_end(arguments);
@@ -242,7 +229,6 @@ int cupti_library_open(struct cupti_functions *functions, struct varve_message *
 {
     const char *path = getenv("VARVE_CUPTI_LIBRARY");
     void *library;
-
     if (path != NULL && path[0] != '\0') {
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library == NULL) {

@@ -50,14 +50,12 @@ void cupti_state_emit(enum varve_cause cause, uint64_t what, uint64_t number, ui
         .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_CUPTI_STATE, 0),
         .cause = (uint8_t)cause,
     };
-
     varve_emit(&record);
 }
 
 static void clock_emit(const struct cupti_recorder *recorder)
 {
     uint64_t ns = 0;
-
     if (recorder->functions.timestamp(&ns) == CUPTI_RESULT_SUCCESS) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_CLOCK, 0, 0, ns);
     }
@@ -89,7 +87,6 @@ static void on_callback(void *context, uint32_t domain, uint32_t id, const void 
 {
     struct cupti_recorder *recorder = context;
     int saved_errno = errno;
-
     if (!__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE) || data == NULL) {
         return;
     }
@@ -116,7 +113,6 @@ static void on_callback(void *context, uint32_t domain, uint32_t id, const void 
 static const char *result_text(const struct cupti_recorder *recorder, cupti_result result)
 {
     const char *text = NULL;
-
     if (recorder->functions.result_text != NULL) {
         recorder->functions.result_text(result, &text);
     }
@@ -127,7 +123,6 @@ static cupti_result subscribe(struct cupti_recorder *recorder, char holder[CUPTI
 {
     struct cupti_subscriber_params params = {
         .bytes = sizeof(params), .name = "varve", .old_name = holder, .old_name_bytes = CUPTI_NAME_BYTES * 2};
-
     holder[0] = '\0';
     if (recorder->functions.subscribe_v2 != NULL) {
         return recorder->functions.subscribe_v2(&recorder->subscriber, on_callback, recorder, &params);
@@ -201,7 +196,6 @@ static void leave(void)
 void cupti_exit_watch_again(void)
 {
     static bool is_done;
-
     if (!__atomic_exchange_n(&is_done, true, __ATOMIC_RELAXED)) {
         atexit(leave);
     }
@@ -210,7 +204,6 @@ void cupti_exit_watch_again(void)
 int varve_cupti_release(void)
 {
     struct cupti_recorder *recorder = the_recorder;
-
     if (recorder == NULL || !__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE)) {
         return 1;
     }
@@ -227,7 +220,6 @@ static struct cupti_recorder *recorder_create(void)
 {
     long memory = syscall(SYS_mmap, NULL, RECORDER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                           0L); /* mmap may be a hook that records it */
-
     if (memory == -1) {
         return NULL;
     }
@@ -244,7 +236,6 @@ static bool has_cuda_recorder(void)
 {
     bool (*wanted)(unsigned) = varve_records_wanted;
     void *address;
-
     memcpy(&address, &wanted, sizeof(address)); /* no cast in ISO C */
     Dl_info owner;
     return varve_records_wanted(VARVE_RECORDS_CUDA) &&

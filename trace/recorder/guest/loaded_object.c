@@ -44,7 +44,6 @@ void loaded_object_forget(void)
 static unsigned headers_find(const struct link_map *map, uintptr_t *at)
 {
     ElfW(Ehdr) file;
-
     if (map->l_prev == NULL) { /* the program itself, which may lie at an address of its own */
         *at = getauxval(AT_PHDR);
         return (unsigned)getauxval(AT_PHNUM);
@@ -62,7 +61,6 @@ static bool object_describe(const struct link_map *map, uintptr_t handle, struct
     uintptr_t headers = 0;
     unsigned count = headers_find(map, &headers);
     ElfW(Phdr) header;
-
     *object = (struct loaded_object){
         .start = UINTPTR_MAX, .bias = map->l_addr, .handle = (const void *)handle, .name = map->l_name};
     for (unsigned i = 0; i < count; i++) {
@@ -84,12 +82,10 @@ static bool object_describe(const struct link_map *map, uintptr_t handle, struct
 static void list_read(void)
 {
     struct link_map map = {.l_next = _r_debug.r_map};
-
     list.count = 0;
     list.last = 0;
     while (map.l_next != NULL && list.count < OBJECTS_MAX) {
         const uintptr_t handle = (uintptr_t)map.l_next;
-
         if (!recorder_read_memory(&map, handle, sizeof(map))) {
             return; /* it changes at this moment */
         }
@@ -102,7 +98,6 @@ static void list_read(void)
 static bool list_has_grown(void)
 {
     struct link_map map;
-
     return list.last == 0 || !recorder_read_memory(&map, list.last, sizeof(map)) || map.l_next != NULL;
 }
 
@@ -124,7 +119,6 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
     for (bool is_fresh = false;;) {
         const uint32_t version = __atomic_load_n(&list.version, __ATOMIC_ACQUIRE);
         bool is_found = false;
-
         if (version % 2 == 0 && !__atomic_load_n(&list.is_stale, __ATOMIC_ACQUIRE)) {
             for (uint32_t i = 0; i < list.count && !is_found; i++) {
                 *object = list.objects[i];
@@ -146,7 +140,6 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
 static __attribute__((noinline)) bool is_listed(uintptr_t address)
 {
     struct loaded_object object;
-
     return loaded_object_find_listed(address, &object);
 }
 

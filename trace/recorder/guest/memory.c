@@ -35,7 +35,6 @@ void recorder_unmap(void *memory, size_t bytes)
 static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
     void *memory = recorder_sys_mmap(NULL, bytes, protection, flags, fd, offset);
-
     return recorder_sys_failed(memory) ? NULL : memory;
 }
 
@@ -53,7 +52,6 @@ void *recorder_map(size_t bytes)
 void *recorder_map_table(size_t bytes)
 {
     void *memory = recorder_map(bytes);
-
     if (memory != NULL && bytes >= LARGE_PAGE_BYTES) {
         recorder_sys_madvise(memory, bytes, MADV_HUGEPAGE); /* a refusal changes nothing but the time it takes */
     }
@@ -63,7 +61,6 @@ void *recorder_map_table(size_t bytes)
 void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 {
     void *memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
-
     if (memory != NULL) {
         recorder_sys_madvise(memory, bytes, MADV_DONTFORK);
     }
@@ -83,7 +80,6 @@ void *recorder_map_file_read(int fd, size_t bytes)
 void *recorder_map_wiped(size_t bytes)
 {
     void *memory = recorder_map(bytes);
-
     if (memory != NULL && recorder_sys_madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
         recorder_unmap(memory, bytes); /* Linux before 4.14: a fork child could not be recognized */
         return NULL;
@@ -94,7 +90,6 @@ void *recorder_map_wiped(size_t bytes)
 void *recorder_map_wiped_once(void **slot, size_t bytes)
 {
     void *found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-
     if (found != NULL) {
         return found;
     }
@@ -113,7 +108,6 @@ static __attribute__((noinline)) long read_own_memory(void *out, uintptr_t addre
 {
     int fd = recorder_sys_open("/proc/self/mem", O_RDONLY, 0);
     long got = -EPERM;
-
     if (fd >= 0) {
         got = recorder_sys_pread(fd, out, bytes, address);
         recorder_sys_close(fd);
@@ -124,7 +118,6 @@ static __attribute__((noinline)) long read_own_memory(void *out, uintptr_t addre
 bool recorder_read_memory(void *out, uintptr_t address, size_t bytes)
 {
     long got = recorder_sys_read_memory(out, address, bytes);
-
     if (got == -EPERM || got == -ENOSYS) {
         got = read_own_memory(out, address, bytes);
     }

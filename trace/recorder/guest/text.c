@@ -11,7 +11,6 @@ static size_t append_number(char *buffer, size_t bytes, unsigned value)
 {
     char digits[10];
     size_t count = 0;
-
     do {
         digits[count++] = (char)('0' + value % 10);
         value /= 10;
@@ -26,7 +25,6 @@ static size_t append_number(char *buffer, size_t bytes, unsigned value)
 void recorder_format(char *buffer, size_t bytes, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     size_t length = 0;
     for (; *format != '\0' && length + 1 < bytes; format++) {
@@ -50,7 +48,6 @@ void recorder_format(char *buffer, size_t bytes, const char *format, ...)
 const char *recorder_variable(char *const *envp, const char *name)
 {
     size_t length = strlen(name);
-
     for (; envp != NULL && *envp != NULL; envp++) {
         if (strncmp(*envp, name, length) == 0 && (*envp)[length] == '=') {
             return *envp + length + 1;
@@ -62,7 +59,6 @@ const char *recorder_variable(char *const *envp, const char *name)
 uint64_t recorder_number(const char *text)
 {
     uint64_t number = 0;
-
     for (; *text >= '0' && *text <= '9'; text++) {
         number = number * 10 + (uint64_t)(*text - '0');
     }

@@ -47,7 +47,6 @@ static void replacement_add(const char *name, void *real, void *hook)
 static bool depends_on_caller(const char *file, uintptr_t caller)
 {
     struct loaded_object asking;
-
     if (file == NULL || strchr(file, '$') != NULL || !loaded_object_find(caller - 1, &asking)) {
         return true;
     }
@@ -69,7 +68,6 @@ static __attribute__((noinline)) void replace_in_new(void)
 {
     struct recorder_signals saved;
     const int saved_errno = errno;
-
     recorder_reentrant_begin(&saved);
     if (recorder_lock_soon(&replace_lock)) {
         if (preload_is_on) {
@@ -104,7 +102,6 @@ static void replacements_make(void)
     const char *name;
     void *found;
     unsigned at = 0;
-
     if (replacement_count > 0 || !elf_symbol_object(ATTACH_FUNCTION, &own)) {
         return;
     }
@@ -128,7 +125,6 @@ static void replacements_make(void)
 static enum attach_answer begin(const char *directory)
 {
     const bool is_first = replacement_count == 0;
-
     if (!heap_is_late) {
         return ATTACH_NOT_LATE;
     }
@@ -158,7 +154,6 @@ static enum attach_answer begin(const char *directory)
 int varve_preload_attach(const char *directory)
 {
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     enum attach_answer answer = begin(directory);
     recorder_reentrant_end(&saved);
@@ -168,7 +163,6 @@ int varve_preload_attach(const char *directory)
 int varve_preload_detach(void)
 {
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     __atomic_store_n(&heap_state, HEAP_STATE_OFF, __ATOMIC_RELEASE);
     preload_is_on = false;
@@ -186,7 +180,6 @@ int varve_preload_detach(void)
 int varve_preload_release(void)
 {
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     recorder_threads_release();
     callsite_release();

@@ -30,7 +30,6 @@ void *heap_bootstrap_alloc(size_t alignment, size_t bytes)
 size_t heap_bootstrap_size(const void *memory)
 {
     size_t bytes;
-
     memcpy(&bytes, (const char *)memory - sizeof(size_t), sizeof(size_t));
     return bytes;
 }

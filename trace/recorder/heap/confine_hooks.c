@@ -44,7 +44,6 @@ static bool filter_kills(const struct sock_fprog *filter)
         const struct sock_filter *step = &filter->filter[i];
         uint32_t action = step->k & SECCOMP_RET_ACTION_FULL;
         bool is_return = BPF_CLASS(step->code) == BPF_RET;
-
         if (is_return && (BPF_RVAL(step->code) != BPF_K ||
                           (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
             return true;
@@ -84,7 +83,6 @@ static unsigned seccomp_confines(const struct arguments *arguments)
 static uint32_t confine(unsigned what, bool all_threads)
 {
     int saved_errno = errno;
-
     recorder_thread_prepare();
     uint32_t before = recorder_confine_begin(what & ~RECORDER_PREPARE, all_threads && what != RECORDER_PREPARE);
     errno = saved_errno;
@@ -100,7 +98,6 @@ static long direct(long number, const unsigned long *list)
 HOOK int prctl(int option, ...)
 {
     struct arguments arguments = {{0}};
-
     READ_ARGUMENTS(arguments, option, 4);
     if (!hook_can_call() || heap_real.prctl == NULL) {
         const unsigned long list[6] = {(unsigned long)option, arguments.list[0], arguments.list[1],
@@ -128,7 +125,6 @@ static bool has_failed(long result, unsigned long flags)
 HOOK long syscall(long number, ...)
 {
     struct arguments arguments;
-
     READ_ARGUMENTS(arguments, number, 6);
     if (!hook_can_call() || heap_real.syscall == NULL) {
         return direct(number, arguments.list);

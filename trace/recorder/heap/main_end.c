@@ -39,7 +39,6 @@ static struct {
 void main_end_emit(void)
 {
     struct varve_record record = {0};
-
     if (preload_is_on && recorder_reentrant_depth == 0 && recorder_process_main_ends()) {
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_MAIN_END, 0);
         varve_emit(&record);
@@ -85,7 +84,6 @@ void main_end_find_python(void)
 {
     static const char *const names[] = {"Py_RunMain", "Py_Exit"};
     struct elf_object object;
-
     if (!is_main_thread || !elf_symbol_object("Py_RunMain", &object)) {
         return;
     }
@@ -119,7 +117,6 @@ static void look_at_stack(void *argument)
     struct look *look = argument;
     uint64_t pcs[FRAMES_MAX];
     unsigned count = native_stack_capture(&look->start, pcs, FRAMES_MAX);
-
     for (unsigned i = 0; i < count && !look->is_ending; i++) {
         look->is_ending = is_ending(pcs[i]);
     }
@@ -129,7 +126,6 @@ void main_end_look(void)
 {
     struct look look = {.start = hook_start(HOOK_FRAME())};
     int saved_errno = errno;
-
     if (!is_main_thread) {
         return;
     }

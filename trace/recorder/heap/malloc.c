@@ -31,7 +31,6 @@ void free_aligned_sized(void *memory, size_t alignment, size_t size);
 static size_t product(size_t count, size_t size)
 {
     size_t bytes;
-
     return __builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -40,7 +39,6 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
 {
     struct varve_record record = {0};
     unsigned flags = memory == NULL ? VARVE_FLAG_FAILED : 0;
-
     record.addr = (uintptr_t)memory;
     record.size = size;
     record.arg = alignment;
@@ -75,7 +73,6 @@ void heap_note_free(void *memory, enum varve_cause cause)
 static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr_t *frame)
 {
     struct callsite_start start = hook_start(frame);
-
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(16, size);
     }
@@ -154,7 +151,6 @@ static inline void *noted(void *memory, size_t size, size_t alignment, enum varv
 {
     if (hook_records()) {
         const struct callsite_start start = hook_start(frame);
-
         note_alloc(memory, size, alignment, cause, &start);
     }
     return memory;
@@ -172,7 +168,6 @@ static void *bootstrap_realloc(void *old, size_t size)
 {
     size_t keep = heap_bootstrap_size(old);
     void *memory = hook_can_call() ? malloc(size) : heap_bootstrap_alloc(16, size);
-
     if (memory != NULL) {
         memcpy(memory, old, keep < size ? keep : size);
     }
@@ -185,7 +180,6 @@ static __attribute__((noinline)) void note_realloc(void *old, void *memory, size
 {
     struct varve_record record = {0};
     bool has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
-
     record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
     record.size = bytes;
     record.arg = (uintptr_t)old;
@@ -200,7 +194,6 @@ static __attribute__((noinline)) void note_realloc(void *old, void *memory, size
 static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause, const struct callsite_start *start)
 {
     void *memory;
-
     if (old == NULL) {
         memory = heap_real.realloc(NULL, bytes);
         note_alloc(memory, bytes, 0, cause, start);
@@ -215,7 +208,6 @@ static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause, c
 static inline void *general_realloc(void *old, size_t bytes, enum varve_cause cause, const uintptr_t *frame)
 {
     struct callsite_start start = hook_start(frame);
-
     if (heap_bootstrap_owns(old)) {
         return bootstrap_realloc(old, bytes);
     }
@@ -233,7 +225,6 @@ HOOK void *realloc(void *old, size_t size)
 HOOK void *reallocarray(void *old, size_t count, size_t size)
 {
     size_t bytes;
-
     if (__builtin_mul_overflow(count, size, &bytes)) {
         errno = ENOMEM;
         return NULL;

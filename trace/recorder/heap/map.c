@@ -19,7 +19,6 @@
 static size_t whole_pages(size_t bytes)
 {
     size_t page = heap_page_bytes;
-
     return (bytes + page - 1) & ~(page - 1);
 }
 
@@ -29,7 +28,6 @@ static __attribute__((noinline)) void emit(enum varve_kind kind, const void *add
 {
     struct varve_record record = {0};
     bool has_failed = address == MAP_FAILED;
-
     record.addr = has_failed ? 0 : (uintptr_t)address;
     record.size = whole_pages(bytes);
     record.requested = kind == VARVE_KIND_MMAP ? bytes : 0;
@@ -49,7 +47,6 @@ static void note(enum varve_kind kind, const void *address, size_t bytes, uint64
 HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     uint64_t arg = (uint32_t)protection | ((uint64_t)(uint32_t)flags << 32);
-
     if (!hook_can_call()) {
         return (void *)hook_answer((long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
     }
@@ -94,7 +91,6 @@ HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
     void *wanted = NULL;
     void *memory;
     bool gives_up;
-
     if ((flags & MREMAP_FIXED) != 0) {
         va_list arguments;
         va_start(arguments, flags);

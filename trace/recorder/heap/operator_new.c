@@ -114,7 +114,6 @@ __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
 static bool is_recorded_in(const struct elf_object *object)
 {
     void *allocate = elf_symbol_in(object, "malloc");
-
     return allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0;
 }
 
@@ -135,7 +134,6 @@ static bool scan_objects(void)
     struct elf_object object;
     bool is_behind = heap_is_late;
     bool is_malloc_before = false;
-
     for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
         if (map->l_ld == _DYNAMIC) {
             is_behind = true;
@@ -168,7 +166,6 @@ bool heap_cxx_prepare(bool is_recorded)
 {
     bool is_malloc_ours = scan_objects();
     void (*function)(void);
-
     for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
         globals[i].is_recorded = globals[i].is_recorded && is_recorded;
         if (!globals[i].is_recorded) {
@@ -193,7 +190,6 @@ struct local {
 static void find_caller(struct local *local)
 {
     struct loaded_object object;
-
     if (!loaded_object_find(local->caller, &object)) {
         return;
     }
@@ -209,7 +205,6 @@ static bool match_definition(struct local *local, const struct elf_object *objec
 {
     void *function = object->dynamic != _DYNAMIC ? elf_symbol_in(object, local->name) : NULL;
     bool is_caller = local->has_object && object->dynamic == local->object.dynamic;
-
     if (function == NULL) {
         return false;
     }
@@ -224,7 +219,6 @@ static bool match_definition(struct local *local, const struct elf_object *objec
 static void look_up_now(void *argument)
 {
     struct local *local = argument;
-
     find_caller(local);
     struct elf_walk walk;
     elf_walk_begin(&walk);
@@ -240,7 +234,6 @@ static uint64_t look_up(enum cxx_function which, uintptr_t caller)
 {
     struct local local = {.name = names[which], .caller = caller - 1};
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     if (!recorder_on_stack(look_up_now, &local)) {
         look_up_now(&local);
@@ -252,7 +245,6 @@ static uint64_t look_up(enum cxx_function which, uintptr_t caller)
 static uint64_t cached_find(const struct cached *cached, uint64_t key)
 {
     uint64_t value = __atomic_load_n(&cached->value, __ATOMIC_ACQUIRE);
-
     return value != 0 && (__atomic_load_n(&cached->key, __ATOMIC_ACQUIRE) ^ value) == key ? value : 0;
 }
 
@@ -265,7 +257,6 @@ static void cached_keep(struct cached *cached, uint64_t key, uint64_t value)
 static uint64_t choose_by_object(enum cxx_function which, uintptr_t caller)
 {
     struct loaded_object object;
-
     if (!loaded_object_find(caller - 1, &object)) {
         return look_up(which, caller);
     }
@@ -287,7 +278,6 @@ static struct cxx_choice choose_by_caller(enum cxx_function which, uintptr_t cal
     bool is_usable = __atomic_load_n(&objects_closing, __ATOMIC_ACQUIRE) == 0 &&
                      __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF;
     uint64_t value = is_usable ? cached_find(cached, key) : 0;
-
     if (value == 0 && is_usable) {
         value = choose_by_object(which, caller);
         cached_keep(cached, key, value);

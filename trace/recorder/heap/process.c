@@ -30,7 +30,6 @@ static bool can_note(void)
 static void leave(void)
 {
     struct varve_record record = {0};
-
     if (hook_is_recording() && recorder_process_current() != NULL) {
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PROCESS_EXIT, 0);
         varve_emit(&record);
@@ -109,7 +108,6 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.path = path, .envp = envp, .is_in_process = true};
     struct exec_noted noted;
-
     executing(&noted, &call);
     int result = heap_real.execve(path, argv, envp);
     execute_failed(&noted);
@@ -120,7 +118,6 @@ HOOK int execv(const char *path, char *const argv[])
 {
     const struct exec_call call = {.path = path, .envp = environ, .is_in_process = true};
     struct exec_noted noted;
-
     executing(&noted, &call);
     int result = heap_real.execv(path, argv);
     execute_failed(&noted);
@@ -131,7 +128,6 @@ HOOK int execvp(const char *file, char *const argv[])
 {
     const struct exec_call call = {.path = file, .envp = environ, .is_searched = true, .is_in_process = true};
     struct exec_noted noted;
-
     executing(&noted, &call);
     int result = heap_real.execvp(file, argv);
     execute_failed(&noted);
@@ -142,7 +138,6 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.path = file, .envp = envp, .is_searched = true, .is_in_process = true};
     struct exec_noted noted;
-
     executing(&noted, &call);
     int result = heap_real.execvpe(file, argv, envp);
     execute_failed(&noted);
@@ -153,7 +148,6 @@ HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.fd = fd, .envp = envp, .is_in_process = true};
     struct exec_noted noted;
-
     executing(&noted, &call);
     int result = heap_real.fexecve(fd, argv, envp);
     execute_failed(&noted);
@@ -175,7 +169,6 @@ HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix
 {
     const struct exec_call call = {.path = path, .envp = envp};
     struct exec_noted noted;
-
     spawning(&noted, &call);
     int error = heap_real.posix_spawn(pid, path, actions, attributes, argv, envp);
     if (error != 0) {
@@ -190,7 +183,6 @@ HOOK int posix_spawnp(pid_t *restrict pid, const char *restrict file,
 {
     const struct exec_call call = {.path = file, .envp = envp, .is_searched = true};
     struct exec_noted noted;
-
     spawning(&noted, &call);
     int error = heap_real.posix_spawnp(pid, file, actions, attributes, argv, envp);
     if (error != 0) {
@@ -203,7 +195,6 @@ HOOK int system(const char *command)
 {
     const struct exec_call call = {.path = "/bin/sh", .envp = environ};
     struct exec_noted noted;
-
     if (command != NULL) {
         spawning(&noted, &call);
     }
@@ -214,7 +205,6 @@ HOOK FILE *popen(const char *command, const char *mode)
 {
     const struct exec_call call = {.path = "/bin/sh", .envp = environ};
     struct exec_noted noted;
-
     spawning(&noted, &call);
     FILE *stream = heap_real.popen(command, mode);
     if (stream == NULL) {
@@ -243,7 +233,6 @@ HOOK FILE *popen(const char *command, const char *mode)
 HOOK int execl(const char *path, const char *argument, ...)
 {
     va_list list;
-
     va_start(list, argument);
     char **argv;
     COLLECT_ARGUMENTS(argv, argument, list);
@@ -254,7 +243,6 @@ HOOK int execl(const char *path, const char *argument, ...)
 HOOK int execlp(const char *file, const char *argument, ...)
 {
     va_list list;
-
     va_start(list, argument);
     char **argv;
     COLLECT_ARGUMENTS(argv, argument, list);
@@ -265,7 +253,6 @@ HOOK int execlp(const char *file, const char *argument, ...)
 HOOK int execle(const char *path, const char *argument, ...)
 {
     va_list list;
-
     va_start(list, argument);
     char **argv;
     COLLECT_ARGUMENTS(argv, argument, list);

@@ -39,7 +39,6 @@ static inline void note_alloc(const void *memory, size_t size, enum varve_cause 
 {
     const struct callsite_start start = hook_start(frame);
     struct varve_record record = {0};
-
     record.addr = (uintptr_t)memory;
     record.size = size;
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PYTHON_ALLOC, memory == NULL ? VARVE_FLAG_FAILED : 0);
@@ -62,7 +61,6 @@ static void *python_malloc(void *context, size_t size)
 {
     const struct python_allocator *allocator = context;
     void *memory = allocator->malloc(allocator->context, size);
-
     if (hook_is_recording()) {
         note_alloc(memory, size, VARVE_CAUSE_MALLOC, HOOK_FRAME());
     }
@@ -73,7 +71,6 @@ static void *python_calloc(void *context, size_t count, size_t size)
 {
     const struct python_allocator *allocator = context;
     void *memory = allocator->calloc(allocator->context, count, size);
-
     if (hook_is_recording()) {
         note_alloc(memory, count * size, VARVE_CAUSE_CALLOC, HOOK_FRAME());
     }
@@ -84,7 +81,6 @@ static __attribute__((noinline)) void note_realloc(const void *old, const void *
 {
     struct varve_record record = {0};
     bool has_failed = memory == NULL;
-
     record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
     record.size = size;
     record.arg = (uintptr_t)old;
@@ -97,7 +93,6 @@ static __attribute__((noinline)) void note_realloc(const void *old, const void *
 static void *python_realloc(void *context, void *old, size_t size)
 {
     const struct python_allocator *allocator = context;
-
     if (!hook_is_recording()) {
         return allocator->realloc(allocator->context, old, size);
     }
@@ -107,7 +102,6 @@ static void *python_realloc(void *context, void *old, size_t size)
         note_alloc(memory, size, VARVE_CAUSE_REALLOC, HOOK_FRAME());
     } else {
         struct callsite_start start = hook_start(HOOK_FRAME());
-
         note_free(old, VARVE_CAUSE_REALLOC);
         memory = allocator->realloc(allocator->context, old, size);
         note_realloc(old, memory, size, hook_callsite(&start));
@@ -118,7 +112,6 @@ static void *python_realloc(void *context, void *old, size_t size)
 static void python_free(void *context, void *memory)
 {
     const struct python_allocator *allocator = context;
-
     if (memory != NULL && hook_is_recording()) {
         note_free(memory, VARVE_CAUSE_FREE);
     }
@@ -130,7 +123,6 @@ void python_allocators_hook(void)
     void (*get)(int domain, struct python_allocator *allocator);
     void (*set)(int domain, struct python_allocator *allocator);
     struct elf_object object;
-
     if (!elf_symbol_object("PyMem_SetAllocator", &object)) {
         return;
     }
@@ -141,7 +133,6 @@ void python_allocators_hook(void)
     __builtin_memcpy(&set, &found[1], sizeof(set));
     for (int domain = PYTHON_MEM; get != NULL && domain <= PYTHON_OBJ; domain++) {
         struct python_allocator ours = {&own[domain], python_malloc, python_calloc, python_realloc, python_free};
-
         get(domain, &own[domain]);
         set(domain, &ours);
     }

@@ -35,7 +35,6 @@ static uint32_t find_lock;
 static bool is_behind_c_library(void)
 {
     struct elf_object object;
-
     for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC; map = map->l_next) {
         if (elf_symbol_tables_of_map(map, &object) && elf_symbol_in(&object, "__libc_start_main") != NULL) {
             return true;
@@ -49,7 +48,6 @@ static void *find_late(const char *name)
 {
     void *function = dlsym(RTLD_DEFAULT, name);
     struct loaded_object own, its;
-
     if (function == NULL || !loaded_object_find((uintptr_t)_DYNAMIC, &own) ||
         !loaded_object_find((uintptr_t)function, &its)) {
         return NULL;
@@ -73,7 +71,6 @@ void *heap_real_find(const char *name)
 static void die(const char *name)
 {
     static const char text[] = "varve: the C library has no ";
-
     recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
     recorder_sys_write(STDERR_FILENO, name, __builtin_strlen(name));
     recorder_sys_write(STDERR_FILENO, "\n", 1);

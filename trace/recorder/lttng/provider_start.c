@@ -39,7 +39,6 @@ struct lttng_ust_session;
 static void trace_began(void *data, struct lttng_ust_session *session)
 {
     const struct sink_host *host = data;
-
     (void)session; /* opaque */
     if (lttng_provider_is_wanted()) {
         host->started(host->context);
@@ -52,7 +51,6 @@ bool lttng_provider_watch_starts(const struct sink_host *host)
     void (*probe)(void *, struct lttng_ust_session *) = trace_began;
     void *library = dlopen(LTTNG_UST_TRACEPOINT_LIB_SONAME, RTLD_NOW | RTLD_NOLOAD);
     void *symbol = NULL;
-
     if (library != NULL) { /* kept open: the probe stays */
         symbol = dlsym(library, "lttng_ust_tracepoint_provider_register");
     }

@@ -128,7 +128,6 @@ static inline struct stack_hash hash_stack(const struct stack *stack, struct sta
 {
     const uint64_t sizes = (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
     struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
-
     stack_hash_words(&hash, stack->pcs, stack->native_count);
     if (stack->python_count > 0) {
         hash.low = stack_hash_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
@@ -143,7 +142,6 @@ static struct stack_hash hash_code(const struct python_frame *frame)
     const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
                               frame->first_line};
     struct stack_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
-
     stack_hash_words(&hash, words, 4);
     hash.low += hash.low == 0;
     return hash;
@@ -153,7 +151,6 @@ static struct stack_hash hash_code(const struct python_frame *frame)
 static struct stack_hash hash_position(struct stack_hash code, const struct python_frame *frame)
 {
     const uint64_t instruction = frame->instruction;
-
     stack_hash_words(&code, &instruction, 1);
     code.low += code.low == 0;
     return code;
@@ -186,7 +183,6 @@ static COLD bool run_aside(void (*function)(void *argument), void *argument)
 {
     const int saved_errno = errno;
     struct recorder_signals signals;
-
     recorder_reentrant_begin(&signals);
     bool is_done = recorder_on_stack(function, argument);
     recorder_reentrant_end(&signals);
@@ -228,10 +224,8 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
 {
     struct loaded_object object = {0};
     bool same = true;
-
     for (unsigned i = 0; i < count; i++) {
         const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
-
         if (stack->pcs[i] != CALLSITE_FILE_CUT && (call < object.start || call >= object.end) &&
             loaded_object_find(call, &object)) {
             same = module_note(&object) && same;
@@ -256,7 +250,6 @@ static COLD uint32_t code_describe(const struct python_frame *frame, struct stac
     struct callsite_file_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
-
     if (!python_stack_describe(frame, name, sizeof(name), file, sizeof(file), line)) {
         *line = 0;
         return 0;
@@ -286,7 +279,6 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     const struct stack_hash hash = hash_code(frame), position = hash_position(hash, frame);
     const uint32_t code = callsite_table_find(&callsites.codes, hash);
     const uint32_t known = callsite_table_find(&callsites.lines, position);
-
     *line = known - 1;
     return code != 0 && known != 0 ? code : code_describe(frame, hash, position, line);
 }
@@ -294,7 +286,6 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
 static uint64_t frame_key(const struct python_frame *frame)
 {
     const struct stack_hash position = hash_position(hash_code(frame), frame);
-
     return position.low ^ frame->is_entry;
 }
 
@@ -304,7 +295,6 @@ static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned
     for (unsigned i = 0; i < count; i++) {
         const struct python_frame *frame = &stack->frames[i];
         struct callsite_file_python described = {.line = CALLSITE_FILE_CUT};
-
         if (frame->code != NULL) {
             described.code = code_note(frame, &described.line);
             described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
@@ -341,7 +331,6 @@ static uint32_t callsite_add(const struct stack *stack, const struct python_word
 {
     struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
     const struct callsite_part part = {&entry, sizeof(entry)};
-
     if (entry.callsite > callsites.limit || callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
         __atomic_store_n(&callsites.is_full, true, __ATOMIC_RELAXED);
         callsite_file_lost();
@@ -369,7 +358,6 @@ static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
     const struct stack *stack = note->stack;
-
     if (!is_attached()) {
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
@@ -400,7 +388,6 @@ static void callsite_note_now(void *argument)
 static COLD uint32_t callsite_note(struct stack *stack, struct stack_hash hash, bool *again)
 {
     struct note note = {.stack = stack, .hash = hash};
-
     (void)run_aside(callsite_note_now, &note);
     *again = note.again;
     return note.callsite;
@@ -410,7 +397,6 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
 {
     struct stack_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
     uint32_t callsite = callsite_table_find(&callsites.callsites, hash);
-
     *again = false;
     if (__builtin_expect(callsite != 0, 1)) {
         return callsite;
@@ -434,7 +420,6 @@ static inline unsigned frames_kept_inside(unsigned count, unsigned depth)
 static COLD void native_cut(struct stack *stack, unsigned depth)
 {
     const unsigned inside = frames_kept_inside(stack->native_count, depth), outside = depth - inside;
-
     stack->pcs[inside] = CALLSITE_FILE_CUT;
     memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside], outside * sizeof(stack->pcs[0]));
     stack->native_count = depth + 1;
@@ -443,7 +428,6 @@ static COLD void native_cut(struct stack *stack, unsigned depth)
 static COLD void python_cut(struct stack *stack, unsigned depth)
 {
     const unsigned inside = frames_kept_inside(stack->python_count, depth), outside = depth - inside;
-
     stack->frames[inside] = (struct python_frame){0};
     memmove(&stack->frames[inside + 1], &stack->frames[stack->python_count - outside],
             outside * sizeof(stack->frames[0]));
@@ -491,7 +475,6 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
 {
     uint32_t callsite = 0;
     bool again = true;
-
     for (unsigned attempt = 0; again && attempt < 2; attempt++) {
         if (attempt > 0 || !is_begun) {
             stack_begin(stack, stacks, depth);
@@ -516,7 +499,6 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
 static void attach_process_now(void *unused)
 {
     void (*attach)(void) = __atomic_load_n(&attach_process, __ATOMIC_ACQUIRE);
-
     (void)unused;
     if (attach != NULL) {
         attach();
@@ -546,7 +528,6 @@ static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch
     struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
     const bool has_memo = (stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX;
     uint32_t callsite;
-
     if (has_memo && stack_lookup(&stack, stacks, now->depth, &callsite)) {
         return callsite;
     }
@@ -563,7 +544,6 @@ static void capture_now(void *argument)
 {
     struct capture *capture = argument;
     struct scratch scratch;
-
     capture->callsite = capture_into(&scratch, capture->start, capture->how);
 }
 
@@ -571,7 +551,6 @@ static void capture_now(void *argument)
 static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t how)
 {
     struct capture capture = {start, how, 0};
-
     (void)run_aside(capture_now, &capture);
     return capture.callsite;
 }

@@ -41,7 +41,6 @@ static struct {
 static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 {
     const uint64_t end = offset + bytes;
-
     recorder_sys_flock(fd, LOCK_EX);
     uint64_t size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
     size = size > offset ? size : offset;
@@ -60,7 +59,6 @@ static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
 static bool window_map(int fd, struct callsite_window *window)
 {
     size_t step = window->offset < STEP_FIRST ? STEP_FIRST : (size_t)window->offset;
-
     step = step < STEP_LARGEST ? step : STEP_LARGEST;
     return window_map_at(fd, window, step) || window_map_at(fd, window, STEP_LEAST);
 }
@@ -75,7 +73,6 @@ void callsite_window_unmap(const struct callsite_window *window)
 void callsite_window_open(struct callsite_window *window)
 {
     int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
-
     if (fd >= 0) {
         (void)window_map(fd, window);
         recorder_sys_close(fd);
@@ -86,7 +83,6 @@ void callsite_window_open(struct callsite_window *window)
 static void head_write(struct callsite_file_entry entry)
 {
     uint64_t head;
-
     memcpy(&head, &entry, sizeof(head));
     __atomic_store_n((uint64_t *)(void *)(file.bytes + file.used), head, __ATOMIC_RELEASE);
 }
@@ -94,7 +90,6 @@ static void head_write(struct callsite_file_entry entry)
 void callsite_window_install(struct callsite_window *window)
 {
     struct callsite_window old = {file.bytes, file.size, 0};
-
     if (window->offset != file.end) {
         return; /* another thread was first: its own goes */
     }
@@ -146,7 +141,6 @@ int callsite_file_open(const char *path, bool is_again)
     static const struct callsite_file_loss none;
     const struct callsite_part part = {&none, sizeof(none)};
     struct callsite_window window = {.offset = 0};
-
     forget(is_again);
     if (strlen(path) >= sizeof(file.path)) {
         return VARVE_ERROR_INVALID;
@@ -188,7 +182,6 @@ int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsign
 {
     struct callsite_file_entry entry = {.tag = tag};
     unsigned char *to = file.bytes + file.used + sizeof(entry);
-
     assert(count <= CALLSITE_PARTS_MAX);
     size_t bytes = 0;
     for (unsigned i = 0; i < count; i++) {

@@ -67,7 +67,6 @@ static uint32_t *table_seek(const struct stack_tree *tree, uint32_t above, uint6
     const uint32_t number_mask = (1U << NODE_BITS) - 1, tag = tag_of(hash);
     uint32_t *slots = table_slots(tree->slots);
     size_t i = hash & mask;
-
     while (slots[i] != 0 &&
            ((slots[i] & ~number_mask) != tag || !node_is(node_at(tree, slots[i] & number_mask), above, frame))) {
         i = (i + 1) & mask;
@@ -81,7 +80,6 @@ static uint32_t *table_free_slot(const struct stack_tree *tree, uint64_t hash)
     const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
     uint32_t *slots = table_slots(tree->slots);
     size_t i = hash & mask;
-
     while (slots[i] != 0) {
         i = (i + 1) & mask;
     }
@@ -91,14 +89,12 @@ static uint32_t *table_free_slot(const struct stack_tree *tree, uint64_t hash)
 static void table_fetch(const struct stack_tree *tree, uint64_t hash)
 {
     const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
-
     __builtin_prefetch(&table_slots(tree->slots)[hash & mask], 1);
 }
 
 static uint64_t node_hash(const struct stack_tree *tree, uint32_t number)
 {
     const struct stack_tree_node *node = node_at(tree, number);
-
     return hash_of(node->above, (uint64_t)node->frame[1] << 32 | node->frame[0]);
 }
 
@@ -106,7 +102,6 @@ static void table_fill(const struct stack_tree *tree)
 {
     for (uint32_t number = 1; number <= tree->count; number++) {
         const uint64_t hash = node_hash(tree, number);
-
         if (number + FETCH_AHEAD <= tree->count) {
             table_fetch(tree, node_hash(tree, number + FETCH_AHEAD));
         }
@@ -120,7 +115,6 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
     const uintptr_t old = tree->slots;
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
     const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
-
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
@@ -161,7 +155,6 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     const struct callsite_file_nodes chain = {.first = tree->count + 1, .parent = path->count > 0 ? above : 0};
     const struct callsite_part parts[] = {{&chain, sizeof(chain)},
                                           {&path->frames[path->count], added * sizeof(path->frames[0])}};
-
     if (!reserve(tree, added) ||
         callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON, parts, 2) !=
             VARVE_OK) {
@@ -174,7 +167,6 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     }
     for (uint32_t i = 0; i < added; i++, path->count++) {
         const uint64_t frame = path->frames[path->count];
-
         tree->count++;
         *node_at(tree, tree->count) = (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
         *table_free_slot(tree, hashes[i]) = tag_of(hashes[i]) | tree->count;
@@ -187,7 +179,6 @@ unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, 
                            unsigned count, unsigned generation)
 {
     const struct stack_path *path = tree->last != NULL ? &tree->last[kind] : NULL;
-
     if (path == NULL || tree->generation != generation) {
         return 0;
     }
@@ -203,7 +194,6 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
                         unsigned count, unsigned generation)
 {
     uint32_t above = ROOT | (generation << 1) | (kind == STACK_PYTHON);
-
     assert(count > 0 && count <= CALLSITE_FILE_DEPTH_MAX);
     if (tree->last == NULL) {
         tree->last = recorder_map(STACK_KINDS * sizeof(*tree->last));
@@ -230,7 +220,6 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
     for (; path->count < count; path->count++) {
         const uint64_t frame = path->frames[path->count];
         const uint32_t slot = *table_seek(tree, above, frame, hash_of(above, frame));
-
         if (slot == 0) {
             return append_chain(tree, kind, path, count, above) ? path->nodes[count - 1] : 0;
         }

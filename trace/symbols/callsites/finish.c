@@ -18,12 +18,10 @@ static int write_modules(const struct callsites *callsites, struct store *store)
 {
     static const char digits[] = "0123456789abcdef";
     int result = VARVE_OK;
-
     for (uint32_t id = 1; id <= callsites->modules.count && result == VARVE_OK; id++) {
         const struct pair *module = &callsites->modules.pairs[id - 1];
         size_t bytes;
         const char *build_id = callsites_text(&callsites->texts, module->second, &bytes);
-
         assert(bytes <= 64);
         char hex[2 * 64 + 1];
         for (size_t i = 0; i < bytes; i++) {
@@ -40,7 +38,6 @@ static int write_symbols(const struct resolver *resolver, struct store *store)
 {
     for (uint32_t number = 1; number <= resolver_symbol_count(resolver); number++) {
         struct store_symbol symbol;
-
         resolver_symbol(resolver, number, &symbol);
         if (store_symbol(store, &symbol) != number) {
             return VARVE_ERROR_DATABASE;
@@ -52,14 +49,12 @@ static int write_symbols(const struct resolver *resolver, struct store *store)
 static int write_all(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     int result = write_symbols(callsites->output->resolver, store);
-
     return result == VARVE_OK ? output_finish(callsites, store, progress, context) : result;
 }
 
 static int write_errors(const struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
-
     for (size_t id = 0; id < callsites->process_capacity; id++) {
         static const char *const names[] = {"callsite_file_errors", "callsites_lost", CALLSITES_STAT_UNKNOWN,
                                             "callsites_gone"};
@@ -67,7 +62,6 @@ static int write_errors(const struct callsites *callsites, struct store *store)
         const struct callsites_process none = {0};
         const struct callsites_process *from = process ? process : &none;
         const uint64_t counts[] = {from->errors, from->lost, from->unknown, from->gone};
-
         for (size_t i = 0; i < sizeof(names) / sizeof(*names) && result == VARVE_OK; i++) {
             if (counts[i]) {
                 result = store_stat(store, names[i], (int64_t)id, "data_loss", "sites", (int64_t)counts[i]);
@@ -81,7 +75,6 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
                      struct varve_message *message)
 {
     int result = callsites_hurry(callsites, message);
-
     VARVE_THEN(result, output_wait(callsites, progress, context));
     VARVE_THEN(result, callsites->output->is_streamed ? store_symbols_begin(store, message)
                                                       : store_callsites_begin(store, message));

@@ -42,10 +42,8 @@ static int keep_stacks(struct join *join)
 {
     const struct callsites *callsites = join->callsites;
     int error = VARVE_OK;
-
     for (uint32_t id = 1; id <= callsites->stacks.count && error == VARVE_OK; id++) {
         uint32_t line = 0;
-
         if (join->sizes[id] == JOIN_LARGE) {
             error = callsites_merge_stack(&join->kept, callsites->stacks.pairs[id - 1], &line);
         }
@@ -61,7 +59,6 @@ static int keep_stacks(struct join *join)
 static uint32_t find_above(const struct join *join, uint32_t line)
 {
     uint32_t above = 1;
-
     for (uint32_t at = line; at != 0; at = join->output->merge.lines[at].parent) {
         if (join->above[at] != 0) {
             above = join->above[at];
@@ -80,7 +77,6 @@ static int join_small(struct join *join, uint32_t id)
     struct callsites_output *output = join->output;
     const uint32_t above = find_above(join, output->lines[id]);
     uint32_t *group = &join->groups[above];
-
     if (*group == 0) {
         *group = id;
         output->group_count++;
@@ -100,7 +96,6 @@ static int join_small(struct join *join, uint32_t id)
 static int join_all(struct join *join)
 {
     int error = VARVE_OK;
-
     for (uint32_t id = 1; id <= join->callsites->stacks.count && error == VARVE_OK; id++) {
         if (join->sizes[id] == JOIN_SMALL) {
             error = join_small(join, id);
@@ -114,7 +109,6 @@ static int join_all(struct join *join)
 static int join_run(struct join *join)
 {
     struct callsites_output *output = join->output;
-
     output_merge_set(join->callsites, &join->kept, true);
     callsites_merge_forget(&output->merge); /* lines are enough */
     join->above = calloc((size_t)output->merge.line_count + 1, sizeof(*join->above));
@@ -152,7 +146,6 @@ static uint32_t site_user(const struct callsites_output *output, uint32_t line)
 static uint32_t site_depth(const struct callsites_output *output, uint32_t line)
 {
     const uint32_t above = is_group(output, line) ? output->rows[line - 1].parent : line;
-
     return (above != 0 ? output->merge.lines[above].depth : 0) + is_group(output, line);
 }
 
@@ -161,13 +154,11 @@ static int write_used_symbols(const struct callsites *callsites, struct store *s
 {
     const struct callsites_output *output = callsites->output;
     const uint32_t count = resolver_symbol_count(output->resolver);
-
     for (uint32_t i = 0; i < output->row_count; i++) {
         rows[output->rows[i].symbol] = 1;
     }
     for (uint32_t number = 1; number <= count + 1; number++) {
         struct store_symbol symbol = {.function = "(smaller call sites)", .rank = VARVE_FRAME_NAMED};
-
         if (rows[number] == 0) {
             continue;
         }
@@ -186,15 +177,12 @@ static int write_rows(const struct callsites *callsites, struct store *store, co
 {
     const struct callsites_output *output = callsites->output;
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i < output->row_count && error == VARVE_OK; i++) {
         const struct output_row *row = &output->rows[i];
-
         error = store_stack_node(store, i + 1, row->parent, symbols[row->symbol], row->pc);
     }
     for (uint32_t id = 1; id <= callsites->stacks.count && error == VARVE_OK; id++) {
         const uint32_t line = output->lines[id];
-
         if (line != OUTPUT_LINE_NONE) {
             error = store_callsite(store, id, line, site_depth(output, line), symbols[site_symbol(output, line)],
                                    symbols[site_user(output, line)]);
@@ -208,7 +196,6 @@ int join_write(const struct callsites *callsites, struct store *store)
     const struct callsites_output *output = callsites->output;
     uint32_t *symbols = calloc((size_t)resolver_symbol_count(output->resolver) + 2, sizeof(*symbols));
     int error = symbols != NULL ? write_used_symbols(callsites, store, symbols) : VARVE_ERROR_NO_MEMORY;
-
     VARVE_THEN(error, write_rows(callsites, store, symbols));
     if (error == VARVE_OK && output->joined_count > 0) {
         error = store_stat(store, CALLSITES_STAT_JOINED, -1, "info", "sites", output->joined_count);
@@ -222,7 +209,6 @@ int join_write(const struct callsites *callsites, struct store *store)
 int callsites_hold(struct callsites *callsites, struct varve_message *message)
 {
     int error = output_open(callsites, message);
-
     if (error == VARVE_OK) {
         callsites->output->is_held = true;
     }
@@ -234,7 +220,6 @@ int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *
 {
     int error = callsites_hurry(callsites, message);
     struct join join = {.callsites = callsites, .output = callsites->output, .sizes = sizes, .joined = joined};
-
     for (uint32_t id = 0; id <= callsites->stacks.count; id++) {
         joined[id] = id;
     }

@@ -71,7 +71,6 @@ static void step_add(const struct callsites_merge *merge, struct step *step, uin
 static void step_add_python(const struct callsites_merge *merge, struct step *step)
 {
     bool is_last = false;
-
     while (step->next.second != 0 && !is_last) {
         is_last = is_entry(merge, step->next.second);
         step_add(merge, step, step->next.second);
@@ -84,7 +83,6 @@ static void step_add_python(const struct callsites_merge *merge, struct step *st
 static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t mark)
 {
     uint32_t python = step->next.second;
-
     while (python != 0 && !(roles_of(merge, python) & CALLSITES_ROLE_CUT)) {
         python = parent_of(merge, python);
     }
@@ -105,7 +103,6 @@ static void step_over_cut(const struct callsites_merge *merge, struct step *step
 static void step_out(const struct callsites_merge *merge, struct pair pair, struct step *step)
 {
     const uint32_t native = pair.first;
-
     step->next = pair;
     step->count = 0;
     if (native == 0 || (native & APART) != 0) {
@@ -135,7 +132,6 @@ static uint32_t user_of(const struct callsites_line *lines, uint32_t line, uint3
 {
     const uint32_t user = outer != 0 ? lines[outer].user : 0;
     const unsigned rank = rank_of(&lines[line]);
-
     return rank != VARVE_FRAME_PLUMBING && (user == 0 || rank >= rank_of(&lines[user])) ? line : user;
 }
 
@@ -146,12 +142,10 @@ static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
     const struct callsites_resolved *resolved = &merge->resolved[id - 1];
     const bool has_pc =
         !frame->is_python && frame->position <= INT64_MAX && !(merge->roles[id - 1] & CALLSITES_ROLE_CUT);
-
     for (uint32_t i = resolved->count; i-- > 0;) {
         const struct callsites_line_symbol *symbol = &merge->symbols[resolved->start + i];
         const uint32_t outer = *line, number = merge->line_count + 1;
         const uint16_t depth = outer != 0 ? merge->lines[outer].depth : 0;
-
         if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -176,7 +170,6 @@ static bool is_none(struct pair pair)
 static bool pair_done(struct callsites_merge *merge, struct pair pair, uint32_t line)
 {
     uint32_t number = pairs_intern(&merge->done, pair);
-
     if (number == 0 || !ARRAY_GROW(merge->done_line, merge->done_capacity, number)) {
         return false;
     }
@@ -187,7 +180,6 @@ static bool pair_done(struct callsites_merge *merge, struct pair pair, uint32_t 
 int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out)
 {
     struct step step;
-
     step.next = stack;
     if (stack.second != 0 && stack.first != 0 && loops_of(merge, stack.first) == 0) {
         step.next.first |= APART;
@@ -196,7 +188,6 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
     size_t steps = 0;
     while (!is_none(step.next)) {
         uint32_t done = pairs_find(&merge->done, step.next);
-
         if (done != 0) {
             line = merge->done_line[done - 1];
             break;
@@ -210,7 +201,6 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
     int error = VARVE_OK;
     while (steps > 0 && error == VARVE_OK) {
         const struct pair pair = merge->path[--steps];
-
         step_out(merge, pair, &step);
         while (step.count > 0 && error == VARVE_OK) {
             error = add_frame(merge, step.frames[--step.count], &line);
@@ -227,7 +217,6 @@ static void add_roles(struct callsites_merge *merge)
 {
     const struct callsites_resolved *resolved = &merge->resolved[merge->role_count];
     uint32_t roles = 0;
-
     for (uint32_t k = 0; k < resolved->count; k++) {
         roles |= merge->symbols[resolved->start + k].roles;
     }
@@ -238,7 +227,6 @@ static void add_loops(struct callsites_merge *merge)
 {
     const uint32_t node = ++merge->node_count;
     const bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
-
     assert(parent_of(merge, node) < node);
     merge->loops[node - 1] = loops_of(merge, parent_of(merge, node)) +
                              (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
@@ -285,10 +273,8 @@ void callsites_merge_close(struct callsites_merge *merge)
 static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
 {
     bool has_torch = false;
-
     for (; line != 0; line = lines[line].parent) {
         uint32_t roles = lines[line].roles;
-
         if (roles & CALLSITES_ROLE_PYTHON) {
             return has_torch || (roles & CALLSITES_ROLE_TORCH);
         }
@@ -305,7 +291,6 @@ static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
 static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line, bool is_torch_passed)
 {
     const struct callsites_line *first = NULL;
-
     for (; line != 0; line = lines[line].parent) {
         if (!(lines[line].roles & CALLSITES_ROLE_PYTHON)) {
             continue;
@@ -334,7 +319,6 @@ uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line
     /* Where Python called into code that says nothing, the Python line does. */
     if (chosen && (chosen->roles & (CALLSITES_ROLE_INTERPRETER | CALLSITES_ROLE_UNNAMED))) {
         const struct callsites_line *python = python_line(lines, line, false);
-
         chosen = python ? python : chosen;
     }
     return chosen ? chosen->symbol : 0;
@@ -343,6 +327,5 @@ uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line
 uint32_t callsites_line_user(const struct callsites_line *lines, uint32_t line)
 {
     const uint32_t user = line != 0 ? lines[line].user : 0;
-
     return user != 0 ? lines[user].symbol : callsites_line_symbol(lines, line);
 }

@@ -53,7 +53,6 @@ struct ahead {
 static int add_row(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc)
 {
     struct callsites_output *output = context;
-
     (void)line;
     if (!ARRAY_GROW(output->rows, output->row_capacity, (size_t)output->row_count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
@@ -75,7 +74,6 @@ static int add_nothing(void *context, uint32_t line, uint32_t parent, uint32_t s
 void output_merge_set(const struct callsites *callsites, struct callsites_merge *merge, bool has_rows)
 {
     struct callsites_output *output = callsites->output;
-
     merge->nodes = &callsites->nodes;
     merge->frames = callsites->frames.bytes;
     merge->frame_count = output->resolved.count;
@@ -89,7 +87,6 @@ void output_merge_set(const struct callsites *callsites, struct callsites_merge 
 static int merge_extend(struct callsites *callsites)
 {
     struct callsites_output *output = callsites->output;
-
     output_merge_set(callsites, &output->merge, !output->is_held);
     return callsites_merge_extend(&output->merge);
 }
@@ -104,7 +101,6 @@ static bool pass_rows(struct callsites_output *output, struct store *store, bool
 {
     while (output->row_passed < output->row_count && has_room(store, is_end)) {
         const struct output_row *row = &output->rows[output->row_passed];
-
         *error = store_stack_node(store, output->row_first + output->row_passed + 1, row->parent, row->symbol, row->pc);
         if (*error != VARVE_OK) {
             return false;
@@ -123,7 +119,6 @@ static bool pass_rows(struct callsites_output *output, struct store *store, bool
 static bool merge_stack(struct callsites *callsites, uint32_t id, uint32_t *line_out, int *error)
 {
     struct callsites_output *output = callsites->output;
-
     if (id > callsites->stacks.count || !callsites_merge_knows(&output->merge, callsites->stacks.pairs[id - 1])) {
         return false;
     }
@@ -138,7 +133,6 @@ static bool hold_stack(struct callsites *callsites, int *error)
 {
     struct callsites_output *output = callsites->output;
     uint32_t line = 0;
-
     if (!merge_stack(callsites, output->stacks + 1, &line, error)) {
         return false;
     }
@@ -160,7 +154,6 @@ static struct site site_of(const struct callsites_output *output, uint32_t line)
 static int pass_site(struct callsites_output *output, struct store *store, const struct site *site)
 {
     int error = store_callsite(store, output->stacks + 1, site->line, site->depth, site->symbol, site->user);
-
     output->stacks += error == VARVE_OK;
     return error;
 }
@@ -170,7 +163,6 @@ static bool pass_stack(struct callsites *callsites, struct store *store, bool is
 {
     struct callsites_output *output = callsites->output;
     uint32_t line = 0;
-
     if (!merge_stack(callsites, output->stacks + 1, &line, error)) {
         return false;
     }
@@ -211,7 +203,6 @@ static int step(struct callsites *callsites, struct store *store, bool *more_out
     const uint32_t lines = output->merge.line_count;
     const uint32_t stacks = output->stacks;
     int error = resolver_step(output->resolver, callsites, &output->resolved);
-
     if (error == VARVE_OK && output->resolved.count > 0) {
         error = merge_extend(callsites);
     }
@@ -237,13 +228,12 @@ bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct st
                        struct store_symbol *symbol_out)
 {
     struct callsites_output *output = callsites->output;
-    uint32_t line = 0;
-
     if (output == NULL || output->error != VARVE_OK || callsite == 0 || callsite > output->stacks ||
         !resolver_rests(output->resolver)) {
         return false;
     }
     output_merge_set(callsites, &output->merge, !output->is_held);
+    uint32_t line = 0;
     if (callsites_merge_stack(&output->merge, callsites->stacks.pairs[callsite - 1], &line) != VARVE_OK) {
         return false; /* merged before, it has the line that it had, and no new ones */
     }
@@ -264,7 +254,6 @@ int callsites_hurry(struct callsites *callsites, struct varve_message *message)
 {
     int error = output_open(callsites, message);
     struct callsites_output *output = callsites->output;
-
     VARVE_THEN(error, output->error);
     if (error == VARVE_OK && !output->is_hurrying) {
         error = resolver_hurry(output->resolver, callsites, &output->resolved);
@@ -282,7 +271,6 @@ int output_merge_rest(struct callsites *callsites, store_progress progress, void
 {
     struct callsites_output *output = callsites->output;
     int error = merge_extend(callsites);
-
     if (error == VARVE_OK && !ARRAY_COVER(output->lines, output->line_capacity, callsites->stacks.count)) {
         error = VARVE_ERROR_NO_MEMORY;
     }
@@ -310,7 +298,6 @@ static void rows_swap(struct callsites_output *output, struct batch *batch)
 {
     struct output_row *rows = output->rows;
     const size_t capacity = output->row_capacity;
-
     output->rows = batch->rows;
     output->row_capacity = batch->row_capacity;
     batch->rows = rows;
@@ -321,14 +308,12 @@ static void rows_swap(struct callsites_output *output, struct batch *batch)
 static bool batch_fill(struct ahead *ahead, struct batch *batch, int *error)
 {
     struct callsites_output *output = ahead->callsites->output;
-
     batch->site_count = batch->site_passed = batch->row_passed = 0;
     rows_swap(output, batch);
     output->row_count = 0;
     bool has_more = true;
     while (batch->site_count < BATCH_STACKS && has_more) {
         uint32_t line = 0;
-
         has_more = merge_stack(ahead->callsites, ahead->stacks + 1, &line, error);
         if (has_more) {
             ahead->stacks++;
@@ -344,16 +329,14 @@ static bool batch_fill(struct ahead *ahead, struct batch *batch, int *error)
 static void *merge_run(void *context)
 {
     struct ahead *ahead = context;
-
     pthread_mutex_lock(&ahead->mutex);
     while (!ahead->must_end && !ahead->is_over) {
-        int error = VARVE_OK;
-
         if (ahead->made - ahead->taken == BATCHES) {
             pthread_cond_wait(&ahead->changed, &ahead->mutex);
             continue;
         }
         pthread_mutex_unlock(&ahead->mutex);
+        int error = VARVE_OK;
         bool is_over = batch_fill(ahead, &ahead->batches[ahead->made % BATCHES], &error);
         pthread_mutex_lock(&ahead->mutex);
         ahead->made++;
@@ -385,10 +368,8 @@ static struct batch *batch_take(struct ahead *ahead, bool gives_back)
 static int batch_pass(struct callsites_output *output, struct store *store, struct batch *batch)
 {
     int error = VARVE_OK;
-
     while (batch->row_passed < batch->row_count && error == VARVE_OK) {
         const struct output_row *row = &batch->rows[batch->row_passed];
-
         error = store_stack_node(store, output->row_first + 1, row->parent, row->symbol, row->pc);
         batch->row_passed += error == VARVE_OK;
         output->row_first += error == VARVE_OK;
@@ -404,13 +385,10 @@ static int batch_pass(struct callsites_output *output, struct store *store, stru
 static int batches_return(struct ahead *ahead)
 {
     struct callsites_output *output = ahead->callsites->output;
-
     for (; ahead->taken < ahead->made; ahead->taken++) {
         const struct batch *batch = &ahead->batches[ahead->taken % BATCHES];
-
         for (uint32_t i = batch->row_passed; i < batch->row_count; i++) {
             const struct output_row *row = &batch->rows[i];
-
             if (add_row(output, 0, row->parent, row->symbol, row->pc) != VARVE_OK) {
                 return VARVE_ERROR_NO_MEMORY;
             }
@@ -454,7 +432,6 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
 {
     struct ahead *ahead = calloc(1, sizeof(*ahead));
     uint64_t commit_at = (uint64_t)callsites->output->stacks + COMMIT_STACKS;
-
     if (ahead == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -482,7 +459,6 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
 int output_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     struct callsites_output *output = callsites->output;
-
     if (!output->is_streamed) {
         rows_restart(output);
     }

@@ -20,7 +20,6 @@ enum { BITS_FIRST = 10, BITS_MAX = 32, FETCH_AHEAD = 8 };
 static uint64_t hash_of(struct pair pair)
 {
     const uint64_t key = (uint64_t)pair.first << 32 | pair.second;
-
     return (key ^ key >> 29) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
@@ -40,10 +39,8 @@ static uint32_t *seek(const struct pairs *pairs, struct pair pair, uint64_t hash
     const uint64_t mask = (UINT64_C(1) << pairs->bits) - 1;
     const uint32_t tag = tag_of(pairs, hash);
     uint64_t i = hash >> (64 - pairs->bits);
-
     while (pairs->slots[i] != 0) {
         const uint32_t number = number_in(pairs, pairs->slots[i]);
-
         if ((pairs->slots[i] ^ number) == tag && pairs->pairs[number - 1].first == pair.first &&
             pairs->pairs[number - 1].second == pair.second) {
             break;
@@ -62,7 +59,6 @@ static bool is_none(struct pair pair)
 static bool reserve(struct pairs *pairs, uint64_t count)
 {
     unsigned bits = pairs->slots != NULL ? pairs->bits : BITS_FIRST;
-
     while ((UINT64_C(3) << bits) / 4 < count) {
         bits++;
     }
@@ -80,7 +76,6 @@ static bool reserve(struct pairs *pairs, uint64_t count)
         const struct pair pair = pairs->pairs[number - 1];
         const uint64_t hash = hash_of(pair);
         uint32_t *slot = is_none(pair) ? NULL : seek(pairs, pair, hash);
-
         if (number + FETCH_AHEAD <= pairs->count) {
             pairs_fetch(pairs, pairs->pairs[number + FETCH_AHEAD - 1]);
         }
@@ -94,7 +89,6 @@ static bool reserve(struct pairs *pairs, uint64_t count)
 uint32_t pairs_intern(struct pairs *pairs, struct pair pair)
 {
     const uint64_t hash = hash_of(pair);
-
     if (pairs->count >= COUNT_MAX || !reserve(pairs, (uint64_t)pairs->count + 1)) {
         return 0;
     }
@@ -122,7 +116,6 @@ int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count)
 {
     struct pairs fresh = {.pairs = array, .capacity = count, .count = count};
     bool is_indexed = reserve(&fresh, count);
-
     pairs_free(pairs);
     *pairs = fresh;
     return is_indexed ? VARVE_OK : VARVE_ERROR_NO_MEMORY;

@@ -70,7 +70,6 @@ static bool list_matches(const struct pattern *pattern, const char *text)
 static bool matches(const struct varve_plumbing *plumbing, enum kind kind, const char *text)
 {
     struct pattern *const *lists = plumbing->lists[kind];
-
     return text != NULL && (list_matches(lists[(unsigned char)text[0]], text) || list_matches(lists[LISTS - 1], text));
 }
 
@@ -78,7 +77,6 @@ static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text
 {
     struct pattern *pattern = malloc(sizeof(*pattern) + bytes + 1);
     struct pattern **list = &plumbing->lists[kind][text[0] == '*' ? LISTS - 1 : (unsigned char)text[0]];
-
     if (pattern == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -93,10 +91,8 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
 {
     static const char *const kinds[KIND_LIMIT] = {
         [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:", [KIND_MODULE] = "module:", [KIND_LIBRARY] = "library:"};
-
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
-
         if (bytes >= length && strncmp(text, kinds[kind], length) == 0) {
             return bytes > length ? add(plumbing, (enum kind)kind, text + length, bytes - length) : VARVE_ERROR_INVALID;
         }
@@ -111,7 +107,6 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message)
 {
     const int error = add_pattern(plumbing, pattern, strlen(pattern));
-
     return error == VARVE_OK
                ? VARVE_OK
                : varve_message_set(message, error, "pattern '%s': %s", pattern,
@@ -121,11 +116,9 @@ int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, str
 int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message)
 {
     static const char spaces[] = " \t\r";
-
     for (unsigned long number = 1; *text != '\0'; number++) {
         const char *line = text + strspn(text, spaces);
         size_t bytes = strcspn(line, "\n");
-
         text = line + bytes + (line[bytes] == '\n');
         while (bytes > 0 && strchr(spaces, line[bytes - 1]) != NULL) {
             bytes--;
@@ -147,7 +140,6 @@ int varve_plumbing_open(struct varve_plumbing **plumbing_out)
     struct varve_plumbing *plumbing = calloc(1, sizeof(*plumbing));
     const int error =
         plumbing != NULL ? varve_plumbing_add_lines(plumbing, callsites_plumbing_txt, NULL) : VARVE_ERROR_NO_MEMORY;
-
     if (error != VARVE_OK) {
         varve_plumbing_close(plumbing);
         plumbing = NULL;
@@ -165,7 +157,6 @@ void varve_plumbing_close(struct varve_plumbing *plumbing)
         for (unsigned i = 0; i < LISTS; i++) {
             for (struct pattern *pattern = plumbing->lists[kind][i]; pattern != NULL;) {
                 struct pattern *next = pattern->next;
-
                 free(pattern);
                 pattern = next;
             }
@@ -178,7 +169,6 @@ void varve_plumbing_close(struct varve_plumbing *plumbing)
 static bool function_matches(const struct varve_plumbing *plumbing, const char *function)
 {
     const char *name = callsites_name_begin(function);
-
     return matches(plumbing, KIND_FUNCTION, function) || (name != function && matches(plumbing, KIND_FUNCTION, name));
 }
 

@@ -51,7 +51,6 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
     struct callsite_file_code code;
     struct callsite_file_stack callsite;
     size_t chain_bytes = sizeof(struct callsite_file_nodes);
-
     switch (entry->tag) {
     case CALLSITE_FILE_TAG_PADDING:
         return true;
@@ -95,7 +94,6 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
 {
     struct callsite_file_module module;
     struct pair pair = {0, 0};
-
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
     pair.first = intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes, 1);
@@ -122,7 +120,6 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_gone gone;
-
     memcpy(&gone, payload, sizeof(gone));
     struct range range;
     for (uint64_t at = 0; ranges_first(&process->mapped, at, UINT64_MAX, &range); at = range.end) {
@@ -138,7 +135,6 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_code code;
-
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
     struct pair pair;
@@ -180,10 +176,8 @@ static uint32_t native_frame(struct callsites *callsites, const struct callsites
 {
     struct callsites_frame frame = {pc, 0, 0};
     const struct range *range = ranges_at(&process->mapped, pc ? pc - 1 : 0);
-
     if (range) {
         const struct callsites_module *module = &process->modules[range->id - 1];
-
         frame.position = pc - module->bias;
         frame.owner = module->module;
     }
@@ -194,7 +188,6 @@ static uint32_t python_frame(struct callsites *callsites, const struct callsites
 {
     struct callsites_frame frame = {.is_python = 1};
     struct callsite_file_python python;
-
     memcpy(&python, &word, sizeof(python));
     frame.position = python.line;
     frame.owner = (uint32_t)index_find(&process->codes, python.code);
@@ -206,7 +199,6 @@ static uint32_t frame_number(struct callsites *callsites, const struct callsites
                              const uint8_t *payload)
 {
     uint64_t word;
-
     memcpy(&word, payload, sizeof(word));
     return is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
 }
@@ -216,14 +208,12 @@ static uint32_t take_frame(struct callsites *callsites, const struct callsites_p
                            uint32_t parent, const uint8_t *payload)
 {
     const struct pair node = {parent, frame_number(callsites, process, is_python, payload)};
-
     return node.second ? pairs_intern(&callsites->nodes, node) : 0;
 }
 
 static bool node_is_python(const struct callsites *callsites, uint32_t number)
 {
     const uint32_t frame = callsites->nodes.pairs[number - 1].second;
-
     return ((const struct callsites_frame *)callsites->frames.bytes)[frame - 1].is_python != 0;
 }
 
@@ -250,7 +240,6 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
                        const uint8_t *payload, size_t bytes)
 {
     struct callsite_file_nodes chain;
-
     memcpy(&chain, payload, sizeof(chain));
     uint32_t node;
     if (!find_node(callsites, process, is_python, chain.parent, &node)) {
@@ -279,7 +268,6 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
 static uint32_t intern_stack(struct callsites *callsites, struct pair stack, struct callsites_origin origin)
 {
     uint32_t count = callsites->stacks.count;
-
     if (!ARRAY_GROW(callsites->origins, callsites->origin_capacity, (size_t)count + 1)) {
         return 0;
     }
@@ -295,7 +283,6 @@ static void add_callsite(struct callsites *callsites, struct callsites_process *
                          uint32_t local, struct pair stack)
 {
     uint32_t number = 0;
-
     if (numbers_find(&process->callsites, local) == 0 && numbers_reserve(&process->callsites, local)) {
         number = intern_stack(callsites, stack, (struct callsites_origin){process_id, local});
     }
@@ -310,7 +297,6 @@ static void take_site(struct callsites *callsites, struct callsites_process *pro
                       const uint8_t *payload)
 {
     struct callsite_file_site site;
-
     memcpy(&site, payload, sizeof(site));
     struct pair stack;
     if (!find_node(callsites, process, false, site.native, &stack.first) ||
@@ -338,7 +324,6 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
                        const uint8_t *payload)
 {
     struct callsite_file_stack whole;
-
     memcpy(&whole, payload, sizeof(whole));
     payload += sizeof(whole);
     struct pair stack;
@@ -357,7 +342,6 @@ static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_
     const struct callsites_frame frame = {.position = CALLSITES_POSITION_NOT_KEPT};
     struct pair node = {0, 0};
     struct pair stack = {0, 0};
-
     if (process->not_kept == 0) {
         node.second = intern(&callsites->frames, &frame, sizeof(frame), 0);
         stack.first = node.second ? pairs_intern(&callsites->nodes, node) : 0;
@@ -405,7 +389,6 @@ static bool entry_take(struct callsites *callsites, struct callsites_process *pr
 int callsites_open(struct callsites **callsite_file_out)
 {
     struct callsites *callsites = calloc(1, sizeof(*callsites));
-
     *callsite_file_out = NULL;
     if (!callsites) {
         return VARVE_ERROR_NO_MEMORY;
@@ -454,7 +437,6 @@ void callsites_close(struct callsites *callsites)
     }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         struct callsites_process *process = callsites->processes[i];
-
         if (!process) {
             continue;
         }
@@ -506,7 +488,6 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 {
     struct callsite_file_entry entry;
     size_t at = 0;
-
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, callsites->buffer + at, sizeof(entry));
         if (entry.tag == 0 || entry.bytes > ENTRY_BYTES_MAX || bytes - at - sizeof(entry) < entry.bytes) {
@@ -542,7 +523,6 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
 {
     struct callsite_file_entry entry;
     size_t at = 0;
-
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, callsites->buffer + at, sizeof(entry));
         if (entry.tag == 0 && entry.bytes == 0) {
@@ -581,7 +561,6 @@ static void replay_process(const struct callsites *callsites, const struct calls
     uint8_t *entries = malloc(process->offset + 1);
     struct unroll unroll = {NULL, 0};
     struct callsite_file_entry entry;
-
     if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
         for (uint64_t at = 0; at + sizeof(entry) <= process->offset; at += sizeof(entry) + entry.bytes) {
             memcpy(&entry, entries + at, sizeof(entry));
@@ -633,13 +612,11 @@ static void process_read(struct callsites *callsites, struct callsites_process *
                          uint32_t wanted)
 {
     uint64_t size = 0;
-
     if (process->is_ended) {
         return;
     }
     while (process_file_open(callsites, process, &size) && process->offset < size) {
         ssize_t bytes = pread(process->file, callsites->buffer, BUFFER_BYTES, (off_t)process->offset);
-
         if (bytes < 0 && errno == EINTR) {
             continue;
         }
@@ -675,7 +652,6 @@ static void read_lost(struct callsites *callsites, struct callsites_process *pro
         struct callsite_file_loss lost;
     } first;
     uint64_t size = 0;
-
     if (!process->is_ended && process_file_open(callsites, process, &size) &&
         pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
         first.entry.tag == CALLSITE_FILE_TAG_LOST) {
@@ -686,7 +662,6 @@ static void read_lost(struct callsites *callsites, struct callsites_process *pro
 void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 {
     struct callsites_process *process = process_of(callsites, process_id);
-
     if (!process) {
         return;
     }
@@ -698,7 +673,6 @@ void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint32_t local)
 {
     struct callsites_process *process = process_of(callsites, process_id);
-
     if (local == 0 || !process) {
         return 0;
     }
@@ -723,7 +697,6 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
 static int commit_unknown(struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
-
     for (uint32_t id = 1; callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
         if (callsites->processes[id] && callsites->processes[id]->unknown) {
             result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
@@ -739,7 +712,6 @@ static uint32_t origin_run(const struct callsites *callsites, uint32_t number)
 {
     const struct callsites_origin *first = &callsites->origins[number - 1];
     uint32_t count = 1;
-
     while (number + count <= callsites->stacks.count && first[count].process_id == first->process_id &&
            first[count].local == first->local + count) {
         count++;
@@ -753,7 +725,6 @@ int callsites_commit(struct callsites *callsites, struct store *store)
         uint32_t number = callsites->committed + 1, count = origin_run(callsites, number);
         const struct callsites_origin *origin = &callsites->origins[number - 1];
         int result = store_callsite_origin(store, number, origin->process_id, origin->local, count);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -782,7 +753,6 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
 {
     struct origins *origins = context;
     struct callsites_process *process = process_of(origins->callsites, process_id);
-
     if (count > ORIGINS_MAX - origins->count || count > CALLSITE_FILE_NOT_KEPT) {
         return VARVE_ERROR_CORRUPT;
     }
@@ -803,7 +773,6 @@ static int take_unknown(void *context, int64_t idx, int64_t value)
 {
     struct callsites *callsites = context;
     struct callsites_process *process = idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
-
     if (process && value > 0) {
         process->unknown = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
     }
@@ -831,7 +800,6 @@ static int place_stored(const struct callsites *callsites, const struct origins 
         const struct origin *origin = &origins->rows[i];
         struct callsites_process *process = process_of(callsites, origin->process_id);
         uint32_t read = process ? find_read(process, origin->local) : 0;
-
         if (origin->number == 0 || origin->number > origins->count || placed->is_taken[origin->number]) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "call site %u of %zu in callsite_origin",
                                      origin->number, origins->count);
@@ -854,7 +822,6 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
 {
     uint32_t count = (uint32_t)origins->count;
     int result = place_stored(callsites, origins, placed, message);
-
     if (result != VARVE_OK) {
         free(placed->stacks);
         free(placed->origins);
@@ -869,7 +836,6 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
     }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         struct callsites_process *process = callsites->processes[i];
-
         for (size_t at = 0; process && at < process->callsites.capacity; at++) {
             process->callsites.ours[at] = placed->moved[process->callsites.ours[at]];
         }
@@ -894,7 +860,6 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
         .is_taken = calloc(origins->count + 1, sizeof(*placed.is_taken)),
     };
     int result = VARVE_ERROR_NO_MEMORY;
-
     if (placed.stacks && placed.origins && placed.moved && placed.is_taken) {
         result = place_all(callsites, origins, &placed, message);
     } else {
@@ -910,7 +875,6 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)
 {
     struct origins origins = {.callsites = callsites};
-
     assert(callsites->committed == 0);
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         if (callsites->processes[i]) {

@@ -14,7 +14,6 @@ bool unroll_take(struct unroll *unroll, const struct callsite_file_entry *entry,
 {
     struct callsite_file_nodes chain;
     size_t count = (entry->bytes - sizeof(chain)) / sizeof(uint64_t);
-
     memcpy(&chain, payload, sizeof(chain));
     payload += sizeof(chain);
     if (chain.first == 0 || chain.first > CALLSITE_FILE_NUMBER_MAX || count > CALLSITE_FILE_NUMBER_MAX - chain.first) {
@@ -25,7 +24,6 @@ bool unroll_take(struct unroll *unroll, const struct callsite_file_entry *entry,
     }
     for (size_t i = 0; i < count; i++) {
         struct unroll_node *node = &unroll->nodes[chain.first + i];
-
         memcpy(&node->frame, payload + i * sizeof(uint64_t), sizeof(node->frame));
         node->parent = i == 0 ? chain.parent : chain.first + (uint32_t)i - 1;
     }
@@ -46,7 +44,6 @@ static bool add_frames(const struct unroll *unroll, uint32_t node, uint64_t *fra
 bool unroll_site(const struct unroll *unroll, const uint8_t *payload, struct unroll_stack *out)
 {
     struct callsite_file_site site;
-
     memcpy(&site, payload, sizeof(site));
     out->stack.callsite = site.callsite;
     if (!add_frames(unroll, site.native, out->frames, &out->stack.native_count) ||

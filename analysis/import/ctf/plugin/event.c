@@ -179,7 +179,6 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
         {"lttng_discards_of_unknown_size", false, counts->uncounted},
     };
     int error = VARVE_OK;
-
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && error == VARVE_OK; i++) {
         if (rows[i].value > 0) {
             error = varve_rebuild_stat(rebuild, rows[i].name, rows[i].is_loss, rows[i].value);
@@ -192,13 +191,11 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
 static void provider_add(struct ctf_counts *counts, const char *name, uint64_t events)
 {
     size_t length = strcspn(name, ":");
-
     if (length >= sizeof(counts->providers[0].name)) {
         length = sizeof(counts->providers[0].name) - 1;
     }
     for (size_t i = 0; i < CTF_PROVIDERS; i++) {
         char *known = counts->providers[i].name;
-
         if (known[0] == '\0') {
             memcpy(known, name, length);
             known[length] = '\0';
@@ -277,7 +274,6 @@ void ctf_classes_free(struct ctf_classes *classes)
 static bool class_fits(const bt_field_class *class, enum ctf_field_use use)
 {
     bt_field_class_type type = bt_field_class_get_type(class);
-
     switch (use) {
     case CTF_FIELD_INTEGER:
         return bt_field_class_type_is(type, BT_FIELD_CLASS_TYPE_INTEGER);
@@ -292,14 +288,12 @@ static bool class_fits(const bt_field_class *class, enum ctf_field_use use)
 static void fields_find(struct event_class *class, const bt_field_class *payload)
 {
     uint64_t count = bt_field_class_structure_get_member_count(payload);
-
     for (const struct ctf_field_spec *spec = class->spec->fields; spec->name != NULL; spec++) {
         for (uint64_t i = 0; i < count && i <= UINT16_MAX; i++) {
             const bt_field_class_structure_member *member =
                 bt_field_class_structure_borrow_member_by_index_const(payload, i);
             const bt_field_class *type = bt_field_class_structure_member_borrow_field_class_const(member);
             struct field *field = &class->fields[class->field_count];
-
             if (strcmp(bt_field_class_structure_member_get_name(member), spec->name) != 0 ||
                 !class_fits(type, spec->use)) {
                 continue;
@@ -325,7 +319,6 @@ static void class_resolve(struct event_class *class)
     static const char statedump[] = "statedump_";
     const char *name = bt_event_class_get_name(class->key);
     const bt_field_class *payload = bt_event_class_borrow_payload_field_class_const(class->key);
-
     if (name == NULL || strncmp(name, ours, strlen(ours)) != 0) {
         return;
     }
@@ -343,11 +336,9 @@ static void class_resolve(struct event_class *class)
 static struct event_class *class_add(struct ctf_classes *classes, const bt_event_class *key)
 {
     struct event_class *class = calloc(1, sizeof(*class));
-
     if (class != NULL && classes->count == classes->capacity) {
         size_t capacity = classes->capacity * 2 + 64;
         struct event_class **grown = realloc(classes->known, capacity * sizeof(struct event_class *));
-
         if (grown == NULL) {
             free(class);
             return NULL;
@@ -369,7 +360,6 @@ static struct event_class *class_of(struct ctf_classes *classes, const bt_event_
 {
     for (size_t i = 0; i < classes->count; i++) {
         struct event_class *class = classes->known[i];
-
         if (class->key == key) {
             classes->known[i] = classes->known[i / 2];
             classes->known[i / 2] = class;
@@ -408,7 +398,6 @@ static void store(void *target, unsigned bytes, uint64_t value)
 static bool fits(uint64_t value, unsigned bytes)
 {
     uint64_t above = value >> (bytes * 8);
-
     return above == 0 || (above == UINT64_MAX >> (bytes * 8) && (value >> (bytes * 8 - 1) & 1) != 0);
 }
 
@@ -424,14 +413,12 @@ static bool array_read(struct ctf_classes *classes, const struct field *member, 
     struct scratch *scratch = &classes->scratch[classes->arrays++];
     unsigned bytes = member->spec->bytes;
     uint64_t count = bt_field_array_get_length(field);
-
     if (count > ARRAY_ELEMENTS_MAX) {
         count = 0; /* damage */
     }
     if (scratch->bytes == NULL || count * bytes > scratch->capacity) {
         size_t capacity = (size_t)count * bytes * 2 + 64;
         void *grown = realloc(scratch->bytes, capacity);
-
         if (grown == NULL) {
             return false;
         }
@@ -440,7 +427,6 @@ static bool array_read(struct ctf_classes *classes, const struct field *member, 
     }
     for (uint64_t i = 0; i < count; i++) {
         const bt_field *element = bt_field_array_borrow_element_field_by_index_const(field, i);
-
         store((char *)scratch->bytes + i * bytes, bytes, integer_of(element, member->is_signed));
     }
     memcpy(structure + member->spec->offset, &scratch->bytes, sizeof(scratch->bytes));
@@ -455,10 +441,8 @@ static bool fields_read(struct ctf_classes *classes, const struct event_class *c
     for (unsigned i = 0; i < class->field_count; i++) {
         const struct field *member = &class->fields[i];
         const bt_field *field = bt_field_structure_borrow_member_field_by_index_const(payload, member->index);
-
         if (member->spec->use == CTF_FIELD_INTEGER) {
             uint64_t value = integer_of(field, member->is_signed);
-
             if (member->may_exceed && !fits(value, member->spec->bytes)) {
                 classes->clipped++;
             }
@@ -497,7 +481,6 @@ static void record_pack(struct varve_sink_item *item, const struct event_record 
 static bool item_read(struct ctf_classes *classes, const struct event_class *class, const bt_field *payload)
 {
     struct varve_sink_item *item = &classes->read.item;
-
     item->kind = class->spec->kind;
     struct event_record fields;
     if (item->kind == VARVE_SINK_ITEM_RECORD) {
@@ -531,7 +514,6 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
 int ctf_event_take(struct ctf_classes *classes, const bt_event *event, ctf_take *take, void *context)
 {
     struct event_class *class = class_of(classes, bt_event_borrow_class_const(event));
-
     if (class == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -551,7 +533,6 @@ void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *cou
     for (size_t i = 0; i < classes->count; i++) {
         const struct event_class *class = classes->known[i];
         const char *name;
-
         switch (class->role) {
         case ROLE_OTHER:
             name = bt_event_class_get_name(class->key);

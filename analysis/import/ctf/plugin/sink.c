@@ -35,7 +35,6 @@ struct range {
 static int rebuild_take(void *context, const struct varve_sink_item *item)
 {
     struct sink *sink = context;
-
     sink->own.error = varve_rebuild_item(sink->rebuild, item);
     return sink->own.error;
 }
@@ -53,7 +52,6 @@ static struct range *range_of(struct sink *sink, const struct varve_sink_origin 
 {
     struct range *range = sink->range_count > 0 ? &sink->ranges[sink->range_last] : NULL;
     size_t i = sink->range_count;
-
     if (range != NULL && range->process == origin->process && range->ring == origin->ring) {
         return range;
     }
@@ -65,7 +63,6 @@ static struct range *range_of(struct sink *sink, const struct varve_sink_origin 
         if (sink->range_count == sink->range_capacity) {
             size_t capacity = sink->range_capacity * 2 + 16;
             struct range *grown = realloc(sink->ranges, capacity * sizeof(*grown));
-
             if (grown == NULL) {
                 return NULL;
             }
@@ -84,7 +81,6 @@ static int number_take(void *context, const struct varve_sink_item *item)
     struct sink *sink = context;
     uint64_t number = item->of.record.ring_seq;
     struct range *range;
-
     if (item->kind != VARVE_SINK_ITEM_RECORD || number == 0) {
         return VARVE_OK;
     }
@@ -131,7 +127,6 @@ static int open_target(bt_self_component_sink *self, struct sink *sink, const bt
     const bt_value *path = bt_value_map_borrow_entry_value_const(parameters, "path");
     const bt_value *force = bt_value_map_borrow_entry_value_const(parameters, "force");
     struct varve_message message = {""};
-
     if (path == NULL || !bt_value_is_string(path)) {
         CAUSE(self, "the parameter `path` is missing, the database to write: --params='path=\"trace.db\"'");
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
@@ -170,7 +165,6 @@ static int initialize(bt_self_component_sink *self, const bt_value *parameters, 
 {
     int status = BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_OK;
     struct sink *sink = calloc(1, sizeof(*sink));
-
     if (sink == NULL) {
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_MEMORY_ERROR;
     }
@@ -210,7 +204,6 @@ void ctf_sink_finalize(bt_self_component_sink *self)
 int ctf_sink_configured(bt_self_component_sink *self)
 {
     struct sink *sink = bt_self_component_get_data(bt_self_component_sink_as_self_component(self));
-
     switch (bt_message_iterator_create_from_sink_component(
         self, bt_self_component_sink_borrow_input_port_by_name(self, "in"), &sink->messages)) {
     case BT_MESSAGE_ITERATOR_CREATE_FROM_SINK_COMPONENT_STATUS_OK:
@@ -239,7 +232,6 @@ static int message_take(struct sink *sink, const bt_message *message)
     struct ctf_counts *counts = &sink->target->counts;
     bt_property_availability is_counted;
     uint64_t count = 0;
-
     switch (bt_message_get_type(message)) {
     case BT_MESSAGE_TYPE_EVENT:
         return ctf_event_take(sink->target->classes, bt_message_event_borrow_event_const(message), sink->target->take,
@@ -263,7 +255,6 @@ static void append_count(char *text, size_t bytes, uint64_t count)
     size_t length = strlen(text);
     char digits[32];
     int digit_count = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)count);
-
     for (int i = 0; i < digit_count && length + 2 < bytes; i++) {
         if (i > 0 && (digit_count - i) % 3 == 0) {
             text[length++] = ',';
@@ -293,7 +284,6 @@ static int sink_end(bt_self_component_sink *self, struct sink *sink)
     struct varve_message message = {""};
     struct varve_rebuild *rebuild = sink->rebuild;
     int error;
-
     if (rebuild == NULL) {
         return sink->target == &sink->own ? numbers_end(sink) : VARVE_OK;
     }
@@ -318,7 +308,6 @@ static void append_error(bt_self_component_sink *self, struct sink *sink, int er
 {
     struct varve_collect_result result;
     struct varve_message message = {""};
-
     if (sink->rebuild != NULL && sink->own.error != VARVE_OK) {
         (void)varve_rebuild_finish(sink->rebuild, NULL, NULL, &result, &message);
         sink->rebuild = NULL;
@@ -333,7 +322,6 @@ int ctf_sink_consume(bt_self_component_sink *self)
     bt_message_array_const messages;
     uint64_t count = 0;
     int error = VARVE_OK;
-
     switch (bt_message_iterator_next(sink->messages, &messages, &count)) {
     case BT_MESSAGE_ITERATOR_NEXT_STATUS_OK:
         break;

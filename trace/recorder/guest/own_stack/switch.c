@@ -34,7 +34,6 @@ static __thread bool thread_has_ended;
 static struct recorder_area *area_map(void)
 {
     char *memory = recorder_map(ALL_BYTES);
-
     if (memory == NULL) {
         return NULL;
     }
@@ -70,7 +69,6 @@ struct recorder_area *recorder_area_make(void)
 void recorder_stack_thread_end(void)
 {
     struct recorder_area *area = recorder_area_current;
-
     thread_has_ended = true;
     recorder_area_current = NULL;
     if (area != NULL) {
@@ -82,7 +80,6 @@ void recorder_stack_thread_end(void)
 static bool on_temporary_stack(void (*function)(void *argument), void *argument)
 {
     struct recorder_area *area = area_map();
-
     if (area == NULL) {
         return false;
     }
@@ -119,7 +116,6 @@ void recorder_off_stack(void (*function)(void *argument), void *argument)
 {
     struct recorder_area *area = recorder_area_current;
     uintptr_t program = area != NULL ? area->program : 0;
-
     if (program == 0) {
         function(argument);
         return;

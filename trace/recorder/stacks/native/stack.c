@@ -104,7 +104,6 @@ WALK_INLINE uint32_t rule_cached(uintptr_t address)
 {
     uint64_t *set = rules[rule_set(address)];
     uint64_t entry = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-
     if (UNLIKELY((uint32_t)(entry >> 32) != rule_tag(address))) {
         entry = __atomic_load_n(&set[1], __ATOMIC_RELAXED);
         if ((uint32_t)(entry >> 32) != rule_tag(address)) {
@@ -122,7 +121,6 @@ struct search {
 static void search_now(void *argument)
 {
     struct search *search = argument;
-
     search->rule = unwind_rule_find(search->address);
 }
 
@@ -131,7 +129,6 @@ static WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
     uint64_t *set = rules[rule_set(address)];
     struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
-
     if (!loaded_object_is_at(address)) {
         return search.rule; /* soon answered: code made at run time comes here at every walk */
     }
@@ -142,7 +139,6 @@ static WALK_COLD uint32_t rule_fill(uintptr_t address)
     if (unwind_rule_kind(search.rule) != UNWIND_NONE) {
         /* Newest first; two threads here may drop a rule of each other, which is found again. */
         uint64_t older = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-
         __atomic_store_n(&set[1], older, __ATOMIC_RELAXED);
         __atomic_store_n(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, __ATOMIC_RELAXED);
     }
@@ -181,7 +177,6 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
     const uintptr_t span = window->limit - sizeof(uintptr_t) - floor;
     const uintptr_t *fp_from = NULL;
     uintptr_t cfa;
-
     if (kind == UNWIND_FRAME) {
         cfa = frame->fp + 16;
         fp_from = (const uintptr_t *)frame->fp;
@@ -190,7 +185,6 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
         }
     } else if (kind == UNWIND_RSP || kind == UNWIND_RBP) {
         const uintptr_t slot = unwind_rule_slot_bytes(rule);
-
         cfa = (kind == UNWIND_RBP ? frame->fp : frame->sp) + unwind_rule_offset_bytes(rule);
         fp_from = slot != 0 ? (const uintptr_t *)(cfa - slot) : NULL;
         if (UNLIKELY(cfa <= frame->sp || cfa - 8 - floor > span || (cfa & 7) != 0 ||
@@ -217,7 +211,6 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
 {
     const uintptr_t context = walk->at.sp;
     struct frame next = {.fp_from = NULL};
-
     if (++walk->signal_frames > SIGNAL_FRAMES_MAX || !stack_window_read(&walk->window, context + 120, &next.fp) ||
         !stack_window_read(&walk->window, context + 160, &next.sp) ||
         !stack_window_read(&walk->window, context + 168, &next.pc)) {
@@ -245,7 +238,6 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     struct frame next = {.fp = walk->at.fp};
     const uintptr_t offset = unwind_rule_offset_bytes(rule);
     uintptr_t slot = unwind_rule_slot_bytes(rule);
-
     switch (unwind_rule_kind(rule)) {
     case UNWIND_FRAME:
     case UNWIND_RBP:
@@ -288,7 +280,6 @@ static WALK_COLD void walk_slow(struct walk *walk)
 {
     const uintptr_t address = walk->at.pc - (walk->exact ? 0 : 1);
     uint32_t rule = rule_cached(address);
-
     if (unwind_rule_kind(rule) == UNWIND_NONE) {
         rule = rule_fill(address);
     }
@@ -306,7 +297,6 @@ WALK_INLINE void walk_steps(struct walk *walk, uintptr_t moved)
     const struct stack_window window = walk->window;
     struct frame frame = walk->at;
     unsigned count = walk->count;
-
     while (count < walk->max && frame_step(&frame, &window, moved)) {
         walk->pcs[count++] = frame.pc;
     }
@@ -338,7 +328,6 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
 {
     struct frame frame = walk->at;
     unsigned filled = 0;
-
     memo->frames[filled++] = frame;
     memo->complete = false;
     while (walk->count < walk->max && filled < MEMO_FRAMES) {
@@ -375,10 +364,8 @@ WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigne
     unsigned end = walk->max - walk->count < MEMO_FRAMES - 1 - met ? met + 1 + walk->max - walk->count : MEMO_FRAMES;
     uint64_t *pcs = walk->pcs + walk->count;
     unsigned i = met + 1;
-
     for (; i < end; i++) {
         const struct frame *frame = &memo->frames[i];
-
         if (UNLIKELY(*(const uintptr_t *)(frame->sp - 8) != frame->pc ||
                      (frame->fp_from != NULL && *frame->fp_from != frame->fp))) {
             break;
@@ -396,7 +383,6 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
     struct frame frame = walk->at;
     unsigned walked = 0;
     unsigned i = memo->first;
-
     for (;;) {
         while (i < MEMO_FRAMES && memo->frames[i].sp < frame.sp) {
             i++;
@@ -435,7 +421,6 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
 static WALK_COLD struct stack_memo *memo_make(void)
 {
     struct recorder_signals signals;
-
     recorder_signals_block(&signals); /* a handler would make another one */
     if (thread_memo == NULL) {
         thread_memo = recorder_map(sizeof(*thread_memo));
@@ -450,7 +435,6 @@ static WALK_COLD struct stack_memo *memo_make(void)
 void native_stack_thread_end(void)
 {
     struct stack_memo *memo = thread_memo;
-
     thread_memo = &no_memo;
     if (memo != NULL && memo != &no_memo) {
         recorder_unmap(memo, sizeof(*memo));
@@ -475,7 +459,6 @@ static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_
 {
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
     struct walk walk;
-
     walk_begin(&walk, start, pcs, max, copy);
     if (stack_window_open(&walk.window, start->sp, 0)) {
         walk_plain(&walk);
@@ -487,7 +470,6 @@ static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_
 WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 {
     unsigned generation = __atomic_load_n(&rules_generation, __ATOMIC_ACQUIRE);
-
     if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
         return;
     }
@@ -508,7 +490,6 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
     struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
-
     if (max == 0) {
         return 0;
     }

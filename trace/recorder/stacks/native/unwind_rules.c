@@ -67,7 +67,6 @@ static struct saved_register *row_register(struct interpreter *state, struct unw
 static void save_at(struct interpreter *state, uint64_t number, int64_t offset)
 {
     struct saved_register *saved = row_register(state, &state->row, number);
-
     if (saved != NULL) {
         *saved = (struct saved_register){.kind = SAVED_OFFSET, .offset = offset};
     }
@@ -76,7 +75,6 @@ static void save_at(struct interpreter *state, uint64_t number, int64_t offset)
 static void save_as(struct interpreter *state, uint64_t number, enum saved_kind kind)
 {
     struct saved_register *saved = row_register(state, &state->row, number);
-
     if (saved != NULL) {
         *saved = (struct saved_register){.kind = kind};
     }
@@ -85,7 +83,6 @@ static void save_as(struct interpreter *state, uint64_t number, enum saved_kind 
 static void restore_initial(struct interpreter *state, uint64_t number)
 {
     struct saved_register *saved = row_register(state, &state->row, number);
-
     if (saved != NULL) {
         *saved = *row_register(state, &state->initial, number);
     }
@@ -95,7 +92,6 @@ static struct unwind_reader block_read(struct unwind_reader *reader)
 {
     uint64_t bytes = unwind_read_uleb(reader);
     struct unwind_reader block = {reader->at, reader->at, false};
-
     if (bytes > (size_t)(reader->end - reader->at)) {
         reader->bad = true;
         return block;
@@ -117,7 +113,6 @@ static bool step_cfa(struct interpreter *state, unsigned opcode, struct unwind_r
 {
     const int64_t data_alignment = state->entry->data_alignment;
     uint64_t number;
-
     switch (opcode) {
     case 0x0c: /* def_cfa */
         number = unwind_read_uleb(code);
@@ -149,7 +144,6 @@ static bool step_cfa(struct interpreter *state, unsigned opcode, struct unwind_r
 static bool step_register(struct interpreter *state, unsigned opcode, struct unwind_reader *code)
 {
     const int64_t data_alignment = state->entry->data_alignment;
-
     if (opcode < 0x05 || (opcode > 0x11 && opcode != 0x14 && opcode != 0x15 && opcode != 0x16 && opcode != 0x2f)) {
         return false;
     }
@@ -199,7 +193,6 @@ static bool step_register(struct interpreter *state, unsigned opcode, struct unw
 static void step_control(struct interpreter *state, unsigned opcode, struct unwind_reader *code)
 {
     const uint64_t alignment = state->entry->code_alignment;
-
     switch (opcode) {
     case 0x00: /* nop */
         break;
@@ -242,7 +235,6 @@ static bool run(struct interpreter *state, struct unwind_reader code)
     while (code.at < code.end && !code.bad && state->location <= state->address) {
         unsigned byte = (unsigned)unwind_read_fixed(&code, 1);
         unsigned low = byte & 0x3f;
-
         switch (byte & 0xc0) {
         case 0x40: /* advance_loc */
             state->location += low * state->entry->code_alignment;
@@ -286,7 +278,6 @@ static uint32_t rule_of_base(enum unwind_base base, int64_t offset, uint32_t slo
 static uint32_t rule_of_realigned(const struct unwind_row *row, struct unwind_term cfa, uintptr_t address)
 {
     struct unwind_term rbp = {UNWIND_BASE_NONE, 0};
-
     if (row->rbp.kind == SAVED_EXPRESSION) {
         rbp = unwind_expression_evaluate(row->rbp.expression, address);
     }
@@ -300,7 +291,6 @@ static uint32_t rule_of_realigned(const struct unwind_row *row, struct unwind_te
 static uint32_t rule_of_row(const struct unwind_row *row, bool is_signal_frame, uintptr_t address)
 {
     struct unwind_term cfa = {UNWIND_BASE_NONE, 0};
-
     if (row->cfa_is_expression) {
         cfa = unwind_expression_evaluate(row->cfa_expression, address);
     } else if (row->cfa_register == UNWIND_REGISTER_RSP || row->cfa_register == UNWIND_REGISTER_RBP) {
@@ -337,7 +327,6 @@ uint32_t unwind_rule_find(uintptr_t address)
 {
     struct loaded_object object;
     struct unwind_entry entry;
-
     if (!loaded_object_find(address, &object) || !unwind_entry_find(&object, address, &entry)) {
         return unwind_rule(UNWIND_NONE, 0, 0);
     }

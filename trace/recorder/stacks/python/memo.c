@@ -103,7 +103,6 @@ static inline bool memo_follow(struct memo_walk *walk)
     unsigned slot = walk->slot;
     unsigned shown = walk->shown;
     bool complete = false;
-
     while (at == memo->frames[slot]) {
         const struct known_frame *known = &memo->known[slot];
         if (at == NULL) {
@@ -140,7 +139,6 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
     const struct python_layout *layout = walk->layout;
     struct python_frame frame = {0};
     enum python_frame_kind kind = python_frame_read(layout, walk->code_type, walk->at, &frame);
-
     walk->is_too_deep = kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max;
     if (kind == PYTHON_FRAME_END || walk->is_too_deep) {
         return false;
@@ -183,7 +181,6 @@ static bool memo_insert(struct memo_walk *walk, unsigned count, unsigned met)
 {
     struct python_memo *memo = walk->memo;
     const unsigned found = walk->slot - memo->first;
-
     if (found + count > met) {
         return false;
     }
@@ -206,7 +203,6 @@ static bool memo_meet(struct memo_walk *walk, bool *complete)
 {
     struct python_memo *memo = walk->memo;
     unsigned count = 0;
-
     for (;;) {
         unsigned met = walk->at != NULL ? walk->slot : MEMO_ENTRIES;
         while (met < MEMO_ENTRIES && memo->frames[met] != walk->at) {
@@ -235,7 +231,6 @@ static void memo_rehash(const struct memo_walk *walk)
     unsigned slot = memo->hash_end == end ? walk->dirty : end;
     struct stack_hash hash = {0};
     unsigned outer = slot;
-
     if (slot < end) {
         hash = memo->hashes[slot];
     }
@@ -260,7 +255,6 @@ static void memo_rehash(const struct memo_walk *walk)
 static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
 {
     struct python_memo *memo = recorder_map(sizeof(*memo));
-
     thread_memo = memo != NULL ? memo : NO_MEMO;
     if (memo != NULL) {
         memo->first = MEMO_ENTRIES;
@@ -273,7 +267,6 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
 {
     struct python_memo *memo = __builtin_expect(thread_memo != NULL, 1) ? thread_memo : memo_make();
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};
-
     if (memo == NO_MEMO || max > PYTHON_MEMO_FRAMES_MAX) {
         return PYTHON_STACK_UNKNOWN;
     }
@@ -306,7 +299,6 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
 void python_memo_thread_end(void)
 {
     struct python_memo *memo = thread_memo;
-
     thread_memo = NO_MEMO;
     if (memo != NULL && memo != NO_MEMO) {
         recorder_unmap(memo, sizeof(*memo));

@@ -38,7 +38,6 @@ void varve_python_stack_publish(uint32_t skip)
 {
     struct published *published;
     uint32_t nobody = 0;
-
     if (publish_depth++ > 0 || (published = recorder_map_wiped_once(&shared, sizeof(*published))) == NULL ||
         !__atomic_compare_exchange_n(&published->owner, &nobody, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         return;
@@ -56,7 +55,6 @@ void varve_python_stack_publish(uint32_t skip)
 void varve_python_stack_withdraw(void)
 {
     struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
-
     if (publish_depth == 0 || --publish_depth > 0 || !is_owner) {
         return;
     }
@@ -70,7 +68,6 @@ void varve_python_stack_withdraw(void)
 unsigned parent_stack_inherit(struct python_frame *frames, unsigned max)
 {
     struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
-
     if (published == NULL || __atomic_load_n(&published->owner, __ATOMIC_ACQUIRE) == 0) {
         return 0;
     }

@@ -85,7 +85,6 @@ void python_stack_pin_library(void)
 {
     const char *path = __atomic_exchange_n(&interpreter_path, NULL, __ATOMIC_ACQ_REL);
     struct recorder_signals saved;
-
     if (path != NULL) {
         recorder_reentrant_begin(&saved);
         (void)dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
