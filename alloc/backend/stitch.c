@@ -75,7 +75,6 @@ static int stitch_open(struct varve_alloc *alloc, const uint64_t *values, struct
 static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t wanted, uint64_t *handles)
 {
     uint64_t addr, bytes = expandable_releasable(block, &addr);
-    int ignored = VARVE_OK; /* what the device keeps stays where it is */
     if (bytes > wanted) {
         if (block_slab_reserve(&alloc->slab, 1) != VARVE_OK) {
             return 0;
@@ -86,6 +85,7 @@ static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t 
         backend_put(alloc, front);
         block = front;
     }
+    int ignored = VARVE_OK; /* what the device keeps stays where it is */
     return bytes > 0 ? expandable_detach(alloc, block, VARVE_CAUSE_NONE, handles, &ignored) : 0;
 }
 

@@ -91,7 +91,6 @@ static int open_backend(struct varve_alloc *alloc, const char *text, struct varv
 int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
                      struct varve_message *message)
 {
-    uint64_t device_free = 0;
     int error = check_options(options, message);
     if (error != VARVE_OK) {
         return error;
@@ -103,6 +102,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     *alloc = (struct varve_alloc){0};
     lock_init(&alloc->lock);
     alloc->device = options->device;
+    uint64_t device_free = 0;
     error = alloc->device->ops->memory_info(alloc->device, &device_free, &alloc->device_total);
     if (error != VARVE_OK) {
         free(alloc);

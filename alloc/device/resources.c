@@ -283,7 +283,6 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
                         struct device_range **mapping_out)
 {
     const struct device_range *around = device_ranges_at_or_before(&resources->space, addr);
-    struct device_range *mapping;
     struct device_slot *slot;
     int error = resources_handle_find(resources, handle, bytes, &slot);
     if (error != 0) {
@@ -298,6 +297,7 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
                              "%llu bytes at %#llx end behind their reservation, or are no multiples of %llu",
                              (unsigned long long)bytes, (unsigned long long)addr, (unsigned long long)resources->grain);
     }
+    struct device_range *mapping;
     error = resources_range_new(resources, DEVICE_RANGE_MAPPING, bytes, &mapping);
     if (error != 0) {
         return error;

@@ -249,10 +249,10 @@ static int check_private_pools(const struct varve_alloc *alloc, const struct sum
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     struct sums sums = {.oversize = alloc->config.max_split_size};
-    uint64_t position = 0;
     alloc_lock(alloc);
     int error = block_map_check(&alloc->map, message);
     const struct block *block;
+    uint64_t position = 0;
     while (error == VARVE_OK && (block = block_map_each(&alloc->map, &position)) != NULL) {
         error = check_used(alloc, block, &sums, message);
     }

@@ -227,7 +227,6 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
     }
     for (size_t i = 0; error == VARVE_OK && i < snapshot->segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot->segments[i];
-        struct block *block = NULL;
         error = check_blocks(snapshot, segment, message);
         if (error == VARVE_OK && alloc->reserved_bytes > TOTAL_LIMIT - segment->bytes) {
             error = refuse(message, "more memory than a device can have", segment->addr);
@@ -239,6 +238,7 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
         }
         struct request request;
         VARVE_THEN(error, request_of(alloc, segment, message, &request));
+        struct block *block = NULL;
         VARVE_THEN(error, alloc_segment(alloc, &request, segment, &block));
         VARVE_THEN(error, restore_blocks(alloc, snapshot, segment, block, message));
     }

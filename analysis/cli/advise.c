@@ -567,10 +567,8 @@ static int find_answer(struct answer *answer, const struct values *values, struc
         find_frontiers(answer, whatif, progress);
     }
     if (error == VARVE_OK && values->capacity != 0 && !answer->fits) {
-        struct whatif_setting setting;
-
         size_t best = most_frugal(answer);
-        setting = advise_setting(&answer->advice, trial_at(answer, best));
+        struct whatif_setting setting = advise_setting(&answer->advice, trial_at(answer, best));
         setting.memory_limit = 0;
         setting.capacity = answer->capacity;
         answer->gone = capacity_shed(whatif, answer->history, &answer->load, &setting, missing(answer, best));

@@ -154,7 +154,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_options collect;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-    char output[4096], library[4096];
     varve_collect_options_init(&collect);
     if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
         return EXIT_STATUS_FAILED;
@@ -162,9 +161,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }
+    char library[4096];
     if (!component_find(COMPONENT_PRELOAD, library, sizeof(library))) {
         return command_fail(context, "%s is missing: build it, or install varve as a whole", library);
     }
+    char output[4096];
     name_output(output, sizeof(output), collect.attach_pid);
     struct progress progress;
     command_progress(context, &progress, values->quiet);

@@ -361,7 +361,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     struct varve_message message = {""};
     struct whatif_settings settings;
-    struct cJSON *answer = NULL;
     int error = grid_settings(&values->grid, &settings, &message);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
@@ -371,6 +370,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->csv) {
         print_csv_header(context->out);
     }
+    struct cJSON *answer = NULL;
     for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
         if (i > 0 && !values->json && !values->csv) {
             fputs("\n", context->out);

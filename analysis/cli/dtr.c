@@ -198,7 +198,6 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
 static int read_request(const struct values *values, struct request *request_out, struct varve_message *message)
 {
     const char *budget = values->budget, *limit = values->remat_limit;
-    int64_t bytes = 0;
     *request_out = (struct request){.ratio = -1, .limit = -1, .budget = VARVE_REMAT_UNLIMITED};
     const char *rest;
     if (values->ratio != NULL && !parse_factor(values->ratio, '\0', &request_out->ratio, &rest)) {
@@ -207,6 +206,7 @@ static int read_request(const struct values *values, struct request *request_out
     if (strcmp(limit, "none") != 0 && !parse_factor(limit, '\0', &request_out->limit, &rest)) {
         return fail_option("remat-limit", "a factor such as 1.0, or none", limit, message);
     }
+    int64_t bytes = 0;
     if (budget != NULL && strcmp(budget, "none") != 0) {
         if (!option_bytes(budget, &bytes)) {
             return fail_option("budget", "bytes such as 4G, or none", budget, message);

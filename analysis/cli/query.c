@@ -383,9 +383,9 @@ static void add_suggestion(struct database *database, const char *sql, struct va
 /* Names in one column, meanings wrapped beside them; a type before its first name. */
 static void print_meanings(FILE *out, struct database *database, const char *sql, bool with_types)
 {
-    char type[8] = "";
     struct cursor cursor;
     cursor_open(&cursor, database, sql);
+    char type[8] = "";
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
         size_t width = format_width(name) + 2;

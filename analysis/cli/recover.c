@@ -39,10 +39,10 @@ static void end_well(void)
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
-    struct varve_collect_result result = {0};
     struct varve_message message = {""};
     struct progress progress;
     command_progress(context, &progress, false);
+    struct varve_collect_result result = {0};
     int error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
                                       &result, &message);
     progress_end(&progress);

@@ -208,11 +208,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
                                                 : INT32_MAX};
     struct varve_message message = {""};
     struct top top = {0};
-    char *path = NULL;
     int number = 0;
     if (!is_once && screen_missing() != NULL) {
         return command_fail(context, "%s", screen_missing());
     }
+    char *path = NULL;
     int error = directory_of(operands->count > 0 ? operands->items[0] : NULL, &path, &message);
     VARVE_THEN(error, varve_watch_open(path, &top.watch, &message));
     VARVE_THEN(error, is_once ? print_once(context, &top, &page, values->json, &message)

@@ -115,18 +115,19 @@ int export_by_python(const struct python_export *request, struct varve_message *
                           "--",
                           request->database,
                           NULL};
-    int streams[2], status = 0, error;
     if (component_folder(folder, sizeof(folder))) {
         set_paths(folder);
     }
     argv[0] = find_python(folder, python, sizeof(python));
     snprintf(timeout, sizeof(timeout), "%.3f", (double)request->timeout_ns / 1e9);
+    int streams[2];
     if (pipe2(streams, O_CLOEXEC) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "%s", strerror(errno));
     }
     pid_t pid;
-    error = spawn(argv, streams[1], &pid);
+    int error = spawn(argv, streams[1], &pid);
     close(streams[1]);
+    int status = 0;
     if (error == 0) {
         read_reason(streams[0], reason, sizeof(reason));
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {

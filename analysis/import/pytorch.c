@@ -76,11 +76,10 @@ static void write_event(struct import *import, unsigned number, size_t index)
 {
     const struct history_device *device = &import->history->devices[number];
     const struct history_event *event = &device->events[index];
-    struct varve_record record;
     if (history_action_kind(event->action) == VARVE_KIND_NONE) {
         return; /* a snapshot was taken */
     }
-    record = new_record(import, number, history_action_kind(event->action), event->stream);
+    struct varve_record record = new_record(import, number, history_action_kind(event->action), event->stream);
     record.addr = event->action == HISTORY_OOM ? 0 : event->addr;
     record.size = event->size;
     record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;
@@ -135,12 +134,12 @@ static int write_start(struct import *import, unsigned number, struct import_res
                        struct varve_message *message)
 {
     const struct history_device *device = &import->history->devices[number];
-    struct varve_alloc_snapshot start = {0};
     uint64_t reserved;
     int error = replay_reserved_at_start(device, &reserved, message);
     if (error != VARVE_OK || reserved == 0) {
         return error;
     }
+    struct varve_alloc_snapshot start = {0};
     error = replay_start_of(import->history, device, &start, message);
     for (size_t i = 0; i < start.segment_count && error == VARVE_OK; i++) {
         write_start_segment(import, number, &start, &start.segments[i]);
@@ -229,12 +228,12 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
                           struct progress *progress, struct import_result *result, struct varve_message *message)
 {
-    struct varve_writer *writer;
     struct history *history;
     int error = history_read_pytorch_stream(input, &history, progress, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_writer *writer;
     error = varve_writer_open(output, may_replace, &writer, message);
     if (error == VARVE_OK) {
         struct varve_message reason = {""};

@@ -62,11 +62,11 @@ struct format_text format_bytes(int64_t bytes)
 
 struct format_text format_bytes_exact(int64_t bytes)
 {
-    struct format_text result;
     struct format_text human = format_bytes(bytes);
     if (bytes > -1024 && bytes < 1024) {
         return human;
     }
+    struct format_text result;
     snprintf(result.text, sizeof(result.text), "%.14s (%.30s)", human.text, format_count(bytes).text);
     return result;
 }

@@ -236,7 +236,6 @@ static void add_buffer(struct buffer_file *file, struct text id, const struct pl
 static int take_buffer(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
-    int64_t numbers[COLUMN_LIMIT] = {0};
     int count = split(line, fields);
     if (count != reader->field_count) {
         return fail(reader, "%d fields, but the first line names %d columns", count, reader->field_count);
@@ -244,6 +243,7 @@ static int take_buffer(struct reader *reader, struct text line)
     if (!is_plain(fields[reader->field_of[COLUMN_ID]])) {
         return fail(reader, "the id has a control character");
     }
+    int64_t numbers[COLUMN_LIMIT] = {0};
     for (int i = COLUMN_LOWER; i < COLUMN_LIMIT; i++) {
         int error = reader->field_of[i] < 0 ? VARVE_OK : take_number(reader, fields, (enum column)i, &numbers[i]);
         if (error != VARVE_OK) {

@@ -180,7 +180,6 @@ static int check_neighbours(const char *path, struct database_file *file, struct
 
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message)
 {
-    unsigned char header[HEADER_BYTES] = {0};
     *file_out = (struct database_file){0};
     struct stat status;
     if (stat(path, &status) != 0) {
@@ -196,6 +195,7 @@ int database_file_check(const char *path, struct database_file *file_out, struct
     }
     int result = check_recording(path, message);
     int64_t bytes = 0;
+    unsigned char header[HEADER_BYTES] = {0};
     VARVE_THEN(result, read_header(path, header, &bytes, message));
     if (result != VARVE_OK) {
         return result;

@@ -186,11 +186,11 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
                   struct varve_message *message)
 {
-    struct varve_plumbing *plumbing = NULL;
     char path[4096];
     char *text;
     int error = read_file(path, sizeof(path), &text, message);
     *all_out = 0;
+    struct varve_plumbing *plumbing = NULL;
     if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {
         error = varve_plumbing_open(&plumbing);
         if (error != VARVE_OK) {

@@ -63,7 +63,6 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
 int segments_moment(struct database *database, const char *text, int64_t *seq_out, struct varve_message *message)
 {
     int64_t last = database_integer(database, "SELECT max(seq) FROM event", 0);
-    int64_t ts_ns;
     int error = report_require_events(database, message);
     if (error != VARVE_OK) {
         return error;
@@ -84,6 +83,7 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
         *seq_out = number;
         return VARVE_OK;
     }
+    int64_t ts_ns;
     if (event_time_parse(text, &ts_ns) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "--at must be the number of an event or a time such as 1.5s, 20ms, 7us, 900ns, "

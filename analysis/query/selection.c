@@ -16,11 +16,11 @@
 
 static int check_domain(const char *domain, struct database *database, struct varve_message *message)
 {
-    char list[256] = "";
     struct cursor cursor;
     cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
     size_t used = 0;
     bool is_known = false;
+    char list[256] = "";
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
         is_known = is_known || strcmp(name, domain) == 0;

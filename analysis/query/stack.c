@@ -27,7 +27,6 @@
 
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id)
 {
-    size_t capacity = 0;
     *stack = (struct stack){0};
     struct cursor cursor;
     cursor_open(
@@ -35,6 +34,7 @@ void stack_load(struct stack *stack, struct database *database, int64_t callsite
         "SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame "
         "WHERE callsite_id = ?1 ORDER BY depth");
     cursor_bind_integer(&cursor, 1, callsite_id);
+    size_t capacity = 0;
     while (cursor_next(&cursor)) {
         stack->frames = memory_grow(stack->frames, &capacity, stack->count, sizeof(stack->frames[0]));
         stack->frames[stack->count++] = (struct stack_frame){

@@ -114,7 +114,6 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(replay->alloc);
     struct replay_releases *plan = &replay->predicted;
     struct varve_alloc_forecast forecast;
-    bool success = false;
     int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
     plan->count = 0;
     if (result != VARVE_OK) {
@@ -127,6 +126,7 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     if (forecast.is_hit) {
         return VARVE_OK;
     }
+    bool success = false;
     for (size_t i = 0; i < STAGES; i++) {
         prediction->reaches_all = i == ALL && replay->limit > 0;
         result = add_stage(replay, plan, stages[i], request->bytes, stream, &success);

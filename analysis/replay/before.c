@@ -141,7 +141,6 @@ static void load_requests(const struct history *history, struct replay_before *o
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out)
 {
     struct replay_options options = {.follow = true, .progress = progress};
-    struct replay_result result = {0};
     *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
     if (history->has_requests_only) {
         load_requests(history, out);
@@ -153,6 +152,7 @@ int replay_before_load(const struct history *history, struct progress *progress,
             return error;
         }
     }
+    struct replay_result result = {0};
     if (out->figures.peak_reserved > 0 && (out->figures.ooms > 0 || has_releases(history))) {
         options.memory_limit = (uint64_t)out->figures.peak_reserved;
         out->is_reproduced =

@@ -77,13 +77,13 @@ int replay_malloc(struct replay *replay, const struct replay_request *request)
     uint64_t stream = replay->history->streams[request->stream];
     struct varve_message message = {""};
     size_t begin = replay->cursor;
-    uint64_t addr = 0;
     replay->stream = request->stream;
     replay->pool = request->pool;
     int result = VARVE_OK;
     if (request->pool != 0) {
         result = replay_pool_enter(replay, request->pool);
     }
+    uint64_t addr = 0;
     if (result == VARVE_OK) {
         result = varve_alloc_raw_alloc_with_stream(replay->alloc, request->bytes, stream, &addr, &message);
         if (request->pool != 0) {
@@ -117,7 +117,6 @@ static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t 
 {
     const struct history_device *trace = replay->trace;
     size_t completion = replay_decision(trace, replay->cursor + 1);
-    bool is_deferred = false;
     *end_out = completion;
     *stream_out = 0;
     if (!replay_is_immediate(trace, replay->cursor)) {
@@ -127,6 +126,7 @@ static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t 
     }
     *end_out = replay_decision(trace, completion + 1);
     int result = VARVE_OK;
+    bool is_deferred = false;
     if (*end_out < trace->event_count && may_follow_a_wait[trace->events[*end_out].action]) {
         result = replay_is_deferred(replay, completion, &is_deferred);
     }

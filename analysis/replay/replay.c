@@ -140,13 +140,13 @@ static int search(const struct history *history, const struct replay_options *op
     bool again = true;
     int error = VARVE_OK;
     while (again) {
-        struct replay replay = {0};
         struct replay_result latest = {.segments_equal = true};
         struct varve_message reason = {""};
         int outcome =
             replay_infer_device(history, index, options->conf, options->capacity, options->follow, inferred, &reason);
         latest.events = history->devices[index].event_count;
         latest.starts_late = inferred->scan.reserved_start > 0;
+        struct replay replay = {0};
         VARVE_THEN(outcome, play_device(history, index, inferred, options, &replay, &latest, &reason));
         again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
         if (outcome == VARVE_OK && latest.mismatches == 0) {
@@ -209,10 +209,10 @@ static int infer_requests(const struct history *history, const struct replay_opt
                                              .progress = options->progress};
     int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
     for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
-        struct replay_result ignored = {0};
         struct varve_message reason = {""};
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = attempt > 0;
+        struct replay_result ignored = {0};
         (void)search(history, &following, index, inferred, &ignored, &reason);
     }
     if (!inferred->calls.are_known) {

@@ -100,7 +100,6 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
 static void cell_add(struct table *table, struct cursor *cursor, int column, char kind)
 {
     const int64_t number = cursor_integer(cursor, column);
-    char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
     if (kind == 's') {
         table_add(table, ""); /* its name comes later */
         return;
@@ -109,6 +108,7 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
         table_add(table, "-");
         return;
     }
+    char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
     switch (kind) {
     case 'b':
         snprintf(text, sizeof(text), "%s", format_bytes(number).text);

@@ -26,12 +26,12 @@
 
 int top_refresh(struct top *top, struct varve_message *message)
 {
-    struct database *figures = NULL;
     size_t count;
     void *bytes = varve_watch_read(top->watch, &count);
     if (bytes == NULL) {
         return VARVE_OK;
     }
+    struct database *figures = NULL;
     int error = database_open_live(varve_watch_directory(top->watch), bytes, count, &figures, message);
     free(bytes);
     if (error != VARVE_OK) {

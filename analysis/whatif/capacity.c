@@ -202,10 +202,10 @@ static int compare_sites(const void *left_untyped, const void *right_untyped)
 /* What is live at the moment of the load, by call site. */
 static void add_sites(const struct history *history, const struct varve_plumbing *plumbing, struct capacity_load *load)
 {
-    struct map numbers = {0}; /* key → number of the site */
     struct sweep sweep;
     sweep_device(&history->devices[load->device], load->event, &sweep);
     size_t capacity = 0;
+    struct map numbers = {0}; /* key → number of the site */
     for (size_t i = 0; i < sweep.blocks.count; i++) {
         const struct block *block = &sweep.blocks.items[i];
         const uint64_t *live = map_find(&sweep.live, block->addr);

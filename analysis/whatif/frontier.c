@@ -175,11 +175,11 @@ static bool play_round(struct whatif *whatif, struct search *searches, size_t co
                        const struct frontier_options *options)
 {
     unsigned threads = parallel_threads(options->threads);
-    struct round round = {0};
     size_t open = 0;
     for (size_t i = 0; i < count; i++) {
         open += searches[i].is_done ? 0 : 1;
     }
+    struct round round = {0};
     for (size_t i = 0; i < count; i++) {
         /* a search that was checked and found nothing ends at once; others go on until they want something */
         for (size_t before = round.count; !searches[i].is_done && round.count == before;) {

@@ -123,8 +123,8 @@ static int make_plan(const struct history *history, const struct requests *reque
     struct varve_alloc_plan_entry *entries = memory_resize(NULL, (count + 1) * sizeof(*entries));
     const struct placement_options options = {
         .alignment = BLOCK_UNIT, .seconds = PLACEMENT_SECONDS_OF_STEPS, .by_steps = true};
-    struct placement_result result = {0};
     make_buffers(requests, first, count, period > 0, buffers);
+    struct placement_result result = {0};
     int error = placement_solve(buffers, count, &options, &result, message);
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct varve_alloc_plan_entry){

@@ -39,7 +39,6 @@ static int check_policy(const char *policy, struct varve_message *message)
     struct whatif_setting setting = {.policy = policy};
     const struct varve_sim_options sim = {.capacity_bytes = 0};
     struct varve_message reason = {""};
-    struct varve_alloc *alloc;
     const char *ignored;
     char name[64];
     whatif_setting_policy(&setting, name, sizeof(name), &ignored);
@@ -57,6 +56,7 @@ static int check_policy(const char *policy, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_alloc *alloc;
     error = varve_alloc_open(&options, &alloc, &reason);
     if (error == VARVE_OK) {
         varve_alloc_close(alloc);

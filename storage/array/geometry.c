@@ -177,12 +177,13 @@ static bool reach_add(int64_t size, int64_t stride, uint64_t *below, uint64_t *a
 
 int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements, struct varve_message *message)
 {
-    uint64_t below = 0, above = 0, offset = (uint64_t)geometry->offset;
+    uint64_t offset = (uint64_t)geometry->offset;
     int error = varve_shape_check(geometry->ndim, geometry->shape, message);
     if (error != VARVE_OK || varve_geometry_count(geometry) == 0) {
         return error;
     }
     bool reaches = true;
+    uint64_t below = 0, above = 0;
     for (unsigned i = 0; i < geometry->ndim; i++) {
         reaches = reaches && reach_add(geometry->shape[i], geometry->strides[i], &below, &above);
     }

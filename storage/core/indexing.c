@@ -327,11 +327,12 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
 static int set_elsewhere(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                          const struct value *value, struct varve_message *message)
 {
-    struct varve_storage *host, *source = NULL;
+    struct varve_storage *host;
     int error = host_of(storage, &host, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_storage *source = NULL;
     if (value->source != NULL) {
         error = host_of(value->source, &source, message);
     }

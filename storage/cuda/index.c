@@ -159,7 +159,6 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
 {
     const struct index_plan *inner = inner_of(plan);
     bool has_list = inner->positions.list != NULL;
-    struct extent extent;
     *positions_out = 0;
     if (is_by_mask(inner)) {
         mask_write(inner, bytes_out);
@@ -170,7 +169,7 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
     } else {
         bits_write_as_list(inner, bytes_out); /* no bit comes twice */
     }
-    extent = extent_of(inner, bytes_out);
+    struct extent extent = extent_of(inner, bytes_out);
     *positions_out = extent.bits;
     return has_list && is_put(inner) && !inner->is_number ? list_leave_out(inner, &extent, bytes_out, message)
                                                           : VARVE_OK;

@@ -38,7 +38,6 @@ static int take_strides(const struct varve_dlpack_tensor *tensor, struct varve_g
 static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_geometry *geometry,
                          struct varve_message *message)
 {
-    int64_t none = 0;
     if (tensor->ndim < 0 || tensor->ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%" PRId32 " dimensions; 0 to %d are possible",
                                  tensor->ndim, VARVE_DIMS_MAX);
@@ -46,6 +45,7 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
     if (tensor->ndim > 0 && tensor->shape == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "a tensor without a shape");
     }
+    int64_t none = 0;
     int error =
         varve_geometry_contiguous((unsigned)tensor->ndim, tensor->ndim > 0 ? tensor->shape : &none, geometry, message);
     if (error != VARVE_OK || tensor->strides == NULL || varve_geometry_count(geometry) == 0) {

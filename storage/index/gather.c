@@ -390,7 +390,6 @@ void index_move(const struct index_plan *plan, const struct varve_array *packed,
     int64_t bytes = (int64_t)varve_dtype_bytes(plan->plan.dtype);
     char *indexed = (char *)indexed_data + indexed_offset * bytes;
     char *at_packed = (char *)packed->data + packed->geometry.offset * bytes;
-    int64_t at[VARVE_DIMS_MAX] = {0};
     if (plan->plan.element_count == 0) {
         return;
     }
@@ -398,6 +397,7 @@ void index_move(const struct index_plan *plan, const struct varve_array *packed,
     move.element_bytes = (size_t)bytes;
     move.is_put = is_put;
     move_plan(plan, &packed->geometry, &move);
+    int64_t at[VARVE_DIMS_MAX] = {0};
     do {
         if (plan->positions.list != NULL) {
             lists_move(&move, &plan->positions, at_packed, indexed);

@@ -187,9 +187,8 @@ static uint32_t winner(struct varve_remat *remat, double *score_out)
     uint32_t number = VARVE_REMAT_NONE;
     double priority = 0;
     for (int i = 0; i < TOURNAMENT_TRIES; i++) {
-        struct tournament_entry entry;
         number = tournament_winner(&remat->tournament, (double)remat->clock);
-        entry = entry_of(remat, number);
+        struct tournament_entry entry = entry_of(remat, number);
         priority = tournament_priority(&entry, (double)remat->clock);
         /* A class's cost has changed without a word: enter it again, and see who wins now. */
         if (priority >= tournament_entered(&remat->tournament, number, (double)remat->clock)) {

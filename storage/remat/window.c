@@ -54,12 +54,12 @@ bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve
 {
     const struct varve_remat_piece *pieces;
     size_t count = remat->options.driver.layout(remat->options.driver.context, bytes, &pieces);
-    struct run run = {0};
     *pieces_out = pieces;
     if (!growth_reserve(&remat->sums, &remat->sum_capacity, count, sizeof(*remat->sums))) {
         return false;
     }
     double best = INFINITY;
+    struct run run = {0};
     for (size_t i = 0; i < count; i++) {
         if (pieces[i].begins_segment || !is_usable(remat, &pieces[i])) {
             size_t next = i + !is_usable(remat, &pieces[i]);

@@ -87,7 +87,6 @@ static int create(int fd, const char *name, enum varve_dtype dtype, const struct
 int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsigned ndim, const int64_t *shape,
                                 struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_storage *storage = NULL;
     char complete[NAME_BYTES];
     int error = name_complete(name, complete, message);
     if (error == VARVE_OK && varve_dtype_bytes(dtype) == 0) {
@@ -102,6 +101,7 @@ int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsign
     if (fd < 0) {
         return mapping_error(complete, "can't be created", message);
     }
+    struct varve_storage *storage = NULL;
     error = create(fd, complete, dtype, &geometry, &storage, message);
     close(fd);
     if (error != VARVE_OK) {

@@ -371,7 +371,6 @@ static int64_t duration_ns(const struct collector *collector)
     int64_t start_ns = collector->program_start_ns;
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
-    int64_t known_ns = 0;
     newest_ns = newest_ns > collector->processes_end_ns ? newest_ns : collector->processes_end_ns;
     if (start_ns < 0 && (collector->is_unstored ||
                          store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
@@ -382,6 +381,7 @@ static int64_t duration_ns(const struct collector *collector)
         end_ns = newest_ns;
     }
     end_ns = end_ns > newest_ns ? end_ns : newest_ns;
+    int64_t known_ns = 0;
     /* an end that was interrupted, and a trace that is imported, know more */
     if (collector->is_recovering && !collector->is_unstored) {
         store_meta_get_integer(collector->store, "duration_ns", &known_ns);

@@ -288,10 +288,10 @@ static void count_awaited(struct collector *collector)
 int collect_execs_finish(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
-    int64_t total = 0;
     collect_execs_take(collector);
     count_awaited(collector);
     execs->held++; /* whatever was taken, awaited ones too */
+    int64_t total = 0;
     if (collector->is_unstored) {
         for (size_t i = 0; i < execs->program_count; i++) {
             total += execs->programs[i].count;

@@ -77,7 +77,6 @@ static int start(struct collector *collector, const char *provider_path, struct 
 {
     struct collect_lttng *lttng = &collector->lttng;
     struct session_control *control = collector->directory.control;
-    struct lttng_recording_options options;
     if (!lttng_recording_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
@@ -90,7 +89,7 @@ static int start(struct collector *collector, const char *provider_path, struct 
     snprintf(lttng->name, sizeof(lttng->name), "varve-%d-%06llx", (int)getpid(),
              (unsigned long long)(control->trace_id & 0xffffff));
     paths_fill(collector, lttng);
-    options = session_options(lttng);
+    struct lttng_recording_options options = session_options(lttng);
     int error = write_name(collector);
     VARVE_THEN(error, lttng_recording_start(&options, &lttng->session, message));
     VARVE_THEN(error, collect_sink_open(collector, provider_path, message));
@@ -231,12 +230,11 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    struct lttng_recording_options options;
     if (!read_name(collector)) {
         return false;
     }
     paths_fill(collector, lttng);
-    options = session_options(lttng);
+    struct lttng_recording_options options = session_options(lttng);
     return lttng_recording_adopt(&options, &lttng->session, message) == VARVE_OK;
 }
 

@@ -165,7 +165,6 @@ static int emit_lost_commits(struct collector *collector)
 /* The stored part of the recording back into memory. */
 static int reload(struct collector *collector, struct replay *replay, struct varve_message *message)
 {
-    uint64_t bound = UINT64_MAX;
     int error = check_same_trace(collector, message);
     VARVE_THEN(error, emit_lost_commits(collector));
     VARVE_THEN(error, store_each_clock_anchor(collector->store, take_anchor, collector, message));
@@ -174,6 +173,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     if (error == VARVE_OK && collector->known_count > 1) {
         qsort(collector->known, collector->known_count, sizeof(*collector->known), compare_positions);
     }
+    uint64_t bound = UINT64_MAX;
     VARVE_THEN(error, collect_processes_discover(collector, &bound));
     VARVE_THEN(error, begin_ended(collector));
     VARVE_THEN(error, callsites_resume(collector->callsites, collector->store, message));

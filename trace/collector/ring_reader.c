@@ -415,10 +415,10 @@ static void count_down(uint64_t *count, uint64_t bytes)
 static void remove_piece(const struct ring_reader *reader, uint32_t piece)
 {
     struct session_counts *counts = reader->directory->counts;
-    uint64_t bytes = 0;
-    bool is_in_rings = false;
     char name[64];
     name_piece(reader, piece, name, sizeof(name));
+    uint64_t bytes = 0;
+    bool is_in_rings = false;
     if (session_file_size(reader->directory, name, &bytes, &is_in_rings) && counts != NULL) {
         count_down(&counts->spill_bytes, bytes);
         count_down(&counts->growth_bytes, is_in_rings ? bytes : 0);

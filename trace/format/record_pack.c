@@ -180,11 +180,11 @@ static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, c
 /* The words in brackets, and which kind it is. */
 static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, struct history *history, uint64_t *words)
 {
-    uint64_t kind = 0;
     bool done = true;
     for (unsigned index = 3; index < 6; index++) {
         done = done && get_word(at, end, rest >> (4 * (index - 3)) & 15U, &words[index]);
     }
+    uint64_t kind = 0;
     done = done && get_word(at, end, rest >> 12, &kind);
     if (kind != 0) {
         uint64_t before = history->kind[history->newest];
@@ -198,12 +198,12 @@ static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, stru
 
 static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *history, uint64_t *words)
 {
-    uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
     if (end - *at < 2) {
         return false;
     }
     unsigned tag = (*at)[0] | (unsigned)(*at)[1] << 8;
     bool is_full = tag >> TAG_LAST_SHIFT == TAG_FULL;
+    uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
     if (is_full && ((tag & TAG_OTHER) != 0 || end - *at < (ptrdiff_t)sizeof(head))) {
         return false;
     }

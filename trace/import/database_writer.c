@@ -433,8 +433,8 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
             user = symbols[i];
         }
     }
-    uint32_t node = 0;
     store_take(writer);
+    uint32_t node = 0;
     for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
         keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node), "a call site");
     }

@@ -113,7 +113,6 @@ bool varve_device_is_described(unsigned device)
 void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes, const char *name)
 {
     struct device_names *table = names_get();
-    char text[32] = "";
     struct varve_record record = {.device = (uint8_t)device};
     uint32_t before = NOT_DESCRIBED;
     if (table == NULL || device >= DEVICES ||
@@ -131,6 +130,7 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     record.arg = halves[1];
     record.size = total_bytes;
     varve_emit(&record);
+    char text[32] = "";
     memcpy(text, name, strnlen(name, sizeof(text)));
     uint64_t words[4];
     memcpy(words, text, sizeof(words));

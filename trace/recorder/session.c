@@ -415,12 +415,12 @@ static void callsite_file_open(const struct recorder_process *process)
  * and others wait for that for a moment only. */
 static void attach(struct recorder_process *process)
 {
-    struct process_control *control = NULL;
     long result = -EAGAIN;
     if (!recorder_retry_is_due(&process->retry)) {
         return;
     }
     uint32_t id = number_acquire(process);
+    struct process_control *control = NULL;
     if (id != 0) {
         result = control_create(id, &control);
     }

@@ -27,12 +27,12 @@
  * are errors like others; the reason is with the file that was written. */
 static bool is_full(sqlite3 *db, int extended)
 {
-    sqlite3_file *log = NULL;
     int reasons[3] = {sqlite3_system_errno(db), 0, 0};
     if (extended == SQLITE_IOERR_SHMSIZE) {
         return true;
     }
     sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &reasons[1]);
+    sqlite3_file *log = NULL;
     sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
     if (log != NULL && log->pMethods != NULL) {
         log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &reasons[2]);

@@ -302,12 +302,12 @@ static int statistics_gather(struct store *store, struct varve_message *message)
         "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
         " WHERE (type = 'table' AND name NOT IN (" NUMBERED_TABLES ") AND name NOT LIKE 'sqlite%')"
         " OR (type = 'index' AND tbl_name IN (" NUMBERED_TABLES "))";
-    sqlite3_stmt *statement = NULL;
     int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
     if (error != VARVE_OK) {
         return error;
     }
     char *analyze = NULL;
+    sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         analyze =

@@ -234,7 +234,6 @@ static bool is_what_ran(const struct symbols_module *module)
 void symbols_module_open(struct symbols_module *module)
 {
     int file = open_regular(module->path, &module->bytes);
-    GElf_Addr bias = 0;
     void **userdata = NULL;
     if (file < 0) {
         return;
@@ -252,6 +251,7 @@ void symbols_module_open(struct symbols_module *module)
     if (!module->handle) {
         close(file);
     }
+    GElf_Addr bias = 0;
     Elf *elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
     if (!elf || bias != 0 || !is_what_ran(module)) {
         dwfl_end(module->dwfl);

@@ -85,13 +85,13 @@ struct walk {
 static int visit_frame(Dwfl_Frame *state, void *argument)
 {
     struct walk *walk = argument;
-    struct symbols_running_frame frame = {0};
     Dwarf_Addr pc;
     bool is_activation;
     if (!dwfl_frame_pc(state, &pc, &is_activation)) {
         return DWARF_CB_ABORT;
     }
     walk->frames++;
+    struct symbols_running_frame frame = {0};
     frame.pc = is_activation ? pc : pc - 1;
     Dwfl_Module *module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
     if (module != NULL) {

@@ -78,7 +78,6 @@ int segment_refused(struct varve_alloc *alloc, const struct request *request, in
 
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
-    uint64_t addr = 0;
     alloc->counters.others.num_alloc_retries += is_retry;
     if (!segment_is_within_limit(alloc, request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
@@ -86,6 +85,7 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
     if (request->wanted.is_expandable) {
         return expandable_alloc(alloc, request, block_out);
     }
+    uint64_t addr = 0;
     int error = device_alloc(alloc, request, &addr);
     if (error != VARVE_OK) {
         return segment_refused(alloc, request, error);

@@ -65,13 +65,13 @@ void cuda_lock(struct cuda_device *cuda)
 static int context_enter(struct cuda_device *cuda, struct device_call *call)
 {
     const struct cuda_driver *driver = cuda->driver;
-    enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     cuda_context current = NULL;
     cuda_result result = driver->context_current(&current);
     if (result == CUDA_RESULT_SUCCESS && current != cuda->context) {
         result = driver->context_push(cuda->context);
         call->scope.has_pushed = result == CUDA_RESULT_SUCCESS;
     }
+    enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     if (result == CUDA_RESULT_SUCCESS) {
         result = driver->capture_mode_exchange(&mode);
         if (result != CUDA_RESULT_SUCCESS && call->scope.has_pushed) {
@@ -277,7 +277,7 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
                        struct varve_message *message)
 {
     const struct cuda_driver *driver = cuda->driver;
-    int count = 0, shares = 0;
+    int count = 0;
 
     cuda_result result = driver->device_count(&count);
     if (result == CUDA_RESULT_SUCCESS && count == 0) {
@@ -289,6 +289,7 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
                                  count);
     }
     VARVE_THEN(result, driver->device_get(&cuda->ordinal, options->ordinal));
+    int shares = 0;
     if (result == CUDA_RESULT_SUCCESS && options->shares) {
         result = driver->device_attribute(&shares, CUDA_ATTRIBUTE_SHARES_BY_FD, cuda->ordinal);
         cuda->shares = shares != 0;

@@ -45,10 +45,10 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
 static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int *type_out, int *ordinal_out,
                             uint64_t *end_out)
 {
-    cuda_address base = 0;
     cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
     VARVE_THEN(result, driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr));
     size_t bytes = 0;
+    cuda_address base = 0;
     VARVE_THEN(result, driver->memory_range(&base, &bytes, addr));
     *end_out = base + bytes;
     return result;

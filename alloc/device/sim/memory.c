@@ -108,12 +108,11 @@ static int pool_reserve(struct sim_device *sim, uint64_t bytes)
 /* The driver's pool: where `bytes` go in it. A device that has no room for a whole piece more gives a smaller one. */
 static int pool_place(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    struct sim_pool_place place;
     if (bytes > UINT64_MAX / 4) {
         return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
                              (unsigned long long)bytes);
     }
-    place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
+    struct sim_pool_place place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
     int error = pool_grow(sim, place.growth);
     if (error == VARVE_ERROR_NO_MEMORY) {
         place = sim_pool_find(&sim->pool, bytes, POOL_STEP);

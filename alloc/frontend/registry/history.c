@@ -76,7 +76,6 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
                  const struct varve_record *record)
 {
     enum varve_kind kind = (enum varve_kind)varve_record_kind(record);
-    uint64_t total = 0;
     if (!is_kept(kind)) {
         return;
     }
@@ -95,6 +94,7 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
         .time_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
         .kind = kind,
     };
+    uint64_t total = 0;
     if (kind == VARVE_KIND_OOM) {
         event->addr = 0;
         device->ops->memory_info(device, &event->addr, &total);

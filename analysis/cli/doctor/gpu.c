@@ -34,13 +34,13 @@ static const char no_cuda[] = "programs here can't use the GPU: there is nothing
 /* "580.65.06" of a line that has the words "Kernel Module" somewhere before it. */
 static void module_version(const char *path, char *version, size_t bytes)
 {
-    char line[256] = "";
     FILE *file = fopen(path, "re");
     version[0] = '\0';
     if (file == NULL) {
         return;
     }
     const char *at;
+    char line[256] = "";
     if (fgets(line, sizeof(line), file) != NULL && (at = strstr(line, "Module")) != NULL) {
         for (at += strcspn(at, " "); *at != '\0'; at += strcspn(at, " \n")) {
             at += strspn(at, " \n");

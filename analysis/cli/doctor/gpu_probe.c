@@ -92,8 +92,6 @@ static void ask_devices(struct driver_probe *probe, const struct functions *func
 
 static void start_driver(int output, struct driver_probe *probe, const struct functions *functions)
 {
-    const char *name = NULL;
-    const char *text = NULL;
     if (functions->version == NULL || functions->version(&probe->version) != 0) {
         probe->version = 0;
     }
@@ -107,10 +105,12 @@ static void start_driver(int output, struct driver_probe *probe, const struct fu
     if (probe->result == 0) {
         return;
     }
+    const char *name = NULL;
     /* the toolkit's stub has no words for anything */
     if (functions->error_name != NULL && functions->error_name(probe->result, &name) != 0) {
         name = NULL;
     }
+    const char *text = NULL;
     if (functions->error_text != NULL && functions->error_text(probe->result, &text) != 0) {
         text = NULL;
     }

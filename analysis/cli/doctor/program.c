@@ -75,7 +75,6 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
                            size_t bytes)
 {
     struct child_end end = {.answer = PROGRAM_FAILED};
-    int status = 0;
     text[0] = '\0';
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -89,6 +88,7 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
         _exit(0);
     }
     close(ends[1]);
+    int status = 0;
     if (pid > 0 && !read_all(ends[0], limit_ms, text, bytes, &end.bytes)) {
         status = end_group(pid);
         end.answer = PROGRAM_LATE;

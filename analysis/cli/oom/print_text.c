@@ -110,7 +110,6 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
     static const char *const names[] = {"callbacks", "gc", "release_available", "release_cached"};
     struct oom_stage stages[OOM_STAGES_MAX];
     size_t count = oom_scene_stages(scene, request, stages);
-    char others[LINE_BYTES] = "";
     if (count == 0) {
         line(out, "tried", "the trace has no stage of the chain in front of it");
         return;
@@ -120,6 +119,7 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
         line(out, i == 0 ? "tried" : "", "%-18s freed %s", stages[i].name, EXACT(stages[i].bytes_freed));
         freed += stages[i].bytes_freed;
     }
+    char others[LINE_BYTES] = "";
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool has_run = false;
         for (size_t j = 0; j < count; j++) {

@@ -84,11 +84,11 @@ static void read_given(struct oom_scene *scene, int64_t device)
 static void find_failures(struct oom_scene *scene, int64_t device)
 {
     const struct explain_facts *facts = explain_get_facts(scene->explain);
-    size_t next[256] = {0};
     size_t expected = 0;
     for (size_t i = 0; i < facts->failure_count; i++) {
         expected += device < 0 || facts->failures[i].device == (unsigned)device;
     }
+    size_t next[256] = {0};
     for (size_t i = 0; i < scene->count && expected == scene->count; i++) {
         int64_t number = scene->requests[i].request.device;
         size_t *at = &next[number & 255];

@@ -93,7 +93,6 @@ static void write_counters(struct timeline *timeline)
 {
     static const char *const names[COUNTERS] = {"allocated", "active", "reserved", "requested"};
     uint64_t tracks[COUNTERS] = {TRACK_NONE};
-    char group[NAME_BYTES] = "";
     struct cursor cursor;
     rows_open(
         &cursor, timeline,
@@ -103,6 +102,7 @@ static void write_counters(struct timeline *timeline)
         "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
     cursor_bind_text(&cursor, 2, timeline->request->domain);
     int64_t process = 0, before_ns = -1;
+    char group[NAME_BYTES] = "";
     while (cursor_next(&cursor)) {
         char name[NAME_BYTES + 16];
         int64_t ns = cursor_integer(&cursor, 2);
@@ -328,7 +328,6 @@ static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes
 
 static void write_marks(struct timeline *timeline)
 {
-    struct lanes lanes = {0};
     struct cursor cursor;
     rows_open(
         &cursor, timeline,
@@ -337,6 +336,7 @@ static void write_marks(struct timeline *timeline)
         "GROUP BY m.id ORDER BY 1, 3, 4 DESC, m.id");
     cursor_bind_integer(&cursor, 2, timeline->end_ns);
     int64_t thread = 0;
+    struct lanes lanes = {0};
     while (cursor_next(&cursor)) {
         struct track_event event = {.category = "mark", .name = cursor_name(&cursor, 1)};
         track_event_text(&event, "end", cursor_integer(&cursor, 4) != 0 ? "none: open at the end" : NULL);
@@ -352,7 +352,6 @@ static void write_marks(struct timeline *timeline)
  * follows: they are moments. */
 static void write_calls(struct timeline *timeline)
 {
-    struct lanes lanes = {0};
     struct cursor cursor;
     rows_open(
         &cursor, timeline,
@@ -364,6 +363,7 @@ static void write_calls(struct timeline *timeline)
         "s.symbol_id) WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 "
         "AND ?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
     int64_t thread = 0;
+    struct lanes lanes = {0};
     while (cursor_next(&cursor)) {
         int64_t end_ns = cursor_integer(&cursor, 2);
         int64_t took_ns = cursor_integer(&cursor, 3);

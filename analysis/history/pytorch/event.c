@@ -121,7 +121,6 @@ static int check_parts(struct snapshot_reader *reader, uint64_t offset, struct e
 int event_take(struct snapshot_reader *reader, size_t device_index, struct pickle_value value)
 {
     struct history_device *device = &reader->history->devices[device_index];
-    struct event_parts parts = {0};
     reader->position =
         (struct snapshot_position){"event", device->event_count + device->skipped_count, "device", device_index};
     struct pickle_object *object;
@@ -130,6 +129,7 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
         return error;
     }
     reader->rest.count = 0;
+    struct event_parts parts = {0};
     for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
         error = take_field(reader, object->items[i], object->items[i + 1], &parts);
     }

@@ -245,10 +245,10 @@ static int check_segment(struct snapshot_reader *reader, uint64_t offset, const 
 
 int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 {
-    struct segment_parts parts = {0};
     reader->position = (struct snapshot_position){.what = "segment", .index = reader->segment_count++};
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
+    struct segment_parts parts = {0};
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
     }

@@ -68,7 +68,6 @@ static unsigned division_index(const struct snapshot_reader *reader, struct pick
 static int take_divisions(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                           uint64_t divisions[16])
 {
-    struct pickle_object *object;
     uint64_t division = 0;
     int error = VARVE_OK;
     if (value.type != PICKLE_DICT) {
@@ -78,6 +77,7 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
         }
         return error;
     }
+    struct pickle_object *object;
     error = field_dict(reader, value, &object);
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         unsigned index = division_index(reader, object->items[i]);

@@ -163,10 +163,10 @@ static int take_list_key(struct snapshot_reader *reader, struct pickle_value key
 {
     bool *has = is_segments ? &reader->has_segments : &reader->has_traces;
     uint8_t role = is_segments ? ROLE_SEGMENTS : ROLE_TRACES;
-    struct pickle_object *list = NULL;
     if (*has) {
         return field_fail(reader, key.offset, "key '%s' comes twice", words[field_word(key)]);
     }
+    struct pickle_object *list = NULL;
     int error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;

@@ -419,11 +419,11 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
                struct ctf_import_result *result, struct varve_message *message)
 {
     struct run run = {.progress = progress};
-    struct ctf_folder traces = {0};
     *result = (struct ctf_import_result){0};
     if (!ctf_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
+    struct ctf_folder traces = {0};
     int error = ctf_folder_open(folder, &traces, message);
     char scratch[PATH_MAX - 16];
     VARVE_THEN(error, varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message));

@@ -224,11 +224,11 @@ struct owner owner_of_callsite(struct owners *owners, struct database *database,
 
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES])
 {
-    char line[24] = "";
     text[0] = '\0';
     if (owner->callsite_id == 0 || (owner->function == NULL && owner->file == NULL)) {
         return;
     }
+    char line[24] = "";
     if (owner->line > 0) {
         snprintf(line, sizeof(line), ":%" PRId64, owner->line);
     }

@@ -623,12 +623,12 @@ static void compare_runs(struct diff *diff)
 
 int diff_events_compare(struct diff *diff, struct progress *progress, struct varve_message *message)
 {
-    struct database *two = NULL;
     int result = VARVE_OK;
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
         result = report_require_events(diff->traces[side].database, message);
         result = result == VARVE_OK ? database_error(diff->traces[side].database, message) : result;
     }
+    struct database *two = NULL;
     VARVE_THEN(result, database_open_two(database_path(diff->traces[DIFF_A].database),
                                          database_path(diff->traces[DIFF_B].database), &two, message));
     if (result != VARVE_OK) {

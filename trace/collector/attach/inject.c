@@ -347,11 +347,11 @@ static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t b
 static bool owns_loader_lock(const struct injector *injector)
 {
     char path[64];
-    char *line = NULL;
     snprintf(path, sizeof(path), "/proc/%d/maps", injector->target->pid);
     FILE *file = fopen(path, "re");
     size_t room = 0;
     bool is_known = false, is_owner = false;
+    char *line = NULL;
     while (file != NULL && !is_owner && getline(&line, &room, file) > 0) {
         const char *slash = strrchr(line, '/');
         char *end;
@@ -508,14 +508,14 @@ static bool load_library(struct injector *injector, uint64_t memory)
 
 static void make_calls(struct injector *injector, uint64_t memory)
 {
-    uint64_t arguments[6] = {0};
-    uint64_t answer = 0;
     if (injector->function == 0 && !load_library(injector, memory)) {
         return;
     }
+    uint64_t arguments[6] = {0};
     if (injector->call->argument != NULL) {
         arguments[0] = text_put(injector, memory, injector->call->argument);
     }
+    uint64_t answer = 0;
     if ((arguments[0] != 0 || injector->call->argument == NULL) &&
         call_function(injector, injector->function, arguments, calls_stack(memory), &answer)) {
         injector->report->result.answer = (int)answer;

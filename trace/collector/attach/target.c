@@ -204,10 +204,10 @@ static void mapping_take(struct target *target, const struct mapping *mapping)
 static int read_maps(struct target *target, struct varve_message *message)
 {
     char path[64];
-    char *line = NULL;
     snprintf(path, sizeof(path), "/proc/%d/maps", target->pid);
     FILE *file = fopen(path, "re");
     size_t bytes = 0;
+    char *line = NULL;
     while (file != NULL && getline(&line, &bytes, file) > 0) {
         struct mapping mapping;
         if (mapping_parse(line, &mapping) && mapping.offset == 0) {

@@ -218,12 +218,12 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 {
     char **entries = environment_make();
     struct sigaction plain = {.sa_handler = SIG_DFL};
-    pid_t pid = 0;
     if (entries == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to start " PROGRAM);
     }
     struct sigaction before;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
+    pid_t pid = 0;
     int reason = spawn(entries, &pid);
     int status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
     sigaction(SIGCHLD, &before, NULL);
@@ -248,13 +248,13 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 
 int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 {
-    int is_reaper = 0;
     if (getpid() == 1) {
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "no LTTng session daemon answers, and process 1 cannot start one that is not its child: run the container "
             "with an init process (docker run --init)");
     }
+    int is_reaper = 0;
     prctl(PR_GET_CHILD_SUBREAPER, &is_reaper, 0, 0, 0);
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);

@@ -347,11 +347,11 @@ static int session_end(struct lttng_recording *session, int error)
 /* Whether the daemon has the session, and others. */
 static int session_find(struct lttng_recording *session)
 {
-    struct lttng_session *sessions = NULL;
     session->is_known = session->has_others = false;
     if (ctl.lttng_session_daemon_alive() != 1) {
         return varve_message_set(&session->message, VARVE_ERROR_NOT_FOUND, "No session daemon is available");
     }
+    struct lttng_session *sessions = NULL;
     int count = ctl.lttng_list_sessions(&sessions);
     if (count < 0) {
         return fail(session, "find", count);

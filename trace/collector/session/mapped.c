@@ -120,13 +120,13 @@ static const char *mapped_file(char *line, uint64_t *start)
 
 bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
 {
-    char *line = NULL;
     *mapped_out = (struct session_mapped){0};
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/maps", pid);
     FILE *file = fopen(path, "re");
     size_t bytes = 0;
     bool is_found = false;
+    char *line = NULL;
     while (file != NULL && mapped_out->collector == 0 && getline(&line, &bytes, file) > 0) {
         struct session_control control = {0};
         uint64_t start;

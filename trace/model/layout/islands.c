@@ -178,7 +178,6 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
     const struct layout_segment *owner = &layout->segments[segment - 1];
     const struct range fresh = {.start = start, .end = end, .id = 1};
     struct island island = {.segment = segment, .fresh = end - start};
-    struct range range, before, after;
     if (ranges_at(&islands->ranges, start) != NULL) {
         return;
     }
@@ -186,8 +185,9 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
     island_count(islands, &island, end - start);
     island_add(islands, start, end, &island);
     ranges_insert(&islands->fresh, &fresh);
+    struct range before, after;
     ranges_around(&islands->ranges, start, &before, &after);
-    range = *ranges_at(&islands->ranges, start);
+    struct range range = *ranges_at(&islands->ranges, start);
     if (after.start == end && is_of(islands, &after, segment)) {
         island_absorb(islands, &range, &after);
         range.end = after.end;

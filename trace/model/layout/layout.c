@@ -498,7 +498,6 @@ static void segment_map(struct varve_layout *layout, const struct event *event, 
 static void segment_unmap(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     struct range range;
-    struct range side;
     struct range gone = {.start = event->addr, .end = span_end(event)};
     if (!layout_range_at(layout, event->addr, &range)) {
         return;
@@ -508,6 +507,7 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
     gone.id = requested < UINT64_MAX ? requested + 1 : requested; /* 0 is no id */
     gone.end = span_run_end(layout, gone.start, gone.end, &range);
     span_clear(layout, gone.start, gone.end, change->segment, change);
+    struct range side;
     /* the parts of the block on both sides are new objects */
     if (range.end > gone.end && layout_range_at(layout, gone.end, &side)) {
         layout_block_of(layout, &side)->requested = 0;
@@ -635,10 +635,10 @@ static void block_cut(struct varve_layout *layout, struct range *range, uint64_t
 
 static void block_split(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    struct range last = {0};
     uint64_t middle = span_end(event);
     uint64_t end = middle + event->requested;
     layout->has_merge_events = true;
+    struct range last = {0};
     if (event->requested == 0 || end <= middle || span_free_end(layout, event->addr, end, &last) != end) {
         return;
     }

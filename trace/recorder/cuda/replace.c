@@ -115,7 +115,6 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
     int saved_errno = errno;
     const struct varve_replacement *server = get(&entry->start);
     const struct cuda_queries *driver = cuda_queries();
-    uint64_t addr = 0;
     errno = saved_errno;
     int device = 0;
     if (server == NULL || addr_out == NULL || driver == NULL || driver->context_device == NULL ||
@@ -125,6 +124,7 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
     uint32_t callsite = cuda_callsite(entry);
     struct inside inside;
     enter(&inside, &entry->start);
+    uint64_t addr = 0;
     *result_out = server->alloc(device, bytes, callsite, &addr);
     leave(&inside);
     if (*result_out == 0) {

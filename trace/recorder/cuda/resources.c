@@ -280,11 +280,11 @@ void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     bool is_valid = scope->call.result == 0 || scope->call.result == CUDA_RESULT_OUT_OF_MEMORY;
-    int device = 0;
     if (!scope->is_recorded) {
         return;
     }
     scope->stream = cuda_stream_handle((uintptr_t)stream, is_own);
+    int device = 0;
     if (is_valid && !scope->is_captured && scope->stream > CUDA_STREAM_PER_THREAD && driver != NULL &&
         driver->stream_device != NULL && driver->stream_device(stream, &device) == 0) {
         scope->call.device = (unsigned)device;
@@ -335,10 +335,10 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named entry = {.handle = (uintptr_t)pool};
-    struct named context = {0};
     if (driver == NULL || !scope->is_recorded) {
         return;
     }
+    struct named context = {0};
     if (!scope->has_device && current(driver, &context)) {
         scope->call.device = context.device;
         scope->has_device = true;
@@ -396,13 +396,13 @@ void cuda_memory_emit(bool is_urgent)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named context;
-    size_t free_bytes = 0;
-    size_t total = 0;
     int mode = CUDA_CAPTURE_RELAXED;
     if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL || !current(driver, &context) ||
         !is_due(context.device, is_urgent) || driver->capture_mode(&mode) != 0) {
         return;
     }
+    size_t free_bytes = 0;
+    size_t total = 0;
     int result = driver->memory_info(&free_bytes, &total);
     driver->capture_mode(&mode);
     struct varve_record record = {0};

@@ -134,10 +134,10 @@ static bool describe(const struct cupti_recorder *recorder, const struct cuda_ru
 static void set_origin(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                        const struct cupti_callback_data *data)
 {
-    struct cuda_parameters parameters = {0};
     cupti_context context = data->context;
     uint32_t id = data->context_id;
     current.context_id = id;
+    struct cuda_parameters parameters = {0};
     if (rule->role == CUDA_ROLE_RESET && rule->read(data->parameters, false, &parameters)) {
         current.context_id = 0; /* all that the device has */
         if (parameters.context != NULL && recorder->functions.context_id != NULL &&

@@ -132,15 +132,15 @@ void cupti_driver_find(void)
 void cupti_device_describe(unsigned device)
 {
     unsigned char uuid[16] = {0};
-    char name[64] = "";
-    size_t total = 0;
     int handle;
     if (varve_device_is_described(device) || driver.device_get == NULL || driver.device_uuid == NULL ||
         driver.device_total == NULL || driver.device_name == NULL || driver.device_get(&handle, (int)device) != 0 ||
         driver.device_uuid(uuid, handle) != 0) {
         return;
     }
+    size_t total = 0;
     driver.device_total(&total, handle);
+    char name[64] = "";
     driver.device_name(name, (int)sizeof(name) - 1, handle);
     varve_device_describe(device, uuid, total, name);
 }
