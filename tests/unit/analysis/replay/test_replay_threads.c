@@ -2,6 +2,7 @@
 /*
  * One inference, played by several threads at once: each gets what one thread alone gets, following the history
  * and under other rules.
+ * Costs: 1 s
  */
 #include "support/replay.h"
 
