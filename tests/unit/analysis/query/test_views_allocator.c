@@ -2,32 +2,15 @@
 /*
  * The views of caching allocators, storages, sizes and frames on a small trace made by hand, from its events through the derivation
  * as a collector does it. What each view gives is written out.
+ * Costs: 1 s
  */
-#include "support/query.h"
-#include "trace/error.h"
-#include "trace/model/derive/derive.h"
-#include "trace/model/event.h"
-#include "trace/record.h"
-#include "trace/store/derived.h"
-#include "trace/store/rows.h"
-#include "trace/store/store.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
 #include <cmocka.h>
 
-#include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "support/derive/derived.h"
 
 #define MIB UINT64_C(1048576)
 #define STEP UINT64_C(0x70657473) /* "step" as a mark has it */
 
-static char directory[] = "/tmp/test_views.XXXXXX";
 static sqlite3 *db; /* opened once for all tests, read-only */
 
 #define EVENT(kind_name, cause_name, ...)                                              \
@@ -74,9 +57,6 @@ static const struct event script[] = {
 /* Call site 1: a line of Python that calls into a library without symbols, as 2 does from another address of it; 3: C. */
 static void fill_names(struct store *store)
 {
-    const struct store_process process = {
-        .id = 1, .pid = 101, .rank = -1, .end_ns = 50000, .end_cause = "exit"};
-    const struct store_thread thread = {.id = 1, .process_id = 1, .pid = 101, .tid = 101, .end_ns = -1};
     const struct store_symbol blind = {.module = "/lib/blind.so"};
     const struct store_symbol python = {.function = "load", .file = "train.py", .line = 7, .is_python = true};
     const struct store_symbol c = {.function = "release", .file = "a.c", .line = 3, .module = "/bin/a"};
@@ -84,8 +64,6 @@ static void fill_names(struct store *store)
     uint32_t python_id = store_symbol(store, &python);
     uint32_t c_id = store_symbol(store, &c);
 
-    assert_int_equal(store_process(store, &process), VARVE_OK);
-    assert_int_equal(store_thread(store, &thread), VARVE_OK);
     assert_int_equal(store_symbol(store, &blind), blind_id);
     assert_int_equal(store_stack_node(store, 1, 0, python_id, -1), VARVE_OK);
     assert_int_equal(store_stack_node(store, 2, 1, blind_id, 0x10), VARVE_OK);
@@ -98,42 +76,24 @@ static void fill_names(struct store *store)
 
 static int record(void **state)
 {
-    struct varve_message message;
-    struct store *store;
-    struct derive *derive;
-    char path[64];
-    char scratch[64];
-    (void)state;
-    assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof(path), "%s/trace.db", directory);
-    snprintf(scratch, sizeof(scratch), "%s/allocations", directory);
-    assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
-    assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
+    struct derived derived;
+
+    test_folder_setup(state);
+    derived_begin(&derived);
     for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
-        struct event event = script[i];
-        event.seq = i + 1;
-        event.ts_ns = 1000 * (int64_t)(i + 1);
-        event.process_id = event.thread_id = 1;
-        event.pid = event.tid = 101;
-        assert_int_equal(derive_event(derive, &event, &message), VARVE_OK);
-        assert_int_equal(derive_check(derive, &message), VARVE_OK);
-        assert_int_equal(store_append(store, &event, &message), VARVE_OK);
+        derived_event(&derived, script[i], i + 1, 1);
     }
-    fill_names(store);
-    assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
-    derive_close(derive);
-    store_close(store);
-    return sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
+    derived_process(&derived,
+                    (struct store_process){.id = 1, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
+    fill_names(derived.store);
+    db = derived_end(&derived);
+    return 0;
 }
 
 static int forget(void **state)
 {
-    char command[80];
-    (void)state;
     sqlite3_close(db);
-    snprintf(command, sizeof(command), "rm -rf %s", directory);
-    return system(command);
+    return test_folder_teardown(state);
 }
 
 static void expect(const char *sql, const char *rows)
