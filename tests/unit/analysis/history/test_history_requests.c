@@ -2,6 +2,7 @@
 /*
  * Databases without decisions of an allocator as histories: what a program asked of the driver, or what an import says is requests; what
  * is no request, and what can't be taken.
+ * Costs: 1 s
  */
 #include "analysis/history/read.h"
 #include "analysis/replay/replay.h"
