@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stream of Arrow: a naive reader of its buffers, written after the specification, finds in tables of random values what SQLite says
+ * The stream of Arrow: a naive reader of its buffers, written after the specification, finds in a table of all types what SQLite says
  * itself, whatever the size of batches and with and without a key; and hostile values, wrong types and wrong statements.
  * Costs: 2 s
  * Reads damaged input: databases with other types than their schema says, and text that is no UTF-8.
@@ -214,7 +214,7 @@ static void expect_same(struct varve_query_options options, const char *formats)
 /* ---- cases ---- */
 
 /* Column by column one type, or NULL: an integer primary key with gaps, up to the largest, integers, reals, text, blobs. */
-static void make_random(void)
+static void make_table(void)
 {
     remove(PATH);
     trace_database_make(PATH, (const char *const[]){NULL});
@@ -223,33 +223,32 @@ static void make_random(void)
         "CREATE TABLE t(key INTEGER PRIMARY KEY, i INTEGER, r REAL, u TEXT, z BLOB, n);"
         "WITH RECURSIVE n(row, key) AS (SELECT 1, -9223372036854775808 UNION ALL SELECT row + 1, key + 1 + "
         "iif(row % 10, row % 3, 1 << (row % 55)) FROM n WHERE row < 299) INSERT INTO t SELECT key, "
-        "iif(row * 7 % 4, row * 6364136223846793005, NULL), iif(row * 5 / 3 % 4, row * 1.7e300 / 3, NULL), "
+        "iif(row * 7 % 4, (row - 150) * 61681415271219211, NULL), iif(row * 5 / 3 % 4, row * 1.7e300 / 3, NULL), "
         "iif(row % 4, substr(hex(row * 2654435761), 1, row % 40), NULL), "
         "iif(row / 2 % 4, CAST(substr(hex(row * 40503), 1, row % 30) AS BLOB), NULL), NULL FROM n;"
         "INSERT INTO t(key, i) VALUES (9223372036854775807, 7)");
 }
 
-TEST(test_random)
+TEST(test_tables)
 {
     static const int64_t sizes[] = {1, 8, 9, 299, 300, 65536};
-    for (int round = 0; round < test_rounds(2, 4); round++) {
-        make_random();
-        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-            expect_same(
-                (struct varve_query_options){.sql = "SELECT * FROM t ORDER BY key", .batch_rows = sizes[i]},
-                "llguzl");
-            expect_same((struct varve_query_options){.sql = "SELECT key, u, n, n, n FROM t",
-                                                     .types = "luuzg",
-                                                     .batch_rows = sizes[i]},
-                        "luuzg");
-            expect_same((struct varve_query_options){.sql = "SELECT i AS \"a\"\"b\", r, key FROM t",
-                                                     .types = "lgl",
-                                                     .batch_rows = sizes[i],
-                                                     .key = "key",
-                                                     .first = INT64_MIN,
-                                                     .last = INT64_MAX},
-                        "lgl");
-        }
+
+    make_table();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        expect_same(
+            (struct varve_query_options){.sql = "SELECT * FROM t ORDER BY key", .batch_rows = sizes[i]},
+            "llguzl");
+        expect_same((struct varve_query_options){.sql = "SELECT key, u, n, n, n FROM t",
+                                                 .types = "luuzg",
+                                                 .batch_rows = sizes[i]},
+                    "luuzg");
+        expect_same((struct varve_query_options){.sql = "SELECT i AS \"a\"\"b\", r, key FROM t",
+                                                 .types = "lgl",
+                                                 .batch_rows = sizes[i],
+                                                 .key = "key",
+                                                 .first = INT64_MIN,
+                                                 .last = INT64_MAX},
+                    "lgl");
     }
 }
 
