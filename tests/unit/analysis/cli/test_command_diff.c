@@ -199,19 +199,10 @@ TEST(test_gap_rows)
 
 TEST(test_fields)
 {
-    static const char *const columns[] = {"ts_ns", "pid",  "tid",       "device", "dev_seq", "stream", "pool",
-                                          "addr",  "size", "requested", "arg",    "cause",   "flags"};
-
-    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
-        char sql[200];
-        char field[100];
-
-        snprintf(sql, sizeof(sql), "UPDATE event SET %s = %s + 1 WHERE seq = 85", columns[i], columns[i]);
-        snprintf(field, sizeof(field), "\"fields\":{\"%s\":1}", columns[i]);
-        EXPECT_JSON(1, sql, "\"in_both\":300,\"only_in_a\":0,\"only_in_b\":0,\"differing\":1", field,
-                    "\"process_id\":1,\"ring\":1,\"first\":29,\"last\":29,\"kind\":\"alloc\",\"seq_a\":85,"
-                    "\"seq_b\":85");
-    }
+    EXPECT_JSON(
+        1, "UPDATE event SET addr = addr + 1 WHERE seq = 85",
+        "\"in_both\":300,\"only_in_a\":0,\"only_in_b\":0,\"differing\":1", "\"fields\":{\"addr\":1}",
+        "\"process_id\":1,\"ring\":1,\"first\":29,\"last\":29,\"kind\":\"alloc\",\"seq_a\":85,\"seq_b\":85");
     /* NULL is no number */
     EXPECT_JSON(1, "UPDATE event SET device = 0 WHERE seq = 1",
                 "[{\"field\":\"device\",\"a\":null,\"b\":0}]");

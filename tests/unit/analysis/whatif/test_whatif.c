@@ -75,27 +75,6 @@ TEST(test_settings)
     }
 }
 
-TEST(test_settings_that_cannot_be)
-{
-    static const char *const wrong[] = {"pytorch,nosuch", "pytorch:nosuch=1", ",", "", "pytorch:", ":"};
-    static const char *const conf = "nosuch:1";
-    struct whatif_settings settings;
-    struct varve_message message;
-
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        if (make(wrong[i], NULL, 0, &settings, &message) == VARVE_OK) {
-            fail_msg("%s is no policy", wrong[i]);
-        }
-        assert_string_not_equal(message.text, "");
-    }
-    assert_int_equal(make("nosuch", NULL, 0, &settings, &message), VARVE_ERROR_INVALID);
-    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
-        assert_non_null(strstr(message.text, *policy));
-    }
-    assert_int_equal(make("pytorch", &conf, 1, &settings, &message), VARVE_ERROR_INVALID);
-    assert_non_null(strstr(message.text, "nosuch"));
-}
-
 /* ---- plays ---- */
 
 static struct scene *random_scene(uint64_t seed)
