@@ -4,16 +4,12 @@
  * is no request, and what can't be taken.
  * Costs: 1 s
  */
+#include <cmocka.h>
+
 #include "analysis/history/read.h"
 #include "analysis/replay/replay.h"
 #include "support/command.h"
 #include "trace/trace.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>

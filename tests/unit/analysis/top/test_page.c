@@ -4,6 +4,8 @@
  * names drive no terminal; and the answer in JSON has what the views have.
  * Costs: 1 s
  */
+#include <cmocka.h>
+
 #include "analysis/base/memory.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
@@ -14,12 +16,6 @@
 #include "trace/model/leaders.h"
 #include "trace/store/live.h"
 #include "trace/store/rows.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <string.h>
