@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes, plain or compressed, as a CSV file of buffers. Reading ends with an error of one line, or with buffers that
- * the solver takes, and written they are read again as the same. A few are placed.
+ * libFuzzer target: any bytes, plain or compressed, as a CSV file of buffers. Reading ends with an error of one line,
+ * or with buffers that the solver takes, and written they are read again as the same. A few are placed.
  */
 #include "fuzz/target.h"
 

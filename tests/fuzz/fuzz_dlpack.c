@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes as a tensor of DLPack, of either kind. It becomes a storage whose elements lie where the tensor says,
- * and whose own tensor says the same, or is refused with a reason; its deleter is called once in any case, by the last release.
- * Elements are looked at where they lie in the memory that there is: nothing says of a tensor how much belongs to it.
+ * libFuzzer target: any bytes as a tensor of DLPack, of either kind. It becomes a storage whose elements lie where the
+ * tensor says, and whose own tensor says the same, or is refused with a reason; its deleter is called once in any case,
+ * by the last release. Elements are looked at where they lie in the memory that there is: nothing says of a tensor how
+ * much belongs to it.
  */
 #include "fuzz/target.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes, plain or compressed, as a log of operators. Reading ends with an error of one line, or with a schedule in
- * which all numbers are in range, all sums hold and nothing is used after its release.
+ * libFuzzer target: any bytes, plain or compressed, as a log of operators. Reading ends with an error of one line, or
+ * with a schedule in which all numbers are in range, all sums hold and nothing is used after its release.
  */
 #include "fuzz/target.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: figures of a recording under way whose file has changed bytes, five bytes a change, or ends early. They are refused,
- * or an error of the database, or shown; what is shown has no control characters.
+ * libFuzzer target: figures of a recording under way whose file has changed bytes, five bytes a change, or ends early.
+ * They are refused, or an error of the database, or shown; what is shown has no control characters.
  */
 #include "fuzz/target.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: bytes as the choices of a program above a planner of rematerialization (support/storage/remat_world.h). Whatever they
- * are, values, locks, counters, events and the planner's own check agree after each step, and nothing is left of a live one.
+ * libFuzzer target: bytes as the choices of a program above a planner of rematerialization
+ * (support/storage/remat_world.h). Whatever they are, values, locks, counters, events and the planner's own check agree
+ * after each step, and nothing is left of a live one.
  */
 #include "fuzz/target.h"
 

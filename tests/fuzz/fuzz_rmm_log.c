@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes, plain or compressed, as a log of RMM. Reading ends with an error of one line, or with requests of memory
- * that a machine can have.
+ * libFuzzer target: any bytes, plain or compressed, as a log of RMM. Reading ends with an error of one line, or with
+ * requests of memory that a machine can have.
  */
 #include "fuzz/target.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes as the page in front of shared memory, and any size of it. What attaches gets a storage that is what
- * the page says and lies in the memory with all of its elements, or a reason; and nothing is left of it.
+ * libFuzzer target: any bytes as the page in front of shared memory, and any size of it. What attaches gets a storage
+ * that is what the page says and lies in the memory with all of its elements, or a reason; and nothing is left of it.
  */
 #include "fuzz/target.h"
 

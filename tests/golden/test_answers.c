@@ -169,7 +169,8 @@ TEST(test_answers)
     }
 }
 
-/* The ten questions of `varve query --examples`, one after the other; of GPU memory: with that domain in place of the heap. */
+/* The ten questions of `varve query --examples`, one after the other; of GPU memory: with that domain in place of the
+ * heap. */
 TEST(test_questions)
 {
     static const struct {

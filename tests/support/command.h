@@ -39,8 +39,8 @@ char *command_answer(const char *line);
 /// Status 2, nothing printed, and one line of reason (a usage line may follow), with `word` in it. Frees the outcome.
 void command_refused(struct command_outcome outcome, const char *what, const char *word);
 
-/// Such a line ends with that status and says the words, one behind the other; "!word" is not said at all. 2 is a refusal:
-/// see command_refused.
+/// Such a line ends with that status and says the words, one behind the other; "!word" is not said at all. 2 is a
+/// refusal: see command_refused.
 #define EXPECT(status, line, ...) \
     command_expect(status, command_run_line(line), line, (const char *const[]){__VA_ARGS__, NULL})
 /// Frees the outcome.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests of a replay: a scene is a program's life with a real allocator on a simulated device, recorded as PyTorch would
- * have recorded it, that is without splits, merges, causes and real streams. What the program called is known then, and a
- * replay has to find it out again: the same decisions and the same statistics.
+ * For tests of a replay: a scene is a program's life with a real allocator on a simulated device, recorded as PyTorch
+ * would have recorded it, that is without splits, merges, causes and real streams. What the program called is known
+ * then, and a replay has to find it out again: the same decisions and the same statistics.
  */
 #ifndef VARVE_TESTS_SUPPORT_REPLAY_H
 #define VARVE_TESTS_SUPPORT_REPLAY_H
@@ -56,7 +56,7 @@ void scene_empty_cache(struct scene *scene);
 void scene_release_pool(struct scene *scene, uint64_t pool);
 
 /// Calls in words, in the order of the program:
-///   a=30M  +30M  a request, kept under a letter or not; 11M+700K is a sum      @7   on stream 7   #2   in private pool 2
+///   a=30M  +30M  a request, kept under a letter or not; 11M+700K is a sum   @7  on stream 7   #2  in private pool 2
 ///   !70M   a request that must fail                 -a  -a~900  a free, one that waits for stream 900
 ///   /900   the stream is done      E  empty_cache   R2*3   three references of pool 2 go     |   see `mark`
 void scene_play(struct scene *scene, const char *calls);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * trace.db in this folder of events, from the derivation and the store, as a collector makes it; what it has is then asked
- * in SQL.
+ * trace.db in this folder of events, from the derivation and the store, as a collector makes it; what it has is then
+ * asked in SQL.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_DERIVED_H
 #define VARVE_TESTS_SUPPORT_DERIVE_DERIVED_H
@@ -33,7 +33,8 @@ static inline void derived_begin(struct derived *derived)
     assert_int_equal(derive_open("allocations", &derived->derive, &derived->message), VARVE_OK);
 }
 
-/* Event number `seq`, at so many microseconds unless it has a time, of a process and thread with that id and pid 100 + id. */
+/* Event number `seq`, at so many microseconds unless it has a time, of a process and thread with that id and pid 100 +
+ * id. */
 static inline void derived_event(struct derived *derived, struct event event, uint64_t seq, uint32_t process)
 {
     event.seq = seq;

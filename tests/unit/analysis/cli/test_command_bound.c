@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve bound` as a command: its figures for small files that were worked out by hand, the placement that it writes, which it reads
- * again. Figures of recorded histories are compared by tests/conformance/test_bound.py.
+ * `varve bound` as a command: its figures for small files that were worked out by hand, the placement that it writes,
+ * which it reads again. Figures of recorded histories are compared by tests/conformance/test_bound.py.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve diff --events` on random traces with random changes: its figures against joins in SQL over the events of both.
- * Rows in another order, and rings and allocations that are numbered otherwise, make no difference. What is made of ids and
- * call sites that changed: test_command_diff.c.
- * Costs: 3 s, full 8 s
+ * Rows in another order, and rings and allocations that are numbered otherwise, make no difference. What is made of ids
+ * and call sites that changed: test_command_diff.c.
+ * Costs: 3 s, full 12 s
  */
 #include <cmocka.h>
 
@@ -25,10 +25,13 @@ static const char *const columns[] = {"ts_ns", "pid",  "tid",  "device",    "dev
 /* Kinds of allocations of the heap and of mappings; in each of four rings the numbers grow, with gaps. */
 static const char make_sql[] =
     "INSERT INTO meta VALUES ('complete', 1);"
-    "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 0, 1, 1), (2, 1, 1, 1, 1), (3, 2, 0, 1, 1), (4, 2, 1, 1, 1);"
+    "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 0, 1, 1), (2, 1, 1, 1, 1), (3, 2, 0, 1, 1), "
+    "(4, 2, 1, 1, 1);"
     "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 40 + below(160)) "
-    "INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, cause, "
-    "flags, thread_id, ring_seq) SELECT seq, below(3), below(3), below(3), or_null(3), or_null(3), 32 + below(5), or_null(3), "
+    "INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, "
+    "cause, "
+    "flags, thread_id, ring_seq) SELECT seq, below(3), below(3), below(3), or_null(3), or_null(3), 32 + below(5), "
+    "or_null(3), "
     "or_null(3), 1 + or_null(30), or_null(3), or_null(3), or_null(3), or_null(3), below(3), below(3), 1 + below(4), "
     "seq + seq / 20 FROM n;";
 
@@ -36,7 +39,8 @@ static const char make_sql[] =
 static const char *const renumberings[] = {
     "UPDATE event SET id = 100 - id",
     "UPDATE thread SET id = 50 - id; UPDATE event SET thread_id = 50 - thread_id",
-    "CREATE TEMP TABLE t AS SELECT row_number() OVER (ORDER BY thread_id DESC, seq) AS place, * FROM event; DELETE FROM event; "
+    "CREATE TEMP TABLE t AS SELECT row_number() OVER (ORDER BY thread_id DESC, seq) AS place, * FROM event; DELETE "
+    "FROM event; "
     "UPDATE t SET seq = place; ALTER TABLE t DROP COLUMN place; INSERT INTO event SELECT * FROM t",
 };
 
@@ -133,9 +137,11 @@ static void make_traces(void)
 /* Events by what they are found by, whoever numbers rings. */
 static const char views_sql[] =
     "ATTACH 'b.db' AS b;"
-    "CREATE TEMP VIEW ka AS SELECT process_id * 10 + ring AS place, e.* FROM main.event e JOIN main.thread t ON t.id = thread_id "
+    "CREATE TEMP VIEW ka AS SELECT process_id * 10 + ring AS place, e.* FROM main.event e JOIN main.thread t ON t.id "
+    "= thread_id "
     "WHERE ring_seq IS NOT NULL;"
-    "CREATE TEMP VIEW kb AS SELECT process_id * 10 + ring AS place, e.* FROM b.event e JOIN b.thread t ON t.id = thread_id "
+    "CREATE TEMP VIEW kb AS SELECT process_id * 10 + ring AS place, e.* FROM b.event e JOIN b.thread t ON t.id = "
+    "thread_id "
     "WHERE ring_seq IS NOT NULL;"
     "CREATE TEMP VIEW only_a AS SELECT place, ring_seq FROM ka EXCEPT SELECT place, ring_seq FROM kb;"
     "CREATE TEMP VIEW only_b AS SELECT place, ring_seq FROM kb EXCEPT SELECT place, ring_seq FROM ka;";

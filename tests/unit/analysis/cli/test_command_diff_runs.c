@@ -15,37 +15,50 @@ static const char common_sql[] =
     "INSERT INTO process(id, pid) VALUES (1, 500);"
     "INSERT INTO thread(id, process_id, ring, pid, tid, emitted, stored) VALUES (1, 1, 1, 500, 500, 10, 10);"
     "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 10) "
-    "INSERT INTO event(seq, ts_ns, pid, tid, kind, thread_id, flags, ring_seq) SELECT seq, seq * 1000, 500, 500, 32, 1, 0, "
+    "INSERT INTO event(seq, ts_ns, pid, tid, kind, thread_id, flags, ring_seq) SELECT seq, seq * 1000, 500, 500, 32, "
+    "1, 0, "
     "seq FROM n;"
     "CREATE TABLE made(site, size, alloc, freed);";
 
 static const char derive_sql[] =
     "INSERT INTO allocation(domain, pid, tid, addr, size, alloc_seq, free_requested_seq, free_completed_seq, alloc_ns, "
     "callsite_id, process_id) SELECT 1, 500, 500, 4096, size, alloc, freed, freed, alloc * 1000, site, 1 FROM made;"
-    "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
+    "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+    "peak_allocations, "
     "peak_bytes, temporary, lifetime_ns) SELECT site, 1, count(*), count(freed), sum(size), count(*) - count(freed), "
-    "coalesce(sum(size) FILTER (WHERE freed IS NULL), 0), count(*) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) > 6), "
+    "coalesce(sum(size) FILTER (WHERE freed IS NULL), 0), count(*) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) "
+    "> 6), "
     "coalesce(sum(size) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) > 6), 0), 0, 0 FROM made GROUP BY site;"
-    "INSERT INTO total_stat SELECT p, 1, 0, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), sum(live_bytes), "
-    "sum(peak_bytes), sum(peak_allocations), 6, 6000, 0, 0 FROM callsite_stat, (SELECT 0 AS p UNION SELECT 1) GROUP BY p;"
+    "INSERT INTO total_stat SELECT p, 1, 0, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), "
+    "sum(live_bytes), "
+    "sum(peak_bytes), sum(peak_allocations), 6, 6000, 0, 0 FROM callsite_stat, (SELECT 0 AS p UNION SELECT 1) GROUP "
+    "BY p;"
     "DROP TABLE made;";
 
 /* Two places, called load and keep, with one caller; other pcs and modules than in B. */
 static const char a_sql[] =
-    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (1, 'main', 'main.c', 12, '/a', 0, 0),"
-    "    (2, 'load', 'load.c', 7, '/a', 0, 0), (3, 'keep', 'keep.c', 8, '/a', 0, 0), (4, 'old', 'old.c', 9, '/a', 0, 0);"
-    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 1, 32), (2, 1, 2, 64), (3, 1, 3, 72), (4, 1, 4, 80);"
+    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (1, 'main', 'main.c', 12, "
+    "'/a', 0, 0),"
+    "    (2, 'load', 'load.c', 7, '/a', 0, 0), (3, 'keep', 'keep.c', 8, '/a', 0, 0), (4, 'old', 'old.c', 9, '/a', 0, "
+    "0);"
+    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 1, 32), (2, 1, 2, 64), (3, 1, 3, 72), (4, "
+    "1, 4, 80);"
     "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (1, 2, 2, 2), (2, 3, 2, 3), (3, 4, 2, 4);"
     "INSERT INTO made VALUES (1, 100, 1, NULL), (1, 100, 2, 3), (2, 1000, 4, NULL), (3, 64, 5, 8);";
 
 /* load is two call sites of the same lines, keep shrank, old is gone, fresh is new. */
 static const char b_sql[] =
-    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (11, 'main', 'main.c', 12, '/b', 0, 0),"
-    "    (12, 'load', 'load.c', 7, '/b', 0, 0), (13, 'keep', 'keep.c', 8, '/b', 0, 0), (14, 'fresh', 'new.c', 9, '/b', 0, 0);"
-    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 11, 3), (2, 1, 12, 6), (3, 1, 12, 7), (4, 1, 13, 8),"
+    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (11, 'main', 'main.c', 12, "
+    "'/b', 0, 0),"
+    "    (12, 'load', 'load.c', 7, '/b', 0, 0), (13, 'keep', 'keep.c', 8, '/b', 0, 0), (14, 'fresh', 'new.c', 9, "
+    "'/b', 0, 0);"
+    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 11, 3), (2, 1, 12, 6), (3, 1, 12, 7), (4, "
+    "1, 13, 8),"
     "    (5, 1, 14, 9);"
-    "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (5, 2, 2, 12), (6, 3, 2, 12), (7, 4, 2, 13), (8, 5, 2, 14);"
-    "INSERT INTO made VALUES (5, 100, 1, NULL), (6, 5000, 2, NULL), (7, 900, 4, NULL), (8, 64, 7, NULL), (8, 64, 8, NULL);";
+    "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (5, 2, 2, 12), (6, 3, 2, 12), (7, 4, 2, 13), (8, 5, "
+    "2, 14);"
+    "INSERT INTO made VALUES (5, 100, 1, NULL), (6, 5000, 2, NULL), (7, 900, 4, NULL), (8, 64, 7, NULL), (8, 64, 8, "
+    "NULL);";
 
 static void make(const char *path, const char *sql)
 {
@@ -96,7 +109,8 @@ TEST(test_by)
     sql_run(
         "d.db",
         "UPDATE symbol SET line = line + 1; UPDATE symbol SET user_rank = 0 WHERE id = 3;"
-        "UPDATE callsite SET user_symbol_id = 1 WHERE id = 2; UPDATE symbol SET function = NULL, file = NULL, line = NULL, "
+        "UPDATE callsite SET user_symbol_id = 1 WHERE id = 2; UPDATE symbol SET function = NULL, file = NULL, line = "
+        "NULL, "
         "module = '/elsewhere/a' WHERE id = 4");
     EXPECT(0, "diff --by=line c.db d.db", "3 new, 3 gone, 0 grew", "gone  keep  keep.c:8",
            "new   main  main.c:13", "gone  load  load.c:7", "new   load  load.c:8",

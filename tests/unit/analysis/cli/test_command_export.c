@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve export`: every format of every small database, those that lack what a format is made of too; what goes to standard output
- * is what a file has. What the files hold is for tests/conformance/test_export_*.py.
+ * `varve export`: every format of every small database, those that lack what a format is made of too; what goes to
+ * standard output is what a file has. What the files hold is for tests/conformance/test_export_*.py.
  * Costs: 2 s
  */
 #include <cmocka.h>

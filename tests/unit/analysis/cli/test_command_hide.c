@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --hide and the file of the configuration folder: the user's line by other patterns, the same in reports and in SQL, against the
- * rule on random stacks; patterns that hide everything.
+ * --hide and the file of the configuration folder: the user's line by other patterns, the same in reports and in SQL,
+ * against the rule on random stacks; patterns that hide everything.
  * Costs: 1 s
  */
 #include <cmocka.h>

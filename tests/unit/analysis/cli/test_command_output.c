@@ -2,7 +2,7 @@
 /*
  * How answers are written: figures for people, tables, JSON of any bytes, files; and the steps of the timeline
  * against SQL over its rows.
- * Costs: 1 s
+ * Costs: 2 s
  */
 #include <cmocka.h>
 

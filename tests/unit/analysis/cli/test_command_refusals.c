@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Command lines that make no sense, or are about the wrong file: each ends with status 2, prints nothing, says why in one
- * line, and makes no file. Files that are damaged, and databases that lack a part, have tests of their own.
+ * Command lines that make no sense, or are about the wrong file: each ends with status 2, prints nothing, says why in
+ * one line, and makes no file. Files that are damaged, and databases that lack a part, have tests of their own.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve tree` and `varve flamegraph`: text, JSON, folded stacks and SVG of a small trace, sums of all that is printed, files
- * that exist, names that hold anything, and databases that are empty, lack call sites, or are malformed.
+ * `varve tree` and `varve flamegraph`: text, JSON, folded stacks and SVG of a small trace, sums of all that is printed,
+ * files that exist, names that hold anything, and databases that are empty, lack call sites, or are malformed.
  * Costs: 2 s
  */
 #include <cmocka.h>
@@ -16,17 +16,23 @@
 static const char small_sql[] =
     "INSERT INTO meta VALUES ('complete', 1), ('duration_ns', 10000);"
     "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap');"
-    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (1, 'main', 'main.c', 12, "
-    "'/bin/a', 0, 0, 4), (2, 'main', 'main.c', 14, '/bin/a', 0, 0, 4), (3, 'work', 'work.c', 3, '/bin/a', 0, 0, 4), (4, "
+    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (1, 'main', "
+    "'main.c', 12, "
+    "'/bin/a', 0, 0, 4), (2, 'main', 'main.c', 14, '/bin/a', 0, 0, 4), (3, 'work', 'work.c', 3, '/bin/a', 0, 0, 4), "
+    "(4, "
     "'load', 'load.c', 7, '/bin/a', 0, 0, 4), (5, 'begin', NULL, NULL, '/bin/a', 0, 0, 3), (6, NULL, NULL, NULL, "
-    "'/lib/strange.so', 0, 0, 2), (7, 'work', 'work.c', 4, '/bin/a', 0, 0, 4), (8, 'xmalloc', 'wrap.c', 5, '/bin/a', 0, "
+    "'/lib/strange.so', 0, 0, 2), (7, 'work', 'work.c', 4, '/bin/a', 0, 0, 4), (8, 'xmalloc', 'wrap.c', 5, '/bin/a', "
+    "0, "
     "0, 0);"
-    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 5, 1), (2, 1, 1, 2), (3, 2, 3, 3), (4, 1, 2, 4),"
+    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 5, 1), (2, 1, 1, 2), (3, 2, 3, 3), (4, 1, "
+    "2, 4),"
     "    (5, 4, 4, 5), (6, 5, 6, 6), (7, 6, 6, 7), (8, 3, 7, 8), (9, 8, 7, 9), (10, 3, 8, 10);"
-    "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, 10, 4, 8, 3), (2, 7, 5, 6, 4), (3, 5, 3, "
+    "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, 10, 4, 8, 3), (2, 7, 5, 6, 4), "
+    "(3, 5, 3, "
     "4, 4), (4, 9, 5, 7, 7);"
     "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-    "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 1, 10, 10, 5000, 0, 0, 3, 300, 7, 1), (2, 1, 2, 1, 500, 1, "
+    "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 1, 10, 10, 5000, 0, 0, 3, 300, 7, 1), (2, 1, "
+    "2, 1, 500, 1, "
     "250, 2, 500, 0, 1), (3, 1, 1, 1, 100, 0, 0, 1, 100, 1, 1), (4, 1, 1, 1, 100, 0, 0, 1, 100, 0, 1);"
     "INSERT INTO total_stat SELECT 0, 1, 0, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), "
     "sum(live_bytes), sum(peak_bytes), sum(peak_allocations), 6, 6000, sum(temporary), 0 FROM callsite_stat;";
@@ -152,7 +158,8 @@ TEST(test_names)
     make(
         "names.db", small_sql,
         "UPDATE symbol SET function = 'a' || char(27) || '[2J;' || char(10) || '<b>&\"]]>' || char(0x9b) || "
-        "char(0xffff) WHERE id = 5; UPDATE symbol SET function = replace(hex(zeroblob(500000)), '0', 'n') WHERE id = 4; "
+        "char(0xffff) WHERE id = 5; UPDATE symbol SET function = replace(hex(zeroblob(500000)), '0', 'n') WHERE id = "
+        "4; "
         "UPDATE symbol SET file = CAST(x'ff3cfe' AS TEXT) WHERE id = 3");
     char *text = command_answer("flamegraph -o - names.db");
 

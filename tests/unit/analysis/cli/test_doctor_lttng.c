@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`, its lines on LTTng, with scripts in the place of lttng and lttng-sessiond: a daemon that answers, one that
- * does not, none; sessions of recorders that are gone. LTTng itself is not asked.
+ * `varve doctor`, its lines on LTTng, with scripts in the place of lttng and lttng-sessiond: a daemon that answers, one
+ * that does not, none; sessions of recorders that are gone. LTTng itself is not asked.
  * Costs: 2 s
  */
 #include <cmocka.h>

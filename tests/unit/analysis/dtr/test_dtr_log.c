@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operator logs: what each instruction becomes in the schedule, and what is refused, with the line and the reason. Logs are written
- * with ' for ", schedules are compared as text.
+ * Operator logs: what each instruction becomes in the schedule, and what is refused, with the line and the reason. Logs
+ * are written with ' for ", schedules are compared as text.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -86,8 +86,8 @@ static void print_op(const struct dtr_log *log, const struct dtr_op *op, FILE *o
     }
 }
 
-/* f(0,1) 2=64: an operator with its inputs, outputs and sizes, ~INPUT:STORAGE of views; +2 -2 !2 for references and pins; # a mark,
- * | the end condition. */
+/* f(0,1) 2=64: an operator with its inputs, outputs and sizes, ~INPUT:STORAGE of views; +2 -2 !2 for references and
+ * pins; # a mark, | the end condition. */
 static void expect_schedule(const char *text, const char *expected)
 {
     static const char signs[] = {[DTR_EVENT_GET] = '+', [DTR_EVENT_PIN] = '!', [DTR_EVENT_RELEASE] = '-'};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plays of a log: what a log needs at least, sweeps against single plays, where neighbours part, and the allocator mode. Figures are
- * compared with the simulator's by tests/conformance/test_dtr_model.py. Runs threads: sweeps do.
+ * Plays of a log: what a log needs at least, sweeps against single plays, where neighbours part, and the allocator
+ * mode. Figures are compared with the simulator's by tests/conformance/test_dtr_model.py. Runs threads: sweeps do.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -57,7 +57,8 @@ static struct dtr_result baseline_of(const struct dtr_log *log)
 
 /* ---- what a log needs ---- */
 
-/* A constant of 10, f of it (20), a view of f, g of f, f and the view (30), h of g (5). f goes before h; g and h stay. */
+/* A constant of 10, f of it (20), a view of f, g of f, f and the view (30), h of g (5). f goes before h; g and h
+ * stay. */
 #define TENSOR(name, bytes) "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"" bytes "\",\"NAME\":\"" name "\"}\n"
 #define CALL(name, arguments, time, bytes, alias)                                                      \
     "{\"ARGS\":[" arguments "],\"INSTRUCTION\":\"CALL\",\"NAME\":\"" name "\",\"RESULT\":[\"" name     \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stream of Arrow: a naive reader of its buffers, written after the specification, finds in a table of all types what SQLite says
- * itself, whatever the size of batches and with and without a key; and hostile values, wrong types and wrong statements.
- * Costs: 2 s
+ * The stream of Arrow: a naive reader of its buffers, written after the specification, finds in a table of all types
+ * what SQLite says itself, whatever the size of batches and with and without a key; and hostile values, wrong types and
+ * wrong statements.
+ * Costs: 1 s
  * Reads damaged input: databases with other types than their schema says, and text that is no UTF-8.
  */
 #include "tests/cmocka.h"
@@ -213,7 +214,8 @@ static void expect_same(struct varve_query_options options, const char *formats)
 
 /* ---- cases ---- */
 
-/* Column by column one type, or NULL: an integer primary key with gaps, up to the largest, integers, reals, text, blobs. */
+/* Column by column one type, or NULL: an integer primary key with gaps, up to the largest, integers, reals, text,
+ * blobs. */
 static void make_table(void)
 {
     remove(PATH);

@@ -3,7 +3,7 @@
  * The reader of PyTorch's snapshots: random ones of protocols 2 to 5 and of both picklers of Python, with the
  * expected history beside them, and the shapes of old and of newer versions.
  * Runs threads: files are read ahead by one.
- * Costs: 2 s, full 4 s
+ * Costs: 2 s, full 3 s
  */
 #include "support/history_python.h"
 

@@ -2,7 +2,7 @@
 /*
  * Snapshots that are wrong: each error names the entry and the key and says what is there instead; a byte
  * changed or a cut at any place ends in one line or in a history.
- * Costs: 2 s
+ * Costs: 1 s
  */
 #include "support/history_python.h"
 #include "support/random.h"

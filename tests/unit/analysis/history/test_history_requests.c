@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Databases without decisions of an allocator as histories: what a program asked of the driver, or what an import says is requests; what
- * is no request, and what can't be taken.
+ * Databases without decisions of an allocator as histories: what a program asked of the driver, or what an import says
+ * is requests; what is no request, and what can't be taken.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -2,7 +2,7 @@
 /*
  * The input stream: every format gives the bytes that were packed, whatever the portions in which they are
  * taken; every cut, flipped byte and appended byte is an error of one line. xz, gzip and zstd do the packing.
- * Costs: 1 s
+ * Costs: 2 s
  */
 #include <cmocka.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lifetimes of a history's blocks: of what was live before its first event or is at its end, of frees that wait, of blocks that
- * no event names, and of pools. Numbers of events are times. Those of random programs are the ones that were played.
+ * Lifetimes of a history's blocks: of what was live before its first event or is at its end, of frees that wait, of
+ * blocks that no event names, and of pools. Numbers of events are times. Those of random programs are the ones that
+ * were played.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -45,8 +46,7 @@ TEST(test_lifetimes)
 
     expect_lifetimes(scene, "1000@0#0 1-6\n2000@0#0 2-7\n3000@0#0 3-end\n700@0#0 8-end\n");
     scene_cut(scene, 4); /* a and b have frees; c no event, but it is in the segment at the end */
-    expect_lifetimes(scene,
-                     "1000@0#0 before-2\n2000@0#0 before-3\n3000@0#0 before-end\n700@0#0 4-end\n");
+    expect_lifetimes(scene, "1000@0#0 before-2\n2000@0#0 before-3\n3000@0#0 before-end\n700@0#0 4-end\n");
     scene_close(scene);
     /* held back at the end, on another stream, and in a private pool that is there at the end */
     scene = scene_of("", 0, "a=1000@7 -a~900 b=2000#5");

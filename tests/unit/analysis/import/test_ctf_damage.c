@@ -2,7 +2,7 @@
 /*
  * CTF traces that are cut, overwritten or half empty: one line that names what is damaged, exit status 2, and nothing
  * left behind, whatever the bytes are. babeltrace2 itself aborts or does not return for some of these.
- * Costs: 2 s
+ * Costs: 3 s, full 6 s
  */
 #include "support/lttng/ctf_importing.h"
 #include "support/random.h"

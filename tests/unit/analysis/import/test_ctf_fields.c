@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every kind of record of a CTF trace, with all its fields. Definitions: tests/conformance/test_lttng_equal.py, whose recordings
- * by way of LTTng equal those without it.
+ * Every kind of record of a CTF trace, with all its fields. Definitions: tests/conformance/test_lttng_equal.py, whose
+ * recordings by way of LTTng equal those without it.
  * Costs: 1 s
  */
 #include "support/lttng/ctf_reading.h"

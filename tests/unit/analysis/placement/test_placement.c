@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placements against brute force: first fit in every order of a few buffers gives the optimum, which the solver must reach,
- * never go below, and bound from below, under capacities too; the exact search alone agrees with trying all offsets; and both
- * with the recipe that made an instance without a hole, for many. Every placement is checked by comparing each two buffers.
- * Costs: 3 s, full 4 s
+ * Placements against brute force: first fit in every order of a few buffers gives the optimum, which the solver must
+ * reach, never go below, and bound from below, under capacities too; the exact search alone agrees with trying all
+ * offsets; and both with the recipe that made an instance without a hole, for many. Every placement is checked by
+ * comparing each two buffers.
+ * Costs: 2 s, full 3 s
  */
 #include "cmocka.h"
 
@@ -85,7 +86,8 @@ static void random_buffers(struct placement_buffer *buffers, size_t count, uint6
     }
 }
 
-/* The least height of all orders of buffers[index …]: an optimum, moved down, is first fit in the order of its offsets. */
+/* The least height of all orders of buffers[index …]: an optimum, moved down, is first fit in the order of its
+ * offsets. */
 static uint64_t least_height(struct placement_buffer *buffers, size_t count, size_t index, uint64_t height)
 {
     uint64_t least = UINT64_MAX;
@@ -210,7 +212,8 @@ TEST(test_many)
     free(buffers);
 }
 
-/* Where time ends before the best is found: by steps the answer is the same each time, and no worse with more of them. */
+/* Where time ends before the best is found: by steps the answer is the same each time, and no worse with more of
+ * them. */
 TEST(test_by_steps)
 {
     static const size_t counts[] = {300, MANY}; /* with the exact search, and without */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites in groups: each way to group adds up to the view total, entries are what they should be, and what stands in a database
- * made by anybody neither drives the terminal nor makes a line wider than asked for.
+ * Call sites in groups: each way to group adds up to the view total, entries are what they should be, and what stands
+ * in a database made by anybody neither drives the terminal nor makes a line wider than asked for.
+ * Reads damaged input: names from anybody.
  * Costs: 4 s
  */
 #include <cmocka.h>
@@ -196,10 +197,14 @@ TEST(test_peak_of_two_devices)
     trace_database_make("devices.db", (const char *const[]){"nothing.sql", NULL});
     sql_run(
         "devices.db",
-        "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, 500);"
-        "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns, lifetime_events, lifetime_ns, device) "
-        "VALUES (3, 4096, 1000, 1, 1, 1, 2, 2, 0), (3, 8192, 300, 1, 4, 4, NULL, NULL, 0), (3, 4096, 70, 1, 5, 5, NULL, NULL, 1);"
-        "INSERT INTO total_stat VALUES (1, 3, 0, 2, 1, 1300, 1, 300, 1000, 1, 1, 1, 0, 0), (1, 3, 1, 1, 0, 70, 1, 70, 70, 1, 5, 5, "
+        "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, "
+        "500);"
+        "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns, lifetime_events, "
+        "lifetime_ns, device) "
+        "VALUES (3, 4096, 1000, 1, 1, 1, 2, 2, 0), (3, 8192, 300, 1, 4, 4, NULL, NULL, 0), (3, 4096, 70, 1, 5, 5, "
+        "NULL, NULL, 1);"
+        "INSERT INTO total_stat VALUES (1, 3, 0, 2, 1, 1300, 1, 300, 1000, 1, 1, 1, 0, 0), (1, 3, 1, 1, 0, 70, 1, "
+        "70, 70, 1, 5, 5, "
         "0, 0)");
     database = open_database("devices.db");
     for (int by = 0; by < GROUP_BY_COUNT; by++) {
@@ -299,12 +304,14 @@ TEST(test_two_screens)
     sql_run(
         "long.db",
         "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) WITH RECURSIVE n(i) AS "
-        "(SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 300) SELECT i, 'f' || i, 'f.c', i, '/bin/f', 0, 0, 3 FROM n;"
+        "(SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 300) SELECT i, 'f' || i, 'f.c', i, '/bin/f', 0, 0, 3 "
+        "FROM n;"
         "INSERT INTO stack_node(id, parent_id, symbol_id, pc) SELECT id, 3, id, id FROM symbol WHERE id >= 100;"
         "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) SELECT id, id, 4, id, id FROM symbol "
         "WHERE id >= 100;"
         "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT id, 1 + id % 2, 9, 1, 1 << 40, 8, (id * 7 % 101) << 30, "
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT id, 1 + id % 2, 9, 1, 1 << 40, 8, (id * 7 % "
+        "101) << 30, "
         "7, (id * 11 % 101) << 30, id * 13 % 101, 5 FROM symbol WHERE id >= 100;"
         "INSERT INTO total_stat SELECT id, 1, 0, 1, 0, id, 1, id, id, 1, 1, 1, 0, 0 FROM symbol WHERE id >= 100;"
         "INSERT INTO process(id, pid) SELECT id, id FROM symbol WHERE id >= 100");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chapters of `varve report` that are there for some recordings only, on the golden databases with a change each: what they say
- * as they are is in tests/golden.
+ * Chapters of `varve report` that are there for some recordings only, on the golden databases with a change each: what
+ * they say as they are is in tests/golden.
  * Costs: 1 s
  */
 #include <cmocka.h>

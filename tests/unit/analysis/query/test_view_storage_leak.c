@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which storages the view storage_leak accuses, of what, and how surely: one rule a test, each with what lies just beyond it.
- * Costs: 2 s
+ * Which storages the view storage_leak accuses, of what, and how surely: one rule a test, each with what lies just
+ * beyond it.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 
@@ -16,7 +17,8 @@
 
 /* Processes 1 exited, 2 was killed, 3 became another program, 4 goes on, of 5 nothing is known. */
 static const char processes[] =
-    "INSERT INTO process(id, pid, end_cause) VALUES (1, 101, 'exit'), (2, 102, 'signal'), (3, 103, 'exec'), (4, 104, 'running'),"
+    "INSERT INTO process(id, pid, end_cause) VALUES (1, 101, 'exit'), (2, 102, 'signal'), (3, 103, 'exec'), (4, 104, "
+    "'running'),"
     " (5, 105, NULL);";
 
 static int make(void **state)
@@ -37,7 +39,8 @@ static void storage(int process, int id, const char *columns, const char *values
 
     snprintf(
         sql, sizeof(sql),
-        "INSERT INTO storage(id, number, kind, addr, size, callsite_id, thread_id, process_id, pid, tid, create_seq, create_ns%s)"
+        "INSERT INTO storage(id, number, kind, addr, size, callsite_id, thread_id, process_id, pid, tid, create_seq, "
+        "create_ns%s)"
         " VALUES (%d, %d, 1, 64, 1000, 7, 1, %d, 100 + %d, 1, %d, %d%s)",
         columns, id, id, process, process, id, id, values);
     sql_run("t.db", sql);
@@ -137,8 +140,10 @@ static void many(int process, int first, int count, int callsite)
 
     snprintf(
         sql, sizeof(sql),
-        "WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO storage(id, number, kind, "
-        "addr, size, callsite_id, thread_id, process_id, pid, tid, create_seq, create_ns) SELECT i, i, 1, 64, 1000, %d, 1, %d, "
+        "WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO storage(id, "
+        "number, kind, "
+        "addr, size, callsite_id, thread_id, process_id, pid, tid, create_seq, create_ns) SELECT i, i, 1, 64, 1000, "
+        "%d, 1, %d, "
         "100 + %d, 1, i, i FROM n",
         first, first + count - 1, callsite, process, process);
     sql_run("t.db", sql);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fragmentation ladder, scene by scene: each rung where only it can be, memory that is mapped and unmapped in pieces, and traces that
- * begin late or contradict themselves. Events go through the derivation as a collector does it; what the views give after each of
- * them is written out. Whole histories against a model: conformance/test_ladder.py.
+ * The fragmentation ladder, scene by scene: each rung where only it can be, memory that is mapped and unmapped in
+ * pieces, and traces that begin late or contradict themselves. Events go through the derivation as a collector does it;
+ * what the views give after each of them is written out. Whole histories against a model: conformance/test_ladder.py.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -110,8 +110,8 @@ SCENE(test_quantum_and_cached)
         "1 101 0 3 3000 10240 10240\n");
 }
 
-/* 1000 bytes are 1 KiB by the rules; the block is one of 4 KiB, given out whole. Of one that was cut the record has the larger block
- * that it was cut from; of PyTorch's own events it has nothing. */
+/* 1000 bytes are 1 KiB by the rules; the block is one of 4 KiB, given out whole. Of one that was cut the record has
+ * the larger block that it was cut from; of PyTorch's own events it has nothing. */
 SCENE(test_rounding_and_unsplit)
 {
     PLAY(RESERVE(0, 0, 20), block(VARVE_KIND_ALLOC, 0, 0, 4, 1000, 1024),
@@ -122,7 +122,8 @@ SCENE(test_rounding_and_unsplit)
         "1000 24 3072 0\n1512 536 3072 0\n2536 1560 3072 0\n1536 1536 0 4096\n1536 1536 0 0\n");
 }
 
-/* The holes of a pool are external as long as that pool asked last: pool 1 asks, pool 0 fails, and so on. Quantum stays quantum. */
+/* The holes of a pool are external as long as that pool asked last: pool 1 asks, pool 0 fails, and so on. Quantum
+ * stays quantum. */
 SCENE(test_pools)
 {
     const struct event oom = {
@@ -141,7 +142,8 @@ SCENE(test_pools)
                  "268435456 4096 - - 2 4096\n268443648 2048 2 4096 - -\n");
 }
 
-/* Runs of mappings are cached by themselves; what is unmapped and mapped again is as new; a mapping between two runs joins them. */
+/* Runs of mappings are cached by themselves; what is unmapped and mapped again is as new; a mapping between two runs
+ * joins them. */
 SCENE(test_expandable)
 {
     PLAY(MAP(0, 0, 10), ALLOC(0, 0, 10), MAP(0, 10, 10), ALLOC(0, 10, 2), ALLOC(0, 12, 6), REQUEST(0, 0, 10),
@@ -162,8 +164,8 @@ SCENE(test_expandable)
                  "14 10.0 6.0 0.0 0.0 2.0 0.0 0.0 2.0 0.0\n");
 }
 
-/* A block where nothing was reserved is no part of it; one that is handed out twice, or says that it is larger than its segment, is
- * what fits. */
+/* A block where nothing was reserved is no part of it; one that is handed out twice, or says that it is larger than
+ * its segment, is what fits. */
 SCENE(test_contradictions)
 {
     PLAY(ALLOC(0, 200, 4), RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 2, 4), ALLOC(0, 8, 5),
@@ -179,7 +181,8 @@ SCENE(test_contradictions)
                  "8 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0\n");
 }
 
-/* Two processes on one device have two allocators, each with its own sums and peak; the peaks are there without any event, too. */
+/* Two processes on one device have two allocators, each with its own sums and peak; the peaks are there without any
+ * event, too. */
 SCENE(test_processes_and_totals)
 {
     const struct event script[] = {RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4),

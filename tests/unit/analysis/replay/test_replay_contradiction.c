@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Histories that contradict themselves: the event at fault is named, with what is wrong and since when, and not the place
- * where the replay noticed.
+ * Histories that contradict themselves: the event at fault is named, with what is wrong and since when, and not the
+ * place where the replay noticed.
  * Costs: 1 s
  */
 #include "support/replay.h"

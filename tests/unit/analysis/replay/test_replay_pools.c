@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Private pools of a history that does not name them: those whose segments are there at the end have names, the others
- * follow from what best fit passed over, and from the periods in which segments were used. Captures are on streams from 50
- * on; scenes begin a pool anew for each request, which takes a reference each time.
+ * follow from what best fit passed over, and from the periods in which segments were used. Captures are on streams from
+ * 50 on; scenes begin a pool anew for each request, which takes a reference each time.
  * Costs: 1 s
  */
 #include "support/history_python.h"

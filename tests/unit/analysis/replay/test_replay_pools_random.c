@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random lives of programs with captures: periods on a stream of their own in which requests go to a private pool, new or
- * used before, while the rest of the program goes on; pools die, memory is given back. Their histories are replayed with
- * and without the names of pools in the events, from the beginning and from any event on, with plain and with expandable
- * segments. VARVE_TEST_SEED=N runs seed N alone.
- * Costs: 2 s, full 3 s
+ * Random lives of programs with captures: periods on a stream of their own in which requests go to a private pool, new
+ * or used before, while the rest of the program goes on; pools die, memory is given back. Their histories are replayed
+ * with and without the names of pools in the events, from the beginning and from any event on, with plain and with
+ * expandable segments. VARVE_TEST_SEED=N runs seed N alone.
+ * Costs: 1 s, full 2 s
  */
 #include "support/command.h"
 #include "support/random.h"

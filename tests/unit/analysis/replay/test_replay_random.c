@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random lives of programs, with limits, streams, held-back frees and every option, are replayed from what PyTorch would
- * have recorded of them; then from any event on, within calls too; then with one event changed, which must be found. And
- * histories that begin late with blocks that only a later decision, or nothing but the state at the end, shows.
- * VARVE_TEST_SEED is the first seed of others for the lives that must replay.
- * Costs: 4 s, full 12 s
+ * Random lives of programs, with limits, streams, held-back frees and every option, are replayed from what PyTorch
+ * would have recorded of them; then from any event on, within calls too; then with one event changed, which must be
+ * found. And histories that begin late with blocks that only a later decision, or nothing but the state at the end,
+ * shows. VARVE_TEST_SEED is the first seed of others for the lives that must replay.
+ * Costs: 3 s, full 6 s
  */
 #include "support/random.h"
 #include "support/replay.h"
@@ -51,7 +51,8 @@ TEST(test_random_lives)
     }
 }
 
-/* Without collections: ages of blocks before the beginning are not known. Statistics count what happened before, too. */
+/* Without collections: ages of blocks before the beginning are not known. Statistics count what happened before,
+ * too. */
 TEST(test_cut_anywhere)
 {
     static const struct scene_life cut[] = {
@@ -81,8 +82,8 @@ TEST(test_late_beginnings)
     static const struct {
         const char *conf, *calls;
     } cases[] = {
-        /* Nothing says the size of e: 11 MiB, or with the 700 KiB that were too little to be split off. What is free behind
-         * it is 12 MiB or 11.3; a request of 12.6 that gets a new segment says which. */
+        /* Nothing says the size of e: 11 MiB, or with the 700 KiB that were too little to be split off. What is free
+         * behind it is 12 MiB or 11.3; a request of 12.6 that gets a new segment says which. */
         {"", "a=24M -a b=11M+700K c=12M -b e=11M | -c +12M+600K -e"},
         /* held back before the beginning, and still at the end */
         {"", "a=4K -a~900 | +4K"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages of `varve top` on figures made by hand: no line is wider than the screen, whatever its width; a narrow one has fewer columns;
- * names drive no terminal; and the answer in JSON has what the views have.
+ * Pages of `varve top` on figures made by hand: no line is wider than the screen, whatever its width; a narrow one has
+ * fewer columns; names drive no terminal; and the answer in JSON has what the views have.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Advice on made-up programs: growing buffers, which expandable segments serve with a fraction; a program that no setting helps; one
- * under a limit whose failures go. On random programs every pick has the figures of a replay, and is better than what was recorded.
+ * Advice on made-up programs: growing buffers, which expandable segments serve with a fraction; a program that no
+ * setting helps; one under a limit whose failures go. On random programs every pick has the figures of a replay, and is
+ * better than what was recorded.
  * Runs threads: plays.
  * Costs: 2 s, full 3 s
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is live at the moment of the load, by call site: its sum is what the demand says, on random programs, also where the history
- * begins late and requests fail; and which call sites have to go is what trying them by hand gives.
+ * What is live at the moment of the load, by call site: its sum is what the demand says, on random programs, also where
+ * the history begins late and requests fail; and which call sites have to go is what trying them by hand gives.
  * Costs: 1 s
  */
 #include "support/random.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What would have served a request that failed, in programs made for one cause each, beside plain replays: an answer serves the request
- * when it is played alone, what is no answer does not, and the smallest limit passes where 2 MiB less does not.
+ * What would have served a request that failed, in programs made for one cause each, beside plain replays: an answer
+ * serves the request when it is played alone, what is no answer does not, and the smallest limit passes where 2 MiB
+ * less does not.
  * Runs threads: plays.
  * Costs: 1 s
  */
@@ -135,7 +136,8 @@ TEST(test_over_limit)
     scene_close(scene);
 }
 
-/* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool again. */
+/* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool
+ * again. */
 TEST(test_pending)
 {
     struct scene *scene = scene_of("", 64 * MIB, "a=60M -a a=40M b=2M -a~7 +512 !38M -b");

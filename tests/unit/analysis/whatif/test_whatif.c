@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many settings of one history give what a replay of each gives, on any number of threads; what the requests need is what a
- * plain sum of the live ones says; metrics are worked out by hand for a program of four requests; settings from words.
+ * Many settings of one history give what a replay of each gives, on any number of threads; what the requests need is
+ * what a plain sum of the live ones says; metrics are worked out by hand for a program of four requests; settings from
+ * words.
  * Runs threads: plays.
  * Costs: 1 s
  */

@@ -2,7 +2,7 @@
 /*
  * What was live at each moment, of random allocations: every line of every series against a sum in SQL over the view
  * `allocation`.
- * Costs: 1 s, full 2 s
+ * Costs: 1 s, full 3 s
  */
 #include <cmocka.h>
 
@@ -30,20 +30,27 @@ static void below(sqlite3_context *context, int count, sqlite3_value **values)
                          (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0])));
 }
 
-/* ?1: how many events. A third is never freed; of the others either free may be missing. Not every event has a sample. */
+/* ?1: how many events. A third is never freed; of the others either free may be missing. Not every event has a
+ * sample. */
 static const char random_sql[] =
     "INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', ''), (2, 'mmap', '');"
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) INSERT INTO symbol(id, function, is_python, "
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) INSERT INTO symbol(id, function, "
+    "is_python, "
     "is_inlined) SELECT i, 'f' || i, 0, 0 FROM n;"
-    "INSERT INTO callsite(id, depth, symbol_id, user_symbol_id) SELECT id, 1, 1 + below(5), iif(below(2), 1, NULL) FROM symbol;"
-    "CREATE TEMP TABLE e AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 + below(3) FROM n WHERE i < (SELECT v FROM x)) "
+    "INSERT INTO callsite(id, depth, symbol_id, user_symbol_id) SELECT id, 1, 1 + below(5), iif(below(2), 1, NULL) "
+    "FROM symbol;"
+    "CREATE TEMP TABLE e AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 + below(3) FROM n WHERE i < "
+    "(SELECT v FROM x)) "
     "SELECT i FROM n; INSERT INTO sample SELECT 0, 1, 0, i, i * i * 10, 0, 0, NULL, NULL, NULL, 0 FROM e;"
     "CREATE TEMP TABLE a AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60) SELECT i, "
     "1 + below((SELECT v FROM x)) AS at, below((SELECT v FROM x)) AS lived, below(3) > 0 AS freed FROM n;"
     "INSERT INTO allocation(id, domain, pid, tid, device, addr, size, requested, alloc_seq, free_requested_seq, "
-    "free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary) SELECT i, iif(below(2), 1, below(8)), 1, 1, "
-    "below(2), i * 4096, below(100000), 1, at, iif(freed AND below(4), at + lived, NULL), iif(freed AND below(4), at + lived + "
-    "below(9), NULL), at * 1000, iif(freed, 999999, NULL), iif(below(4), 1 + below(6), NULL), 16, 1 + below(3), 0 FROM a";
+    "free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary) SELECT i, iif(below(2), 1, "
+    "below(8)), 1, 1, "
+    "below(2), i * 4096, below(100000), 1, at, iif(freed AND below(4), at + lived, NULL), iif(freed AND below(4), at "
+    "+ lived + "
+    "below(9), NULL), at * 1000, iif(freed, 999999, NULL), iif(below(4), 1 + below(6), NULL), 16, 1 + below(3), 0 "
+    "FROM a";
 
 static void make_database(int64_t events)
 {
