@@ -4,6 +4,8 @@
  * the naive model side by side. Whatever they are, results, addresses, events, statistics and snapshots are
  * equal, and the allocator's own check passes after every step.
  */
+#include "fuzz/target.h"
+
 #include "support/alloc/pair.h"
 
 #include <stdlib.h>
@@ -11,8 +13,6 @@
 
 #define MIB UINT64_C(0x100000)
 #define OPS_LIMIT 512U
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct input {
     const uint8_t *data;
