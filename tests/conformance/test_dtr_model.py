@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: fifty logs, each played under many heuristics and budgets, once more in Python
 """`varve dtr` beside a naive model of the published simulator, on random logs: whatever the heuristic, the budget and the policy, the
 same decisions, also where a run ends for want of memory or in thrashing. And the published figures of linear networks.
 

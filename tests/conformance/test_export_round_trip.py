@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: snapshots of whole trainings.
 # Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: snapshots.
 """A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the database that it was

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: programs run under valgrind.
 """heap_vs_valgrind as a test, after tests of what it decides by: that it notices other figures, that a fork child is
 found at one point of its parent's history or not at all, and that a rule takes no more than it predicts."""
 

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: starts Chromium, and opens a page for each case.
 # Only with an unsanitized command: records programs.
 """The page of `varve report --html`, in headless Chromium: is it drawn, and does what it answers to clicks and searches equal what SQL says
 about the same database? No word of a hostile database may become markup, and nothing may be loaded."""

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: a million storages in a trace.
 """What a program does with storages, as its trace shows it: the examples of storage/ under `varve record`."""
 
 import os
