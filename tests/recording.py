@@ -31,6 +31,11 @@ POLICIES = ("spill", "block", "drop")
 PLAIN = ["--stacks", "none"]
 
 
+def sample(paths, *names):
+    """All of them in full size; else those of these names, without what follows the first dot."""
+    return [path for path in paths if IS_FULL or os.path.basename(path).split(".")[0] in names]
+
+
 def program(name):
     return os.path.join(PROGRAMS, name)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s, full 45 s
 """The fragmentation ladder against a plain model of recorded histories of PyTorch's allocator.
 
 The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the
@@ -173,7 +174,7 @@ def divisions_of(conf):
 
 
 class Ladder(unittest.TestCase):
-    recordings = RECORDINGS
+    recordings = recording.sample(RECORDINGS, "cudagraph_private_pool", "multistream_record", "pools_free", "gpt2_train_limit")
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="varve-ladder.")
