@@ -24,7 +24,7 @@ PROGRAMS = os.path.abspath(os.environ.get("VARVE_PROGRAMS") or os.path.join(os.p
 TIMEOUT_S = 120
 # A sanitized varve can neither be recorded (its run-time library must come first) nor be a plug-in of babeltrace2.
 IS_SANITIZED = os.environ.get("VARVE_SANITIZE", "none") not in ("", "none")
-IS_LONG = bool(os.environ.get("VARVE_LONG"))  # `./dev stress`: inputs of full size in tests that have smaller ones as well
+IS_FULL = bool(os.environ.get("VARVE_FULL"))  # `./dev stress`: inputs of full size in tests that have smaller ones as well
 
 FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4
 POLICIES = ("spill", "block", "drop")

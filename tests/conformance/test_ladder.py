@@ -192,7 +192,7 @@ class Ladder(unittest.TestCase):
         db = sqlite3.connect(self.path)
         self.addCleanup(db.close)
         devices, compared, guards = {}, 0, [0] * 9
-        step = 13 if db.execute("SELECT count(*) FROM event WHERE kind = 8").fetchone()[0] > 500 else 1 if recording.IS_LONG else 3
+        step = 13 if db.execute("SELECT count(*) FROM event WHERE kind = 8").fetchone()[0] > 500 else 1 if recording.IS_FULL else 3
         rows = db.execute(f"SELECT e.seq, e.kind, e.device, e.stream, e.pool, e.addr, e.size, e.requested, l.reserved,"
                           f" l.live_requested, {', '.join(RUNGS)} FROM event e JOIN ladder l USING (seq) ORDER BY seq")
         for seq, kind, device, stream, pool, addr, size, requested, *ladder in rows:

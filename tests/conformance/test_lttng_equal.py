@@ -24,7 +24,7 @@ class Equal(lttng_recording.Case):
                          options=["--stacks", "native", "--ring-size", "256K"], timeout=300)
         self.assert_recording(may_know_unknown=True)
         self.assert_equal_sinks()
-        ops = 230000 if recording.IS_LONG else 20000
+        ops = 230000 if recording.IS_FULL else 20000
         self.record_both(recording.program("churn"), "--ops", str(ops), "--threads", "4", "--seed", "8",
                          options=["--stacks", "none", "--force"], timeout=300)
         self.assertGreaterEqual(self.assert_equal_sinks(), 4 * ops)

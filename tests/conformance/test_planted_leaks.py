@@ -17,7 +17,7 @@ SOURCES = os.path.join(recording.ROOT, "tests", "programs")
 CXX = os.path.join(SOURCES, "cxx_leaks.cc")
 PYTHON = os.path.join(SOURCES, "python", "leaky_service.py")
 PYTHON_COMMAND = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
-SEEDS = (1, 2, 7) if recording.IS_LONG else (1, 2)
+SEEDS = (1, 2, 7) if recording.IS_FULL else (1, 2)
 
 
 def marked(source, kind):

@@ -25,7 +25,7 @@ import recording  # noqa: E402
 
 # System calls of a recovery at which it is killed: of its end, where it renames and unlinks, and in the middle; and copies
 # that are killed at random moments.
-CALLS_LAST, CALLS_AMONG, COPIES, OFTEN = (30, 8, 20, 4) if recording.IS_LONG else (8, 3, 4, 2)
+CALLS_LAST, CALLS_AMONG, COPIES, OFTEN = (30, 8, 20, 4) if recording.IS_FULL else (8, 3, 4, 2)
 # When a process or thread whose end nobody saw is said to have ended: the time of the recovery.
 VOLATILE = {"process": {"end_ns"}, "thread": {"end_ns"}}
 STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncommitted": "uncommitted", "events_lost": "lost",
@@ -269,7 +269,7 @@ class Damaged(Recovering):
         for name in self.files():
             kinds.setdefault(re.sub(r"\d+", "N", name), []).append(name)
         for names in kinds.values():
-            yield from names if recording.IS_LONG or len(names) < 3 else (names[0], names[-1])
+            yield from names if recording.IS_FULL or len(names) < 3 else (names[0], names[-1])
 
     def outcome_of(self, directory, what):
         outcome = recording.varve("recover", "--json", directory, timeout=60)

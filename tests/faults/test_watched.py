@@ -249,7 +249,7 @@ class Watched(recording.Case):
             self.assert_refused(self.varve("top", "--once", self.path, status=2, timeout=30))
             (os.rmdir if os.path.isdir(live) and not os.path.islink(live) else os.unlink)(live)
         endless_view()
-        if recording.IS_LONG:
+        if recording.IS_FULL:
             self.assert_refused(self.varve("top", "--once", self.path, status=2), "no end after")
 
     def test_hostile_directories(self):

@@ -28,7 +28,7 @@ class Kill(lttng_recording.Case):
                                       options=["--lttng", "--force", "--stacks", "none", *options])
         process = self.start(command)
         program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
-        time.sleep(0.05 + chance.random() * (0.35 if recording.IS_LONG else 0.1))
+        time.sleep(0.05 + chance.random() * (0.35 if recording.IS_FULL else 0.1))
         return threads, process, program
 
     def compare(self, said, threads):
