@@ -172,7 +172,7 @@ def numbers(count):
 
 
 IS_FULL = bool(os.environ.get("VARVE_FULL"))
-TEXT = ("words.txt", lambda: words(9000 if IS_FULL else 2000))
+TEXT = ("words.txt", lambda: words(9000 if IS_FULL else 1000))
 MORE = ("more.txt", lambda: words(500))
 PYTHON3 = "/usr/bin/python3"
 LIST = [

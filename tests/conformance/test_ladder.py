@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: histories of whole trainings.
+# Costs: 10 s, full 45 s
 """The fragmentation ladder against a plain model of recorded histories of PyTorch's allocator.
 
 The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the
@@ -174,7 +174,7 @@ def divisions_of(conf):
 
 
 class Ladder(unittest.TestCase):
-    recordings = RECORDINGS
+    recordings = recording.sample(RECORDINGS, "cudagraph_private_pool", "multistream_record", "pools_free", "gpt2_train_limit")
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="varve-ladder.")
@@ -182,8 +182,7 @@ class Ladder(unittest.TestCase):
         self.path = pathlib.Path(directory.name) / "trace.db"
 
     def varve(self, *arguments):
-        done = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=300, check=False)
+        done = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def compare(self, divisions):

@@ -29,7 +29,7 @@ class FailingRuntime(recording.Case):
                        "VARVE_TESTS_FAIL_IN": PROGRAM, "VARVE_TESTS_FAIL_FILE": steps}
         if for_ever:
             environment["VARVE_TESTS_FAIL_FOR_EVER"] = "1"
-        outcome = recording.run([recording.program(PROGRAM), "2"], env=environment, timeout=60)
+        outcome = recording.run([recording.program(PROGRAM), "2"], env=environment)
         with open(steps, "rb") as stream:
             return outcome, STEPS.unpack(stream.read())[1]
 
