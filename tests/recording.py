@@ -125,7 +125,7 @@ def run(arguments, **options):
 
 
 def varve(*arguments, **options):
-    return run([VARVE, *arguments], **options)
+    return run([VARVE, *map(str, arguments)], **options)
 
 
 def kill_group(process):

@@ -73,10 +73,10 @@ static void f64_check(void)
     }
 }
 
-/* Every so many of all bit patterns; VARVE_LONG=1 takes seven times as many. */
+/* Every so many of all bit patterns; VARVE_FULL=1 takes seven times as many. */
 TEST(test_f32_everywhere)
 {
-    uint32_t step = getenv("VARVE_LONG") != NULL ? 1001 : 7001;
+    uint32_t step = getenv("VARVE_FULL") != NULL ? 1001 : 7001;
 
     for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += (uint64_t)step * COUNT) {
         for (uint32_t i = 0; i < COUNT; i++) {
