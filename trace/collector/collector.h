@@ -27,10 +27,8 @@
 struct callsites;
 struct collect_execs;
 struct derive;
-struct lttng_session;
 struct sink_provider;
 struct ring_reader;
-struct salvage;
 struct store;
 struct varve_message;
 

@@ -6,7 +6,6 @@
 #define VARVE_ANALYSIS_QUERY_CACHED_NUMBERS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct database;

@@ -5,7 +5,6 @@
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_ALLOCATIONS_H
 #define VARVE_ANALYSIS_QUERY_PAGE_ALLOCATIONS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 struct database;

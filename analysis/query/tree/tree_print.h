@@ -5,11 +5,9 @@
 #ifndef VARVE_ANALYSIS_QUERY_TREE_TREE_PRINT_H
 #define VARVE_ANALYSIS_QUERY_TREE_TREE_PRINT_H
 
-#include <stddef.h>
 #include <stdio.h>
 
 struct call_tree;
-struct call_tree_frame;
 struct cJSON;
 struct database;
 

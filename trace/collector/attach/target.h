@@ -8,7 +8,6 @@
 #include "trace/collector/session/mapped.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -7,8 +7,6 @@
 
 #include "trace/error.h"
 
-struct varve_message;
-
 struct launch_check {
     char path[4096];        /* what will be executed, found along PATH */
     char interpreter[4096]; /* of a script; "" otherwise */

@@ -11,8 +11,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct varve_message;
-
 struct launch {
     int32_t pid;
     int pidfd;

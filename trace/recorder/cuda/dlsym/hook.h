@@ -5,8 +5,6 @@
 #ifndef VARVE_TRACE_RECORDER_CUDA_DLSYM_HOOK_H
 #define VARVE_TRACE_RECORDER_CUDA_DLSYM_HOOK_H
 
-#include <stddef.h>
-
 /* Versions of the C library's own dlsym, NULL at the end; all are the same function, one of them is there.
  * None: ours does not exist, so that the plain name is the C library's. */
 extern const char *const cuda_dlsym_versions[];
