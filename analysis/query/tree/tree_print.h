@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A call tree as indented text and as JSON. Called by cli/tree.c.
- */
+/* A call tree as indented text and as JSON. Called by cli/tree.c. */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_TREE_PRINT_H
 #define VARVE_ANALYSIS_QUERY_TREE_TREE_PRINT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The program under record, looked at before it is started.
- */
+/* The program under record, looked at before it is started. */
 #ifndef VARVE_TRACE_COLLECTOR_LAUNCH_CHECK_H
 #define VARVE_TRACE_COLLECTOR_LAUNCH_CHECK_H
 

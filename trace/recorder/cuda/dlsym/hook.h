@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Between lookup.c and the one file cuda_dlsym_*.c that fits the processor, which defines dlsym itself.
- */
+/* Between lookup.c and the one file cuda_dlsym_*.c that fits the processor, which defines dlsym itself. */
 #ifndef VARVE_TRACE_RECORDER_CUDA_DLSYM_HOOK_H
 #define VARVE_TRACE_RECORDER_CUDA_DLSYM_HOOK_H
 
