@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: searches for placements until they are good.
 # Runs threads: placements are searched for by several.
 """`varve bound` on recorded histories of PyTorch's allocator.
 
@@ -86,8 +85,7 @@ class BoundTest(unittest.TestCase):
         events = next(events for events in snapshot["device_traces"] if events)
         lifetimes = lifetimes_of(events)
         output = pathlib.Path(folder, "placement.csv")
-        run = subprocess.run([VARVE, "bound", "--json", "-f", "-o", output, recording], capture_output=True, text=True,
-                             timeout=120, check=False)
+        run = subprocess.run([VARVE, "bound", "--json", "-f", "-o", output, recording], capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         answer = json.loads(run.stdout)
         with output.open() as file:
@@ -118,8 +116,7 @@ class BoundTest(unittest.TestCase):
 
     def test_jobs(self):
         recording = next(path for path in RECORDINGS if path.name.startswith("resnet50"))
-        answers = [json.loads(subprocess.run([VARVE, "bound", "--json", "-j", jobs, recording], capture_output=True, text=True,
-                                             timeout=120, check=True).stdout) for jobs in ("1", "2", "5")]
+        answers = [json.loads(subprocess.run([VARVE, "bound", "--json", "-j", jobs, recording], capture_output=True, text=True, check=True).stdout) for jobs in ("1", "2", "5")]
         self.assertFalse(answers[0]["optimal"])  # then it would be the same anyway
         self.assertEqual(len({answer["placement_bytes"] for answer in answers}), 1)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: snapshots of whole trainings.
+# Costs: 8 s, full 25 s
 # Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: snapshots.
 """A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the database that it was
@@ -15,8 +15,12 @@ import os
 import pathlib
 import pickle
 import sqlite3
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording as runs  # noqa: E402
 
 from test_replay_pytorch import RECORDINGS, varve
 
@@ -126,7 +130,7 @@ class RoundTrip(unittest.TestCase):
 
     def test_recordings(self):
         self.assertGreater(len(RECORDINGS), 5)
-        for recording in RECORDINGS:
+        for recording in runs.sample(RECORDINGS, "cudagraph_private_pool", "multistream_record", "pools_free", "synthetic_oom_gc"):
             with self.subTest(recording.name):
                 self.round_trip(recording)
                 self.check_views()

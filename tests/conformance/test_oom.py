@@ -24,8 +24,7 @@ STEP = 2 << 20
 
 
 def varve(*arguments):
-    result = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            timeout=300, check=False)
+    result = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise AssertionError(result.stderr)
     return result.stdout

@@ -4,20 +4,13 @@
  * allocator may be opened with, reads the same again and rounds sizes without a fault; what is refused
  * changes nothing and has a reason of one line.
  */
+#include "fuzz/target.h"
+
 #include "alloc/config/tokens.h"
 #include "alloc/policy/rounding.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static bool is_unchanged(const struct varve_alloc_config *config)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes, plain or compressed, as a CSV file of buffers. Reading ends with an error of one line, or with buffers that
- * the solver takes, and written they are read again as the same. A few are placed.
+ * libFuzzer target: any bytes, plain or compressed, as a CSV file of buffers. Reading ends with an error of one line,
+ * or with buffers that the solver takes, and written they are read again as the same. A few are placed.
  */
+#include "fuzz/target.h"
+
 #include "analysis/history/input/stream.h"
 #include "analysis/placement/buffer_file.h"
 
@@ -10,15 +12,6 @@
 #include <string.h>
 
 #define PLACED_MAX 200
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static int read_bytes(const void *data, size_t size, struct buffer_file *file, struct varve_message *message)
 {

@@ -3,6 +3,8 @@
  * libFuzzer target: any bytes as a call-site file, in two steps, so that a file that grows while it is read
  * is covered too. Whatever the bytes, reading ends, numbers are in range, and asking twice gives one answer.
  */
+#include "fuzz/target.h"
+
 #include "trace/error.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/intern.h"
@@ -12,15 +14,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void write_all(int file, const uint8_t *data, size_t size)
 {

@@ -4,6 +4,8 @@
  * line that is refused comes with one line of reason, one that is taken has its operands in number and its
  * values in range.
  */
+#include "fuzz/target.h"
+
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "trace/trace.h"
@@ -12,15 +14,6 @@
 #include <string.h>
 
 #define WORDS_MAX 24
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void check_values(const struct command *command, const unsigned char *values,
                          const unsigned char *defaults)

@@ -4,6 +4,8 @@
  * commands that read one. Each ends with 0, or with 2 and one line. The input chooses one of the golden
  * databases and changes it, eight bytes a change, so that it is seldom refused for its first page.
  */
+#include "fuzz/target.h"
+
 #include "analysis/analysis.h"
 #include "support/command.h"
 
@@ -20,8 +22,6 @@
 #define CHANGES_MAX 32U
 #define TABLES_MAX 64
 #define COLUMNS_MAX 32
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const scripts[] = {"small.sql", "blocks.sql", "gpu.sql", "lossy.sql"};
 #define DATABASES (sizeof(scripts) / sizeof(scripts[0]))
@@ -53,13 +53,6 @@ static size_t whole_bytes[DATABASES];
 static char tables[TABLES_MAX][64];
 static char columns[TABLES_MAX][COLUMNS_MAX][64];
 static unsigned table_count, column_counts[TABLES_MAX];
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void clean(void)
 {

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes as a tensor of DLPack, of either kind. It becomes a storage whose elements lie where the tensor says,
- * and whose own tensor says the same, or is refused with a reason; its deleter is called once in any case, by the last release.
- * Elements are looked at where they lie in the memory that there is: nothing says of a tensor how much belongs to it.
+ * libFuzzer target: any bytes as a tensor of DLPack, of either kind. It becomes a storage whose elements lie where the
+ * tensor says, and whose own tensor says the same, or is refused with a reason; its deleter is called once in any case,
+ * by the last release. Elements are looked at where they lie in the memory that there is: nothing says of a tensor how
+ * much belongs to it.
  */
+#include "fuzz/target.h"
+
 #include "storage/storage.h"
 
 #include <stdlib.h>
@@ -12,17 +15,8 @@
 #define MEMORY_BYTES 4096
 #define INPUT_DIMS 20 /* more than there may be */
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static unsigned char *memory;
 static unsigned deletions;
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 /* ---- the tensor ---- */
 

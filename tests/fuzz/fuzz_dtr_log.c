@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes, plain or compressed, as a log of operators. Reading ends with an error of one line, or with a schedule in
- * which all numbers are in range, all sums hold and nothing is used after its release.
+ * libFuzzer target: any bytes, plain or compressed, as a log of operators. Reading ends with an error of one line, or
+ * with a schedule in which all numbers are in range, all sums hold and nothing is used after its release.
  */
+#include "fuzz/target.h"
+
 #include "analysis/dtr/check.h"
 #include "analysis/history/input/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -4,6 +4,8 @@
  * the invariants of a layout, and walking its blocks ends; so it is after every event, which may contradict
  * it.
  */
+#include "fuzz/target.h"
+
 #include "trace/error.h"
 #include "trace/model/layout/layout.h"
 #include "trace/record.h"
@@ -13,15 +15,6 @@
 #include <string.h>
 
 #define RECORDS_MAX 32U
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void walk(const struct varve_layout *layout)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: figures of a recording under way whose file has changed bytes, five bytes a change, or ends early. They are refused,
- * or an error of the database, or shown; what is shown has no control characters.
+ * libFuzzer target: figures of a recording under way whose file has changed bytes, five bytes a change, or ends early.
+ * They are refused, or an error of the database, or shown; what is shown has no control characters.
  */
+#include "fuzz/target.h"
+
 #include "analysis/base/memory.h"
 #include "analysis/output/json.h"
 #include "analysis/query/db.h"
@@ -19,8 +21,6 @@
 
 #define CHANGE_BYTES 5U
 #define COMPUTING_NS INT64_C(300000000)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint8_t *whole;
 static size_t whole_bytes;

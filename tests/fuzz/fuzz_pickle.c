@@ -3,19 +3,12 @@
  * libFuzzer target: any bytes, plain or compressed, as a snapshot. Reading ends with an error of one line, or
  * with a history in which all numbers are in range, all sums hold and everything is in order.
  */
+#include "fuzz/target.h"
+
 #include "analysis/history/pytorch/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void check_device(const struct history *history, const struct history_device *device)
 {

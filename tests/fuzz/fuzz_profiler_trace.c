@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes, plain or compressed, as a trace of PyTorch's profiler. Reading ends with an error of one line, or with
- * requests of memory that a machine can have.
+ * libFuzzer target: any bytes, plain or compressed, as a trace of PyTorch's profiler. Reading ends with an error of one
+ * line, or with requests of memory that a machine can have.
  */
+#include "fuzz/target.h"
+
 #include "analysis/history/input/stream.h"
 #include "analysis/import/profiler.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

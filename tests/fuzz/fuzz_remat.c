@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: bytes as the choices of a program above a planner of rematerialization (support/storage/remat_world.h). Whatever they
- * are, values, locks, counters, events and the planner's own check agree after each step, and nothing is left of a live one.
+ * libFuzzer target: bytes as the choices of a program above a planner of rematerialization
+ * (support/storage/remat_world.h). Whatever they are, values, locks, counters, events and the planner's own check agree
+ * after each step, and nothing is left of a live one.
  */
+#include "fuzz/target.h"
+
 #include "support/storage/remat_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define STEPS_MOST 400
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct input {
     const uint8_t *data;

@@ -4,6 +4,8 @@
  * say, taking records ends, and every record that is counted was read. And any bytes as packed records: what
  * is taken for `count` records is what the packer makes of these.
  */
+#include "fuzz/target.h"
+
 #include "trace/collector/process.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/directory.h"
@@ -22,20 +24,11 @@
 #define CAPACITY RING_CAPACITY_MIN
 #define PACKED_RECORDS_MAX 64U
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static struct session_directory directory;
 static struct ring_header *ring;
 static char spill[DIRECTORY_PATH_BYTES];
 
 static uint64_t read_sum; /* so that each byte is read */
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void clean(void)
 {

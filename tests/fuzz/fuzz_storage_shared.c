@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any bytes as the page in front of shared memory, and any size of it. What attaches gets a storage that is what
- * the page says and lies in the memory with all of its elements, or a reason; and nothing is left of it.
+ * libFuzzer target: any bytes as the page in front of shared memory, and any size of it. What attaches gets a storage
+ * that is what the page says and lies in the memory with all of its elements, or a reason; and nothing is left of it.
  */
+#include "fuzz/target.h"
+
 #include "storage/storage.h"
 
 #include <fcntl.h>
@@ -15,18 +17,9 @@
 #define PAGE_BYTES 4096U
 #define SIZE_BYTES 2U /* of the input: the memory's size */
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static char name[64];
 static int memory = -1;
 static volatile unsigned char read_sum; /* so that each byte is read */
-
-static void check(bool is_true)
-{
-    if (!is_true) {
-        abort();
-    }
-}
 
 static void clean(void)
 {

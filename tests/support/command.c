@@ -13,6 +13,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -212,6 +213,28 @@ struct command_outcome command_run(const char *first, ...)
     return command_run_list(arguments);
 }
 
+struct command_outcome command_run_line(const char *line)
+{
+    const char *arguments[ARGUMENTS_MAX + 1] = {NULL};
+    char *words = strdup(line), *at = words;
+
+    assert_non_null(words);
+    for (int i = 0; *(at += strspn(at, " ")) != '\0'; i++) {
+        char end = *at == '`' ? *at++ : ' ';
+
+        assert_true(i < ARGUMENTS_MAX);
+        arguments[i] = at;
+        at = strchrnul(at, end);
+        if (*at != '\0') {
+            *at++ = '\0';
+        }
+    }
+    struct command_outcome outcome = command_run_list(arguments);
+
+    free(words);
+    return outcome;
+}
+
 void command_outcome_free(struct command_outcome *outcome)
 {
     free(outcome->out);
@@ -235,6 +258,43 @@ void command_refused(struct command_outcome outcome, const char *what, const cha
     if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL ||
         !is_reason(outcome.err)) {
         fail_msg("%s: status %d, out '%s', err '%s'", what, outcome.status, outcome.out, outcome.err);
+    }
+    command_outcome_free(&outcome);
+}
+
+char *command_answer(const char *line)
+{
+    struct command_outcome outcome = command_run_line(line);
+
+    if (outcome.status != 0 || outcome.err[0] != '\0') {
+        fail_msg("%s: status %d, said: %s", line, outcome.status, outcome.err);
+    }
+    free(outcome.err);
+    return outcome.out;
+}
+
+void command_expect(int status, struct command_outcome outcome, const char *what, const char *const *words)
+{
+    const char *at = outcome.out;
+
+    if (outcome.status != status) {
+        fail_msg("%s: status %d, not %d: %s%s", what, outcome.status, status, outcome.out, outcome.err);
+    }
+    for (; *words != NULL; words++) {
+        bool is_wanted = **words != '!';
+        const char *word = is_wanted ? *words : *words + 1,
+                   *found = strstr(is_wanted ? at : outcome.out, word);
+
+        if (is_wanted && found != NULL) {
+            at = found + strlen(word);
+        } else if (is_wanted != (strstr(outcome.err, word) != NULL) || found != NULL) {
+            fail_msg("%s: '%s' is %s: %s%s", what, word, is_wanted ? "not there" : "there", outcome.out,
+                     outcome.err);
+        }
+    }
+    if (status == 2) {
+        command_refused(outcome, what, "");
+        return;
     }
     command_outcome_free(&outcome);
 }

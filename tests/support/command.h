@@ -10,8 +10,7 @@
 
 struct command_outcome {
     int status;
-    char *out;
-    char *err;
+    char *out, *err;
 };
 
 /// Make a folder below TMPDIR and go there; test_folder_leave removes it with all that is in it.
@@ -32,9 +31,20 @@ void sql_run(const char *path, const char *sql);
 /// Run `varve ARGUMENTS…` (NULL at the end). Owner of the texts: the outcome, until command_outcome_free.
 struct command_outcome command_run(const char *first, ...) __attribute__((sentinel));
 struct command_outcome command_run_list(const char *const *arguments);
+/// `varve LINE`: words separated by blanks; one that has some stands in backquotes.
+struct command_outcome command_run_line(const char *line);
 void command_outcome_free(struct command_outcome *outcome);
+/// What such a line prints, with status 0 and nothing on standard error. Owner: the caller, by free.
+char *command_answer(const char *line);
 /// Status 2, nothing printed, and one line of reason (a usage line may follow), with `word` in it. Frees the outcome.
 void command_refused(struct command_outcome outcome, const char *what, const char *word);
+
+/// Such a line ends with that status and says the words, one behind the other; "!word" is not said at all. 2 is a
+/// refusal: see command_refused.
+#define EXPECT(status, line, ...) \
+    command_expect(status, command_run_line(line), line, (const char *const[]){__VA_ARGS__, NULL})
+/// Frees the outcome.
+void command_expect(int status, struct command_outcome outcome, const char *what, const char *const *words);
 
 /// Contents of a file with a NUL at the end; fails the test if there is none. Owner: the caller, by free.
 char *file_read(const char *path, size_t *bytes_out);

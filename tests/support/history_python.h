@@ -42,23 +42,42 @@ static inline FILE *python_open(const char *body, const char *arguments)
 {
     char script[] = "/tmp/varve-snapshot-XXXXXX", command[200];
     int file = mkstemp(script);
-    FILE *pipe;
 
     assert_true(file >= 0);
-    assert_int_equal(write(file, prelude, sizeof(prelude) - 1), sizeof(prelude) - 1);
-    assert_int_equal(write(file, body, strlen(body)), strlen(body));
+    assert_int_equal(dprintf(file, "%s%s", prelude, body), sizeof(prelude) - 1 + strlen(body));
     close(file);
     snprintf(command, sizeof(command), "python3 %s %s; status=$?; rm %s; exit $status", script, arguments,
              script);
-    pipe = popen(command, "r");
+    FILE *pipe = popen(command, "r");
+
     assert_non_null(pipe);
     return pipe;
 }
 
+/* Bodies that know nothing of each other, in one Python: the one at `first`, and each `stride` bytes on. */
+static inline FILE *python_open_each(const char *const *first, size_t stride, size_t count)
+{
+    char *body = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&body, &bytes);
+
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "exec(r'''%s''', dict(globals()))\n",
+                *(const char *const *)((const char *)first + i * stride));
+    }
+    fclose(out);
+    FILE *pipe = python_open(body, "");
+
+    free(body);
+    return pipe;
+}
+
+/* False at the end, at which Python must have succeeded. */
 static inline bool python_next(FILE *pipe, struct made *made)
 {
     uint64_t sizes[2] = {0, 0};
 
+    *made = (struct made){NULL, NULL, 0};
     if (fread(sizes, sizeof(sizes), 1, pipe) != 1) {
         assert_int_equal(pclose(pipe), 0);
         return false;

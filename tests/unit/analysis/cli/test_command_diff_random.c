@@ -1,479 +1,225 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve diff --events` on random traces with random changes: every figure against a plain comparison, which looks for
- * each event of A in all of B.
+ * `varve diff --events` on random traces with random changes: its figures against joins in SQL over the events of both.
+ * Rows in another order, and rings and allocations that are numbered otherwise, make no difference. What is made of ids
+ * and call sites that changed: test_command_diff.c.
+ * Costs: 3 s, full 12 s
  */
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/query.h"
 #include "support/random.h"
 
-#include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define ROUNDS 100
-#define ROWS_MAX 400
-#define RINGS 4
-#define CALLSITES 6
-#define UNKNOWN_THREAD 77
-
-static const char *const columns[] = {
-    "ts_ns", "pid",  "tid",  "device",    "dev_seq", "kind",  "stream",      "pool",
-    "id",    "addr", "size", "requested", "arg",     "cause", "callsite_id", "flags",
-};
+static const char *const columns[] = {"ts_ns", "pid",  "tid",  "device",    "dev_seq", "kind",  "stream",
+                                      "pool",  "addr", "size", "requested", "arg",     "cause", "flags"};
 
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
-enum {
-    KIND = 5,
-    ID = 8,
-    CALLSITE = 14,
-    FRAMES = COLUMNS,
+/* Kinds of allocations of the heap and of mappings; in each of four rings the numbers grow, with gaps. */
+static const char make_sql[] =
+    "INSERT INTO meta VALUES ('complete', 1);"
+    "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 0, 1, 1), (2, 1, 1, 1, 1), (3, 2, 0, 1, 1), "
+    "(4, 2, 1, 1, 1);"
+    "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 40 + below(160)) "
+    "INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, "
+    "cause, "
+    "flags, thread_id, ring_seq) SELECT seq, below(3), below(3), below(3), or_null(3), or_null(3), 32 + below(5), "
+    "or_null(3), "
+    "or_null(3), 1 + or_null(30), or_null(3), or_null(3), or_null(3), or_null(3), below(3), below(3), 1 + below(4), "
+    "seq + seq / 20 FROM n;";
+
+/* Each of them, or not. */
+static const char *const renumberings[] = {
+    "UPDATE event SET id = 100 - id",
+    "UPDATE thread SET id = 50 - id; UPDATE event SET thread_id = 50 - thread_id",
+    "CREATE TEMP TABLE t AS SELECT row_number() OVER (ORDER BY thread_id DESC, seq) AS place, * FROM event; DELETE "
+    "FROM event; "
+    "UPDATE t SET seq = place; ALTER TABLE t DROP COLUMN place; INSERT INTO event SELECT * FROM t",
 };
 
-struct row {
-    int64_t values[COLUMNS];
-    uint32_t nulls;
-    int ring;       /* index; -1: of an unknown thread */
-    int64_t number; /* 0: NULL */
-    bool is_keyed;
+/* About the row whose number is in `x`, and for columns one each. */
+static const char *const changes[] = {
+    "DELETE FROM event WHERE seq BETWEEN (SELECT v FROM x) AND (SELECT v + below(5) FROM x)",
+    "UPDATE event SET kind = 32 + below(5) WHERE seq = (SELECT v FROM x)",
+    "UPDATE event SET addr = NULL, size = or_null(3) WHERE seq = (SELECT v FROM x)",
+    "UPDATE event SET ring_seq = NULL WHERE seq = (SELECT v FROM x)",
 };
 
-struct side {
-    struct row rows[ROWS_MAX];
-    int count;
-    int64_t first_thread;        /* row of ring 0 */
-    int contents[CALLSITES + 1]; /* of each call site: equal ones have equal frames */
-    int64_t without_number, without_thread, out_of_order;
-};
+#define CHANGES (sizeof(changes) / sizeof(changes[0]))
 
-struct answer {
-    int both, alone[2], differing, fields[COLUMNS + 1], runs, pairs;
-};
+static uint64_t seed, random_state;
 
-static uint64_t random_state;
-
-static int below(int limit)
+static void below(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    return (int)random_below(&random_state, (uint64_t)limit);
-}
+    bool is_null = count == 1 && sqlite3_user_data(context) != NULL && random_below(&random_state, 5) == 0;
+    int64_t value = (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0]));
 
-/* ---- traces ---- */
-
-static struct row *row_insert(struct side *side, int at)
-{
-    assert_true(side->count < ROWS_MAX);
-    memmove(&side->rows[at + 1], &side->rows[at], (size_t)(side->count++ - at) * sizeof(struct row));
-    side->rows[at] = (struct row){0};
-    return &side->rows[at];
-}
-
-static void row_remove(struct side *side, int at)
-{
-    memmove(&side->rows[at], &side->rows[at + 1], (size_t)(--side->count - at) * sizeof(struct row));
-}
-
-static void trace_make(struct side *side)
-{
-    static const int kinds[] = {1, 2, 3, 4, 5, 6, 7, 10, 17, 26, 32, 32, 33, 33, 34, 35, 36, 50, 53, 60};
-    int64_t last[RINGS] = {0};
-    int count = below(200);
-
-    *side = (struct side){.first_thread = 1};
-    for (int i = 1; i <= CALLSITES; i++) {
-        side->contents[i] = below(3) == 0 ? 1 : i; /* some are equal */
+    if (is_null) {
+        sqlite3_result_null(context);
+    } else {
+        sqlite3_result_int64(context, value);
     }
-    for (int i = 0; i < count; i++) {
-        struct row *row = row_insert(side, i);
+}
 
-        row->ring = below(RINGS);
-        row->number = last[row->ring] += below(10) == 0 ? 3 : 1;
-        for (size_t column = 0; column < COLUMNS; column++) {
-            row->values[column] = below(3);
-            if (column >= 3 && column != KIND && below(5) == 0) {
-                row->values[column] = 0;
-                row->nulls |= 1U << column;
+static void run(sqlite3 *db, const char *sql)
+{
+    char *error = NULL;
+
+    if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, error);
+    }
+}
+
+/* A database with SQL's below(n), and or_null(n), which is NULL at times. */
+static sqlite3 *open_random(const char *path)
+{
+    sqlite3 *db;
+
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_create_function(db, "below", 1, SQLITE_UTF8, NULL, below, NULL, NULL);
+    sqlite3_create_function(db, "or_null", 1, SQLITE_UTF8, &random_state, below, NULL, NULL);
+    run(db, "PRAGMA synchronous = OFF");
+    return db;
+}
+
+static void change(sqlite3 *db)
+{
+    size_t chosen = random_below(&random_state, CHANGES + COLUMNS);
+    char sql[200];
+
+    run(db, "DELETE FROM x; INSERT INTO x SELECT 1 + below(200)");
+    if (chosen < CHANGES) {
+        run(db, changes[chosen]);
+    } else if (strcmp(columns[chosen - CHANGES], "kind") != 0) {
+        snprintf(sql, sizeof(sql), "UPDATE event SET %s = below(3) WHERE seq = (SELECT v FROM x)",
+                 columns[chosen - CHANGES]);
+        run(db, sql);
+    }
+}
+
+/* a.db, and b.db that is the same but for its numbers and for some changes of both. */
+static void make_traces(void)
+{
+    unlink("a.db");
+    trace_database_make("a.db", (const char *const[]){NULL});
+    sqlite3 *db = open_random("a.db");
+    size_t bytes;
+
+    run(db, make_sql);
+    sqlite3_close(db);
+    char *copy = file_read("a.db", &bytes);
+
+    file_write("b.db", copy, bytes);
+    free(copy);
+    for (size_t side = 0, count = random_below(&random_state, 3) * random_below(&random_state, 12); side < 2;
+         side++) {
+        db = open_random(side == 0 ? "a.db" : "b.db");
+        run(db, "CREATE TEMP TABLE x(v)");
+        for (size_t i = 0; i < count; i++) {
+            change(db);
+        }
+        for (size_t i = 0; side == 1 && i < sizeof(renumberings) / sizeof(renumberings[0]); i++) {
+            if (random_below(&random_state, 2) == 0) {
+                run(db, renumberings[i]);
             }
         }
-        row->values[KIND] = kinds[below((int)(sizeof(kinds) / sizeof(kinds[0])))];
-        if ((row->nulls >> ID & 1U) == 0) {
-            row->values[ID] = below(30);
-        }
-        if ((row->nulls >> CALLSITE & 1U) == 0) {
-            row->values[CALLSITE] = below(CALLSITES + 1);
-        }
+        sqlite3_close(db);
     }
 }
 
-/* Rings change places wherever two of them are neighbours. */
-static void rows_mix(struct side *side)
-{
-    for (int i = 0; i + 1 < side->count; i++) {
-        if (side->rows[i].ring != side->rows[i + 1].ring && below(2) == 0) {
-            struct row row = side->rows[i];
+/* Events by what they are found by, whoever numbers rings. */
+static const char views_sql[] =
+    "ATTACH 'b.db' AS b;"
+    "CREATE TEMP VIEW ka AS SELECT process_id * 10 + ring AS place, e.* FROM main.event e JOIN main.thread t ON t.id "
+    "= thread_id "
+    "WHERE ring_seq IS NOT NULL;"
+    "CREATE TEMP VIEW kb AS SELECT process_id * 10 + ring AS place, e.* FROM b.event e JOIN b.thread t ON t.id = "
+    "thread_id "
+    "WHERE ring_seq IS NOT NULL;"
+    "CREATE TEMP VIEW only_a AS SELECT place, ring_seq FROM ka EXCEPT SELECT place, ring_seq FROM kb;"
+    "CREATE TEMP VIEW only_b AS SELECT place, ring_seq FROM kb EXCEPT SELECT place, ring_seq FROM ka;";
 
-            side->rows[i] = side->rows[i + 1];
-            side->rows[i + 1] = row;
-        }
-    }
-}
+#define RUNS(view)                                                                                          \
+    "(SELECT count(*) FROM (SELECT DISTINCT place, ring_seq - row_number() OVER (PARTITION BY place ORDER " \
+    "BY ring_seq) FROM " view "))"
 
-/* Numbers that stand for something get others, one to one. */
-static void numbers_change(struct side *side)
-{
-    int contents[CALLSITES + 1];
-
-    memcpy(contents, side->contents, sizeof(contents));
-    for (int i = 1; i <= CALLSITES; i++) {
-        side->contents[CALLSITES + 1 - i] = contents[i];
-    }
-    for (int i = 0; i < side->count; i++) {
-        int64_t *id = &side->rows[i].values[ID];
-        int64_t *callsite = &side->rows[i].values[CALLSITE];
-        int64_t kind = side->rows[i].values[KIND];
-        bool is_own = kind == 17 || kind == 26 || kind == 50 || kind == 53 || kind == 60;
-
-        *id = *id > 0 && !is_own ? 100 - *id : *id;
-        *callsite = *callsite > 0 ? CALLSITES + 1 - *callsite : *callsite;
-    }
-}
-
-static void change_one(struct side *side)
-{
-    int at = below(side->count);
-    struct row *row = &side->rows[at];
-    static const int difficult[] = {KIND, ID, CALLSITE};
-    int column = below(2) == 0 ? difficult[below(3)] : below((int)COLUMNS);
-
-    switch (below(9)) {
-    case 0:
-    case 1:
-        for (int n = below(5); n >= 0 && at < side->count; n--) {
-            row_remove(side, at);
-        }
-        break;
-    case 2:
-    case 3:
-    case 4:
-        row->values[column] += below(3);
-        row->values[CALLSITE] %= CALLSITES + 1;
-        row->nulls &= ~(1U << column);
-        if (column == 3 || column == 4 || column > KIND) {
-            row->nulls |= (uint32_t)(below(4) == 0) << column;
-            row->values[column] = (row->nulls >> column & 1U) != 0 ? 0 : row->values[column];
-        }
-        break;
-    case 5:
-        row->number = below(2) == 0 ? 0 : row->number - below(3);
-        row->number = row->number < 0 ? 0 : row->number;
-        break;
-    case 6:
-        row->ring = below(3) == 0 ? -1 : row->ring;
-        break;
-    case 7:
-        row = row_insert(side, at);
-        row->values[KIND] = 53; /* a row that stands for missing ones */
-        row->ring = below(RINGS);
-        break;
-    default:
-        side->contents[1 + below(CALLSITES)] = 1 + below(9);
-        break;
-    }
-}
-
-/* ---- databases ---- */
-
-static char *empty;
-static size_t empty_bytes;
-
-static void database_make(const char *path, const struct side *side)
-{
-    sqlite3 *database;
-    sqlite3_stmt *statement;
-    char sql[400] = "INSERT INTO event(";
-
-    file_write(path, empty, empty_bytes);
-    for (size_t i = 0; i < COLUMNS; i++) {
-        snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), "%s, ", columns[i]);
-    }
-    snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql),
-             "thread_id, ring_seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-    sqlite3_exec(database, "PRAGMA synchronous = OFF; BEGIN", NULL, NULL, NULL);
-    assert_int_equal(sqlite3_prepare_v2(database, sql, -1, &statement, NULL), SQLITE_OK);
-    for (int i = 0; i < side->count; i++) {
-        const struct row *row = &side->rows[i];
-
-        for (int column = 0; column < (int)COLUMNS; column++) {
-            sqlite3_bind_int64(statement, column + 1, row->values[column]);
-            if ((row->nulls >> column & 1U) != 0) {
-                sqlite3_bind_null(statement, column + 1);
-            }
-        }
-        sqlite3_bind_int64(statement, COLUMNS + 1,
-                           row->ring < 0 ? UNKNOWN_THREAD : side->first_thread + row->ring);
-        sqlite3_bind_null(statement, COLUMNS + 2);
-        if (row->number != 0) {
-            sqlite3_bind_int64(statement, COLUMNS + 2, row->number);
-        }
-        assert_int_equal(sqlite3_step(statement), SQLITE_DONE);
-        sqlite3_reset(statement);
-    }
-    sqlite3_finalize(statement);
-    for (int i = 0; i < RINGS; i++) {
-        snprintf(sql, sizeof(sql),
-                 "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (%d, %d, %d, 1, 1)",
-                 (int)side->first_thread + i, 1 + i / 2, i);
-        assert_int_equal(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
-    }
-    for (int i = 1; i <= CALLSITES; i++) {
-        snprintf(sql, sizeof(sql),
-                 "INSERT INTO symbol(id, function, line, is_python, is_inlined) VALUES (%d, 'f', %d, 0, 0);"
-                 "INSERT INTO stack_node(id, symbol_id) VALUES (%d, %d);"
-                 "INSERT INTO callsite(id, node_id, depth) VALUES (%d, %d, 1)",
-                 i, side->contents[i], i, i, i, i);
-        assert_int_equal(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
-    }
-    assert_int_equal(sqlite3_exec(database, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(database), SQLITE_OK);
-}
-
-/* ---- the plain comparison ---- */
-
-static void find_keys(struct side *side)
-{
-    for (int i = 0; i < side->count; i++) {
-        struct row *row = &side->rows[i];
-        int64_t last = 0;
-
-        for (int before = 0; before < i; before++) {
-            const struct row *other = &side->rows[before];
-
-            last = other->ring == row->ring && other->is_keyed ? other->number : last;
-        }
-        row->is_keyed = row->number > last && row->ring >= 0;
-        if (row->is_keyed || (row->values[KIND] == 53 && row->number == 0)) {
-            continue;
-        }
-        side->without_number += row->number == 0 ? 1 : 0;
-        side->without_thread += row->number != 0 && row->ring < 0 ? 1 : 0;
-        side->out_of_order += row->number != 0 && row->ring >= 0 ? 1 : 0;
-    }
-}
-
-static const struct row *find_partner(const struct side *side, const struct row *row)
-{
-    for (int i = 0; i < side->count; i++) {
-        const struct row *other = &side->rows[i];
-
-        if (other->is_keyed && other->ring == row->ring && other->number == row->number) {
-            return other;
-        }
-    }
-    return NULL;
-}
-
-/* Events that `side` alone has, in runs. */
-static int count_alone(const struct side *side, const struct side *other, int *runs)
-{
-    int64_t last[RINGS] = {0};
-    int count = 0;
-
-    for (int i = 0; i < side->count; i++) {
-        const struct row *row = &side->rows[i];
-
-        if (row->is_keyed && find_partner(other, row) == NULL) {
-            *runs += last[row->ring] == 0 || row->number != last[row->ring] + 1 ? 1 : 0;
-            last[row->ring] = row->number;
-            count++;
-        }
-    }
-    return count;
-}
-
-/* 0: no table; 1: allocation; 2: segment. */
-static int id_table(int64_t kind)
-{
-    return (kind >= 1 && kind <= 3) || kind == 10 || (kind >= 32 && kind <= 36) ? 1
-           : kind >= 4 && kind <= 9                                             ? 2
-                                                                                : 0;
-}
-
-struct pair {
-    int table; /* 3: call sites */
-    int64_t a, b;
-};
-
-/* 1: a new pair; 0: they belong together; -1: they do not. */
-static int pair_judge(struct pair *pairs, int *count, int table, int64_t a, int64_t b, bool is_kept)
-{
-    for (int i = 0; i < *count; i++) {
-        if (pairs[i].table == table && (pairs[i].a == a || pairs[i].b == b)) {
-            return pairs[i].a == a && pairs[i].b == b ? 0 : -1;
-        }
-    }
-    if (is_kept) {
-        pairs[(*count)++] = (struct pair){table, a, b};
-    }
-    return 1;
-}
-
-static struct answer compare(const struct side *a_side, const struct side *b_side)
-{
-    static struct pair pairs[2 * ROWS_MAX];
-    struct answer answer = {0};
-    int count = 0;
-
-    answer.alone[0] = count_alone(a_side, b_side, &answer.runs);
-    answer.alone[1] = count_alone(b_side, a_side, &answer.runs);
-    for (int i = 0; i < a_side->count; i++) {
-        const struct row *a = &a_side->rows[i];
-        const struct row *b = a->is_keyed ? find_partner(b_side, a) : NULL;
-        bool differs[COLUMNS + 1] = {false};
-        bool any = false;
-
-        if (b == NULL) {
-            continue;
-        }
-        for (size_t column = 0; column < COLUMNS; column++) {
-            differs[column] =
-                a->values[column] != b->values[column] || ((a->nulls ^ b->nulls) >> column & 1U) != 0;
-        }
-        int table = id_table(a->values[KIND]);
-
-        if (table != 0 && table == id_table(b->values[KIND]) && a->values[ID] != 0 && b->values[ID] != 0) {
-            differs[ID] = pair_judge(pairs, &count, table, a->values[ID], b->values[ID], true) < 0;
-        }
-        if (a->values[CALLSITE] != 0 && b->values[CALLSITE] != 0) {
-            int judgement;
-
-            differs[FRAMES] = a_side->contents[a->values[CALLSITE]] != b_side->contents[b->values[CALLSITE]];
-            judgement =
-                pair_judge(pairs, &count, 3, a->values[CALLSITE], b->values[CALLSITE], !differs[FRAMES]);
-            differs[CALLSITE] = judgement < 0;
-            answer.pairs += judgement > 0 && !differs[FRAMES] ? 1 : 0;
-        }
-        answer.both++;
-        for (size_t column = 0; column <= COLUMNS; column++) {
-            answer.fields[column] += differs[column] ? 1 : 0;
-            any = any || differs[column];
-        }
-        answer.differing += any ? 1 : 0;
-    }
-    answer.runs += answer.differing;
-    return answer;
-}
-
-/* ---- the test ---- */
-
-static void expect(const char *out, const char *words, int round)
+static void expect_words(const char *out, const char *words)
 {
     if (strstr(out, words) == NULL) {
-        fail_msg("round %d: no %s in %s", round, words, out);
+        fail_msg("seed %llu: no %s in %s", (unsigned long long)seed, words, out);
     }
 }
 
-static void expect_side(const char *out, const struct side *side, int round)
+/* What the answer has to hold; returns whether the traces are equal. */
+static bool expect_answer(sqlite3 *db, const char *out)
 {
-    char words[200];
+    char sql[2000] = "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE 0", words[600],
+         fields[400] = "";
+    int64_t alone[] = {query_integer(db, "SELECT count(*) FROM only_a"),
+                       query_integer(db, "SELECT count(*) FROM only_b")};
+    int64_t unnumbered[] = {query_integer(db, "SELECT count(*) FROM main.event WHERE ring_seq IS NULL"),
+                            query_integer(db, "SELECT count(*) FROM b.event WHERE ring_seq IS NULL")};
+    int64_t runs = query_integer(db, "SELECT " RUNS("only_a") " + " RUNS("only_b"));
 
-    snprintf(words, sizeof(words), "\"without_number\":%d,\"without_thread\":%d,\"out_of_order\":%d",
-             (int)side->without_number, (int)side->without_thread, (int)side->out_of_order);
-    expect(out, words, round);
-}
+    for (size_t i = 0; i < COLUMNS; i++) {
+        char one[200];
 
-static void expect_answer(const char *out, const struct answer *answer, bool is_equal, int round)
-{
-    char words[800];
-    int used;
-    const char *comma = "";
+        snprintf(one, sizeof(one),
+                 "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE ka.%s IS NOT kb.%s",
+                 columns[i], columns[i]);
+        int64_t count = query_integer(db, one);
 
-    expect(out, is_equal ? "{\"equal\":true" : "{\"equal\":false", round);
-    snprintf(words, sizeof(words),
-             "\"in_both\":%d,\"only_in_a\":%d,\"only_in_b\":%d,\"differing\":%d,\"kinds\"", answer->both,
-             answer->alone[0], answer->alone[1], answer->differing);
-    expect(out, words, round);
-    used = snprintf(words, sizeof(words), "\"fields\":{");
-    for (size_t i = 0; i <= COLUMNS; i++) {
-        if (answer->fields[i] > 0) {
-            used += snprintf(words + used, sizeof(words) - (size_t)used, "%s\"%s\":%d", comma,
-                             i < COLUMNS ? columns[i] : "frames", answer->fields[i]);
-            comma = ",";
+        if (count > 0) {
+            snprintf(fields + strlen(fields), sizeof(fields) - strlen(fields), "%s\"%s\":%d",
+                     fields[0] != '\0' ? "," : "", columns[i], (int)count);
         }
+        snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), " OR ka.%s IS NOT kb.%s", columns[i],
+                 columns[i]);
     }
-    snprintf(words + used, sizeof(words) - (size_t)used, "},\"callsites\":%d,", answer->pairs);
-    expect(out, words, round);
-    snprintf(words, sizeof(words), "\"differences_all\":%d,", answer->runs);
-    expect(out, words, round);
-}
+    int64_t differing = query_integer(db, sql);
 
-static bool is_keyed(const struct side *side)
-{
-    return side->without_number + side->without_thread + side->out_of_order == 0;
+    snprintf(words, sizeof(words), "\"in_both\":%d,\"only_in_a\":%d,\"only_in_b\":%d,\"differing\":%d,",
+             (int)query_integer(db, "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq)"), (int)alone[0],
+             (int)alone[1], (int)differing);
+    expect_words(out, words);
+    snprintf(words, sizeof(words), "\"fields\":{%s},", fields);
+    expect_words(out, words);
+    snprintf(words, sizeof(words), "\"differences_all\":%d,", (int)(runs + differing));
+    expect_words(out, words);
+    for (int side = 0; side < 2; side++) {
+        snprintf(words, sizeof(words), "\"without_number\":%d,", (int)unnumbered[side]);
+        expect_words(side == 0 ? out : strstr(out, "\"b\":{"), words);
+    }
+    return alone[0] + alone[1] + differing + unnumbered[0] + unnumbered[1] == 0;
 }
 
 TEST(test_random)
 {
-    static struct side a;
-    static struct side b;
-    int rounds = test_rounds(ROUNDS / 4, ROUNDS);
-    int equal = 0;
+    uint64_t first = test_first_seed(1);
+    int rounds = test_rounds(20, 100), equal = 0;
 
-    for (int round = 0; round < rounds; round++) {
-        struct command_outcome outcome;
-        struct answer answer;
-        bool is_equal;
+    for (seed = first; seed < first + (uint64_t)rounds; seed++) {
+        random_state = seed;
+        make_traces();
+        struct command_outcome outcome = command_run_line("diff --events --json --limit=1000 a.db b.db");
+        sqlite3 *db = open_random("a.db");
 
-        random_state = (uint64_t)round;
-        trace_make(&a);
-        b = a;
-        for (int n = below(8); n > 0; n--) {
-            rows_mix(&b);
-        }
-        if (below(2) == 0) {
-            numbers_change(&b);
-            b.first_thread = 20;
-        }
-        for (int n = below(3) * below(round % 10 == 0 ? 40 : 4); n > 0 && a.count > 0 && b.count > 0; n--) {
-            change_one(below(2) == 0 ? &a : &b);
-        }
-        find_keys(&a);
-        find_keys(&b);
-        database_make("a.db", &a);
-        database_make("b.db", &b);
-        answer = compare(&a, &b);
-        is_equal = answer.runs == 0 && is_keyed(&a) && is_keyed(&b);
-        equal += is_equal ? 1 : 0;
-        outcome = command_run("diff", "--events", "--json", "--limit=1000", "a.db", "b.db", NULL);
+        run(db, views_sql);
+        bool is_equal = expect_answer(db, outcome.out);
+
         assert_int_equal(outcome.status, is_equal ? 0 : 1);
-        expect_answer(outcome.out, &answer, is_equal, round);
-        expect_side(outcome.out, &a, round);
-        expect_side(strstr(outcome.out, "\"b\":{"), &b, round);
+        sqlite3_close(db);
         command_outcome_free(&outcome);
-        outcome = command_run("diff", "--events", "--quiet", "b.db", "a.db", NULL);
-        assert_int_equal(outcome.status, is_equal ? 0 : 1);
-        command_outcome_free(&outcome);
+        equal += is_equal;
     }
-    assert_true(equal > rounds / 10 && equal < rounds / 10 * 9);
+    assert_true(equal > rounds / 10 && equal < rounds);
 }
 
-static int enter(void **state)
-{
-    *state = test_folder_enter();
-    trace_database_make("empty.db", (const char *const[]){NULL});
-    sql_run("empty.db", "INSERT INTO meta VALUES ('complete', 1)");
-    empty = file_read("empty.db", &empty_bytes);
-    return 0;
-}
-
-static int leave(void **state)
-{
-    free(empty);
-    test_folder_leave(*state);
-    return 0;
-}
-
-TEST_FILE(enter, leave)
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Databases that lack a part: each table, view and index is dropped in turn, and every command is run about what is left.
- * It answers, or refuses with one line that names the part; nothing in between.
+ * Databases that lack a part: each table, view and index is dropped in turn, and every command is run about what is
+ * left. It answers, or refuses with one line that names the part; nothing in between.
+ * Reads damaged input: databases that lack a part.
+ * Costs: 4 s, full 10 s
  */
 #include <cmocka.h>
 
@@ -99,7 +101,7 @@ static void drop_each(const char *script, int first_with_json)
     file_write(DATABASE, whole, bytes);
     load_parts(&parts);
     assert_true(parts.count > 50);
-    for (int part = 0; part < parts.count; part++) {
+    for (int part = 0; part < parts.count; part += test_is_full() ? 1 : 3) {
         char sql[160];
 
         file_write(DATABASE, whole, bytes);

@@ -2,12 +2,12 @@
 /*
  * `varve query`: SQL that could write is refused before anything runs, wrong SQL gives one line, and the
  * three formats give back every value.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 
 #include "support/command.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,24 +146,19 @@ TEST(test_several_statements)
 /* More rows than a table is aligned by: all of them arrive, in order. */
 TEST(test_many_rows)
 {
-    static const char sql[] =
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12345) "
-        "SELECT i, 'row ' || i FROM n";
-    struct command_outcome outcome = command_run("query", "--no-header", "small.db", sql, NULL);
-    int64_t expected = 0;
+    char *rows = command_answer(
+        "query --no-header small.db `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12345) "
+        "SELECT i, 'row ' || i FROM n`");
+    const char *line = rows;
+    int number, again;
 
-    assert_int_equal(outcome.status, 0);
-    for (const char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
-        int64_t number;
-        int64_t again;
-
-        expected++;
-        assert_int_equal(sscanf(line, "%" SCNd64 " row %" SCNd64, &number, &again), 2);
-        assert_int_equal(number, expected);
-        assert_int_equal(again, expected);
+    for (int i = 1; i <= 12345; i++, line += strcspn(line, "\n") + 1) {
+        assert_int_equal(sscanf(line, "%d row %d", &number, &again), 2);
+        assert_int_equal(number, i);
+        assert_int_equal(again, i);
     }
-    assert_int_equal(expected, 12345);
-    command_outcome_free(&outcome);
+    assert_string_equal(line, "");
+    free(rows);
 }
 
 TEST(test_standard_input)
@@ -175,60 +170,36 @@ TEST(test_standard_input)
     assert_query("--csv", "-", "n\n266\n");
     file_write("question.sql", "SELECT 1;\0 SELECT 2", 19);
     assert_non_null(freopen("question.sql", "re", stdin));
-    struct command_outcome outcome = command_run("query", "small.db", "-", NULL);
-
-    assert_int_equal(outcome.status, 2);
-    assert_non_null(strstr(outcome.err, "NUL"));
-    command_outcome_free(&outcome);
+    EXPECT(2, "query small.db -", "NUL");
 }
-
-static void assert_said(struct command_outcome outcome, int status, const char *const *words)
-{
-    for (; *words != NULL; words++) {
-        if (outcome.status != status || strstr(status == 0 ? outcome.out : outcome.err, *words) == NULL) {
-            fail_msg("no '%s': status %d, out '%s', err '%s'", *words, outcome.status, outcome.out,
-                     outcome.err);
-        }
-    }
-    command_outcome_free(&outcome);
-}
-
-#define SAID(status, outcome, ...) assert_said(outcome, status, (const char *const[]){__VA_ARGS__, NULL})
 
 TEST(test_misspelt)
 {
-    SAID(2, command_run("query", "small.db", "SELECT * FROM callsit_total", NULL),
-         "no such table: callsit_total", "did you mean callsite_total?");
-    SAID(2, command_run("query", "small.db", "SELECT t.user_funtion FROM callsite_total t", NULL),
-         "no such column: t.user_funtion", "did you mean user_function?");
+    EXPECT(2, "query small.db `SELECT * FROM callsit_total`", "no such table: callsit_total",
+           "did you mean callsite_total?");
+    EXPECT(2, "query small.db `SELECT t.user_funtion FROM callsite_total t`",
+           "no such column: t.user_funtion", "did you mean user_function?");
     /* a name is looked for in the tables that the SQL names: this one is of others */
-    SAID(2, command_run("query", "small.db", "SELECT bytes_askd FROM meta", NULL),
-         "no such column: bytes_askd, in:");
-    SAID(2, command_run("query", "small.db", "SELECT * FROM qqqqqqqqqq", NULL),
-         "no such table: qqqqqqqqqq, in:");
-    SAID(2, command_run("query", "small.db", NULL), "missing argument SQL",
-         "usage: varve query [OPTIONS] DB SQL");
+    EXPECT(2, "query small.db `SELECT bytes_askd FROM meta`", "no such column: bytes_askd, in:");
+    EXPECT(2, "query small.db `SELECT * FROM qqqqqqqqqq`", "no such table: qqqqqqqqqq, in:");
 }
 
 TEST(test_schema)
 {
-    SAID(0, command_run("query", "--schema", "small.db", NULL), "views\n", "\ntables\n",
-         "  peak_time             when the most bytes were live, per domain and device\n");
-    SAID(0, command_run("query", "--schema", "small.db", "PEAK", NULL),
-         "view peak: what was live at the peak of all processes together, per call site and domain\n",
-         "  bytes                 bytes live then\n");
-    SAID(0, command_run("query", "--schema", "--csv", "small.db", "mark", NULL),
-         "name,type,meaning\nid,integer,", "begin_ns,integer,when it began\n");
-    SAID(0, command_run("query", "--schema", "--json", "small.db", NULL),
-         "{\"name\":\"total\",\"type\":\"view\"");
-    SAID(2, command_run("query", "--schema", "small.db", "totl", NULL),
-         "no such table: totl; did you mean total?");
-    SAID(2, command_run("query", "--schema", "small.db", "x' OR 1 OR '", NULL),
-         "no such table: x' OR 1 OR '");
+    EXPECT(0, "query --schema small.db", "views\n",
+           "  peak_time             when the most bytes were live, per domain and device\n", "\ntables\n");
+    EXPECT(0, "query --schema small.db PEAK",
+           "view peak: what was live at the peak of all processes together, per call site and domain\n",
+           "  bytes                 bytes live then\n");
+    EXPECT(0, "query --schema --csv small.db mark", "name,type,meaning\nid,integer,",
+           "begin_ns,integer,when it began\n");
+    EXPECT(0, "query --schema --json small.db", "{\"name\":\"total\",\"type\":\"view\"");
+    EXPECT(2, "query --schema small.db totl", "no such table: totl; did you mean total?");
+    EXPECT(2, "query --schema small.db `x' OR 1 OR '`", "no such table: x' OR 1 OR '");
     sql_run("small.db", "CREATE TABLE \"it's %s\"(a)");
-    SAID(2, command_run("query", "--schema", "small.db", "it's %s", NULL), "no such table: it's %s");
+    EXPECT(2, "query --schema small.db `it's %s`", "no such table: it's %s");
     sql_run("small.db", "DROP TABLE \"it's %s\"");
-    SAID(2, command_run("query", "--schema", "--examples", "small.db", NULL), "mutually exclusive");
+    EXPECT(2, "query --schema --examples small.db", "mutually exclusive");
 }
 
 TEST(test_vertical)
@@ -237,21 +208,19 @@ TEST(test_vertical)
                  "SELECT 1 AS a, NULL AS longer, char(10, 27) || 'x' AS c UNION ALL SELECT 2, x'ff', 'y'",
                  "row 1\n  a       1\n  longer  NULL\n  c        ?x\n\n"
                  "row 2\n  a       2\n  longer  X'ff'\n  c       y\n");
-    SAID(2, command_run("query", "--vertical", "--csv", "small.db", "SELECT 1", NULL), "mutually exclusive");
+    EXPECT(2, "query --vertical --csv small.db `SELECT 1`", "mutually exclusive");
 }
 
 /* What it prints is SQL that it takes. */
 TEST(test_examples)
 {
-    struct command_outcome outcome = command_run("query", "--examples", "small.db", NULL);
+    char *examples = command_answer("query --examples small.db");
 
-    assert_int_equal(outcome.status, 0);
-    assert_non_null(strstr(outcome.out, "\n-- 10. "));
-    SAID(0, command_run("query", "--csv", "small.db", outcome.out, NULL), "user_function,", "up_to_bytes,",
-         "freed_by,");
-    command_outcome_free(&outcome);
-    SAID(2, command_run("query", "--examples", "small.db", "SELECT 1", NULL),
-         "unexpected argument 'SELECT 1'");
+    assert_non_null(strstr(examples, "\n-- 10. "));
+    command_expect(0, command_run("query", "--csv", "small.db", examples, NULL), "the examples",
+                   (const char *const[]){"user_function,", "up_to_bytes,", "freed_by,", NULL});
+    free(examples);
+    EXPECT(2, "query --examples small.db `SELECT 1`", "unexpected argument 'SELECT 1'");
 }
 
 TEST_FILE(test_folder_small_setup, test_folder_teardown)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve segments` and `varve oom`: what the JSON says at many events of random histories is what the model's
- * plain lists have, and what is wrong on the command line is reported. The words are the golden tests'.
+ * plain lists have. The words are the golden tests'.
+ * Costs: 2 s
  */
 #include "support/derive/blocks_model.h"
 
@@ -13,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOMENTS 30
-#define EVENTS 12000
+#define MOMENTS 20
+#define EVENTS 8000
 
 struct moment {
     uint64_t seq;
@@ -117,26 +118,28 @@ static void expect_views(const char *path)
     static const char *const keys[] = {
         "\"holes\":",          "\"in_holes\":",          "\"largest_hole\":",
         "\"empty_segments\":", "\"in_empty_segments\":", "\"largest_empty_segment\":"};
-    struct command_outcome state = command_run("segments", "--json", path, NULL);
-    struct command_outcome views = command_run("query", "--json", path, sql, NULL);
+    char line[1000];
 
-    assert_int_equal(state.status, 0);
-    assert_string_equal(views.err, "");
+    snprintf(line, sizeof(line), "query --json %s `%s`", path, sql);
+    char *views = command_answer(line);
+
+    snprintf(line, sizeof(line), "segments --json %s", path);
+    char *state = command_answer(line);
+
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        assert_int_equal(figure(views.out, keys[i]), figure(state.out, keys[i]));
+        assert_int_equal(figure(views, keys[i]), figure(state, keys[i]));
     }
-    assert_true(figure(state.out, keys[0]) > 0);
-    assert_int_equal(figure(state.out, "\"reserved\":"),
-                     figure(state.out, "\"used\":") + figure(state.out, "\"pending\":") +
-                         figure(state.out, keys[1]) + figure(state.out, keys[4]));
-    command_outcome_free(&state);
-    command_outcome_free(&views);
+    assert_true(figure(state, keys[0]) > 0);
+    assert_int_equal(figure(state, "\"reserved\":"), figure(state, "\"used\":") +
+                                                         figure(state, "\"pending\":") +
+                                                         figure(state, keys[1]) + figure(state, keys[4]));
+    free(state);
+    free(views);
 }
 
-TEST(test_states)
+TEST_WITH(test_states, test_folder_setup, test_folder_teardown)
 {
     static struct history history;
-    char *folder = test_folder_enter();
 
     for (int silent = 0; silent < 2; silent++) {
         history_make(&history, "trace.db", silent);
@@ -144,90 +147,39 @@ TEST(test_states)
             expect_views("trace.db");
         }
         for (int i = 0; i < history.moment_count; i++) {
-            char number[32];
-            char time[32];
-            struct command_outcome by_number;
-            struct command_outcome by_time;
+            const unsigned long long seq = history.moments[i].seq;
+            char line[100];
 
-            snprintf(number, sizeof(number), "%llu", (unsigned long long)history.moments[i].seq);
-            by_number = command_run("segments", "--json", "--at", number, "trace.db", NULL);
-            assert_int_equal(by_number.status, 0);
-            expect_blocks(by_number.out, &history.moments[i]);
+            snprintf(line, sizeof(line), "segments --json --at %llu trace.db", seq);
+            char *by_number = command_answer(line);
+
+            expect_blocks(by_number, &history.moments[i]);
             /* event n happened at n - 1 us */
-            snprintf(time, sizeof(time), "%lluns", (unsigned long long)history.moments[i].seq * 1000 - 1);
-            if (history.moments[i].seq > 0) {
-                by_time = command_run("segments", "--json", "--at", time, "--device", "4", "trace.db", NULL);
-                assert_string_equal(by_time.out, by_number.out);
-                command_outcome_free(&by_time);
-            }
-            command_outcome_free(&by_number);
+            snprintf(line, sizeof(line), "segments --json --at %lluns --device 4 trace.db", seq * 1000 - 1);
+            char *by_time = command_answer(seq > 0 ? line : "segments --json --at 0 trace.db");
+
+            assert_string_equal(by_time, by_number);
+            free(by_time);
+            free(by_number);
             free(history.moments[i].blocks);
         }
     }
-    test_folder_leave(folder);
-}
-
-static void expect_refusal(const char *at, const char *words)
-{
-    struct command_outcome outcome = command_run("segments", "--at", at, "trace.db", NULL);
-
-    assert_int_equal(outcome.status, 2);
-    assert_string_equal(outcome.out, "");
-    if (strstr(outcome.err, words) == NULL) {
-        fail_msg("--at %s: %s", at, outcome.err);
-    }
-    command_outcome_free(&outcome);
-}
-
-TEST(test_bad_input)
-{
-    static struct history history;
-    struct command_outcome outcome;
-    char *folder = test_folder_enter();
-
-    history_make(&history, "trace.db", false);
-    for (int i = 0; i < history.moment_count; i++) {
-        free(history.moments[i].blocks);
-    }
-    expect_refusal("99999999", "there is no event 99999999");
-    expect_refusal("-3", "--at must be");
-    expect_refusal("12 parsecs", "--at must be");
-    expect_refusal("-1s", "--at must be");
-    expect_refusal("nans", "--at must be");
-    expect_refusal("", "--at must be");
-    outcome = command_run("segments", "--map", "--json", "trace.db", NULL);
-    assert_int_equal(outcome.status, 2);
-    command_outcome_free(&outcome);
-    outcome = command_run("segments", "--device", "1", "trace.db", NULL);
-    assert_int_equal(outcome.status, 0);
-    assert_non_null(strstr(outcome.out, "no caching allocator"));
-    command_outcome_free(&outcome);
+    EXPECT(0, "segments --device 1 trace.db", "no caching allocator");
     /* a keyframe that says what cannot be */
     sql_run("trace.db", "UPDATE keyframe SET data = x'01000a'");
-    outcome = command_run("segments", "trace.db", NULL);
-    assert_int_equal(outcome.status, 2);
-    assert_string_equal(outcome.out, "");
-    assert_non_null(strstr(outcome.err, "keyframe of device 4 is damaged"));
-    command_outcome_free(&outcome);
-    test_folder_leave(folder);
+    EXPECT(2, "segments trace.db", "keyframe of device 4 is damaged");
 }
 
 /* Requests that no allocator can have had: no block is looked for behind the last one. */
-TEST(test_damaged_requests)
+TEST_WITH(test_damaged_requests, test_folder_setup, test_folder_teardown)
 {
-    static const char *const requests[] = {"0", "-1", "4611686018427387904", "9223372036854775807"};
-    char *folder = test_folder_enter();
+    static const char *const damage[] = {"UPDATE oom SET requested = 0", "UPDATE oom SET requested = -1",
+                                         "UPDATE oom SET requested = 4611686018427387904",
+                                         "UPDATE oom SET requested = 9223372036854775807"};
 
     trace_database_make("oom.db", (const char *const[]){"blocks.sql", NULL});
-    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
-        struct command_outcome outcome;
-        char sql[80];
-
-        snprintf(sql, sizeof(sql), "UPDATE oom SET requested = %s", requests[i]);
-        sql_run("oom.db", sql);
-        outcome = command_run("oom", "oom.db", NULL);
-        assert_int_equal(outcome.status, 0);
-        command_outcome_free(&outcome);
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        sql_run("oom.db", damage[i]);
+        EXPECT(0, "oom oom.db", "");
     }
-    test_folder_leave(folder);
 }

@@ -2,6 +2,7 @@
 /*
  * `varve doctor`, its lines on GPUs: device nodes of every kind in a folder made for it, drivers that start,
  * refuse, crash and hang (programs/cuda/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there.
+ * Costs: 2 s
  */
 #include <cmocka.h>
 
@@ -46,10 +47,11 @@ static const struct doctor_line *line_of(const struct doctor_lines *lines, const
     return NULL;
 }
 
-static void assert_has(const char *text, const char *word)
+static void assert_line(const struct doctor_line *line, enum doctor_state state, const char *word)
 {
-    if (strstr(text, word) == NULL) {
-        fail_msg("'%s' is not in '%s'", word, text);
+    assert_int_equal(line->state, state);
+    if (strstr(line->found, word) == NULL) {
+        fail_msg("'%s' is not in '%s'", word, line->found);
     }
 }
 
@@ -92,34 +94,29 @@ static void check_as_nobody(struct doctor_lines *lines)
     free(text);
 }
 
-TEST(test_nodes)
+static void assert_nodes(enum doctor_state state, const char *word)
 {
-    static const char module[] =
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
     struct doctor_lines lines = {.count = 0};
 
     doctor_check_gpu_nodes(&lines, folder, "module");
     assert_int_equal(lines.count, 1);
-    assert_int_equal(line_of(&lines, "gpu")->state, DOCTOR_MISSING);
-    assert_has(lines.items[0].found, "no NVIDIA driver");
+    assert_line(line_of(&lines, "gpu"), state, word);
+}
+
+TEST(test_nodes)
+{
+    static const char module[] =
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
+
+    assert_nodes(DOCTOR_MISSING, "no NVIDIA driver");
     touch("nvidiactl");
-    lines.count = 0;
-    doctor_check_gpu_nodes(&lines, folder, "module");
-    assert_int_equal(lines.items[0].state, DOCTOR_WARNING);
-    assert_has(lines.items[0].found, "no device node");
+    assert_nodes(DOCTOR_WARNING, "no device node");
     touch("nvidia0");
     touch("nvidia11");
-    lines.count = 0;
-    doctor_check_gpu_nodes(&lines, folder, "module");
-    assert_int_equal(lines.items[0].state, DOCTOR_WARNING);
-    assert_has(lines.items[0].found, "nvidia-uvm");
+    assert_nodes(DOCTOR_WARNING, "nvidia-uvm");
     touch("nvidia-uvm");
     file_write("module", module, sizeof(module) - 1);
-    lines.count = 0;
-    doctor_check_gpu_nodes(&lines, folder, "module");
-    assert_int_equal(lines.count, 1);
-    assert_int_equal(lines.items[0].state, DOCTOR_OK);
-    assert_string_equal(lines.items[0].found, "2 device nodes, kernel module 580.65.06");
+    assert_nodes(DOCTOR_OK, "2 device nodes, kernel module 580.65.06");
 }
 
 TEST(test_no_right)
@@ -132,90 +129,58 @@ TEST(test_no_right)
         assert_int_equal(chmod(names[i], 0400), 0);
         check_as_nobody(&lines);
         assert_int_equal(lines.count, 1);
-        assert_int_equal(lines.items[0].state, DOCTOR_MISSING);
-        assert_has(lines.items[0].found, names[i]);
-        assert_has(lines.items[0].found, "mode 0400");
-        assert_has(lines.items[0].remedy, "chmod a+rw");
+        assert_line(&lines.items[0], DOCTOR_MISSING, names[i]);
+        assert_line(&lines.items[0], DOCTOR_MISSING, "mode 0400");
+        assert_non_null(strstr(lines.items[0].remedy, "chmod a+rw"));
         assert_int_equal(chmod(names[i], 0666), 0);
     }
 }
 
 /* ---- the driver: the command as it is, since the dynamic linker reads its variables once ---- */
 
-static void doctor_with(const char *fake, char *answer, size_t bytes)
-{
-    char line[8192];
-    FILE *pipe_end;
-    size_t used;
-
-    snprintf(line, sizeof(line),
-             "FAKE_CUDA=%s LD_LIBRARY_PATH='%s' CUDA_HOME=/nonexistent CUDA_INJECTION64_PATH=/x.so "
-             "'%s/varve' doctor --json",
-             fake, folder, VARVE_BUILD_DIR);
-    pipe_end = popen(line, "r");
-    assert_non_null(pipe_end);
-    used = fread(answer, 1, bytes - 1, pipe_end);
-    answer[used] = '\0';
-    assert_int_equal(pclose(pipe_end), 0);
-}
-
 static void assert_driver(const char *fake, const char *const *words)
 {
-    char *answer = calloc(1, 65536);
-    bool is_there = true;
+    struct command_outcome outcome = {0, calloc(1, 65536), calloc(1, 1)};
+    char line[8192];
 
-    assert_non_null(answer);
-    doctor_with(fake, answer, 65536);
-    while (*words != NULL && is_there) {
-        is_there = strstr(answer, *words) != NULL;
-        words += is_there ? 1 : 0;
-    }
-    if (!is_there) {
-        fputs(answer, stderr); /* print_error cuts it */
-    }
-    free(answer);
-    if (!is_there) {
-        fail_msg("%s: '%s' is not in this answer", fake, *words);
-    }
+    snprintf(
+        line, sizeof(line),
+        "FAKE_CUDA=%s LD_LIBRARY_PATH='%s' CUDA_HOME=/nonexistent CUDA_INJECTION64_PATH=/x.so '%s/varve' doctor --json",
+        fake, folder, VARVE_BUILD_DIR);
+    FILE *pipe_end = popen(line, "r");
+
+    assert_non_null(pipe_end);
+    assert_true(fread(outcome.out, 1, 65535, pipe_end) > 0);
+    assert_int_equal(pclose(pipe_end), 0);
+    command_expect(0, outcome, fake, words);
 }
+
+#define DRIVER(fake, ...) assert_driver(fake, (const char *const[]){__VA_ARGS__, NULL})
 
 TEST(test_drivers)
 {
-    static const char *const ok[] = {
-        "{\"key\":\"cuda\",\"state\":\"ok\",\"found\":\"driver for CUDA 13.0, 10 devices, ",
-        "\"found\":\"0: Fake 0, 1.00 GiB\"",
-        "\"found\":\"7: Fake 7, 8.00 GiB\"",
-        "\"found\":\"and 2 more\"",
-        "{\"key\":\"cuda_memory\",\"state\":\"warning\",\"found\":\"cuda: the driver has no ",
-        "{\"key\":\"cuda_injection\",\"state\":\"warning\",\"found\":\"CUDA_INJECTION64_PATH is /x.so\"",
-        NULL};
-    static const char *const none[] = {
-        "{\"key\":\"cuda\",\"state\":\"missing\",\"found\":",
-        "does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)", NULL};
-    static const char *const stub[] = {"does not start: CUDA_ERROR_STUB_LIBRARY", "out of LD_LIBRARY_PATH",
-                                       NULL};
-    static const char *const mismatch[] = {
-        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported things)", "restart the machine", NULL};
-    static const char *const crash[] = {"libcuda.so.1 crashes: Aborted (cuInit)", NULL};
-    static const char *const ended[] = {"libcuda.so.1 ends the process (cuInit)", NULL};
-    static const char *const hang[] = {
-        "{\"key\":\"cuda\",\"state\":\"warning\",\"found\":\"libcuda.so.1 does not answer "
-        "within 5 s (cuInit)\"",
-        NULL};
     char path[8192];
 
     snprintf(path, sizeof(path), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
     assert_int_equal(symlink(path, "libcuda.so.1"), 0);
-    assert_driver("ok", ok);
-    assert_driver("none", none);
-    assert_driver("stub", stub);
-    assert_driver("mismatch", mismatch);
-    assert_driver("crash", crash);
-    assert_driver("exit", ended);
-    assert_driver("hang", hang);
+    DRIVER("ok", "{\"key\":\"cuda\",\"state\":\"ok\",\"found\":\"driver for CUDA 13.0, 10 devices, ",
+           "\"found\":\"0: Fake 0, 1.00 GiB\"", "\"found\":\"7: Fake 7, 8.00 GiB\"",
+           "\"found\":\"and 2 more\"",
+           "{\"key\":\"cuda_memory\",\"state\":\"warning\",\"found\":\"cuda: the driver has no ",
+           "{\"key\":\"cuda_injection\",\"state\":\"warning\",\"found\":\"CUDA_INJECTION64_PATH is /x.so\"");
+    DRIVER("none", "{\"key\":\"cuda\",\"state\":\"missing\",\"found\":",
+           "does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
+    DRIVER("stub", "does not start: CUDA_ERROR_STUB_LIBRARY", "out of LD_LIBRARY_PATH");
+    DRIVER("mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported things)",
+           "restart the machine");
+    DRIVER("crash", "libcuda.so.1 crashes: Aborted (cuInit)");
+    DRIVER("exit", "libcuda.so.1 ends the process (cuInit)");
+    DRIVER(
+        "hang",
+        "{\"key\":\"cuda\",\"state\":\"warning\",\"found\":\"libcuda.so.1 does not answer within 5 s (cuInit)\"");
     assert_int_equal(unlink("libcuda.so.1"), 0);
     file_write("libcuda.so.1", "no library", 10);
-    assert_driver("ok", (const char *const[]){"libcuda.so.1 does not load: ", NULL});
+    DRIVER("ok", "libcuda.so.1 does not load: ");
     assert_int_equal(unlink("libcuda.so.1"), 0);
 }
 
@@ -270,23 +235,20 @@ TEST(test_pytorch)
     python_is(path);
     version_is("2.11.0+cu130", "'13.0'");
     line = pytorch_line(13000, where, sizeof(where));
-    assert_int_equal(line.state, DOCTOR_OK);
-    assert_has(line.found, "PyTorch 2.11.0+cu130 for CUDA 13.0, ");
+    assert_line(&line, DOCTOR_OK, "PyTorch 2.11.0+cu130 for CUDA 13.0, ");
     snprintf(path, sizeof(path), "%s/packages", folder);
     assert_string_equal(where, path);
     assert_int_equal(pytorch_line(0, where, sizeof(where)).state, DOCTOR_OK);
     line = pytorch_line(12080, where, sizeof(where));
-    assert_int_equal(line.state, DOCTOR_WARNING);
-    assert_has(line.found, "is for CUDA 13.0, the driver for CUDA 12.8");
+    assert_line(&line, DOCTOR_WARNING, "is for CUDA 13.0, the driver for CUDA 12.8");
     version_is("2.11.0+cpu", "None");
     line = pytorch_line(13000, where, sizeof(where));
-    assert_int_equal(line.state, DOCTOR_WARNING);
-    assert_has(line.found, "without CUDA");
+    assert_line(&line, DOCTOR_WARNING, "without CUDA");
     python_is("echo varve:");
     assert_int_equal(pytorch_line(13000, where, sizeof(where)).state, DOCTOR_MISSING);
     assert_string_equal(where, "");
     python_is("exit 1");
-    assert_has(pytorch_line(13000, where, sizeof(where)).found, "does not run");
+    assert_non_null(strstr(pytorch_line(13000, where, sizeof(where)).found, "does not run"));
     assert_int_equal(setenv("PATH", "/nonexistent", 1), 0);
     doctor_check_pytorch(&none, 13000, where, sizeof(where));
     assert_int_equal(none.count, 0);
@@ -312,9 +274,8 @@ TEST(test_cupti)
     assert_int_equal(symlink(library, "libcupti.so.13"), 0);
     assert_int_equal(setenv("LD_LIBRARY_PATH", folder, 1), 0);
     line = cupti_line("");
-    assert_int_equal(line.state, DOCTOR_OK);
-    assert_has(line.found, "API version 130001, ");
-    assert_has(line.found, folder);
+    assert_line(&line, DOCTOR_OK, "API version 130001, ");
+    assert_line(&line, DOCTOR_OK, folder);
     /* the one beside PyTorch comes first: the program will have it */
     assert_int_equal(mkdir("wheels", 0755) | mkdir("wheels/nvidia", 0755) |
                          mkdir("wheels/nvidia/cu13", 0755) | mkdir("wheels/nvidia/cu13/lib", 0755),
@@ -322,12 +283,10 @@ TEST(test_cupti)
     file_write("wheels/nvidia/cu13/lib/libcupti.so.13", "no library", 10);
     snprintf(packages, sizeof(packages), "%s/wheels", folder);
     line = cupti_line(packages);
-    assert_int_equal(line.state, DOCTOR_WARNING);
-    assert_has(line.found, "does not load: ");
+    assert_line(&line, DOCTOR_WARNING, "does not load: ");
     assert_int_equal(setenv("VARVE_CUPTI_LIBRARY", library, 1), 0);
     line = cupti_line(packages);
-    assert_int_equal(line.state, DOCTOR_OK);
-    assert_has(line.found, "lib_doctor_cuda.so");
+    assert_line(&line, DOCTOR_OK, "lib_doctor_cuda.so");
 }
 
 TEST_FILE(setup, teardown)

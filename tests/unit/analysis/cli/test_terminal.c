@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Columns and colour: of a terminal that is made for it, and of what is none; styles pass, escape sequences of the text do not.
+ * Columns and colour: of a terminal that is made for it, and of what is none; styles pass, escape sequences of the text
+ * do not.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operator logs: what each instruction becomes in the schedule, and what is refused, with the line and the reason. Logs are written
- * with ' for ", schedules are compared as text.
+ * Operator logs: what each instruction becomes in the schedule, and what is refused, with the line and the reason. Logs
+ * are written with ' for ", schedules are compared as text.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 #include <stdio.h>
@@ -85,8 +86,8 @@ static void print_op(const struct dtr_log *log, const struct dtr_op *op, FILE *o
     }
 }
 
-/* f(0,1) 2=64: an operator with its inputs, outputs and sizes, ~INPUT:STORAGE of views; +2 -2 !2 for references and pins; # a mark,
- * | the end condition. */
+/* f(0,1) 2=64: an operator with its inputs, outputs and sizes, ~INPUT:STORAGE of views; +2 -2 !2 for references and
+ * pins; # a mark, | the end condition. */
 static void expect_schedule(const char *text, const char *expected)
 {
     static const char signs[] = {[DTR_EVENT_GET] = '+', [DTR_EVENT_PIN] = '!', [DTR_EVENT_RELEASE] = '-'};
@@ -386,19 +387,18 @@ TEST(test_nul_bytes)
     assert_string_equal(message.text, "p: is empty");
 }
 
-/* An operator whose line is longer than a stream's window, on both sides of lines that are not. */
+/* An operator whose line is longer than a stream's window; and a line that is longer than may be. */
 TEST(test_long_lines)
 {
-    static const struct {
-        size_t name_bytes;
-    } cases[] = {{10}, {INPUT_STREAM_WINDOW_BYTES / 2 - 100}, {INPUT_STREAM_WINDOW_BYTES}, {3 << 20}};
+    static const size_t lengths[] = {10, INPUT_STREAM_WINDOW_BYTES, 3 << 20};
+    const size_t endless = ((size_t)64 << 20) + 5;
+    struct varve_message message = {""};
+    struct dtr_log *log;
 
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char *name = calloc(1, cases[i].name_bytes + 1);
-        char *text;
-        struct dtr_log *log;
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        char *name = calloc(1, lengths[i] + 1), *text;
 
-        memset(name, 'n', cases[i].name_bytes);
+        memset(name, 'n', lengths[i]);
         assert_true(
             asprintf(&text,
                      MAKE("a", "") "{'INSTRUCTION':'CALL','NAME':'%s\\u0021','ARGS':['a'],'RESULT':['b'],"
@@ -408,24 +408,17 @@ TEST(test_long_lines)
         log = read_good(text);
         assert_int_equal(log->lines, 10);
         assert_int_equal(log->op_count, 3);
-        assert_int_equal(strlen(dtr_log_name(log, log->ops[1].name)), cases[i].name_bytes + 1);
+        assert_int_equal(strlen(dtr_log_name(log, log->ops[1].name)), lengths[i] + 1);
         dtr_log_free(log);
         free(text);
         free(name);
     }
-}
-
-TEST(test_endless_line)
-{
-    const size_t bytes = ((size_t)64 << 20) + 5;
-    char *text = malloc(bytes);
-    struct varve_message message = {""};
-    struct dtr_log *log;
+    char *text = malloc(endless);
 
     assert_non_null(text);
-    memset(text, ' ', bytes);
+    memset(text, ' ', endless);
     text[0] = '\n';
-    assert_int_equal(read_bytes(text, bytes, &log, &message), VARVE_ERROR_FORMAT);
+    assert_int_equal(read_bytes(text, endless, &log, &message), VARVE_ERROR_FORMAT);
     assert_string_equal(message.text, "p: line 2: longer than 67108864 bytes");
     free(text);
 }
@@ -469,7 +462,7 @@ TEST(test_damaged)
     for (size_t i = 0; i < bytes; i++) {
         text[i] = text[i] == '\'' ? '"' : text[i];
     }
-    for (size_t i = 0; i < 20000; i++) {
+    for (size_t i = 0; i < (size_t)test_rounds(5000, 20000); i++) {
         struct varve_message message = {""};
         size_t at = random_below(&seed, bytes);
         char before = text[at];

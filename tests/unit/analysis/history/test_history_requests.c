@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Databases without decisions of an allocator as histories: what a program asked of the driver, or what an import says is requests; what
- * is no request, and what can't be taken.
+ * Databases without decisions of an allocator as histories: what a program asked of the driver, or what an import says
+ * is requests; what is no request, and what can't be taken.
+ * Costs: 1 s
  */
+#include <cmocka.h>
+
 #include "analysis/history/read.h"
 #include "analysis/replay/replay.h"
 #include "support/command.h"
 #include "trace/trace.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>

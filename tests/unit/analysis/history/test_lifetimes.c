@@ -1,172 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lifetimes of a random history's blocks are those that the history was made of: also of what was live before its first event or is at
- * its end, of frees that wait, and of blocks that no event names.
+ * Lifetimes of a history's blocks: of what was live before its first event or is at its end, of frees that wait, of
+ * blocks that no event names, and of pools. Numbers of events are times. Those of random programs are the ones that
+ * were played.
+ * Costs: 1 s
  */
-#include "cmocka.h"
+#include <cmocka.h>
 
 #include "analysis/history/lifetimes.h"
 #include "support/random.h"
+#include "support/replay.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <stdio.h>
 
-#define SLOTS 24 /* addresses */
-#define EVENTS 400
-#define SEGMENT_BYTES ((uint64_t)8 << 10)
-
-enum slot_state { SLOT_FREE, SLOT_USED, SLOT_PENDING };
-
-struct model {
-    struct history *history;
-    struct history_device *device;
-    struct history_lifetime expected[SLOTS + EVENTS];
-    size_t count;
-    enum slot_state states[SLOTS];
-    size_t number[SLOTS]; /* of the lifetime in the slot */
-    uint64_t random;
-};
-
-static uint64_t slot_addr(size_t slot)
-{
-    return (slot + 1) << 10;
-}
-
-/* Three segments, the second of a private pool. */
-static uint16_t slot_pool(size_t slot)
-{
-    return slot / 8 == 1 ? 1 : 0;
-}
-
-static void begin(struct model *model, size_t slot, int64_t lower)
-{
-    model->states[slot] = SLOT_USED;
-    model->number[slot] = model->count;
-    model->expected[model->count++] = (struct history_lifetime){
-        .lower = lower,
-        .upper = EVENTS,
-        .addr = slot_addr(slot),
-        .size = 1 + random_below(&model->random, 1024),
-        .stack = lower < 0 ? 0 : 1 + (uint32_t)random_below(&model->random, 9),
-        .stream = (uint16_t)random_below(&model->random, 3),
-        .pool = slot_pool(slot),
-    };
-}
-
-static void step(struct model *model, size_t index)
-{
-    struct history_event *event = history_add_event(model->device);
-    size_t slot = random_below(&model->random, SLOTS);
-    struct history_lifetime *lifetime;
-
-    if (model->states[slot] == SLOT_FREE) {
-        begin(model, slot, (int64_t)index);
-        event->action = HISTORY_ALLOC;
-    } else if (model->states[slot] == SLOT_USED) {
-        model->states[slot] = SLOT_PENDING;
-        event->action = HISTORY_FREE_REQUESTED;
-    } else {
-        model->states[slot] = SLOT_FREE;
-        model->expected[model->number[slot]].upper = (int64_t)index;
-        event->action = HISTORY_FREE_COMPLETED;
-    }
-    lifetime = &model->expected[model->number[slot]];
-    event->addr = lifetime->addr;
-    event->size = lifetime->size;
-    event->stream = lifetime->stream;
-    event->stack = lifetime->stack;
-}
-
-/* Blocks of segments at the end, with those that are free. */
-static void end(struct model *model)
-{
-    for (size_t i = 0; i < 3; i++) {
-        struct history_segment *segment = history_add_segment(model->device);
-
-        segment->addr = slot_addr(8 * i);
-        segment->size = SEGMENT_BYTES;
-        segment->pool_id[1] = i == 1 ? 7 : 0;
-        segment->first_block = model->device->block_count;
-        segment->block_count = 8;
-        for (size_t slot = 8 * i; slot < 8 * i + 8; slot++) {
-            struct history_block *block = history_add_block(model->device);
-            const struct history_lifetime *lifetime = &model->expected[model->number[slot]];
-
-            block->addr = slot_addr(slot);
-            block->size = 1024;
-            block->state = model->states[slot] == SLOT_FREE   ? HISTORY_INACTIVE
-                           : model->states[slot] == SLOT_USED ? HISTORY_ACTIVE_ALLOCATED
-                                                              : HISTORY_ACTIVE_PENDING_FREE;
-            block->requested = model->states[slot] == SLOT_FREE ? 0 : lifetime->size;
-            segment->stream = lifetime->stream;
-        }
-    }
-}
-
-static int compare(const void *a_untyped, const void *b_untyped)
-{
-    const struct history_lifetime *a = a_untyped;
-    const struct history_lifetime *b = b_untyped;
-
-    if (a->lower != b->lower) {
-        return a->lower < b->lower ? -1 : 1;
-    }
-    return (a->addr > b->addr) - (a->addr < b->addr);
-}
-
-static bool is_touched(const struct model *model, const struct history_lifetime *lifetime)
-{
-    for (size_t i = 0; i < model->device->event_count; i++) {
-        if (model->device->events[i].addr == lifetime->addr) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void expect_lifetimes(struct model *model)
+/* BYTES@STREAM#POOL FROM-TO, in the order of lifetimes. */
+static void expect_lifetimes(const struct scene *scene, const char *expected)
 {
     struct history_lifetimes made;
+    char text[1000] = "";
 
-    history_lifetimes_make(model->history, model->device, &made);
-    assert_int_equal(made.count, model->count);
+    history_lifetimes_make(scene->history, scene_device(scene), &made);
     assert_int_equal(made.lost, 0);
-    qsort(model->expected, model->count, sizeof(*model->expected), compare);
     for (size_t i = 0; i < made.count; i++) {
-        const struct history_lifetime *got = &made.items[i];
-        const struct history_lifetime *wanted = &model->expected[i];
+        const struct history_lifetime *one = &made.items[i];
+        char lower[24] = "before", upper[24] = "end";
 
-        if (got->lower != wanted->lower || got->upper != wanted->upper || got->addr != wanted->addr ||
-            got->size != wanted->size || got->stack != wanted->stack) {
-            fail_msg("lifetime %zu is [%lld, %lld) of %llu bytes, not [%lld, %lld) of %llu", i,
-                     (long long)got->lower, (long long)got->upper, (unsigned long long)got->size,
-                     (long long)wanted->lower, (long long)wanted->upper, (unsigned long long)wanted->size);
+        if (one->lower >= 0) {
+            snprintf(lower, sizeof(lower), "%lld", (long long)one->lower);
         }
-        assert_int_equal(made.pools[got->pool][1], wanted->pool == 1 ? 7 : 0);
-        assert_true(got->stream == wanted->stream || !is_touched(model, wanted)); /* else the segment's */
+        if (one->upper < (int64_t)scene_device(scene)->event_count) {
+            snprintf(upper, sizeof(upper), "%lld", (long long)one->upper);
+        }
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%llu@%llu#%llu %s-%s\n",
+                 (unsigned long long)one->size, (unsigned long long)scene->history->streams[one->stream],
+                 (unsigned long long)made.pools[one->pool][0], lower, upper);
     }
+    assert_string_equal(text, expected);
     history_lifetimes_free(&made);
 }
 
+TEST(test_lifetimes)
+{
+    /* 0 segment, 1 a, 2 b, 3 c, 4 free of b asked for, 5 and 6 of a, 7 completed b, 8 d */
+    struct scene *scene = scene_of("", 0, "a=1000 b=2000 c=3000 -b~900 -a /900 d=700");
+
+    expect_lifetimes(scene, "1000@0#0 1-6\n2000@0#0 2-7\n3000@0#0 3-end\n700@0#0 8-end\n");
+    scene_cut(scene, 4); /* a and b have frees; c no event, but it is in the segment at the end */
+    expect_lifetimes(scene, "1000@0#0 before-2\n2000@0#0 before-3\n3000@0#0 before-end\n700@0#0 4-end\n");
+    scene_close(scene);
+    /* held back at the end, on another stream, and in a private pool that is there at the end */
+    scene = scene_of("", 0, "a=1000@7 -a~900 b=2000#5");
+    expect_lifetimes(scene, "1000@7#0 1-end\n2000@0#5 4-end\n");
+    scene_close(scene);
+}
+
+/* Each address is live when its blocks were, as far as the events say. */
 TEST(test_random)
 {
-    uint64_t random = test_first_seed(3);
+    uint64_t seed = test_first_seed(3);
 
-    for (int round = 0; round < 100; round++) {
-        struct model model = {.history = history_new(), .random = random_next(&random)};
+    for (int round = 0; round < 30; round++) {
+        const struct scene_life life = {"", 0, 200, 48, 2, 3, true};
+        struct scene *scene = scene_random(&life, &seed);
+        const struct history_device *device = scene_device(scene);
+        struct history_lifetimes made;
+        size_t next = 0;
 
-        model.device = history_device(model.history, 0);
-        for (size_t slot = 0; slot < SLOTS; slot++) {
-            if (random_below(&model.random, 2) == 0) {
-                begin(&model, slot, HISTORY_BEFORE);
+        history_lifetimes_make(scene->history, device, &made);
+        assert_int_equal(made.lost, 0);
+        assert_int_equal(made.count, scene_count(scene, HISTORY_ALLOC));
+        for (size_t i = 0; i < device->event_count; i++) {
+            if (device->events[i].action == HISTORY_ALLOC) {
+                const struct history_lifetime *one = &made.items[next++];
+                size_t end = i + 1;
+
+                while (end < device->event_count && (device->events[end].action != HISTORY_FREE_COMPLETED ||
+                                                     device->events[end].addr != device->events[i].addr)) {
+                    end++;
+                }
+                assert_int_equal(one->lower, i);
+                assert_int_equal(one->upper, end);
+                assert_int_equal(one->addr, device->events[i].addr);
+                assert_int_equal(one->size, device->events[i].size);
             }
         }
-        for (size_t i = 0; i < EVENTS; i++) {
-            step(&model, i);
-        }
-        end(&model);
-        expect_lifetimes(&model);
-        history_free(model.history);
+        history_lifetimes_free(&made);
+        scene_close(scene);
     }
 }
 
@@ -186,9 +105,9 @@ TEST(test_named)
     history_lifetimes_make(history, device, &made);
     assert_int_equal(made.count, 3);
     assert_int_equal(made.lost, 2);
-    assert_int_equal(made.items[0].upper, 1);
-    assert_int_equal(made.items[1].upper, 2);
-    assert_int_equal(made.items[2].upper, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(made.items[i].upper, i + 1);
+    }
     assert_int_equal(made.items[1].pool, 0);
     assert_int_equal(made.pools[made.items[2].pool][0], 5);
     history_lifetimes_free(&made);

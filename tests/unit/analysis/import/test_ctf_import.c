@@ -2,6 +2,7 @@
 /*
  * `varve import` of folders with CTF traces: what is in the database, what is reported, what is refused with one
  * line. (Damaged traces: test_ctf_damage.c.)
+ * Costs: 2 s
  */
 #include "support/lttng/ctf_importing.h"
 
@@ -21,22 +22,10 @@ TEST_WITH(test_whole, enter, leave)
 
 TEST_WITH(test_summary, enter, leave)
 {
-    struct command_outcome outcome;
-
     make_trace("t");
-    outcome = command_run("import", "t", "-o", "o.db", NULL);
-    assert_int_equal(outcome.status, 0);
-    assert_non_null(strstr(outcome.out, "o.db: 400 events of 1 process; nothing lost\n"));
-    command_outcome_free(&outcome);
-    outcome = command_run("import", "t", "-f", "-q", "-o", "o.db", NULL);
-    assert_int_equal(outcome.status, 0);
-    assert_string_equal(outcome.out, "");
-    command_outcome_free(&outcome);
-    outcome = command_run("import", "t", "-f", "--json", "-o", "o.db", NULL);
-    assert_int_equal(outcome.status, 0);
-    assert_non_null(strstr(outcome.out, "\"events\":400,"));
-    assert_non_null(strstr(outcome.out, "\"unknown_events\":0,\"other_events\":0}"));
-    command_outcome_free(&outcome);
+    EXPECT(0, "import t -o o.db", "o.db: 400 events of 1 process; nothing lost\n");
+    EXPECT(0, "import t -f -q -o o.db", "!o");
+    EXPECT(0, "import t -f --json -o o.db", "\"events\":400,", "\"unknown_events\":0,\"other_events\":0}");
 }
 
 /* A trace, one deeper in the same folder with the same records, and a third one.
@@ -137,35 +126,19 @@ TEST_WITH(test_not_ours, enter, leave)
 
 TEST_WITH(test_target, enter, leave)
 {
-    struct command_outcome outcome;
-    size_t bytes;
-    char *text;
-
     make_trace("t");
     file_write("o.db", "mine", 4);
-    outcome = command_run("import", "t", "-o", "o.db", NULL);
-    assert_int_equal(outcome.status, 2);
-    assert_non_null(strstr(outcome.err, "--force"));
-    command_outcome_free(&outcome);
-    text = file_read("o.db", &bytes);
-    assert_string_equal(text, "mine");
-    free(text);
+    EXPECT(2, "import t -o o.db", "--force");
     assert_int_equal(truncate("t/c_1", 7), 0); /* a target that fails is left as it was */
     assert_int_equal(truncate("t/c_2", 7), 0);
-    outcome = command_run("import", "-f", "t", "-o", "o.db", NULL);
-    assert_int_equal(outcome.status, 2);
-    command_outcome_free(&outcome);
-    text = file_read("o.db", &bytes);
+    EXPECT(2, "import -f t -o o.db", "t: ");
+    char *text = file_read("o.db", NULL);
+
     assert_string_equal(text, "mine");
     free(text);
     assert_alone(true);
-    outcome = command_run("import", "t", "-o", "nowhere/o.db", NULL);
-    assert_int_equal(outcome.status, 2);
-    assert_non_null(strstr(outcome.err, "nowhere/o.db"));
-    command_outcome_free(&outcome);
-    outcome = command_run("import", "t", NULL);
-    assert_int_equal(outcome.status, 2);
-    command_outcome_free(&outcome);
+    EXPECT(2, "import t -o nowhere/o.db", "nowhere/o.db");
+    EXPECT(2, "import t", "-o FILE is required");
 }
 
 /* root may read everything, so root becomes nobody for a moment */

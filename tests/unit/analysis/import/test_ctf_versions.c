@@ -2,6 +2,7 @@
 /*
  * CTF traces of another version of the provider: fields that it has renamed, left out, reordered, or given
  * another width or sign; events that are not ours or not known; and what LTTng says that it discarded.
+ * Costs: 1 s
  */
 #include "support/lttng/ctf_reading.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CSV files of buffers: columns in any order and by their older names, what is refused, with the line, and files written and read
- * again.
+ * CSV files of buffers: columns in any order and by their older names, what is refused, with the line, and files
+ * written and read again.
+ * Costs: 1 s
  */
 #include "cmocka.h"
 

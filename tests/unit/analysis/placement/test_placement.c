@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placements against brute force: first fit in every order of a few buffers gives the optimum, which the solver must reach, never
- * go below, and bound from below; and against the recipe that made an instance without a hole, for many. What is taken when, and the
- * check of a placement, agree with looking at each two buffers.
+ * Placements against brute force: first fit in every order of a few buffers gives the optimum, which the solver must
+ * reach, never go below, and bound from below, under capacities too; the exact search alone agrees with trying all
+ * offsets; and both with the recipe that made an instance without a hole, for many. Every placement is checked by
+ * comparing each two buffers.
+ * Costs: 2 s, full 3 s
  */
 #include "cmocka.h"
 
+#include "analysis/placement/exact.h"
 #include "analysis/placement/instance.h"
-#include "analysis/placement/occupied.h"
 #include "support/random.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define FEW_MAX 6
-#define FEW_CASES 3000
+#define SMALL_MAX 8
+#define CUT_MAX 200
 #define MANY 4000
+
+static struct placement_clock wall_clock; /* not by steps */
 
 static bool share_time(const struct placement_buffer *a, const struct placement_buffer *b)
 {
@@ -27,22 +32,31 @@ static bool share_bytes(const struct placement_buffer *a, const struct placement
     return a->size > 0 && b->size > 0 && a->offset < b->offset + b->size && b->offset < a->offset + a->size;
 }
 
-static bool are_apart(const struct placement_buffer *buffers, size_t count, uint64_t height)
+/* Whether the last of so many is in nobody's way. */
+static bool is_free(const struct placement_buffer *buffers, size_t index)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (buffers[i].offset + buffers[i].size > height) {
+    for (size_t i = 0; i < index; i++) {
+        if (share_time(&buffers[i], &buffers[index]) && share_bytes(&buffers[i], &buffers[index])) {
             return false;
-        }
-        for (size_t j = 0; j < i; j++) {
-            if (share_time(&buffers[i], &buffers[j]) && share_bytes(&buffers[i], &buffers[j])) {
-                return false;
-            }
         }
     }
     return true;
 }
 
-static uint64_t load_by_looking(const struct placement_buffer *buffers, size_t count)
+static bool are_placed(const struct placement_buffer *buffers, size_t count, uint64_t height,
+                       uint64_t alignment)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (buffers[i].offset % alignment != 0 || buffers[i].offset + buffers[i].size > height ||
+            !is_free(buffers, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The load is reached where some buffer begins. */
+static uint64_t load_of(const struct placement_buffer *buffers, size_t count)
 {
     uint64_t load = 0;
 
@@ -59,35 +73,21 @@ static uint64_t load_by_looking(const struct placement_buffer *buffers, size_t c
     return load;
 }
 
-static struct placement_buffer random_buffer(uint64_t *random, uint64_t times, uint64_t sizes)
+static void random_buffers(struct placement_buffer *buffers, size_t count, uint64_t times, uint64_t sizes,
+                           uint64_t *random)
 {
-    int64_t lower = (int64_t)random_below(random, times) - 3;
+    for (size_t i = 0; i < count; i++) {
+        int64_t lower = (int64_t)random_below(random, times) - 3;
 
-    return (struct placement_buffer){.lower = lower,
-                                     .upper = lower + 1 + (int64_t)random_below(random, times),
-                                     .size = random_below(random, sizes)};
-}
-
-/* The lowest offset among the first `count` buffers, whose offsets are set. Sizes are rounded already. */
-static uint64_t first_fit_by_looking(const struct placement_buffer *buffers, size_t count,
-                                     struct placement_buffer buffer)
-{
-    bool has_moved = true;
-
-    buffer.offset = 0;
-    while (has_moved) {
-        has_moved = false;
-        for (size_t i = 0; i < count; i++) {
-            if (share_time(&buffers[i], &buffer) && share_bytes(&buffers[i], &buffer)) {
-                buffer.offset = buffers[i].offset + buffers[i].size;
-                has_moved = true;
-            }
-        }
+        buffers[i] = (struct placement_buffer){.lower = lower,
+                                               .upper = lower + 1 + (int64_t)random_below(random, times),
+                                               .size = random_below(random, sizes),
+                                               .offset = 77};
     }
-    return buffer.offset;
 }
 
-/* The least height of all orders of buffers[index …]: an optimum, moved down, is first fit in the order of its offsets. */
+/* The least height of all orders of buffers[index …]: an optimum, moved down, is first fit in the order of its
+ * offsets. */
 static uint64_t least_height(struct placement_buffer *buffers, size_t count, size_t index, uint64_t height)
 {
     uint64_t least = UINT64_MAX;
@@ -97,14 +97,14 @@ static uint64_t least_height(struct placement_buffer *buffers, size_t count, siz
     }
     for (size_t i = index; i < count; i++) {
         struct placement_buffer chosen = buffers[i];
-        uint64_t end;
-        uint64_t found;
 
         buffers[i] = buffers[index];
         buffers[index] = chosen;
-        buffers[index].offset = first_fit_by_looking(buffers, index, chosen);
-        end = buffers[index].offset + chosen.size;
-        found = least_height(buffers, count, index + 1, end > height ? end : height);
+        for (buffers[index].offset = 0; !is_free(buffers, index); buffers[index].offset++) {
+        }
+        uint64_t end = buffers[index].offset + chosen.size;
+        uint64_t found = least_height(buffers, count, index + 1, end > height ? end : height);
+
         least = found < least ? found : least;
         buffers[index] = buffers[i];
         buffers[i] = chosen;
@@ -124,28 +124,25 @@ static uint64_t least_of(const struct placement_buffer *buffers, size_t count, u
 }
 
 static void expect_solved(struct placement_buffer *buffers, size_t count,
-                          const struct placement_options *options, uint64_t least, size_t round)
+                          const struct placement_options *options, uint64_t least, int round)
 {
     struct varve_message message = {""};
     struct placement_result result;
-    bool is_over = false;
+    bool is_wrong;
 
     assert_int_equal(placement_solve(buffers, count, options, &result, &message), VARVE_OK);
     if (options->capacity == 0) {
-        is_over = result.height != least || result.bound != least || !result.optimal;
+        is_wrong = result.height != least || result.bound != least || !result.optimal;
     } else {
-        is_over = result.bound > least || result.height < least ||
-                  (options->capacity >= least) != (result.height <= options->capacity) ||
-                  (options->capacity < least) != (result.bound > options->capacity);
+        is_wrong = result.bound > least || result.height < least ||
+                   (options->capacity >= least) != (result.height <= options->capacity) ||
+                   (options->capacity < least) != (result.bound > options->capacity);
     }
-    if (is_over || result.load != load_by_looking(buffers, count) ||
-        !are_apart(buffers, count, result.height)) {
-        fail_msg("round %zu: height %llu, bound %llu, %soptimal, by %s; the least is %llu", round,
+    if (is_wrong || result.load != load_of(buffers, count) ||
+        !are_placed(buffers, count, result.height, options->alignment)) {
+        fail_msg("round %d: height %llu, bound %llu, %soptimal, by %s; the least is %llu", round,
                  (unsigned long long)result.height, (unsigned long long)result.bound,
                  result.optimal ? "" : "not ", result.method, (unsigned long long)least);
-    }
-    for (size_t i = 0; i < count; i++) {
-        assert_true(options->alignment == 0 || buffers[i].offset % options->alignment == 0);
     }
 }
 
@@ -153,18 +150,16 @@ TEST(test_few)
 {
     uint64_t random = test_first_seed(17);
 
-    for (size_t round = 0; round < FEW_CASES; round++) {
+    for (int round = 0; round < test_rounds(1000, 3000); round++) {
         struct placement_buffer buffers[FEW_MAX];
         size_t count = random_below(&random, FEW_MAX + 1);
         struct placement_options options = {.alignment = UINT64_C(1) << random_below(&random, 4),
                                             .seconds = 60,
                                             .threads = 1 + (unsigned)random_below(&random, 2)};
-        uint64_t least;
 
-        for (size_t i = 0; i < count; i++) {
-            buffers[i] = random_buffer(&random, 6, 20);
-        }
-        least = least_of(buffers, count, options.alignment);
+        random_buffers(buffers, count, 6, 20, &random);
+        uint64_t least = least_of(buffers, count, options.alignment);
+
         expect_solved(buffers, count, &options, least, round);
         options.capacity = 1 + random_below(&random, 2 * least + 1);
         expect_solved(buffers, count, &options, least, round);
@@ -172,26 +167,22 @@ TEST(test_few)
 }
 
 /* A rectangle, cut again and again along time or addresses: its pieces fit into it without a hole. */
-static void cut(struct placement_buffer *buffers, size_t count, int64_t times, uint64_t height,
+static void cut(struct placement_buffer *buffers, size_t count, int64_t times, uint64_t height, uint64_t unit,
                 uint64_t *random)
 {
-    buffers[0] = (struct placement_buffer){.lower = 0, .upper = times, .size = height};
+    buffers[0] = (struct placement_buffer){.lower = 0, .upper = times, .size = height * unit};
     for (size_t i = 1; i < count;) {
         struct placement_buffer *piece = &buffers[random_below(random, i)];
+        int64_t time = piece->upper - piece->lower;
+        uint64_t units = piece->size / unit;
 
-        if (random_below(random, 2) == 0 && piece->upper - piece->lower > 1) {
-            int64_t at =
-                piece->lower + 1 + (int64_t)random_below(random, (uint64_t)(piece->upper - piece->lower - 1));
-
-            buffers[i] = *piece;
-            buffers[i++].lower = at;
-            piece->upper = at;
-        } else if (piece->size > 1) {
-            uint64_t size = 1 + random_below(random, piece->size - 1);
-
-            buffers[i] = *piece;
-            buffers[i++].size = size;
-            piece->size -= size;
+        buffers[i] = *piece;
+        if (random_below(random, 2) == 0 && time > 1) {
+            piece->upper = piece->lower + 1 + (int64_t)random_below(random, (uint64_t)time - 1);
+            buffers[i++].lower = piece->upper;
+        } else if (units > 1) {
+            piece->size = unit * (1 + random_below(random, units - 1));
+            buffers[i++].size -= piece->size;
         }
     }
 }
@@ -204,24 +195,25 @@ TEST(test_many)
 
     assert_non_null(buffers);
     for (unsigned threads = 1; threads <= 4; threads += 3) {
-        struct placement_options options = {.threads = threads, .seconds = 0.5};
+        struct placement_options options = {.threads = threads, .seconds = 0.1, .by_steps = true};
         struct placement_result result;
         struct varve_message message = {""};
 
-        cut(buffers, MANY, 100000, 1 << 30, &random);
+        cut(buffers, MANY, 100000, 1 << 30, 1, &random);
         assert_int_equal(placement_load(buffers, MANY), 1 << 30);
         assert_int_equal(placement_solve(buffers, MANY, &options, &result, &message), VARVE_OK);
         assert_int_equal(result.load, 1 << 30);
         assert_int_equal(result.bound, 1 << 30);
         assert_true(result.height >= result.bound && result.height < 2 * result.bound);
-        assert_true(are_apart(buffers, MANY, result.height));
+        assert_true(are_placed(buffers, MANY, result.height, 1));
         assert_true(placement_check(buffers, MANY, result.height, &message));
         assert_false(placement_check(buffers, MANY, result.height - 1, &message));
     }
     free(buffers);
 }
 
-/* Where time ends before the best is found: by steps the answer is the same each time, and no worse with more of them. */
+/* Where time ends before the best is found: by steps the answer is the same each time, and no worse with more of
+ * them. */
 TEST(test_by_steps)
 {
     static const size_t counts[] = {300, MANY}; /* with the exact search, and without */
@@ -234,7 +226,7 @@ TEST(test_by_steps)
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         uint64_t height = UINT64_MAX;
 
-        cut(buffers, counts[i], 100000, 1 << 30, &random);
+        cut(buffers, counts[i], 100000, 1 << 30, 1, &random);
         memcpy(again, buffers, counts[i] * sizeof(*buffers));
         for (double seconds = 1e-4; seconds < 0.2; seconds *= 10) {
             struct placement_options options = {.seconds = seconds, .by_steps = true, .threads = 2};
@@ -260,90 +252,122 @@ TEST(test_check)
     uint64_t random = test_first_seed(19);
     size_t valid = 0;
 
-    for (size_t round = 0; round < 20000; round++) {
+    for (size_t round = 0; round < 5000; round++) {
         struct placement_buffer buffers[8];
         size_t count = random_below(&random, 9);
         struct varve_message message = {""};
-        bool expected;
 
+        random_buffers(buffers, count, 6, 6, &random);
         for (size_t i = 0; i < count; i++) {
-            buffers[i] = random_buffer(&random, 6, 6);
             buffers[i].offset = random_below(&random, 40);
         }
-        expected = are_apart(buffers, count, 40);
+        bool expected = are_placed(buffers, count, 40, 1);
+
         valid += expected;
         if (placement_check(buffers, count, 40, &message) != expected) {
             fail_msg("round %zu: the check says %d: %s", round, !expected, message.text);
         }
         assert_true((message.text[0] == '\0') == expected);
     }
-    assert_true(valid > 1000 && valid < 19000);
+    assert_true(valid > 250 && valid < 4750);
 }
 
-TEST(test_occupied)
+/* ---- the exact search alone ---- */
+
+/* All offsets of each buffer from `index` on. */
+static bool fits_by_trying(struct placement_buffer *buffers, size_t count, size_t index, uint64_t capacity,
+                           uint64_t alignment)
 {
-    uint64_t random = test_first_seed(20);
+    struct placement_buffer *buffer = &buffers[index];
 
-    for (size_t round = 0; round < 200; round++) {
-        struct placement_buffer buffers[120];
-        uint64_t size_min[120];
-        size_t count = 1 + random_below(&random, 120);
-        uint32_t points = 1 + (uint32_t)random_below(&random, 70);
-        struct occupied *occupied = occupied_new(points);
-
-        for (size_t i = count; i-- > 0;) {
-            buffers[i].lower = (int64_t)random_below(&random, points);
-            buffers[i].upper =
-                buffers[i].lower + 1 + (int64_t)random_below(&random, points - (uint64_t)buffers[i].lower);
-            buffers[i].size = 1 + random_below(&random, 30);
-            size_min[i] =
-                i + 1 < count && size_min[i + 1] < buffers[i].size ? size_min[i + 1] : buffers[i].size;
-        }
-        for (int again = 0; again < 2; again++) {
-            for (size_t i = 0; i < count; i++) {
-                struct placement_buffer *buffer = &buffers[i];
-                uint32_t first = (uint32_t)buffer->lower;
-                uint32_t end = (uint32_t)buffer->upper;
-
-                buffer->offset = occupied_first_fit(occupied, first, end, buffer->size);
-                assert_int_equal(buffer->offset, first_fit_by_looking(buffers, i, *buffer));
-                occupied_add(occupied, first, end, buffer->offset, buffer->size, size_min[i]);
-            }
-            occupied_clear(occupied);
-        }
-        occupied_free(occupied);
+    if (index == count) {
+        return true;
     }
+    for (buffer->offset = 0; buffer->offset + buffer->size <= capacity; buffer->offset += alignment) {
+        if (is_free(buffers, index) && fits_by_trying(buffers, count, index + 1, capacity, alignment)) {
+            return true;
+        }
+    }
+    return false;
 }
 
-/* Points keep who meets whom. */
-TEST(test_instance)
+static bool expect_same(const struct placement_buffer *buffers, size_t count, uint64_t capacity,
+                        uint64_t alignment)
 {
-    uint64_t random = test_first_seed(21);
+    struct placement_buffer tried[SMALL_MAX], searched[SMALL_MAX];
 
-    for (size_t round = 0; round < 2000; round++) {
-        struct placement_buffer buffers[12];
-        size_t count = random_below(&random, 13);
-        struct placement_instance instance;
+    memcpy(tried, buffers, count * sizeof(*buffers));
+    memcpy(searched, buffers, count * sizeof(*buffers));
+    bool fits = fits_by_trying(tried, count, 0, capacity, alignment);
 
-        for (size_t i = 0; i < count; i++) {
-            buffers[i] = random_buffer(&random, 9, 5);
+    assert_int_equal(placement_exact(searched, count, capacity, alignment, &wall_clock, 60),
+                     fits ? PLACEMENT_FITS : PLACEMENT_IMPOSSIBLE);
+    assert_true(fits ? are_placed(searched, count, capacity, alignment)
+                     : memcmp(searched, buffers, count * sizeof(*buffers)) == 0);
+    return fits;
+}
+
+/* Under capacities from below their load on. */
+TEST(test_exact_as_by_trying)
+{
+    uint64_t random = test_first_seed(1);
+    int fitted = 0, above_load = 0; /* did not fit, though the load did */
+    int rounds = test_rounds(2500, 8000);
+
+    for (int i = 0; i < rounds; i++) {
+        struct placement_buffer buffers[SMALL_MAX];
+        size_t count = 1 + random_below(&random, SMALL_MAX);
+        uint64_t alignment = UINT64_C(1) << (random_below(&random, 2) * random_below(&random, 3));
+
+        random_buffers(buffers, count, 2 + random_below(&random, 8), 2 + random_below(&random, 6), &random);
+        uint64_t load = load_of(buffers, count);
+        uint64_t capacity = load + random_below(&random, 4) - (load > 0 && random_below(&random, 8) == 0);
+
+        if (expect_same(buffers, count, capacity, alignment)) {
+            fitted++;
+        } else {
+            above_load += capacity >= load;
         }
-        placement_instance_make(&instance, buffers, count, 2);
-        for (size_t i = 0; i < instance.count; i++) {
-            const struct placement_item *a = &instance.items[i];
-
-            assert_true(a->first < a->end && a->end <= instance.points);
-            assert_int_equal(a->size % instance.unit, 0);
-            assert_true(a->size >= buffers[instance.buffers[i]].size);
-            for (size_t j = 0; j < i; j++) {
-                const struct placement_item *b = &instance.items[j];
-
-                assert_int_equal(a->first < b->end && b->first < a->end,
-                                 share_time(&buffers[instance.buffers[i]], &buffers[instance.buffers[j]]));
-            }
-        }
-        placement_instance_free(&instance);
     }
+    assert_true(fitted > rounds / 10);
+    assert_true(above_load > rounds / 100);
+}
+
+TEST(test_exact_finds_what_was_cut)
+{
+    uint64_t random = test_first_seed(1);
+    struct placement_buffer buffers[CUT_MAX];
+
+    for (unsigned i = 0; i < 60; i++) {
+        uint64_t unit = i % 2 == 0 ? 512 : 3, capacity = 200 * unit;
+        size_t count = 2 + random_below(&random, 60);
+
+        cut(buffers, count, 60, 200, unit, &random);
+        assert_int_equal(placement_exact(buffers, count, capacity, 1, &wall_clock, 60), PLACEMENT_FITS);
+        assert_true(are_placed(buffers, count, capacity, 1));
+        assert_int_equal(placement_exact(buffers, count, capacity - 1, 1, &wall_clock, 60),
+                         PLACEMENT_IMPOSSIBLE);
+    }
+    cut(buffers, CUT_MAX, 60, 200, 1, &random);
+    assert_int_equal(placement_exact(buffers, CUT_MAX, 200, 1, &wall_clock, 0),
+                     PLACEMENT_UNDECIDED); /* time ends */
+}
+
+TEST(test_exact_extremes)
+{
+    struct placement_buffer one = {INT64_MIN, INT64_MAX, PLACEMENT_BYTES_MAX, 7};
+    struct placement_buffer two[] = {{0, 2, PLACEMENT_BYTES_MAX / 2, 0},
+                                     {1, 3, PLACEMENT_BYTES_MAX / 2 - 1, 0}};
+
+    assert_int_equal(placement_exact(NULL, 0, 0, 0, &wall_clock, 1), PLACEMENT_FITS);
+    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, &wall_clock, 1),
+                     PLACEMENT_IMPOSSIBLE);
+    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX, 0, &wall_clock, 1), PLACEMENT_FITS);
+    assert_int_equal(one.offset, 0);
+    assert_int_equal(placement_exact(two, 2, PLACEMENT_BYTES_MAX - 2, 0, &wall_clock, 1),
+                     PLACEMENT_IMPOSSIBLE);
+    assert_int_equal(placement_exact(two, 2, UINT64_MAX, 512, &wall_clock, 1), PLACEMENT_FITS);
+    assert_true(are_placed(two, 2, UINT64_MAX, 512));
 }
 
 static void expect_refused(const struct placement_buffer *buffers, size_t count, uint64_t alignment,

@@ -2,50 +2,31 @@
 /*
  * The views against their definitions: a random heap history of several processes is recorded, and each view
  * must give what plain SQL over `event` alone gives, with window functions and joins instead of our sums.
+ * Costs: 4 s
  */
-#include "support/random.h"
-#include "trace/error.h"
-#include "trace/model/derive/derive.h"
-#include "trace/model/event.h"
-#include "trace/record.h"
-#include "trace/store/derived.h"
-#include "trace/store/rows.h"
-#include "trace/store/store.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
 #include <cmocka.h>
 
-#include <sqlite3.h>
+#include "support/derive/derived.h"
+#include "support/random.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define EVENTS 6000U
 #define PROCESSES 3U
 #define BLOCKS 60U
 
-static char directory[] = "/tmp/test_views.XXXXXX";
 static sqlite3 *db; /* opened once for all tests, read-only */
 
 static uint64_t random_state = 17;
 
 /* malloc, free and mmap of whole ranges; every block is freed by its own address, some never. */
-static struct event history_event(uint64_t seq, bool is_live[PROCESSES + 1][BLOCKS])
+static struct event history_event(uint64_t seq, uint32_t process, bool is_live[PROCESSES + 1][BLOCKS])
 {
-    uint32_t process = 1 + (uint32_t)random_below(&random_state, PROCESSES);
     uint64_t block = random_below(&random_state, BLOCKS);
     bool is_map = block % 6 == 0;
-    struct event event = {.seq = seq,
-                          .ts_ns = (int64_t)seq * 1000 + (int64_t)random_below(&random_state, 900),
-                          .process_id = process,
-                          .thread_id = process,
-                          .pid = 100 + (int32_t)process,
-                          .tid = 100 + (int32_t)process,
+    struct event event = {.ts_ns = (int64_t)seq * 1000 + (int64_t)random_below(&random_state, 900),
                           .addr = 0x10000 * (1 + block)};
+
     if (is_live[process][block]) {
         event.kind = is_map ? VARVE_KIND_MUNMAP : VARVE_KIND_HEAP_FREE;
         event.cause = is_map ? VARVE_CAUSE_MUNMAP : VARVE_CAUSE_FREE;
@@ -70,11 +51,6 @@ static struct event history_event(uint64_t seq, bool is_live[PROCESSES + 1][BLOC
 
 static void fill_names(struct store *store)
 {
-    for (uint32_t i = 1; i <= PROCESSES; i++) {
-        const struct store_process process = {
-            .id = i, .pid = 100 + (int32_t)i, .rank = -1, .end_ns = -1, .exit_status = 0};
-        assert_int_equal(store_process(store, &process), VARVE_OK);
-    }
     for (uint32_t i = 1; i < 8; i++) {
         char name[16];
         snprintf(name, sizeof(name), "site%u", i);
@@ -93,29 +69,21 @@ static void fill_names(struct store *store)
 
 static int record(void **state)
 {
-    (void)state;
     static bool is_live[PROCESSES + 1][BLOCKS];
-    struct varve_message message;
-    struct store *store;
-    struct derive *derive;
-    char path[64];
-    char scratch[64];
-    assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof(path), "%s/trace.db", directory);
-    snprintf(scratch, sizeof(scratch), "%s/allocations", directory);
-    assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
-    assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
+    struct derived derived;
+
+    test_folder_setup(state);
+    derived_begin(&derived);
     for (uint64_t seq = 1; seq <= EVENTS; seq++) {
-        struct event event = history_event(seq, is_live);
-        assert_int_equal(derive_event(derive, &event, &message), VARVE_OK);
-        assert_int_equal(store_append(store, &event, &message), VARVE_OK);
+        uint32_t process = 1 + (uint32_t)random_below(&random_state, PROCESSES);
+
+        derived_event(&derived, history_event(seq, process, is_live), seq, process);
     }
-    fill_names(store);
-    assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
-    derive_close(derive);
-    store_close(store);
-    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    for (uint32_t i = 1; i <= PROCESSES; i++) {
+        derived_process(&derived, (struct store_process){.id = i, .rank = -1, .end_ns = -1});
+    }
+    fill_names(derived.store);
+    db = derived_end(&derived);
     /* The definitions: what each event does to the sums, and each allocation with its end. */
     return sqlite3_exec(
         db,
@@ -134,35 +102,25 @@ static int record(void **state)
 
 static int forget(void **state)
 {
-    (void)state;
-    char command[80];
     sqlite3_close(db);
-    snprintf(command, sizeof(command), "rm -rf %s", directory);
-    return system(command);
+    return test_folder_teardown(state);
 }
 
 /* Both queries give the same rows, and at least `least` of them. */
 static void expect_same(const char *view, const char *definition, int least)
 {
-    char sql[4096];
     const char *const orders[2][2] = {{view, definition}, {definition, view}};
+
     for (int i = 0; i < 2; i++) {
-        sqlite3_stmt *query;
+        char sql[4096];
+
         snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT * FROM (%s) EXCEPT SELECT * FROM (%s))",
                  orders[i][0], orders[i][1]);
-        if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-            fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+        if (query_integer(db, sql) != 0) {
+            fail_msg("rows of the first are not in the second: %s", sql);
         }
-        assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-        if (sqlite3_column_int(query, 0) != 0) {
-            fail_msg("%d rows of the first are not in the second: %s", sqlite3_column_int(query, 0), sql);
-        }
-        sqlite3_finalize(query);
         snprintf(sql, sizeof(sql), "SELECT count(*) FROM (%s)", orders[i][0]);
-        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &query, NULL), SQLITE_OK);
-        assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-        assert_true(sqlite3_column_int(query, 0) >= least);
-        sqlite3_finalize(query);
+        assert_true(query_integer(db, sql) >= least);
     }
 }
 
@@ -218,7 +176,8 @@ TEST(test_timeline_and_peak)
             "SELECT * FROM step") ") r ON r.seq = t.seq AND r.domain = t.domain"
                                   " JOIN (" RUNNING(
                                       "SELECT * FROM step") ") o ON o.process_id = t.process_id AND o.domain = t.domain"
-                                                            "   AND o.seq > t.before AND o.seq <= t.seq GROUP BY t.process_id, t.domain, t.seq",
+                                                            "   AND o.seq > t.before AND o.seq <= t.seq GROUP BY "
+                                                            "t.process_id, t.domain, t.seq",
         100);
     expect_same("SELECT 0 AS process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time UNION ALL"
                 " SELECT process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time_process",

@@ -1,33 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The views of caching allocators, storages, sizes and frames on a small trace made by hand, from its events through the derivation
- * as a collector does it. What each view gives is written out.
+ * The views of caching allocators, storages, sizes and frames on a small trace made by hand, from its events through
+ * the derivation as a collector does it. What each view gives is written out.
+ * Costs: 1 s
  */
-#include "support/query.h"
-#include "trace/error.h"
-#include "trace/model/derive/derive.h"
-#include "trace/model/event.h"
-#include "trace/record.h"
-#include "trace/store/derived.h"
-#include "trace/store/rows.h"
-#include "trace/store/store.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
 #include <cmocka.h>
 
-#include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "support/derive/derived.h"
 
 #define MIB UINT64_C(1048576)
 #define STEP UINT64_C(0x70657473) /* "step" as a mark has it */
 
-static char directory[] = "/tmp/test_views.XXXXXX";
 static sqlite3 *db; /* opened once for all tests, read-only */
 
 #define EVENT(kind_name, cause_name, ...)                                              \
@@ -71,12 +54,10 @@ static const struct event script[] = {
     EVENT(HEAP_FREE, FREE, .addr = 0x7000, .callsite = 3),
 };
 
-/* Call site 1: a line of Python that calls into a library without symbols, as 2 does from another address of it; 3: C. */
+/* Call site 1: a line of Python that calls into a library without symbols, as 2 does from another address of it;
+ * 3: C. */
 static void fill_names(struct store *store)
 {
-    const struct store_process process = {
-        .id = 1, .pid = 101, .rank = -1, .end_ns = 50000, .end_cause = "exit"};
-    const struct store_thread thread = {.id = 1, .process_id = 1, .pid = 101, .tid = 101, .end_ns = -1};
     const struct store_symbol blind = {.module = "/lib/blind.so"};
     const struct store_symbol python = {.function = "load", .file = "train.py", .line = 7, .is_python = true};
     const struct store_symbol c = {.function = "release", .file = "a.c", .line = 3, .module = "/bin/a"};
@@ -84,8 +65,6 @@ static void fill_names(struct store *store)
     uint32_t python_id = store_symbol(store, &python);
     uint32_t c_id = store_symbol(store, &c);
 
-    assert_int_equal(store_process(store, &process), VARVE_OK);
-    assert_int_equal(store_thread(store, &thread), VARVE_OK);
     assert_int_equal(store_symbol(store, &blind), blind_id);
     assert_int_equal(store_stack_node(store, 1, 0, python_id, -1), VARVE_OK);
     assert_int_equal(store_stack_node(store, 2, 1, blind_id, 0x10), VARVE_OK);
@@ -98,42 +77,24 @@ static void fill_names(struct store *store)
 
 static int record(void **state)
 {
-    struct varve_message message;
-    struct store *store;
-    struct derive *derive;
-    char path[64];
-    char scratch[64];
-    (void)state;
-    assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof(path), "%s/trace.db", directory);
-    snprintf(scratch, sizeof(scratch), "%s/allocations", directory);
-    assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
-    assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
+    struct derived derived;
+
+    test_folder_setup(state);
+    derived_begin(&derived);
     for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
-        struct event event = script[i];
-        event.seq = i + 1;
-        event.ts_ns = 1000 * (int64_t)(i + 1);
-        event.process_id = event.thread_id = 1;
-        event.pid = event.tid = 101;
-        assert_int_equal(derive_event(derive, &event, &message), VARVE_OK);
-        assert_int_equal(derive_check(derive, &message), VARVE_OK);
-        assert_int_equal(store_append(store, &event, &message), VARVE_OK);
+        derived_event(&derived, script[i], i + 1, 1);
     }
-    fill_names(store);
-    assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
-    derive_close(derive);
-    store_close(store);
-    return sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
+    derived_process(&derived,
+                    (struct store_process){.id = 1, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
+    fill_names(derived.store);
+    db = derived_end(&derived);
+    return 0;
 }
 
 static int forget(void **state)
 {
-    char command[80];
-    (void)state;
     sqlite3_close(db);
-    snprintf(command, sizeof(command), "rm -rf %s", directory);
-    return system(command);
+    return test_folder_teardown(state);
 }
 
 static void expect(const char *sql, const char *rows)
@@ -146,7 +107,8 @@ TEST(test_segments)
     expect("SELECT seq, kind, segment_id, addr, size >> 20, other_addr, other_size >> 20 FROM block_op",
            "2 4 1 16777216 12 29360128 8\n4 4 1 29360128 2 31457280 6\n");
     expect(
-        "SELECT process_id, domain, device, seq, allocated >> 20, reserved >> 20, round(unused_share, 3) FROM fragmentation",
+        "SELECT process_id, domain, device, seq, allocated >> 20, reserved >> 20, round(unused_share, 3) FROM "
+        "fragmentation",
         "1 block 0 1 0 20 1.0\n1 block 0 3 12 20 0.4\n1 block 0 5 14 20 0.3\n"
         "1 block 0 6 14 24 0.417\n1 block 0 7 2 24 0.917\n1 block 0 8 2 24 0.917\n");
     expect(
@@ -180,7 +142,8 @@ TEST(test_sizes)
 TEST(test_storages)
 {
     expect(
-        "SELECT id, number, process_id, pid, kind, dtype, base_id, addr, size, elements, create_seq, destroy_seq, lifetime_ns,"
+        "SELECT id, number, process_id, pid, kind, dtype, base_id, addr, size, elements, create_seq, destroy_seq, "
+        "lifetime_ns,"
         " last_use_ns, writes, reads, is_alive, callsite_id, function, module FROM storages",
         "1 1 1 101 storage f32 - 20480 4000 1000 13 - - 16000 1 0 1 1 - /lib/blind.so\n"
         "2 2 1 101 storage f32 - 36864 800 200 14 17 3000 16000 0 1 0 2 - /lib/blind.so\n"
@@ -193,11 +156,13 @@ TEST(test_storages)
         " FROM storage_growth",
         "1 step 1 12000 18000 1 1 4000 1 4000\n");
     expect(
-        "SELECT storage_id, number, process_id, pid, size, callsite_id, create_ns, kind, score, evidence FROM storage_leak",
-        "1 1 1 101 4000 1 13000 held by views 0.99 1 view shows 40 of its 4000 bytes; not released before the process exited\n");
-    expect(
-        "SELECT process_id, pid, callsite_id, kind, storages, bytes, score, module, is_python FROM storage_leak_callsite",
-        "1 101 1 held by views 1 4000 0.99 /lib/blind.so 0\n");
+        "SELECT storage_id, number, process_id, pid, size, callsite_id, create_ns, kind, score, evidence FROM "
+        "storage_leak",
+        "1 1 1 101 4000 1 13000 held by views 0.99 1 view shows 40 of its 4000 bytes; not released before the "
+        "process exited\n");
+    expect("SELECT process_id, pid, callsite_id, kind, storages, bytes, score, module, is_python FROM "
+           "storage_leak_callsite",
+           "1 101 1 held by views 1 4000 0.99 /lib/blind.so 0\n");
     expect("SELECT id FROM storage_kept", "");
 }
 
@@ -208,7 +173,8 @@ TEST(test_call_sites)
            "1 0 - - - /lib/blind.so 0 16\n1 1 load train.py 7 - 1 -\n"
            "2 0 - - - /lib/blind.so 0 32\n3 0 release a.c 3 /bin/a 0 48\n");
     expect(
-        "SELECT user_function, user_file, user_line, user_module, user_is_python, callsite_id, domain, bytes, function, module"
+        "SELECT user_function, user_file, user_line, user_module, user_is_python, callsite_id, domain, bytes, "
+        "function, module"
         " FROM callsite_total ORDER BY callsite_id, bytes",
         "load train.py 7 - 1 1 heap 100 - /lib/blind.so\nload train.py 7 - 1 1 block 12582912 - /lib/blind.so\n"
         "- - - /lib/blind.so 0 2 heap 257 - /lib/blind.so\n- - - /lib/blind.so 0 2 block 2097152 - /lib/blind.so\n");
@@ -232,11 +198,13 @@ TEST(test_leaks)
 {
     expect("SELECT process_id, pid, begin_ns, end_ns, moment FROM leak_moment", "1 101 0 50000 end\n");
     expect(
-        "SELECT domain, user_symbol_id, made_in, freed_in, blocks, bytes, first_ns, last_ns FROM leak_tenth ORDER BY 1, 3",
+        "SELECT domain, user_symbol_id, made_in, freed_in, blocks, bytes, first_ns, last_ns FROM leak_tenth ORDER BY "
+        "1, 3",
         "1 2 4 5 1 100 19000 19000\n1 1 5 11 2 257 20000 21000\n"
         "4 2 1 2 1 12582912 3000 3000\n4 1 2 11 1 2097152 5000 5000\n");
     expect(
-        "SELECT domain, user_function, user_module, live_allocations, live_bytes, live_4, live_5, callsite_id FROM leak_line"
+        "SELECT domain, user_function, user_module, live_allocations, live_bytes, live_4, live_5, callsite_id FROM "
+        "leak_line"
         " ORDER BY domain",
         "block - /lib/blind.so 1 2097152 1 1 2\nheap - /lib/blind.so 2 257 0 2 2\n");
     expect(

@@ -2,32 +2,15 @@
 /*
  * The views of the CUDA API on a small trace made by hand: two ranks that both call their GPU 0, one of them
  * with a caching allocator and CUPTI beside the CUDA recorder. What each view gives is written out.
+ * Costs: 1 s
  */
-#include "support/query.h"
-#include "trace/error.h"
-#include "trace/model/derive/derive.h"
-#include "trace/model/device/vmm.h"
-#include "trace/model/event.h"
-#include "trace/record.h"
-#include "trace/store/derived.h"
-#include "trace/store/rows.h"
-#include "trace/store/store.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
 #include <cmocka.h>
 
-#include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "support/derive/derived.h"
+#include "trace/model/device/vmm.h"
 
 #define START_REAL_NS INT64_C(1000000000000)
 
-static char directory[] = "/tmp/test_views.XXXXXX";
 static sqlite3 *db; /* opened once for all tests, read-only */
 
 #define POOL_OF(memory, number) ((unsigned)(memory) << VARVE_MEMORY_KIND_SHIFT | (number))
@@ -103,59 +86,31 @@ static const struct {
     /* 35 */ ROW(1, CUPTI_STATE, CUPTI_END, .arg = 0),
 };
 
-static void fill_names(struct store *store)
-{
-    for (uint32_t i = 1; i <= 2; i++) {
-        const struct store_process process = {
-            .id = i, .pid = 100 + (int32_t)i, .rank = (int32_t)i - 1, .end_ns = 100000, .exit_status = 0};
-        const struct store_thread thread = {.id = i, .process_id = i, .pid = 100 + (int32_t)i, .end_ns = -1};
-        assert_int_equal(store_process(store, &process), VARVE_OK);
-        assert_int_equal(store_thread(store, &thread), VARVE_OK);
-    }
-    assert_int_equal(store_meta_integer(store, "start_real_ns", START_REAL_NS), VARVE_OK);
-}
-
 static int record(void **state)
 {
-    struct varve_message message;
-    struct store *store;
-    struct derive *derive;
-    char path[64];
-    char scratch[64];
-    (void)state;
-    assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof(path), "%s/trace.db", directory);
-    snprintf(scratch, sizeof(scratch), "%s/allocations", directory);
-    assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
-    assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
+    struct derived derived;
+
+    test_folder_setup(state);
+    derived_begin(&derived);
     for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
         struct event event = script[i].event;
-        event.seq = i + 1;
-        event.ts_ns = 1000 * (int64_t)(i + 1);
-        event.process_id = script[i].process;
-        event.thread_id = script[i].process;
-        event.pid = 100 + (int32_t)script[i].process;
-        event.tid = event.pid;
+
         event.kind = (uint8_t)script[i].kind;
         event.cause = (uint8_t)script[i].cause;
-        assert_int_equal(derive_event(derive, &event, &message), VARVE_OK);
-        assert_int_equal(store_append(store, &event, &message), VARVE_OK);
+        derived_event(&derived, event, i + 1, script[i].process);
     }
-    fill_names(store);
-    assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
-    derive_close(derive);
-    store_close(store);
-    return sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
+    for (uint32_t i = 1; i <= 2; i++) {
+        derived_process(&derived, (struct store_process){.id = i, .rank = (int32_t)i - 1, .end_ns = 100000});
+    }
+    assert_int_equal(store_meta_integer(derived.store, "start_real_ns", START_REAL_NS), VARVE_OK);
+    db = derived_end(&derived);
+    return 0;
 }
 
 static int forget(void **state)
 {
-    char command[80];
-    (void)state;
     sqlite3_close(db);
-    snprintf(command, sizeof(command), "rm -rf %s", directory);
-    return system(command);
+    return test_folder_teardown(state);
 }
 
 static void expect(const char *sql, const char *rows)

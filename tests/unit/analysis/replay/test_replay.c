@@ -1,186 +1,119 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A replay finds out which calls a program made: frees at once and held back, completions in any order,
- * empty_cache, requests with their segments, several devices, expandable segments, snapshots in between. Each
- * test is a short life of a program with a known course; events and all statistics must come out again.
+ * A replay finds out which calls a program made: frees at once and held back, completions in any order, empty_cache,
+ * requests with their segments, several devices, expandable segments, snapshots in between; and whether a release came
+ * from a request's own chain (garbage collection, release_available, release_cached) or from empty_cache. Each scene is
+ * a short life of a program with a known course; events and all statistics must come out again.
+ * Costs: 1 s
  */
 #include "support/random.h"
 #include "support/replay.h"
 
-TEST(test_hits_splits_merges)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 100, 0);
-    uint64_t b = scene_alloc(scene, 4000, 0);
-    uint64_t c = scene_alloc(scene, 3 * MIB, 0);
+#define NONE (-1)
 
-    scene_free(scene, a);
-    scene_alloc(scene, 700, 0);
-    scene_free(scene, b);
-    scene_free(scene, c);
-    scene_alloc(scene, 30 * MIB, 0);
-    scene_alloc(scene, 10 * MIB, 0);
-    scene_end(scene);
-    assert_int_equal(scene_count(scene, HISTORY_SEGMENT_ALLOC), 3);
+static const struct {
+    const char *what, *conf, *calls;
+    uint64_t limit;
+    int segments, given_back, completed, ooms, retries, syncs; /* 0: not compared; NONE: there is none */
+} scenes[] = {
+    {"nothing", "", "", .ooms = NONE},
+    {"hits, splits, merges", "", "a=100 b=4000 c=3M -a +700 -b -c +30M +10M", .segments = 3},
+    {"some complete, some wait", "",
+     "a=8K@7 b=8K@7 c=8K@7 d=8K@7 e=8K@7 f=8K@7 -a~900 -b~901 -c~902 -d~900 /901 +512@7 -e~901 -f~902 /900 +512",
+     .completed = 3},
+    /* a completion that comes right behind its free by chance is replayed as a free at once */
+    {"deferred, looks immediate", "", "a=3M -a~900 /900 +2M", .ooms = NONE},
+    {"empty_cache completes and releases", "", "a=30M b=30M@5 c=100@5 d=100 -a~902 -b~901 -c E -d E",
+     .given_back = 4},
+    /* completions and then a free: only empty_cache waits for streams without a request */
+    {"empty_cache releases nothing", "", "a=100 b=100 -a~900 +5M E -b", .syncs = 1},
+    {"expandable, holes in the middle", "expandable_segments:True",
+     "a=45M b=50M c=3M d=100K -b +33M -a E +70M -c -d E +900K", .ooms = NONE},
+    {"empty_cache before a hit", "", "a=30M b=100 +100 -a -b E +100", .given_back = 1},
+    {"empty_cache before a miss", "", "a=30M b=40M@4 -a -b E +30M", 500 * MIB, .retries = NONE},
+    {"a retry releases all", "", "a=12M b=16M@1 c=20M d=24M@1 +100 -a -b -c -d +60M", 100 * MIB, .retries = 1,
+     .syncs = 1},
+    /* after everything was released, and when nothing is left to release */
+    {"out of memory", "", "a=30M +50M -a !70M !70M +20M", 100 * MIB, .ooms = 2},
+    {"release_available: 50 and 40 go, 30 stays", "max_split_size_mb:20",
+     "a=30M b=40M c=50M +30M -a -b -c +80M", 200 * MIB, .given_back = 2, .retries = NONE},
+    {"garbage collection", "garbage_collection_threshold:0.5",
+     "a=30M b=30M c=30M d=30M -a e=5M@3 -e -b e=5M@3 -e -c e=5M@3 -e -d e=5M@3 -e +34M", 200 * MIB,
+     .given_back = 3, .syncs = NONE},
+    {"empty_cache, then garbage collection", "garbage_collection_threshold:0.1",
+     "a=30M b=30M -a E -b c=5M@3 -c +40M", 200 * MIB, .ooms = NONE},
+    /* a block that comes back with the wait in the middle of a request is not searched for */
+    {"completion in a request that fails", "", "a=30M b=600K +600K +60M -a~901 -b~900 !64M", 100 * MIB,
+     .ooms = 1},
+    {"completion in a request that would have hit", "", "a=5M +15M -a~900 !5M +5M", 24 * MIB, .segments = 1,
+     .ooms = 1},
+    {"completion makes what is released", "", "a=30M +20M -a~900 +100 +28M", 62 * MIB, .ooms = NONE,
+     .retries = 1},
+    /* release_available comes before the wait, release_cached behind it */
+    {"releases on both sides of completions", "max_split_size_mb:20", "a=30M b=40M c=2M -a -b~900 -c +110M",
+     120 * MIB, .given_back = 3, .retries = 1},
+};
+
+static void expect_count(const char *what, const char *of, int expected, int64_t count)
+{
+    if (expected != 0 && count != (expected == NONE ? 0 : expected)) {
+        fail_msg("%s: %lld %s", what, (long long)count, of);
+    }
+}
+
+TEST(test_scenes)
+{
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        struct scene *scene = scene_of(scenes[i].conf, scenes[i].limit, scenes[i].calls);
+        const struct varve_alloc_stats *stats = &scene->stats;
+
+        expect_count(scenes[i].what, "segments", scenes[i].segments,
+                     (int64_t)scene_count(scene, HISTORY_SEGMENT_ALLOC));
+        expect_count(scenes[i].what, "given back", scenes[i].given_back,
+                     (int64_t)scene_count(scene, HISTORY_SEGMENT_FREE));
+        expect_count(scenes[i].what, "completed", scenes[i].completed,
+                     (int64_t)scene_count(scene, HISTORY_FREE_COMPLETED));
+        expect_count(scenes[i].what, "failed", scenes[i].ooms, stats->num_ooms);
+        expect_count(scenes[i].what, "retries", scenes[i].retries, stats->num_alloc_retries);
+        expect_count(scenes[i].what, "waits", scenes[i].syncs, stats->num_sync_all_streams);
+        scene_expect_equal(scene);
+    }
+}
+
+/* Completed by handle, that is c, b, a: not in the order of the frees. */
+TEST(test_deferred_frees_in_the_order_of_the_trace)
+{
+    struct scene *scene = scene_of("", 0, "a=4K b=4K c=4K -a~903 -b~902 -c~901 /901 /902 /903 +12K");
+
+    assert_int_equal(scene_device(scene)->events[7].addr, scene->blocks['c' - 'a']);
     scene_expect_equal(scene);
-    scene_close(scene);
 }
 
 TEST(test_published_offsets)
 {
-    static const uint64_t sizes[] = {37683, 256, 256, 256, 256, 8};
     static const uint64_t offsets[] = {0, 37888, 38400, 38912, 39424, 39936};
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t base = 0;
+    struct scene *scene = scene_of("", 0, "a=37683 b=256 c=256 d=256 e=256 f=8");
 
     for (size_t i = 0; i < 6; i++) {
-        uint64_t addr = scene_alloc(scene, sizes[i], 0);
-
-        base = i == 0 ? addr : base;
-        assert_int_equal(addr - base, offsets[i]);
+        assert_int_equal(scene->blocks[i] - scene->blocks[0], offsets[i]);
     }
-    scene_end(scene);
     scene_expect_equal(scene);
-    scene_close(scene);
-}
-
-TEST(test_deferred_frees_in_the_order_of_the_trace)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 4 * KIB, 0);
-    uint64_t b = scene_alloc(scene, 4 * KIB, 0);
-    uint64_t c = scene_alloc(scene, 4 * KIB, 0);
-
-    /* completed by handle, that is c, b, a: not in the order of the frees */
-    scene_free_used(scene, a, 903);
-    scene_free_used(scene, b, 902);
-    scene_free_used(scene, c, 901);
-    scene_finish_stream(scene, 901);
-    scene_finish_stream(scene, 902);
-    scene_finish_stream(scene, 903);
-    scene_alloc(scene, 12 * KIB, 0);
-    scene_end(scene);
-    assert_int_equal(scene->history->devices[0].events[7].addr, c);
-    scene_expect_equal(scene);
-    scene_close(scene);
-}
-
-TEST(test_some_complete_some_wait)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t blocks[6];
-
-    for (size_t i = 0; i < 6; i++) {
-        blocks[i] = scene_alloc(scene, 8 * KIB, 7);
-    }
-    for (size_t i = 0; i < 6; i++) {
-        scene_free_used(scene, blocks[i], 900 + i % 3);
-        if (i == 3) {
-            scene_finish_stream(scene, 901);
-            scene_alloc(scene, 512, 7);
-        }
-    }
-    scene_finish_stream(scene, 900);
-    scene_alloc(scene, 512, 0);
-    scene_end(scene);
-    assert_int_equal(scene_count(scene, HISTORY_FREE_COMPLETED), 3);
-    scene_expect_equal(scene);
-    scene_close(scene);
-}
-
-/* A completion that comes right behind its free by chance is replayed as a free at once. */
-TEST(test_deferred_free_that_looks_immediate)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 3 * MIB, 0);
-
-    scene_free_used(scene, a, 900);
-    scene_finish_stream(scene, 900);
-    scene_alloc(scene, 2 * MIB, 0);
-    scene_end(scene);
-    scene_expect_equal(scene);
-    scene_close(scene);
-}
-
-TEST(test_empty_cache_completes_and_releases)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
-    uint64_t b = scene_alloc(scene, 30 * MIB, 5);
-    uint64_t c = scene_alloc(scene, 100, 5);
-    uint64_t d = scene_alloc(scene, 100, 0);
-
-    scene_free_used(scene, a, 902);
-    scene_free_used(scene, b, 901);
-    scene_free(scene, c);
-    scene_empty_cache(scene);
-    scene_free(scene, d);
-    scene_empty_cache(scene);
-    scene_end(scene);
-    assert_int_equal(scene_count(scene, HISTORY_SEGMENT_FREE), 4);
-    scene_expect_equal(scene);
-    scene_close(scene);
-}
-
-/* Completions and then a free: only empty_cache waits for streams without a request. */
-TEST(test_empty_cache_that_releases_nothing)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 100, 0);
-    uint64_t b = scene_alloc(scene, 100, 0);
-
-    scene_free_used(scene, a, 900);
-    scene_alloc(scene, 5 * MIB, 0);
-    scene_empty_cache(scene);
-    scene_free(scene, b);
-    scene_end(scene);
-    assert_int_equal(scene->stats.num_sync_all_streams, 1);
-    scene_expect_equal(scene);
-    scene_close(scene);
-}
-
-TEST(test_expandable_segments)
-{
-    struct scene *scene = scene_open("expandable_segments:True", 0, 0);
-    uint64_t a = scene_alloc(scene, 45 * MIB, 0);
-    uint64_t b = scene_alloc(scene, 50 * MIB, 0);
-    uint64_t c = scene_alloc(scene, 3 * MIB, 0);
-    uint64_t d = scene_alloc(scene, 100 * KIB, 0);
-
-    scene_free(scene, b);
-    scene_alloc(scene, 33 * MIB, 0);
-    scene_free(scene, a);
-    scene_empty_cache(scene); /* holes in the middle */
-    scene_alloc(scene, 70 * MIB, 0);
-    scene_free(scene, c);
-    scene_free(scene, d);
-    scene_empty_cache(scene);
-    scene_alloc(scene, 900 * KIB, 0);
-    scene_end(scene);
-    assert_true(scene_count(scene, HISTORY_SEGMENT_UNMAP) >= 2);
-    scene_expect_equal(scene);
-    scene_close(scene);
 }
 
 /* How much memory the device had is not known then; reservations of 9/8 of it must not overlap. */
 TEST(test_expandable_segments_of_a_small_device)
 {
-    struct scene *scene = scene_open("expandable_segments:True", 0, 0);
+    struct scene *scene =
+        scene_of("expandable_segments:True", 0, "+30M +100 +30M@1 +100@1 +30M@2 +100@2 +30M@3 +100@3");
     struct replay_options options = {.follow = true, .conf = scene->conf};
     struct replay_result result;
 
-    for (uint64_t stream = 0; stream < 4; stream++) {
-        scene_alloc(scene, 30 * MIB, stream);
-        scene_alloc(scene, 100, stream);
+    for (size_t cut = 0; cut <= 9; cut += 9) {
+        scene_cut(scene, cut);
+        assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
+        assert_int_equal(result.mismatches, 0);
+        assert_true(result.segments_equal);
     }
-    scene_end(scene);
-    assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
-    assert_int_equal(result.mismatches, 0);
-    assert_true(result.segments_equal);
-    scene_cut(scene, 9);
-    assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
-    assert_int_equal(result.mismatches, 0);
-    assert_true(result.segments_equal);
     scene_close(scene);
 }
 
@@ -202,50 +135,33 @@ static void add_snapshots(struct history_device *device, uint64_t seed)
     free(events);
 }
 
+/* Also within a retry, and a request that fails. */
 TEST(test_snapshots_in_between_do_not_matter)
 {
-    for (uint64_t seed = 1; seed <= 50; seed++) {
-        struct scene *scene = scene_open("", 64 * MIB, 0);
-        uint64_t a = scene_alloc(scene, 30 * MIB, 0);
-        uint64_t b = scene_alloc(scene, 100, 0);
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct scene *scene = scene_of("", 64 * MIB, "a=30M b=100 -b~900 /900 -a +50M !60M");
 
-        scene_free_used(scene, b, 900);
-        scene_finish_stream(scene, 900);
-        scene_free(scene, a);
-        scene_alloc(scene, 50 * MIB, 0); /* after a retry */
-        scene_alloc(scene, 60 * MIB, 0); /* none */
-        scene_end(scene);
-        assert_int_equal(scene->stats.num_alloc_retries, 2);
-        assert_int_equal(scene->stats.num_ooms, 1);
-        add_snapshots(&scene->history->devices[0], seed);
+        add_snapshots(scene_device(scene), seed);
         scene_expect_equal(scene);
-        scene_close(scene);
     }
 }
 
 TEST(test_several_devices)
 {
-    struct scene *scene = scene_open("", 0, 0);
+    struct scene *scene = scene_of("", 0, "+5M +100@3");
+    struct history_device *second = history_device(scene->history, 2), *first = scene_device(scene);
     struct replay_result result;
-    struct history_device *second;
 
-    scene_alloc(scene, 5 * MIB, 0);
-    scene_alloc(scene, 100, 3);
-    scene_end(scene);
-    second = history_device(scene->history, 2);
-    assert_non_null(second);
-    for (size_t i = 0; i < scene->history->devices[0].event_count; i++) {
-        *history_add_event(second) = scene->history->devices[0].events[i];
+    for (size_t i = 0; i < first->event_count; i++) {
+        *history_add_event(second) = first->events[i];
     }
-    for (size_t i = 0; i < scene->history->devices[0].segment_count; i++) {
-        *history_add_segment(second) = scene->history->devices[0].segments[i];
+    for (size_t i = 0; i < first->segment_count; i++) {
+        *history_add_segment(second) = first->segments[i];
     }
-    for (size_t i = 0; i < scene->history->devices[0].block_count; i++) {
-        *history_add_block(second) = scene->history->devices[0].blocks[i];
+    for (size_t i = 0; i < first->block_count; i++) {
+        *history_add_block(second) = first->blocks[i];
     }
-    assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
-    assert_int_equal(result.mismatches, 0);
-    assert_true(result.segments_equal);
+    result = scene_expect_decisions(scene, 0);
     assert_int_equal(result.events, 8);
     assert_int_equal(result.allocations, 4);
     assert_int_equal(result.stats.reserved_bytes[0].current, 2 * 22 * (int64_t)MIB);
@@ -279,25 +195,18 @@ TEST(test_settings_of_the_snapshot)
                          VARVE_OK);
         scene->conf = NULL;
         scene_expect_equal(scene);
-        scene_close(scene);
     }
 }
 
 /* Without the limit that it acts on, garbage collection cannot come out: what to give is said. */
 TEST(test_limit_that_is_missing)
 {
-    struct scene *scene = scene_open("garbage_collection_threshold:0.3", 200 * MIB, 0);
+    struct scene *scene = scene_of("garbage_collection_threshold:0.3", 200 * MIB,
+                                   "a=30M -a +512K a=50M -a +512K a=70M -a +512K +90M +20M");
     struct replay_result result;
 
-    for (size_t i = 0; i < 3; i++) {
-        scene_free(scene, scene_alloc(scene, (30 + 20 * i) * MIB, 0));
-        scene_alloc(scene, MIB / 2, 0);
-    }
-    scene_alloc(scene, 90 * MIB, 0);
-    scene_alloc(scene, 20 * MIB, 0);
-    scene_end(scene);
     assert_true(scene_count(scene, HISTORY_SEGMENT_FREE) > 0);
-    scene_expect_equal(scene);
+    scene_expect_decisions(scene, 0);
     scene->limit = 0;
     assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
     assert_true(result.mismatches > 0);
@@ -306,11 +215,37 @@ TEST(test_limit_that_is_missing)
     scene_close(scene);
 }
 
-TEST(test_nothing_happened)
+/* The device was full, and no limit says so: the history does. */
+TEST(test_full_device_without_a_limit)
 {
-    struct scene *scene = scene_open("", 0, 0);
+    struct scene *scene = scene_open("", 0, 100 * MIB);
 
+    scene_play(scene, "a=30M b=40M@5 -a -b !120M +60M !120M");
     scene_end(scene);
-    scene_expect_equal(scene);
+    struct replay_result result = scene_expect_decisions(scene, 0);
+
+    assert_int_equal(result.stats.num_ooms, 2);
+    assert_int_equal(result.stats.num_alloc_retries, 2);
+    scene_close(scene);
+}
+
+TEST(test_unexplained_release)
+{
+    struct scene *scene = scene_of("", 0, "a=30M b=40M -a -b E +50M");
+    struct history_event *events = scene_device(scene)->events;
+    struct replay_result result;
+
+    assert_int_equal(events[8].action, HISTORY_SEGMENT_FREE);
+    assert_int_equal(events[9].action, HISTORY_SEGMENT_FREE);
+    for (int swap = 0; swap < 2; swap++) {
+        struct history_event first = events[8];
+
+        assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
+        assert_int_equal(result.mismatches, swap);
+        events[8] = events[9]; /* the order of releases counts */
+        events[9] = first;
+    }
+    assert_int_equal(result.first.event, 8);
+    assert_non_null(strstr(result.first.got, "neither"));
     scene_close(scene);
 }

@@ -2,66 +2,29 @@
 /*
  * Histories that go through a database: an import, and a replay's own records with splits and merges, read
  * back and replayed again with equal events, blocks, stacks and settings; and the commands around it.
+ * Costs: 1 s
  */
+#include "support/command.h"
 #include "support/replay.h"
 
-#include "analysis/analysis.h"
 #include "analysis/history/database.h"
 #include "analysis/history/read.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/import/import.h"
-#include "analysis/query/db.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-static char directory[] = "/tmp/varve-replay-XXXXXX";
-static char path[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(path, sizeof(path), "%s/t.db", directory);
-    return unlink(path) == 0 || access(path, F_OK) != 0 ? 0 : -1;
-}
-
-static int set_up_group(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) == NULL ? -1 : 0;
-}
-
-static int tear_down_group(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(directory);
-}
+static const char path[] = "t.db";
 
 static struct scene *make_scene(void)
 {
-    struct scene *scene = scene_open("garbage_collection_threshold:0.8", 120 * MIB, 0);
-    struct history_frame frames[2] = {{0}};
-    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
-    uint64_t b = scene_alloc(scene, 3 * MIB, 3);
-    uint64_t c = scene_alloc(scene, 700, 3);
+    struct scene *scene = scene_of("garbage_collection_threshold:0.8", 120 * MIB,
+                                   "a=30M b=3M@3 c=700@3 -b~900 -a +60M !80M /900 +9K@3 -c");
+    struct history *history = scene->history;
+    uint32_t file = history_text(history, "model.py", 8);
+    const struct history_frame frames[2] = {{history_text(history, "allocate", 8), file, 12},
+                                            {history_text(history, "main", 4), file, 3}};
 
-    scene_free_used(scene, b, 900);
-    scene_free(scene, a);
-    scene_alloc(scene, 60 * MIB, 0);
-    scene_alloc(scene, 80 * MIB, 0); /* none */
-    scene_finish_stream(scene, 900);
-    scene_alloc(scene, 9 * KIB, 3);
-    scene_free(scene, c);
-    scene_end(scene);
-    frames[0].function = history_text(scene->history, "allocate", 8);
-    frames[0].file = history_text(scene->history, "model.py", 8);
-    frames[0].line = 12;
-    frames[1].function = history_text(scene->history, "main", 4);
-    frames[1].file = frames[0].file;
-    frames[1].line = 3;
-    scene->history->devices[0].events[1].stack = history_add_stack(scene->history, frames, 2);
-    assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
+    scene_device(scene)->events[1].stack = history_add_stack(history, frames, 2);
+    assert_int_equal(replay_settings(history, scene->conf, &history->settings, NULL), VARVE_OK);
     return scene;
 }
 
@@ -106,10 +69,9 @@ static void expect_equal_segments(const struct history *want, const struct histo
     }
 }
 
-/* The database holds the scene's history, and a replay of it equals the scene. */
+/* The database holds the scene's history, and a replay of it equals the scene, which is closed. */
 static void expect_round_trip(struct scene *scene)
 {
-    struct history *original = scene->history;
     struct varve_message message = {""};
     struct history *got;
     const struct history_event *event;
@@ -117,8 +79,8 @@ static void expect_round_trip(struct scene *scene)
     if (history_read_database(path, &got, NULL, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
-    expect_equal_events(original, got);
-    expect_equal_segments(original, got);
+    expect_equal_events(scene->history, got);
+    expect_equal_segments(scene->history, got);
     event = &got->devices[0].events[1];
     assert_int_equal(got->stacks[event->stack].frame_count, 2);
     assert_string_equal(got->texts[got->frames[got->stacks[event->stack].first_frame].function], "allocate");
@@ -127,26 +89,31 @@ static void expect_round_trip(struct scene *scene)
     assert_string_equal(got->settings.text, scene->conf);
     assert_true(got->settings.garbage_collection_threshold == 0.8);
     assert_int_equal(got->settings.max_split_size, -1);
+    history_free(scene->history);
     scene->history = got;
     scene_expect_equal(scene);
-    scene->history = original;
-    history_free(got);
 }
 
-TEST_WITH(test_import, set_up, NULL)
+static struct import_result import(const struct scene *scene)
 {
-    struct scene *scene = make_scene();
     struct import_result result;
     struct varve_writer *writer;
 
-    assert_int_equal(varve_writer_open(path, false, &writer, NULL), VARVE_OK);
+    assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
     assert_int_equal(import_pytorch(scene->history, writer, NULL, &result, NULL), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
-    assert_int_equal(result.events, scene->history->devices[0].event_count);
+    return result;
+}
+
+TEST(test_import)
+{
+    struct scene *scene = make_scene();
+    struct import_result result = import(scene);
+
+    assert_int_equal(result.events, scene_device(scene)->event_count);
     assert_int_equal(result.callsites, 1);
     assert_false(result.starts_late);
     expect_round_trip(scene);
-    scene_close(scene);
 }
 
 static void write_replay(const struct scene *scene)
@@ -165,48 +132,28 @@ static void write_replay(const struct scene *scene)
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
 }
 
-static int64_t count_kind(const char *kind)
-{
-    struct database *database;
-    char sql[128];
-    int64_t count;
-
-    assert_int_equal(database_open(path, DATABASE_ANY, &database, NULL), VARVE_OK);
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM events WHERE kind = '%s'", kind);
-    count = database_integer(database, sql, -1);
-    database_close(database);
-    return count;
-}
-
-TEST_WITH(test_records_of_a_replay, set_up, NULL)
+TEST(test_records_of_a_replay)
 {
     struct scene *scene = make_scene();
 
     write_replay(scene);
-    assert_true(count_kind("split") > 0);
-    assert_true(count_kind("merge") > 0);
-    assert_int_equal(count_kind("oom"), 1);
-    assert_true(count_kind("oom_retry") > 0);
+    EXPECT(
+        0,
+        "query --no-header --csv t.db `SELECT sum(kind = 'split') > 0, sum(kind = 'merge') > 0, sum(kind = 'oom'), "
+        "sum(kind = 'oom_retry') > 0 FROM events`",
+        "1,1,1,1\n");
     expect_round_trip(scene);
-    scene_close(scene);
 }
 
 /* The start state is in the database, and left out when it is read. */
-TEST_WITH(test_late_beginning, set_up, NULL)
+TEST(test_late_beginning)
 {
     struct scene *scene = make_scene();
-    struct history_device *device = &scene->history->devices[0];
-    struct import_result result;
-    struct varve_writer *writer;
     struct history *got;
 
-    device->event_count -= 2;
-    memmove(device->events, device->events + 2, device->event_count * sizeof(*device->events));
-    assert_int_equal(varve_writer_open(path, false, &writer, NULL), VARVE_OK);
-    assert_int_equal(import_pytorch(scene->history, writer, NULL, &result, NULL), VARVE_OK);
-    assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
-    assert_true(result.starts_late);
-    assert_int_equal(count_kind("segment_alloc"), 4);
+    scene_cut(scene, 2);
+    assert_true(import(scene).starts_late);
+    EXPECT(0, "query --no-header t.db `SELECT sum(kind = 'segment_alloc') FROM events`", "4\n");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(history_read_database(path, &got, NULL, NULL), VARVE_OK);
         expect_equal_events(scene->history, got);
@@ -216,40 +163,16 @@ TEST_WITH(test_late_beginning, set_up, NULL)
     scene_close(scene);
 }
 
-static int run_command(const char *first, const char *second, const char *third, const char *fourth,
-                       char *text, size_t bytes)
-{
-    char *argv[] = {(char *)"varve", (char *)first, (char *)second, (char *)third, (char *)fourth, NULL};
-    int argc = fourth != NULL ? 5 : third != NULL ? 4 : 3;
-    FILE *out = fmemopen(text, bytes, "w");
-    FILE *err = tmpfile();
-    int status = varve_command_run(argc, argv, out, err);
-    size_t used = (size_t)ftell(out);
-
-    rewind(err);
-    used += fread(text + used, 1, bytes - used - 1, err);
-    text[used] = '\0';
-    fclose(out);
-    fclose(err);
-    return status;
-}
-
-TEST_WITH(test_commands, set_up, NULL)
+TEST(test_commands)
 {
     struct scene *scene = make_scene();
-    char text[16384];
 
     write_replay(scene);
-    assert_int_equal(run_command("replay", "--verify", "--memory-limit=120M", path, text, sizeof(text)), 0);
-    assert_non_null(strstr(text, "every decision as recorded"));
-    assert_int_equal(run_command("replay", "--verify", "--memory-limit=60M", path, text, sizeof(text)), 2);
-    assert_non_null(strstr(text, "event "));
-    assert_int_equal(
-        run_command("replay", "--conf=expandable_segments:True", "--json", path, text, sizeof(text)), 0);
-    assert_non_null(strstr(text, "\"peak_reserved\":"));
-    assert_int_equal(run_command("import", path, NULL, NULL, text, sizeof(text)), 2);
-    assert_int_equal(run_command("replay", "/nonexistent", NULL, NULL, text, sizeof(text)), 2);
+    EXPECT(0, "replay --verify --memory-limit=120M t.db", "every decision as recorded");
+    EXPECT(2, "replay --verify --memory-limit=60M t.db", "event ");
+    EXPECT(0, "replay --conf=expandable_segments:True --json t.db", "\"peak_reserved\":");
+    EXPECT(2, "import t.db", "-o FILE is required");
     scene_close(scene);
 }
 
-TEST_FILE(set_up_group, tear_down_group)
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -3,6 +3,7 @@
  * The requests of a history under other rules: the same rules cost the same, a limit makes requests fail and
  * leaves out their frees, another policy serves them all, and a history that began late takes its start
  * along. Also what a replay refuses before it begins.
+ * Costs: 1 s
  */
 #include "support/replay.h"
 
@@ -11,20 +12,7 @@
 
 static struct scene *make_scene(void)
 {
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
-    uint64_t b = scene_alloc(scene, 40 * MIB, 3);
-    uint64_t c = scene_alloc(scene, 700, 3);
-
-    scene_free_used(scene, a, 900);
-    scene_alloc(scene, 5 * MIB, 0);
-    scene_finish_stream(scene, 900);
-    scene_alloc(scene, 20 * MIB, 0);
-    scene_free(scene, b);
-    scene_empty_cache(scene);
-    scene_free(scene, c);
-    scene_end(scene);
-    return scene;
+    return scene_of("", 0, "a=30M b=40M@3 c=700@3 -a~900 +5M /900 +20M -b E -c");
 }
 
 static struct replay_result whatif(const struct scene *scene, struct replay_options options)
@@ -82,11 +70,9 @@ TEST(test_every_policy_serves)
 TEST(test_late_beginning_under_other_rules)
 {
     struct scene *scene = make_scene();
-    struct history_device *device = &scene->history->devices[0];
     struct replay_result result;
 
-    device->event_count -= 2;
-    memmove(device->events, device->events + 2, device->event_count * sizeof(*device->events));
+    scene_cut(scene, 2);
     result = whatif(scene, (struct replay_options){.conf = "roundup_power2_divisions:2"});
     assert_true(result.starts_late);
     assert_int_equal(result.allocations, 4);
@@ -104,7 +90,7 @@ static int try_with(const struct scene *scene, struct replay_options options, st
 TEST(test_what_is_refused)
 {
     struct scene *scene = make_scene();
-    struct history_device *device = &scene->history->devices[0];
+    struct history_device *device = scene_device(scene);
     struct varve_message message = {""};
 
     assert_int_not_equal(try_with(scene, (struct replay_options){.policy = "nosuch"}, &message), VARVE_OK);
@@ -126,14 +112,10 @@ TEST(test_what_is_refused)
 /* A limit that is not in the history, but follows from its retries and failures. */
 TEST(test_before_finds_the_limit)
 {
-    struct scene *scene = scene_open("", 60 * MIB, 0);
+    struct scene *scene = scene_of("", 60 * MIB, "a=30M -a +40M"); /* the second after a retry */
     struct replay_options options = {.memory_limit = 50 * MIB};
     struct replay_before before;
-    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
 
-    scene_free(scene, a);
-    scene_alloc(scene, 40 * MIB, 0); /* after a retry */
-    scene_end(scene);
     assert_int_equal(replay_before_load(scene->history, NULL, &before), 0);
     assert_true(before.is_reproduced);
     assert_int_equal(before.limit, 40 * MIB);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Advice on made-up programs: growing buffers, which expandable segments serve with a fraction; a program that no setting helps; one
- * under a limit whose failures go. On random programs every pick has the figures of a replay, and is better than what was recorded.
+ * Advice on made-up programs: growing buffers, which expandable segments serve with a fraction; a program that no
+ * setting helps; one under a limit whose failures go. On random programs every pick has the figures of a replay, and is
+ * better than what was recorded.
  * Runs threads: plays.
+ * Costs: 2 s, full 3 s
  */
 #include "support/random.h"
 #include "support/replay.h"
@@ -23,25 +25,11 @@ static void advise(const struct scene *scene, const struct advise_options *optio
     whatif_close(whatif);
 }
 
-/* Each buffer is larger than all that were freed. */
-static struct scene *growing(uint64_t limit)
-{
-    struct scene *scene = scene_open("", limit, 0);
-
-    for (uint64_t i = 1; i <= 8; i++) {
-        uint64_t addr = scene_alloc(scene, i * 30 * MIB, 0);
-
-        if (addr != 0) {
-            scene_free(scene, addr);
-        }
-    }
-    scene_end(scene);
-    return scene;
-}
-
 TEST(test_expandable_helps)
 {
-    struct scene *scene = growing(0);
+    /* each buffer is larger than all that were freed */
+    struct scene *scene =
+        scene_of("", 0, "a=30M -a a=60M -a a=90M -a a=120M -a a=150M -a a=180M -a a=210M -a a=240M -a");
     struct advice advice;
 
     advise(scene, &(struct advise_options){.threads = 2}, &advice);
@@ -62,12 +50,9 @@ TEST(test_expandable_helps)
 
 TEST(test_nothing_helps)
 {
-    struct scene *scene = scene_open("", 0, 0);
+    struct scene *scene = scene_of("", 0, "+64M +32M");
     struct advice advice;
 
-    scene_alloc(scene, 64 * MIB, 0);
-    scene_alloc(scene, 32 * MIB, 0);
-    scene_end(scene);
     advise(scene, &(struct advise_options){.threads = 1}, &advice);
     assert_true(advice.trial_count > 5);
     assert_int_equal(advice.pick_count, 0);
@@ -78,14 +63,10 @@ TEST(test_nothing_helps)
 /* Two buffers side by side, of which one is freed and another one does not fit in its place. */
 TEST(test_failures_go)
 {
-    struct scene *scene = scene_open("", 100 * MIB, 0);
-    uint64_t a = scene_alloc(scene, 40 * MIB, 0);
+    /* 20 in the first of the 40 MiB, which stay apart from what comes */
+    struct scene *scene = scene_of("", 100 * MIB, "a=40M -a +20M !70M");
     struct advice advice;
 
-    scene_free(scene, a);
-    scene_alloc(scene, 20 * MIB, 0); /* in the first 20 of 40 MiB, which stay apart from what comes */
-    assert_int_equal(scene_alloc(scene, 70 * MIB, 0), 0);
-    scene_end(scene);
     advise(scene, &(struct advise_options){.threads = 1, .memory_limit = 100 * MIB}, &advice);
     assert_int_equal(advice.own.outcome.figures.ooms, 1);
     assert_int_equal(advice.least_ooms, 0);
@@ -98,26 +79,11 @@ TEST(test_failures_go)
 static struct scene *random_scene(uint64_t *seed, uint64_t limit)
 {
     static const char *const confs[] = {"", "", "roundup_power2_divisions:4", "max_split_size_mb:40"};
-    struct scene *scene = scene_open(confs[random_below(seed, sizeof(confs) / sizeof(confs[0]))], limit, 0);
-    uint64_t blocks[24] = {0};
+    const struct scene_life life = {
+        .conf = confs[random_below(seed, 4)], .limit = limit, .steps = 300, .blocks = 24, .streams = 1};
+    struct scene *scene = scene_random(&life, seed);
 
-    scene->history->settings.is_known = true;
-    snprintf(scene->history->settings.text, sizeof(scene->history->settings.text), "%s", scene->conf);
-    scene->history->settings.max_split_size = strstr(scene->conf, "split") != NULL ? 40 * (int64_t)MIB : -1;
-    for (size_t i = 0; i < 16; i++) {
-        scene->history->settings.divisions[i] = strstr(scene->conf, "roundup") != NULL ? 4 : 0;
-    }
-    for (size_t i = 0; i < 300; i++) {
-        uint64_t *block = &blocks[random_below(seed, 24)];
-
-        if (*block == 0) {
-            *block = scene_alloc(scene, 1 + random_below(seed, (1 + random_below(seed, 60)) * MIB), 0);
-        } else {
-            scene_free(scene, *block);
-            *block = 0;
-        }
-    }
-    scene_end(scene);
+    assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
     return scene;
 }
 
@@ -141,7 +107,7 @@ TEST(test_random_programs)
     uint64_t seed = test_first_seed(1);
     size_t picks = 0;
 
-    for (int round = 0; round < 12; round++) {
+    for (int round = 0; round < test_rounds(6, 12); round++) {
         uint64_t limit = round % 2 == 0 ? 0 : 500 * MIB;
         struct scene *scene = random_scene(&seed, limit);
         struct advise_options options = {.threads = 1, .memory_limit = limit};

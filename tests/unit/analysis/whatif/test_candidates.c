@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settings that are tried: the program's own string taken apart and put together means the same to the allocator, with options that
- * are not tried kept; values of max_split_size_mb lie between sizes that occur, and no two mean the same.
+ * Settings that are tried: the program's own string taken apart and put together means the same to the allocator, with
+ * options that are not tried kept; values of max_split_size_mb lie between sizes that occur, and no two mean the same.
+ * Costs: 1 s
  */
 #include "support/random.h"
 #include "support/replay.h"

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is live at the moment of the load, by call site: its sum is what the demand says, on random programs, also where the history
- * begins late and requests fail; and which call sites have to go is what trying them by hand gives.
+ * What is live at the moment of the load, by call site: its sum is what the demand says, on random programs, also where
+ * the history begins late and requests fail; and which call sites have to go is what trying them by hand gives.
+ * Costs: 1 s
  */
 #include "support/random.h"
 #include "support/replay.h"
 
 #include "analysis/whatif/capacity.h"
 #include "analysis/whatif/demand.h"
-
-#define BLOCKS 32
 
 static void expect_load(const struct scene *scene)
 {
@@ -35,27 +34,10 @@ TEST(test_load)
 {
     uint64_t seed = test_first_seed(1);
 
-    for (int round = 0; round < 40; round++) {
-        struct scene *scene = scene_open("", 200 * MIB, 0);
-        uint64_t blocks[BLOCKS] = {0};
+    for (int round = 0; round < test_rounds(15, 40); round++) {
+        const struct scene_life life = {"", 200 * MIB, 300, 32, 2, 1, false};
+        struct scene *scene = scene_random(&life, &seed);
 
-        for (size_t i = 0; i < 300; i++) {
-            uint64_t *block = &blocks[random_below(&seed, BLOCKS)];
-
-            if (*block == 0) {
-                *block = scene_alloc(scene, (1 + random_below(&seed, 12)) * MIB, random_below(&seed, 2));
-            } else if (random_below(&seed, 4) == 0) {
-                scene_free_used(scene, *block, 900);
-                *block = 0;
-            } else {
-                scene_free(scene, *block);
-                *block = 0;
-            }
-            if (i % 50 == 49) {
-                scene_finish_stream(scene, 900);
-            }
-        }
-        scene_end(scene);
         expect_load(scene);
         scene_close(scene);
     }
@@ -63,16 +45,10 @@ TEST(test_load)
 
 TEST(test_late_beginning)
 {
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
+    struct scene *scene = scene_of("", 0, "a=30M +50M | +7M -a +3M");
     struct capacity_load load;
 
-    scene_alloc(scene, 50 * MIB, 0);
-    scene_alloc(scene, 7 * MIB, 0);
-    scene_free(scene, a);
-    scene_alloc(scene, 3 * MIB, 0);
-    scene_end(scene);
-    scene_cut(scene, 4); /* segments and blocks of the first two */
+    scene_cut(scene, scene->mark);
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     assert_int_equal(load.bytes, 87 * MIB);
     assert_int_equal(load.site_count, 3);
@@ -95,23 +71,13 @@ static uint32_t add_stack(struct history *history, const char *user, uint32_t li
 /* 3 of 100 MiB from one line, 4 of 50 MiB from another, 5 of 10 MiB from a third. */
 static struct scene *three_lines(void)
 {
-    static const struct {
-        unsigned count;
-        uint64_t bytes;
-    } lines[] = {{3, 100 * MIB}, {4, 50 * MIB}, {5, 10 * MIB}};
-    struct scene *scene = scene_open("", 0, 0);
-    struct history_device *device;
+    static const uint64_t sizes[] = {100 * MIB, 50 * MIB, 10 * MIB};
+    struct scene *scene = scene_of("", 0, "+100M +100M +100M +50M +50M +50M +50M +10M +10M +10M +10M +10M");
+    struct history_device *device = scene_device(scene);
 
-    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-        for (unsigned j = 0; j < lines[i].count; j++) {
-            scene_alloc(scene, lines[i].bytes, 0);
-        }
-    }
-    scene_end(scene);
-    device = &scene->history->devices[0];
     for (size_t i = 0; i < device->event_count; i++) {
-        for (uint32_t j = 0; j < sizeof(lines) / sizeof(lines[0]); j++) {
-            if (device->events[i].size == lines[j].bytes) {
+        for (uint32_t j = 0; j < 3; j++) {
+            if (device->events[i].size == sizes[j]) {
                 device->events[i].stack = add_stack(scene->history, "model.py", 10 + j);
             }
         }

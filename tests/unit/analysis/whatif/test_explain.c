@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What would have served a request that failed, in programs made for one cause each, beside plain replays: an answer serves the request
- * when it is played alone, what is no answer does not, and the smallest limit passes where 2 MiB less does not.
+ * What would have served a request that failed, in programs made for one cause each, beside plain replays: an answer
+ * serves the request when it is played alone, what is no answer does not, and the smallest limit passes where 2 MiB
+ * less does not.
  * Runs threads: plays.
+ * Costs: 1 s
  */
 #include "support/replay.h"
 
@@ -72,22 +74,11 @@ static void check_smallest(const struct scene *scene, struct explain *explain)
 }
 
 /* Small pieces of a large segment stay, so that the segment can't be given back. */
-static struct scene *pinned(void)
-{
-    struct scene *scene = scene_open("", 100 * MIB, 0);
-    uint64_t large = scene_alloc(scene, 60 * MIB, 0);
-
-    scene_free(scene, large);
-    scene_alloc(scene, 4 * MIB, 0); /* cut from it */
-    assert_int_equal(scene_alloc(scene, 58 * MIB, 0), 0);
-    scene_end(scene);
-    assert_int_equal(scene_count(scene, HISTORY_OOM), 1);
-    return scene;
-}
+static const char pinned[] = "a=60M -a +4M !58M";
 
 TEST(test_fragmentation)
 {
-    struct scene *scene = pinned();
+    struct scene *scene = scene_of("", 100 * MIB, pinned);
     struct explain *explain = open_scene(scene);
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
@@ -110,7 +101,7 @@ TEST(test_fragmentation)
 /* A call of empty_cache before the small block takes it from the large segment. */
 TEST(test_empty_cache)
 {
-    struct scene *scene = pinned();
+    struct scene *scene = scene_of("", 100 * MIB, pinned);
     struct explain *explain = open_scene(scene);
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
@@ -132,15 +123,11 @@ TEST(test_empty_cache)
 /* What is in use and the request are more than the limit. */
 TEST(test_over_limit)
 {
-    struct scene *scene = scene_open("", 100 * MIB, 0);
+    struct scene *scene = scene_of("", 100 * MIB, "+60M !42M");
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    struct explain *explain;
+    struct explain *explain = open_scene(scene);
     size_t tried;
 
-    scene_alloc(scene, 60 * MIB, 0);
-    assert_int_equal(scene_alloc(scene, 42 * MIB, 0), 0);
-    scene_end(scene);
-    explain = open_scene(scene);
     assert_int_equal(explain_find(explain, 0, answers, &tried), 0);
     assert_true(tried > 0);
     check_smallest(scene, explain);
@@ -149,25 +136,15 @@ TEST(test_over_limit)
     scene_close(scene);
 }
 
-/* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool again. */
+/* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool
+ * again. */
 TEST(test_pending)
 {
-    struct scene *scene = scene_open("", 64 * MIB, 0);
+    struct scene *scene = scene_of("", 64 * MIB, "a=60M -a a=40M b=2M -a~7 +512 !38M -b");
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    struct explain *explain;
-    uint64_t pinning, pending;
+    struct explain *explain = open_scene(scene);
     size_t tried, count;
 
-    pending = scene_alloc(scene, 60 * MIB, 0);
-    scene_free(scene, pending);
-    pending = scene_alloc(scene, 40 * MIB, 0);
-    pinning = scene_alloc(scene, 2 * MIB, 0);
-    scene_free_used(scene, pending, 7);
-    scene_alloc(scene, 512, 0);
-    assert_int_equal(scene_alloc(scene, 38 * MIB, 0), 0);
-    scene_free(scene, pinning);
-    scene_end(scene);
-    explain = open_scene(scene);
     assert_true(explain_fails_again(explain, 0));
     count = explain_find(explain, 0, answers, &tried);
     assert_non_null(find(answers, count, EXPLAIN_RULE, "research_after_release:True"));
@@ -180,19 +157,13 @@ TEST(test_pending)
 /* The setting that it was recorded with is the reason: large blocks are not cut. */
 TEST(test_recorded_setting)
 {
-    struct scene *scene = scene_open("max_split_size_mb:32", 100 * MIB, 0);
+    /* 56 MiB have the whole segment of 60 */
+    struct scene *scene = scene_of("max_split_size_mb:32", 100 * MIB, "a=60M -a +56M +38M !4M");
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     struct explain *explain;
     size_t tried, count;
 
-    snprintf(scene->history->settings.text, sizeof(scene->history->settings.text), "%s", scene->conf);
-    scene->history->settings.is_known = true;
-    scene->history->settings.max_split_size = (int64_t)(32 * MIB);
-    scene_free(scene, scene_alloc(scene, 60 * MIB, 0));
-    scene_alloc(scene, 56 * MIB, 0); /* has the whole segment of 60 MiB */
-    scene_alloc(scene, 38 * MIB, 0);
-    assert_int_equal(scene_alloc(scene, 4 * MIB, 0), 0);
-    scene_end(scene);
+    assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
     explain = open_scene(scene);
     assert_true(explain_fails_again(explain, 0));
     count = explain_find(explain, 0, answers, &tried);

@@ -3,6 +3,7 @@
  * The smallest capacity that serves everything, beside a plain search that tries each capacity by a replay: for random
  * programs, policies and settings; and for a program made for it, to which more memory does harm.
  * Runs threads: plays.
+ * Costs: 3 s, full 6 s
  */
 #include "support/random.h"
 #include "support/replay.h"
@@ -12,8 +13,6 @@
 #include "analysis/whatif/settings.h"
 
 #include <inttypes.h>
-
-#define BLOCKS 24
 
 static const char *const confs[] = {"", "garbage_collection_threshold:0.6", "max_split_size_mb:24",
                                     "expandable_segments:True"};
@@ -49,23 +48,11 @@ static bool passes(const struct scene *scene, const struct whatif_setting *setti
 
 /* A block of 28 MiB is asked for while 20 MiB are cached. Within 44 MiB the cached segment has to go, so that nothing
  * lies in it later; from 48 MiB on it stays, is used for 12 MiB, and the rest of it is lost to what comes then. */
-static struct scene *harmed_by_memory(void)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t b;
-
-    scene_free(scene, scene_alloc(scene, 20 * MIB, 0));
-    b = scene_alloc(scene, 28 * MIB, 0);
-    scene_alloc(scene, 12 * MIB, 0);
-    scene_free(scene, b);
-    scene_alloc(scene, 32 * MIB, 0);
-    scene_end(scene);
-    return scene;
-}
+static const char harmed_by_memory[] = "a=20M -a b=28M +12M -b +32M";
 
 TEST(test_more_memory_does_harm)
 {
-    struct scene *scene = harmed_by_memory();
+    struct scene *scene = scene_of("", 0, harmed_by_memory);
     struct whatif_setting setting = {0};
     struct frontier frontier;
 
@@ -82,33 +69,9 @@ TEST(test_more_memory_does_harm)
     scene_close(scene);
 }
 
-static struct scene *random_scene(uint64_t seed)
-{
-    struct scene *scene = scene_open("", 0, 0);
-    uint64_t blocks[BLOCKS] = {0};
-
-    for (size_t i = 0; i < 80; i++) {
-        uint64_t *block = &blocks[random_next(&seed) % BLOCKS];
-
-        if (*block != 0) {
-            scene_free(scene, *block);
-            *block = 0;
-        } else {
-            uint64_t kind = random_next(&seed) % 3;
-
-            *block = scene_alloc(scene,
-                                 kind == 0   ? 1 + random_next(&seed) % (64 * KIB)
-                                 : kind == 1 ? 1 + random_next(&seed) % (9 * MIB)
-                                             : 10 * MIB + random_next(&seed) % (30 * MIB),
-                                 0);
-        }
-    }
-    scene_end(scene);
-    return scene;
-}
-
-/* By one replay for each capacity: the lowest that passes, and the highest above it that fails. Some 20 MiB above the peak may be
- * needed: of an expandable segment the size for its kind of request counts against the limit, not what is mapped. */
+/* By one replay for each capacity: the lowest that passes, and the highest above it that fails. Some 20 MiB above the
+ * peak may be needed: of an expandable segment the size for its kind of request counts against the limit, not what is
+ * mapped. */
 static void search_plainly(const struct scene *scene, const struct whatif_setting *setting, uint64_t peak,
                            uint64_t *lowest_out, uint64_t *fails_above_out)
 {
@@ -150,13 +113,19 @@ static void check_one(const struct scene *scene, const struct whatif_setting *se
 
 TEST(test_beside_a_plain_search)
 {
-    struct scene *scene = random_scene(test_first_seed(1));
+    uint64_t seed = test_first_seed(1);
+    const struct scene_life life = {
+        .conf = "", .steps = (unsigned)test_rounds(24, 80), .blocks = 24, .streams = 1};
+    struct scene *scene = scene_random(&life, &seed);
 
-    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
+    size_t number = 0;
+
+    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++, number++) {
         if (whatif_needs_profile(*policy)) {
             continue; /* a replay alone has no plan */
         }
-        for (size_t i = 0; i < sizeof(confs) / sizeof(confs[0]); i++) {
+        for (size_t i = test_is_full() ? 0 : number % 2; i < sizeof(confs) / sizeof(confs[0]);
+             i += test_is_full() ? 1 : 2) {
             struct whatif_setting setting = {.policy = *policy, .conf = confs[i]};
             struct frontier frontier, exhaustive;
 
@@ -171,14 +140,10 @@ TEST(test_beside_a_plain_search)
 /* A request that failed in the history is to be served, too, unless it is left out. */
 TEST(test_recorded_failure)
 {
-    struct scene *scene = scene_open("", 60 * MIB, 0);
+    struct scene *scene = scene_of("", 60 * MIB, "+20M !100M +10M");
     struct whatif_setting setting = {0};
     struct frontier all, served;
 
-    scene_alloc(scene, 20 * MIB, 0);
-    assert_int_equal(scene_alloc(scene, 100 * MIB, 0), 0);
-    scene_alloc(scene, 10 * MIB, 0);
-    scene_end(scene);
     find(scene, &setting, 1, (struct frontier_options){.with_failed = true}, &all);
     find(scene, &setting, 1, (struct frontier_options){.with_failed = false}, &served);
     assert_int_equal(all.bytes, 120 * MIB); /* the one that failed is freed at once where it is served */
@@ -191,7 +156,7 @@ TEST(test_recorded_failure)
 /* A setting that can't be run does not keep the others from their answers. */
 TEST(test_one_that_cannot_be_run)
 {
-    struct scene *scene = harmed_by_memory();
+    struct scene *scene = scene_of("", 0, harmed_by_memory);
     struct whatif_setting settings[3] = {{.policy = "pytorch"}, {.policy = "nosuch"}, {.conf = "nosuch:1"}};
     struct frontier frontiers[3];
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cause of a failed request: each class by an accounting made for it, and what happens at its edges. */
+/*
+ * The cause of a failed request: each class by an accounting made for it, and what happens at its edges.
+ * Costs: 1 s
+ */
 #include <cmocka.h>
 
 #include "analysis/whatif/oom_cause.h"

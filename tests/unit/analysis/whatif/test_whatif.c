@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many settings of one history give what a replay of each gives, on any number of threads; what the requests need is what a
- * plain sum of the live ones says; metrics are worked out by hand for a program of four requests; settings from words.
+ * Many settings of one history give what a replay of each gives, on any number of threads; what the requests need is
+ * what a plain sum of the live ones says; metrics are worked out by hand for a program of four requests; settings from
+ * words.
  * Runs threads: plays.
+ * Costs: 1 s
  */
 #include "support/random.h"
 #include "support/replay.h"
@@ -13,7 +15,6 @@
 
 #include <math.h>
 
-#define BLOCKS 32
 #define SETTINGS_MAX 128
 
 static void play(const struct scene *scene, const struct whatif_setting *settings, size_t count,
@@ -75,53 +76,13 @@ TEST(test_settings)
     }
 }
 
-TEST(test_settings_that_cannot_be)
-{
-    static const char *const wrong[] = {"pytorch,nosuch", "pytorch:nosuch=1", ",", "", "pytorch:", ":"};
-    static const char *const conf = "nosuch:1";
-    struct whatif_settings settings;
-    struct varve_message message;
-
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        if (make(wrong[i], NULL, 0, &settings, &message) == VARVE_OK) {
-            fail_msg("%s is no policy", wrong[i]);
-        }
-        assert_string_not_equal(message.text, "");
-    }
-    assert_int_equal(make("nosuch", NULL, 0, &settings, &message), VARVE_ERROR_INVALID);
-    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
-        assert_non_null(strstr(message.text, *policy));
-    }
-    assert_int_equal(make("pytorch", &conf, 1, &settings, &message), VARVE_ERROR_INVALID);
-    assert_non_null(strstr(message.text, "nosuch"));
-}
-
 /* ---- plays ---- */
 
 static struct scene *random_scene(uint64_t seed)
 {
-    struct scene *scene = scene_open("", 300 * MIB, 0);
-    uint64_t blocks[BLOCKS] = {0};
+    const struct scene_life life = {"", 0, 300, 32, 2, 1, false};
 
-    for (size_t i = 0; i < 300; i++) {
-        uint64_t *block = &blocks[random_next(&seed) % BLOCKS];
-
-        if (*block == 0) {
-            *block =
-                scene_alloc(scene, 1 + random_next(&seed) % ((i % 3 + 1) * 10 * MIB), random_next(&seed) % 2);
-        } else if (random_next(&seed) % 4 == 0) {
-            scene_free_used(scene, *block, 900);
-            *block = 0;
-        } else {
-            scene_free(scene, *block);
-            *block = 0;
-        }
-        if (i % 50 == 49) {
-            scene_finish_stream(scene, 900);
-        }
-    }
-    scene_end(scene);
-    return scene;
+    return scene_random(&life, &seed);
 }
 
 static void expect_same(const struct scene *scene, const struct whatif_setting *setting,
@@ -191,18 +152,11 @@ TEST(test_stop_at_oom)
 
 TEST(test_demand)
 {
-    struct scene *scene = scene_open("", 100 * MIB, 0);
+    /* a is not live any more when it was freed, whoever holds it back */
+    struct scene *scene = scene_of("", 100 * MIB, "a=30M+1 b=100 -a~900 +40M !80M -b");
     struct varve_message message = {""};
     struct whatif_demand demand;
-    uint64_t a, b;
 
-    a = scene_alloc(scene, 30 * MIB + 1, 0);
-    b = scene_alloc(scene, 100, 0);
-    scene_free_used(scene, a, 900); /* not live any more, whoever holds it back */
-    scene_alloc(scene, 40 * MIB, 0);
-    assert_int_equal(scene_alloc(scene, 80 * MIB, 0), 0);
-    scene_free(scene, b);
-    scene_end(scene);
     assert_int_equal(whatif_demand_load(scene->history, &demand, &message), VARVE_OK);
     assert_int_equal(demand.load, 40 * MIB + 100);
     assert_int_equal(demand.load_all, 120 * MIB + 100);
@@ -234,15 +188,11 @@ static void expect_metric(const struct whatif_outcome *outcome, enum whatif_metr
 /* 20 MiB that are cached, 12 MiB - 100 bytes in them, 32 MiB beside: then most is reserved, 52 MiB. */
 TEST(test_metrics)
 {
-    struct scene *scene = scene_open("", 0, 0);
+    struct scene *scene = scene_of("", 0, "a=20M -a +12582812 +32M");
     struct whatif_setting settings[2] = {{.policy = NULL}, {.memory_limit = 40 * MIB}};
     struct whatif_outcome outcomes[2];
     uint64_t load = 44 * MIB - 100;
 
-    scene_free(scene, scene_alloc(scene, 20 * MIB, 0));
-    scene_alloc(scene, 12 * MIB - 100, 0);
-    scene_alloc(scene, 32 * MIB, 0);
-    scene_end(scene);
     play(scene, settings, 2, 1, outcomes);
     expect_metric(&outcomes[0], WHATIF_UTILIZATION_ACTIVE, load, 44.0 / 52);
     expect_metric(&outcomes[0], WHATIF_UTILIZATION_ALLOCATED, load, 44.0 / 52);

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scores are Python's quotients, and random choices Python's, bit by bit (python_table.py); scores also against exact rational
- * comparison.
+ * Scores are Python's quotients, and random choices Python's, bit by bit, as python_numbers.py prints them; scores also
+ * against exact rational comparison.
  */
-#include "python_table.h"
+#include <cmocka.h>
+
 #include "storage/remat/score.h"
 #include "storage/remat/twister.h"
 #include "support/random.h"
 
-#include <cmocka.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#define CHOICES 12
+
+#define PYTHON "exec python3 " VARVE_SOURCE_DIR "/tests/unit/storage/remat/python_numbers.py "
 
 static uint64_t bits_of(double value)
 {
@@ -23,18 +28,25 @@ static uint64_t bits_of(double value)
 
 TEST(test_quotients)
 {
-    for (unsigned i = 0; i < sizeof(quotients) / sizeof(quotients[0]); i++) {
-        score_wide den = (score_wide)quotients[i].den_high << 64 | quotients[i].den_low;
-        double quotient = score_round((struct score){.num = quotients[i].num, .den = den});
+    FILE *lines = popen(PYTHON "quotients", "r");
+    int64_t num;
+    uint64_t den_high, den_low;
+    double expected;
+    unsigned count = 0;
 
-        if (bits_of(quotient) != bits_of(quotients[i].quotient) &&
-            !(quotient == 0 && quotients[i].quotient == 0)) {
-            fail_msg("row %u: %" PRId64 " / ...: %a, not %a", i, quotients[i].num, quotient,
-                     quotients[i].quotient);
+    for (;
+         fscanf(lines, "%" SCNd64 " %" SCNu64 " %" SCNu64 " %la", &num, &den_high, &den_low, &expected) == 4;
+         count++) {
+        struct score score = {.num = num, .den = (score_wide)den_high << 64 | den_low};
+        double quotient = score_round(score);
+
+        if (bits_of(quotient) != bits_of(expected) && !(quotient == 0 && expected == 0)) {
+            fail_msg("row %u: %" PRId64 " / ...: %a, not %a", count, num, quotient, expected);
         }
-        assert_true(fabs(score_estimate((struct score){.num = quotients[i].num, .den = den}) - quotient) <=
-                    fabs(quotient) * 0x1p-50);
+        assert_true(fabs(score_estimate(score) - quotient) <= fabs(quotient) * 0x1p-50);
     }
+    assert_int_equal(pclose(lines), 0);
+    assert_true(count > 400);
     assert_true(isinf(score_round((struct score){.num = 5, .den = 0})));
 }
 
@@ -73,17 +85,25 @@ TEST(test_nearest)
 
 TEST(test_choices)
 {
-    for (unsigned i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        struct twister twister = {.next = 0};
-        uint32_t later = 0;
+    FILE *lines = popen(PYTHON "choices", "r");
+    uint64_t seed;
+    uint32_t below, expected, later = 0;
+    unsigned count = 0;
 
-        twister_seed(&twister, choices[i].seed);
-        for (unsigned j = 0; j < CHOICES; j++) {
-            assert_int_equal(twister_below(&twister, choices[i].below), choices[i].first[j]);
+    for (; fscanf(lines, "%" SCNu64 " %" SCNu32, &seed, &below) == 2; count++) {
+        struct twister twister = {.next = 0};
+
+        twister_seed(&twister, seed);
+        for (unsigned i = 0; i < CHOICES; i++) {
+            assert_int_equal(fscanf(lines, " %" SCNu32, &expected), 1);
+            assert_int_equal(twister_below(&twister, below), expected);
         }
-        for (unsigned j = 0; j < 2000; j++) {
-            later = twister_below(&twister, choices[i].below);
+        for (unsigned i = 0; i < 2000; i++) {
+            later = twister_below(&twister, below);
         }
-        assert_int_equal(later, choices[i].later);
+        assert_int_equal(fscanf(lines, " %" SCNu32, &expected), 1);
+        assert_int_equal(later, expected);
     }
+    assert_int_equal(pclose(lines), 0);
+    assert_true(count > 100);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The map of addresses, of more random allocations than it shows exactly: those that it shows are the largest by size times lifetime, and a cell of
- * its raster is as full as all others make it, one by one.
+ * The map of addresses, of more random allocations than it shows exactly: those that it shows are the largest by size
+ * times lifetime, and a cell of its raster is as full as all others make it, one by one.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

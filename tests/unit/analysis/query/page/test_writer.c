@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON inside HTML: nothing in a name ends its element or its string; long names are cut between characters; equal names have one number.
+ * JSON inside HTML: nothing in a name ends its element or its string; long names are cut between characters; equal
+ * names have one number.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -1,17 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints python_table.h: quotients of integers and random choices as CPython has them, for test_remat_numbers.c."""
+"""Quotients of integers and random choices as CPython has them, a line each, for test_remat_numbers.c:
+
+    python_numbers.py quotients     NUM DEN_HIGH DEN_LOW QUOTIENT, this one in hexadecimal notation
+    python_numbers.py choices       SEED BELOW FIRST… LATER: twelve, and the 2,000th after these
+"""
 
 import random
-
-HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
-/* C only: a table, printed by python_table.py. */
-/* clang-format off */
-#ifndef VARVE_TESTS_UNIT_STORAGE_REMAT_PYTHON_TABLE_H
-#define VARVE_TESTS_UNIT_STORAGE_REMAT_PYTHON_TABLE_H
-
-#include <stdint.h>
-"""
+import sys
 
 
 def quotients():
@@ -33,23 +29,20 @@ def quotients():
             yield num, den
 
 
-def main():
-    rng = random.Random(2)
-    print(HEAD)
-    print("static const struct {\n    int64_t num;\n    uint64_t den_high, den_low;\n    double quotient;\n} quotients[] = {")
+def print_quotients():
     for num, den in quotients():
         if abs(num) < 2**63:
-            print(f"    {{INT64_C({num}), UINT64_C({den >> 64}), UINT64_C({den % 2**64}), {(num / den).hex()}}},")
-    print("};\n\n#define CHOICES 12\n\nstatic const struct {\n    uint64_t seed;\n    uint32_t below, first[CHOICES];")
-    print("    uint32_t later; /* the 2,000th after these */\n} choices[] = {")
+            print(num, den >> 64, den % 2**64, (num / den).hex())
+
+
+def print_choices():
+    rng = random.Random(2)
     seeds = [0, 1, 2, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1] + [rng.getrandbits(64) for _ in range(10)]
     for seed in seeds:
         for below in (1, 2, 3, 1000, 2**31, 2**31 + 1, 2**32 - 1, rng.randint(1, 2**32 - 1)):
             python = random.Random(seed)
-            first = [python.randrange(below) for _ in range(12)]
-            later = [python.randrange(below) for _ in range(2000)][-1]
-            print(f"    {{UINT64_C({seed}), UINT32_C({below}), {{{', '.join(f'{n}U' for n in first)}}}, {later}U}},")
-    print("};\n\n#endif")
+            choices = [python.randrange(below) for _ in range(2012)]
+            print(seed, below, *choices[:12], choices[-1])
 
 
-main()
+{"quotients": print_quotients, "choices": print_choices}[sys.argv[1]]()
