@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every file of C and CUDA is formatted as .clang-format says. `--fix` formats them instead of complaining; files may be named.
+# Every file of C and CUDA is formatted as .clang-format says. `--fix` formats them instead of complaining;
+# files may be named.
 #
 # usage: check_format.sh [--fix] [FILE…]
 

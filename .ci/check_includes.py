@@ -22,10 +22,11 @@ class Rules:
     def __init__(self, text):
         self.folders, self.public, self.open, self.only, self.generated = {}, {}, set(), [], []
         self.errors = []
-        for number, line in enumerate(text.splitlines(), 1):
+        joined = re.sub(r"\n[ \t]+(?=\S)", " ", text)  # what a line goes on with is indented
+        for line in joined.splitlines():
             words = line.split("#")[0].split()
             if words:
-                self.take(f".ci/layers.txt:{number}: ", words, line)
+                self.take(".ci/layers.txt: ", words, line)
 
     def take(self, where, words, line):
         if words[0] == "folder" and len(words) >= 2:

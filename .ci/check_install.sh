@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The installed tree serves strangers: installs a build into a folder, moves it, and builds a small program against it in C11 and
-# C++17, found by pkg-config and by find_package. Each is run under the installed `varve record`, whose database must hold
-# what the program did.
+# The installed tree serves strangers: installs a build into a folder, moves it, and builds a small program against it
+# in C11 and C++17, found by pkg-config and by find_package. Each is run under the installed `varve record`, whose
+# database must hold what the program did.
 #
 # usage: check_install.sh [BUILD_DIR]
 
@@ -95,7 +95,8 @@ for program in by_pkg_config_c by_pkg_config_cc by_cmake_c by_cmake_cc; do
         exit 1
     }
     found=$("$tree/bin/varve" query --csv "$work/run.db" \
-        "SELECT kind FROM events WHERE kind IN ('segment_alloc', 'alloc', 'free_completed') ORDER BY seq" | tr -d '\r' | tr '\n' ' ')
+        "SELECT kind FROM events WHERE kind IN ('segment_alloc', 'alloc', 'free_completed') ORDER BY seq" |
+        tr -d '\r' | tr '\n' ' ')
     if [ "$found" != "kind segment_alloc alloc free_completed " ]; then
         echo "check_install: FAILED; recorded of $program: $found"
         exit 1

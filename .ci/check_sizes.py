@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes: a C function of more than 70 lines fails, and a README.md of more than 40 in a folder of the product. A file may be
-as long as its subject; the longest are printed."""
+"""Sizes: a C function of more than 70 lines fails, and a README.md of more than 40 in a folder of the product. A file
+may be as long as its subject; the longest are printed."""
 
 import os
 import re
@@ -11,7 +11,8 @@ import tree
 FUNCTION_MAX, README_MAX, SHOWN = 70, 40, 10
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 MACRO_LINE = re.compile(r"\s*[A-Z_][A-Z0-9_]*\s*(\([^(){};]*\))?\s*$")
-HEAD = re.compile(r"([A-Za-z_]\w*)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*(?:__attribute__.*|[A-Z_]\w*.*)?$", re.S)
+HEAD = re.compile(r"([A-Za-z_]\w*)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*(?:__attribute__.*|[A-Z_]\w*.*)?$",
+                  re.S)
 
 
 def functions(source):

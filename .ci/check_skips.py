@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests left out, against the list of what they may: .ci/skips.txt. Reads the log of the last ctest run of each
-preset and fails on a skipped test, case or part of a case that is not in the list.
+"""What the tests left out, against the list of what they may: .ci/skips.txt. Reads the log of the last ctest run of
+each preset and fails on a skipped test, case or part of a case that is not in the list.
 
 usage: check_skips.py PRESET… [--list FILE] [--log FILE]"""
 
@@ -66,7 +66,8 @@ def main():
                 known += 1
                 continue
             unknown += 1
-            print(f"not in {os.path.basename(options.list)}: {' | '.join((*skip[:2], preset, skip[2] or 'no reason reported'))}")
+            print(f"not in {os.path.basename(options.list)}: "
+                  f"{' | '.join((*skip[:2], preset, skip[2] or 'no reason reported'))}")
     print(f"check_skips: {'FAILED, ' + str(unknown) + ' finding(s)' if unknown else 'ok'}; {known} listed skips")
     return 1 if unknown else 0
 

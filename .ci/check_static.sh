@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# clang-tidy over every C file of the compilation database, with clang's own warnings. --deep: with its path analyzer, which
-# takes fifteen times as long, and cppcheck over the folders. What they are configured to ignore stands with its reason in
-# .clang-tidy and .ci/suppressions/cppcheck.txt. Both see the assertions, which the release build leaves out: they are
-# what the code says of its invariants. The path analyzer looks at the product only: for the tests it takes as long again,
-# most of it in cmocka's macros.
+# clang-tidy over every C file of the compilation database, with clang's own warnings. --deep: with its path analyzer,
+# which takes fifteen times as long, and cppcheck over the folders. What they are configured to ignore stands with its
+# reason in .clang-tidy and .ci/suppressions/cppcheck.txt. Both see the assertions, which the release build leaves out:
+# they are what the code says of its invariants. The path analyzer looks at the product only: for the tests it takes as
+# long again, most of it in cmocka's macros.
 #
 # usage: check_static.sh [--deep] [BUILD_DIR [ROOT]]
 
@@ -49,8 +49,9 @@ PYTHON
 )
 count=$(printf '%s' "$sources" | grep -c . || true)
 
-# Files of many loops over elements, made by macros from branches on one element: the analyzer goes through the body of a
-# loop twice, as from one element to the next nothing is kept. Four times, as elsewhere, are so many paths that it gives up.
+# Files of many loops over elements, made by macros from branches on one element: the analyzer goes through the body of
+# a loop twice, as from one element to the next nothing is kept. Four times, as elsewhere, are so many paths
+# that it gives up.
 element_loops='^storage/elements/cast\.c$'
 twice='--extra-arg=-Xclang --extra-arg=-analyzer-max-loop --extra-arg=-Xclang --extra-arg=2'
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Text that must not stay: commented-out code, open-work markers, stray tags, paths of somebody's machine, links and paths
-of documents that lead nowhere; and the licence line that each source file begins with."""
+"""Text that must not stay: commented-out code, open-work markers, stray tags, paths of somebody's machine, lines of
+more than 120 characters, links and paths of documents that lead nowhere; and the licence line that each source
+file begins with."""
 
 import ast
+import json
 import os
 import re
 
@@ -12,6 +14,10 @@ import tree
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 LICENSED = (".c", ".h", ".cc", ".py", ".sh", ".cmake", "CMakeLists.txt", ".ci/run", "dev")
 BINARY = (".db", ".gz", ".xz", ".zst", ".png", ".pickle", ".o", ".so", ".a", ".svg")
+COLUMNS = 120
+NOT_TEXT = ("/corpus/", "/data/", "tests/golden/expected/")  # recorded inputs and answers: whole as they are
+SAMPLES = (".csv", ".json", ".log")
+LATER = ("tests/", "analysis/cli/", "analysis/varve.1", ".ci/skips.txt")  # whose lines are not within the limit yet
 C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 EXAMPLE = re.compile(r"\b(example|usage|for instance)\b", re.I)
 C_CODE = re.compile(
@@ -86,6 +92,18 @@ def check_licence(path, source, root):
         yield f"{path}:1: begins with #! but is not executable"
 
 
+def check_columns(path, source):
+    """Of a notebook the lines of its cells count, not those of its JSON."""
+    if path.startswith(LATER) or path.endswith((".md", *SAMPLES)) or any(part in path for part in NOT_TEXT):
+        return
+    lines = source.splitlines()
+    if path.endswith(".ipynb"):
+        lines = [line.rstrip("\n") for cell in json.loads(source)["cells"] for line in cell["source"]]
+    for number, line in enumerate(lines, 1):
+        if len(line) > COLUMNS:
+            yield f"{path}:{number}: {len(line)} characters; a line has at most {COLUMNS}"
+
+
 def check_links(path, source, root):
     """Markdown's links to files, and paths of the tree in backticks; a capital NAME stands for any."""
     lines = re.sub(r"^```.*?^```", lambda match: tree.blank(match.group(0)), source, flags=re.M | re.S).splitlines()
@@ -127,6 +145,7 @@ def main():
         source = tree.read(root, path)
         count += 1
         errors += check_lines(path, source)
+        errors += check_columns(path, source)
         if path.endswith(".md"):
             errors += check_links(path, source, root)
         if path.endswith(LICENSED):

@@ -15,7 +15,8 @@ licence="SPDX-License-Identifier: Apache-2.0"
 # A fresh good tree in $work/t: two layers, a test, all rules kept.
 plant() {
     rm -rf "$work/t"
-    mkdir -p "$work/t/.ci" "$work/t/trace/format" "$work/t/trace/store" "$work/t/trace/base" "$work/t/analysis/cli" "$work/t/tests/unit" "$work/t/docs"
+    mkdir -p "$work/t/.ci" "$work/t/trace/format" "$work/t/trace/store" "$work/t/trace/base" \
+        "$work/t/analysis/cli" "$work/t/tests/unit" "$work/t/docs"
     cp "$ci/layers.txt" "$work/t/.ci/"
     cd "$work/t"
     cat >trace/trace.h <<EOF
@@ -90,14 +91,18 @@ test_includes() {
     plant; includes good "clean tree" ""
     plant; echo '#include "analysis/analysis.h"' >>trace/format/ring.c
     echo "/* $licence */" >analysis/analysis.h; includes bad "another layer, upwards" "may include only"
-    plant; echo '#include "trace/format/ring.h"' >trace/base/low.c; includes bad "another folder, upwards" "trace/base/ may include only"
-    plant; mkdir trace/new; echo '#include "trace/trace.h"' >trace/new/one.c; includes bad "a folder without rules" "does not know"
+    plant; echo '#include "trace/format/ring.h"' >trace/base/low.c
+    includes bad "another folder, upwards" "trace/base/ may include only"
+    plant; mkdir trace/new; echo '#include "trace/trace.h"' >trace/new/one.c
+    includes bad "a folder without rules" "does not know"
     plant; sed -i '/^trace\/base$/d' docs/architecture.md; includes bad "another picture" "the picture of the folders"
     plant; sed -i 's/ring_one/ring_two/' docs/architecture.md; includes bad "a step that is gone" "knows no ring_two"
-    plant; sed -i 's/ring\.c/rang.c/' docs/architecture.md; includes bad "a step's file that is gone" "there is no trace/format/rang.c"
+    plant; sed -i 's/ring\.c/rang.c/' docs/architecture.md
+    includes bad "a step's file that is gone" "there is no trace/format/rang.c"
     plant; sed -i '/ring_one/d' docs/architecture.md; includes bad "no path" "no path is walked"
     plant; echo "folder trace/above trace/below" >>.ci/layers.txt; includes bad "a rule that runs up" "not above it"
-    plant; echo '#include "trace/format/ring.h"' >>analysis/cli/leaks.c; includes bad "internals" "outsiders include only"
+    plant; echo '#include "trace/format/ring.h"' >>analysis/cli/leaks.c
+    includes bad "internals" "outsiders include only"
     plant; echo '#include "tests/unit/test_help.h"' >>trace/format/ring.c
     echo "/* $licence */" >tests/unit/test_help.h; includes bad "of tests" "nobody includes tests"
     plant; echo '#include <sqlite3.h>' >>analysis/cli/leaks.c; includes bad "sqlite3.h" "includes <sqlite3.h>"
@@ -119,7 +124,7 @@ test_sizes() {
     sizes bad "function of 71 lines" "f() has 71 lines"
     plant; { echo "static int f(int a)"; echo "{"; repeat 67 "    a++;"; echo "}"; } >>trace/format/ring.c
     sizes good "function of 70 lines" ""
-    plant; { echo "static int f(int a,"; echo "             char b)"; echo "{"; repeat 67 '    g("}{", 1);'; echo "}"; } \
+    plant; { printf 'static int f(int a,\n             char b)\n{\n'; repeat 67 '    g("}{", 1);'; echo "}"; } \
         >>trace/format/ring.c; sizes bad "signature of two lines" "f() has 71 lines"
     plant; { echo "static const int table[] = {"; repeat 90 "    1,"; echo "};"; } >>trace/format/ring.c
     sizes good "a table is no function" ""
@@ -128,13 +133,16 @@ test_sizes() {
 
 test_text() {
     plant; text good "clean tree" ""
-    plant; echo '[a page](../nowhere.md)' >>docs/architecture.md; text bad "a link that leads nowhere" "a link to ../nowhere.md"
+    plant; echo '[a page](../nowhere.md)' >>docs/architecture.md
+    text bad "a link that leads nowhere" "a link to ../nowhere.md"
     plant; echo 'See `trace/nowhere/`.' >>docs/architecture.md; text bad "a path that is gone" "names trace/nowhere/"
-    plant; printf '```\n[a page](nowhere.md) `trace/nowhere`\n```\n' >>docs/architecture.md; text good "an example in a document" ""
+    plant; printf '```\n[a page](nowhere.md) `trace/nowhere`\n```\n' >>docs/architecture.md
+    text good "an example in a document" ""
     plant; echo '[net](https://example.org/x), [here](#part), `trace/format/NAME.c`' >>docs/architecture.md
     text good "links elsewhere, and a NAME" ""
     plant; echo '    /* count = ring_one(count); */' >>trace/format/ring.c; text bad "C code" "commented-out code"
-    plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/format/ring.c; text bad "C code //" "commented-out"
+    plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/format/ring.c
+    text bad "C code //" "commented-out"
     plant; printf '/* Example:\n *     ring_one(1);\n */\n' >>trace/trace.h; text good "an example in a comment" ""
     plant; printf '#if 0\n#endif\n' >>trace/format/ring.c; text bad "#if 0" "switched off"
     plant; echo "/* $(printf 'TO%s' DO): more */" >>trace/format/ring.c; text bad "marker" "open-work marker"
@@ -143,6 +151,10 @@ test_text() {
     plant; echo 'int x;' >trace/bare.c; text bad "no licence" "must hold"
     plant; printf '# %s\nprint(1)\n# print(2)\n' "$licence" >tests/a.py; text bad "Python code" "commented-out code"
     plant; printf '# %s\n# equation: a = b + c\nprint(1)\n' "$licence" >tests/a.py; text good "Python prose" ""
+    plant; echo "/* $(repeat 120 "…" | tr -d '\n') */" >>trace/format/ring.c; text bad "a long line" "126 characters"
+    plant; echo "/* $(repeat 114 "…" | tr -d '\n') */" >>trace/format/ring.c; text good "a full line" ""
+    plant; printf '{"cells": [{"source": ["%s"]}]}\n' "$(repeat 121 x | tr -d '\n')" >a.ipynb
+    text bad "a long line of a notebook" "a.ipynb:1: 121"
     plant; printf 'int x; \n' >>trace/format/ring.c; text bad "white space" "white space at the end"
     plant; printf '#!/bin/sh\n# %s\n' "$licence" >tests/a.sh; text bad "mode" "not executable"
 }
@@ -152,9 +164,9 @@ test_headers() {
     plant; echo 'size_t late;' >trace/alone.h; headers bad "needs another header" "does not compile alone as c11"
     plant; echo 'struct twice { int a; };' >trace/twice.h; headers bad "no guard" "does not compile alone"
     plant; printf '#pragma once\nstatic inline int *p(void *q)\n{\n    return q;\n}\n' >trace/only_c.h
-    headers bad "not C++" "alone as c++17"
-    plant; printf '#pragma once\n/* C only: atomics */\nstatic inline int *p(void *q)\n{\n    return q;\n}\n' \
-        >trace/only_c.h; headers good "C only, with a reason" ""
+    headers good "not C++, and not installed" ""
+    sed -i '/define TRACE_H/a #include "trace/only_c.h"' trace/trace.h
+    headers bad "installed, not C++" "alone as c++17"
 }
 
 test_exports() {
@@ -196,9 +208,11 @@ test_skips() {
     { log unit/test_a 'skipped: no GPU here' 'Test Skipped.'; log unit/test_b 'skipped case test_one: nosuid'; } >log
     skips good "listed" "" release
     skips bad "of another preset" "unit/test_b | test_one | tsan | nosuid" tsan
-    log unit/test_b 'skipped case test_one: another' >log; skips bad "another reason" "test_one | release | another" release
+    log unit/test_b 'skipped case test_one: another' >log
+    skips bad "another reason" "test_one | release | another" release
     log unit/test_b 'skipped part of test_x: 1 of 2' >log; skips bad "a part" "test_x | release | 1 of 2" release
-    log unit/test_c 'Test Skipped.' >log; skips bad "without a word" "unit/test_c | - | release | no reason reported" release
+    log unit/test_c 'Test Skipped.' >log
+    skips bad "without a word" "unit/test_c | - | release | no reason reported" release
     log unit/test_a 'skipped case test_one: no GPU here' >log; skips bad "a case more" "unit/test_a | test_one" release
     rm log; skips bad "no log" "no log of release" release
     log unit/test_a >log; echo 'unit/test_a | no GPU' >>list; skips bad "a line of the list" "list:4: not" release
@@ -227,14 +241,18 @@ test_static() {
         expect "$1" "static: $2" "$3" "$ci/check_static.sh" $deep "$work/t/build" "$work/t"
     }
     fault='int f(int *p); int f(int *p) { return p ? 0 : *p; }'
-    static bad "a test" "braces-around" tests/unit/test_one.c 'int f(int a); int f(int a) { if (a) return 1; return 2; }'
-    static bad "a warning of clang" "string-plus-int" trace/one.c 'const char *f(int n); const char *f(int n) { return "a" + n; }'
+    static bad "a test" "braces-around" tests/unit/test_one.c \
+        'int f(int a); int f(int a) { if (a) return 1; return 2; }'
+    static bad "a warning of clang" "string-plus-int" trace/one.c \
+        'const char *f(int n); const char *f(int n) { return "a" + n; }'
     static good "a path, not looked for" "" trace/one.c "$fault"
     deep=--deep
     static good "clean tree" "" trace/one.c 'int f(void); int f(void) { return 1; }'
     static bad "a path" "NullDereference" trace/one.c "$fault"
-    static bad "a path under another macro" "NullDereference" trace/one.c "$(printf '#ifdef OTHER\n%s\n#endif' "$fault")"
-    static bad "cppcheck" "arrayIndexOutOfBounds" trace/one.c 'int f(void); int f(void) { int a[2] = {0}; return a[2]; }'
+    static bad "a path under another macro" "NullDereference" trace/one.c \
+        "$(printf '#ifdef OTHER\n%s\n#endif' "$fault")"
+    static bad "cppcheck" "arrayIndexOutOfBounds" trace/one.c \
+        'int f(void); int f(void) { int a[2] = {0}; return a[2]; }'
     static bad "a loop over elements, the second time" "DivideZero" storage/elements/cast.c \
         'int f(int n); int f(int n) { int b = 1, s = 0; for (int i = 0; i < n; i++) { s += 8 / b; b--; } return s; }'
 }

@@ -33,7 +33,7 @@ struct varve_alloc_config {
     uint64_t large_segment_size;                              /* 20 MiB */
     uint64_t roundup_power2_divisions[VARVE_ALLOC_DIVISIONS]; /* 0: off; entry i: sizes from 2^(20+i) */
     double garbage_collection_threshold;                      /* 0: off */
-    double memory_fraction; /* per_process_memory_fraction; >= 1: no limit */
+    double memory_fraction;                                   /* per_process_memory_fraction; >= 1: no limit */
     bool expandable_segments;
     bool release_lock_on_cudamalloc;
     bool graph_capture_record_stream_reuse;
@@ -44,8 +44,7 @@ struct varve_alloc_config {
 void varve_alloc_config_init(struct varve_alloc_config *config);
 /// Parse "max_split_size_mb:64,expandable_segments:True,…" over the defaults. Errors: VARVE_ERROR_INVALID;
 /// the message names option, value, position and what would be right. `config` is unchanged after an error.
-int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config,
-                             struct varve_message *message);
+int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config, struct varve_message *message);
 /// Every field is one that a string could have given: else VARVE_ERROR_INVALID. Pure.
 int varve_alloc_config_check(const struct varve_alloc_config *config, struct varve_message *message);
 /// From PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF, else defaults.
@@ -53,8 +52,9 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* ---- Opening ---- */
 
-/* A record of VARVE_KIND_ALLOC has in 32 bits, in units, the size of the free block that the block was cut from, or of one that
- * was given out whole the rounded size of the request; the largest number of them means that many or more (2 TiB). */
+/* A record of VARVE_KIND_ALLOC has in 32 bits, in units, the size of the free block that the block was cut from, or of
+ * one that was given out whole the rounded size of the request; the largest number of them means that many
+ * or more (2 TiB). */
 #define VARVE_ALLOC_FOUND_UNIT UINT64_C(512)
 #define VARVE_ALLOC_FOUND_MAX UINT64_C(0xffffffff)
 
@@ -136,18 +136,17 @@ const struct varve_alloc_policy_option *varve_alloc_policy_options(const char *p
 /// where there is none, by the rules of `policy` (NULL: "pytorch") for the default pool. Pure functions; 0 for
 /// 0 bytes, requests of 2^60 bytes or more, and an unknown policy.
 uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes);
-uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
-                                  uint64_t rounded);
-/// Size of the block that this allocator cuts for a request of `bytes` now, and which pool that is (NULL: not wanted). 0 for 0 bytes, and
-/// for 2^60 bytes or more.
+uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config, uint64_t rounded);
+/// Size of the block that this allocator cuts for a request of `bytes` now, and which pool that is (NULL: not wanted).
+/// 0 for 0 bytes, and for 2^60 bytes or more.
 uint64_t varve_alloc_rounded_size(struct varve_alloc *alloc, uint64_t bytes, bool *is_small_out);
 /// Record somewhere else from now on; NULL: nowhere. `emits_names` must stay what it was. Within the
 /// allocator's lock no decision falls between this and what the caller does beside it.
 void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_alloc_recorder *recorder);
 /// What the numbers of a stream and a pool in one of this allocator's records mean. Also for a recorder,
 /// while it is called. VARVE_ERROR_NOT_FOUND, with both 0.
-int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record,
-                               uint64_t *stream_out, struct varve_pool_id *pool_out);
+int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record, uint64_t *stream_out,
+                               struct varve_pool_id *pool_out);
 
 /* ---- Allocating ---- */
 
@@ -166,10 +165,9 @@ struct varve_block_info {
 
 /// `bytes` on `stream`. 0 bytes give address 0. Errors: VARVE_ERROR_NO_MEMORY with the full accounting in
 /// `message`, VARVE_ERROR_INVALID (2^60 bytes or more), a fatal error of the device.
-int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
-                                      uint64_t *addr_out, struct varve_message *message);
-int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
-                          struct varve_message *message);
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
+                                      struct varve_message *message);
+int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out, struct varve_message *message);
 /// Address 0 is ignored. A block that a captured stream uses waits for the end of the capture. Errors:
 /// VARVE_ERROR_NOT_FOUND for an address that is not allocated here (unknown, freed already, inside a block,
 /// another device's); nothing changes then. Any other error is the device's, which failed to record an event
@@ -191,36 +189,32 @@ struct varve_allocation_info {
     void *user;          /* varve_alloc_set_user; NULL before */
 };
 
-/// As varve_alloc_raw_alloc_with_stream, for a handle: whoever frees by it spares the allocator the look-up of an address, and
-/// is told when it was freed already. 0 bytes give no allocation. Addresses and handles may be mixed.
+/// As varve_alloc_raw_alloc_with_stream, for a handle: whoever frees by it spares the allocator the look-up of an
+/// address, and is told when it was freed already. 0 bytes give no allocation. Addresses and handles may be mixed.
 int varve_alloc_allocate(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                          struct varve_allocation *allocation_out, struct varve_message *message);
 /// As varve_alloc_raw_delete. No allocation is ignored. Errors: VARVE_ERROR_NOT_FOUND if it was freed already, by
 /// handle or address; the device's.
-int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation,
-                     struct varve_message *message);
+int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message);
 /// Its first address, fixed for its life; 0 for none.
 uint64_t varve_allocation_addr(struct varve_allocation allocation);
 /// The allocation in use that begins at `addr`. VARVE_ERROR_NOT_FOUND.
-int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr,
-                               struct varve_allocation *allocation_out);
+int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr, struct varve_allocation *allocation_out);
 /// VARVE_ERROR_NOT_FOUND if it was freed.
 int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allocation,
                          struct varve_allocation_info *info_out);
 /// Hang a pointer of the program's on the allocation, for as long as it is in use. VARVE_ERROR_NOT_FOUND.
 int varve_alloc_set_user(struct varve_alloc *alloc, struct varve_allocation allocation, void *user);
 /// The block will be used by `stream` too: a later free waits for what that stream has been given by then.
-int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
-                              struct varve_message *message);
+int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream, struct varve_message *message);
 /// First address and size of the device allocation that `addr` lies in (a block's first address).
-int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out,
-                                    uint64_t *bytes_out);
+int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out, uint64_t *bytes_out);
 /// The block in use that begins at `addr`. VARVE_ERROR_NOT_FOUND, also for one that waits for other streams.
 int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
 /// The same of any address among the bytes that were requested; looks at all blocks unless it is the first.
 int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
-/// Give unused segments of the default pool, and of private pools that may go, back to the device. Errors: the device's; what it
-/// has not taken back stays in the cache, and the rest has gone.
+/// Give unused segments of the default pool, and of private pools that may go, back to the device. Errors: the
+/// device's; what it has not taken back stays in the cache, and the rest has gone.
 int varve_alloc_empty_cache(struct varve_alloc *alloc);
 /// What the device has free, or the largest free block of any pool and stream if that is more: the guess of
 /// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not say.
@@ -232,9 +226,9 @@ uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc);
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
 int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
-/// A limit on allocated bytes (sizes of blocks in use, what varve_alloc_memory_allocated returns) beside the one on reserved
-/// bytes: a request that would exceed it fails with VARVE_ERROR_NO_MEMORY unless miss callbacks free enough. It is never
-/// exceeded by a request; what is in use beyond a new limit stays. 0: none. Not a rule of PyTorch's.
+/// A limit on allocated bytes (sizes of blocks in use, what varve_alloc_memory_allocated returns) beside the one on
+/// reserved bytes: a request that would exceed it fails with VARVE_ERROR_NO_MEMORY unless miss callbacks free enough.
+/// It is never exceeded by a request; what is in use beyond a new limit stays. 0: none. Not a rule of PyTorch's.
 int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes);
 /// Other settings for later requests; what was decided stays. The limit is not among them (memory_fraction is
 /// not looked at). Errors: VARVE_ERROR_INVALID, with nothing changed.
@@ -286,7 +280,7 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer);
 /* A request that can't be served as things are. */
 struct varve_alloc_miss {
     uint64_t requested, rounded; /* bytes asked for, and of the block that they need */
-    uint64_t excess; /* bytes beyond the limit of allocated bytes; 0: the pool has no such block */
+    uint64_t excess;             /* bytes beyond the limit of allocated bytes; 0: the pool has no such block */
     uint64_t stream;
     struct varve_pool_id pool;
     int device;    /* as records carry it */
@@ -294,15 +288,16 @@ struct varve_alloc_miss {
 };
 
 /// Called on every miss of a pool, and where a request would exceed the limit of allocated bytes, with the lock held;
-/// returns the bytes that it freed. Freed bytes that leave a request beyond that limit get it called again. It may call everything
-/// but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
+/// returns the bytes that it freed. Freed bytes that leave a request beyond that limit get it called again. It may call
+/// everything but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
 /// Source: trigger_free_memory_callbacks, which are told nothing and say only whether they freed anything.
 int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
                                   uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
                                   void *context);
 
-/// The same, called when all that PyTorch does for a request has failed, before the request does. What the calls free is searched,
-/// and the stages behind the callbacks are tried again, as long as the calls free anything. VARVE_ERROR_FULL. Not a rule of PyTorch's.
+/// The same, called when all that PyTorch does for a request has failed, before the request does. What the calls free
+/// is searched, and the stages behind the callbacks are tried again, as long as the calls free anything.
+/// VARVE_ERROR_FULL. Not a rule of PyTorch's.
 int varve_alloc_add_last_resort(struct varve_alloc *alloc,
                                 uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
                                 void *context);
@@ -341,8 +336,7 @@ struct varve_alloc_oom {
 /// Called after a request has failed, with the lock open (unless the request was a callback's): it may
 /// allocate and free. The request stays failed. VARVE_ERROR_FULL.
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
-                                 void (*observer)(void *context, const struct varve_alloc_oom *oom),
-                                 void *context);
+                                 void (*observer)(void *context, const struct varve_alloc_oom *oom), void *context);
 
 /* ---- Statistics ---- */
 
@@ -411,7 +405,8 @@ void varve_alloc_snapshot_free(struct varve_alloc_snapshot *snapshot);
 
 /* ---- Looking ahead and inside: replay, tests ---- */
 
-/* What a request would meet, without changing anything. VARVE_ERROR_UNSUPPORTED under policies with structures of their own. */
+/* What a request would meet, without changing anything. VARVE_ERROR_UNSUPPORTED under policies with
+ * structures of their own. */
 struct varve_alloc_forecast {
     uint64_t rounded, segment_bytes;
     bool is_hit; /* a cached block would serve it */
@@ -437,9 +432,9 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
 int varve_alloc_process_events(struct varve_alloc *alloc);
 /// Begin with the segments and blocks of `snapshot` (addr, bytes, stream, pool, is_small, is_expandable;
 /// addr, bytes, requested, state of blocks, pending ones as allocated), on an allocator that has no memory
-/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_UNSUPPORTED (policies with structures
-/// of their own, whose blocks lie otherwise), INVALID (blocks that do not tile their segment, other addresses), the device's;
-/// the allocator can only be closed then.
+/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_UNSUPPORTED (policies with
+/// structures of their own, whose blocks lie otherwise), INVALID (blocks that do not tile their segment, other
+/// addresses), the device's; the allocator can only be closed then.
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message);
 /// Walk every structure and sum; VARVE_ERROR_CORRUPT with the first thing that is wrong.

@@ -76,8 +76,8 @@ struct varve_device_ops {
     /* Virtual memory. NULL vmm_reserve: the device has none. Sizes and addresses of mappings are multiples of
      * vmm_granularity; 0: any. */
     uint64_t vmm_granularity;
-    int (*vmm_reserve)(struct varve_device *device, uint64_t bytes,
-                       const struct varve_device_reservation *reservation, uint64_t *addr_out);
+    int (*vmm_reserve)(struct varve_device *device, uint64_t bytes, const struct varve_device_reservation *reservation,
+                       uint64_t *addr_out);
     int (*vmm_create)(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
     int (*vmm_map)(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
     /* For device `peer`, an index; the device's own for itself. The range is made of whole mappings, as is
@@ -152,8 +152,8 @@ struct varve_device_ops {
                 enum varve_copy_direction direction, uint64_t stream);
     int (*copy_2d)(struct varve_device *device, const struct varve_copy_2d *copy, uint64_t stream);
     /* Patterns of 8 bytes whose halves differ take cuda two passes, one for each half. */
-    int (*fill)(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes,
-                uint64_t count, uint64_t stream);
+    int (*fill)(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes, uint64_t count,
+                uint64_t stream);
 
     /* Host memory that the device can copy from and to by itself (cuda: pinned, and known to every CUDA device;
      * sim and host: plain memory), at a multiple of 256 bytes, not zeroed. It counts for no limit. It goes back
@@ -162,20 +162,23 @@ struct varve_device_ops {
     int (*host_alloc)(struct varve_device *device, uint64_t bytes, uint64_t *addr_out);
     int (*host_free)(struct varve_device *device, uint64_t addr);
 
-    /* ---- Programs that run on the device: all four entries or none. NULL program_load: it has none. Threads: any. ----
+    /* ---- Programs that run on the device ----
      *
-     * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is read
-     * by program_load alone. What is not unloaded stays until the device closes; unloaded, once its launches are done.
-     * Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image is for this GPU), INVALID, NO_MEMORY; program_unload: NOT_FOUND. */
+     * All four entries or none. NULL program_load: it has none. Threads: any.
+     *
+     * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is
+     * read by program_load alone. What is not unloaded stays until the device closes; unloaded, once its
+     * launches are done.
+     * Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image is for this GPU), INVALID, NO_MEMORY;
+     * program_unload: NOT_FOUND. */
     int (*program_load)(struct varve_device *device, const void *image, uint64_t *program_out);
     int (*program_unload)(struct varve_device *device, uint64_t program);
-    /* A function of a program by its name; good as long as the program. Errors: VARVE_ERROR_UNSUPPORTED (there is none). */
-    int (*program_find)(struct varve_device *device, uint64_t program, const char *name,
-                        uint64_t *function_out);
+    /* A function of a program by its name; good as long as the program. Errors: VARVE_ERROR_UNSUPPORTED
+     * (there is none). */
+    int (*program_find)(struct varve_device *device, uint64_t program, const char *name, uint64_t *function_out);
     /* Enqueue one run of a function on `stream`, as a copy is. What it reads and writes is not checked. Errors:
      * VARVE_ERROR_INVALID (sizes that the GPU has not), NOT_FOUND (the stream was destroyed), BUSY (as copy), IO. */
-    int (*launch)(struct varve_device *device, uint64_t function, const struct varve_launch *launch,
-                  uint64_t stream);
+    int (*launch)(struct varve_device *device, uint64_t function, const struct varve_launch *launch, uint64_t stream);
 
     int (*memory_info)(struct varve_device *device, uint64_t *free_out, uint64_t *total_out);
 
@@ -242,7 +245,7 @@ struct varve_sim_options {
     bool has_latency;         /* calls advance the virtual clock by their measured costs */
     bool events_are_scripted; /* events complete by varve_sim_event_complete only; else at once */
     bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
-    bool places_as_cuda; /* segments without a script: where the CUDA driver puts them (sim/places.c); and its
+    bool places_as_cuda;      /* segments without a script: where the CUDA driver puts them (sim/places.c); and its
                                  pool reserves what the driver's would (sim/pool.c) */
     varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
     varve_sim_address reservation_address; /* NULL: count up */
@@ -254,8 +257,7 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
                    struct varve_message *message);
 /// Let the `nth` call (1: the next) of `call` from now on return `error`, and `count - 1` calls after it.
 /// At most 64 such rules wait at a time.
-int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count,
-                   int error);
+int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count, int error);
 /// Complete one recorded event; VARVE_ERROR_NOT_FOUND if it is not pending.
 int varve_sim_event_complete(struct varve_device *device, uint64_t event);
 /// Complete all that were recorded on `stream` before now.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What `cmake --install` gives to programs that are written against varve: the public headers, libvarve_trace.so (the
-# recorder, for programs that emit events themselves), libvarve.so (allocator and storages), libvarve_alloc.a (the allocator alone),
-# and two ways to find them, the CMake package (varve::trace, varve::varve, varve::alloc) and varve.pc. The command and what it loads into programs are installed where they
-# are made. .ci/check_install.sh builds programs against the result.
+# recorder, for programs that emit events themselves), libvarve.so (allocator and storages), libvarve_alloc.a (the
+# allocator alone), and two ways to find them, the CMake package (varve::trace, varve::varve, varve::alloc) and
+# varve.pc. The command and what it loads into programs are installed where they are made. .ci/check_install.sh builds
+# programs against the result.
 
 include(CMakePackageConfigHelpers)
 

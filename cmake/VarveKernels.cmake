@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# varve_kernels(OUTPUT_VARIABLE path…): the sources that make the programs storage/cuda/path.cu, compiled by nvcc for all GPUs
-# that we know and as PTX for those to come, a part of the library. Without nvcc the images are empty, and work on a GPU's
-# elements goes through the host.
+# varve_kernels(OUTPUT_VARIABLE path…): the sources that make the programs storage/cuda/path.cu, compiled by nvcc for
+# all GPUs that we know and as PTX for those to come, a part of the library. Without nvcc the images are empty, and work
+# on a GPU's elements goes through the host.
 
 varve_choice(VARVE_KERNELS AUTO "Compile kernels for GPUs, by nvcc" AUTO ON OFF)
 find_program(VARVE_NVCC nvcc HINTS /usr/local/cuda/bin DOC "The CUDA compiler; without it there are no kernels")

@@ -2,13 +2,13 @@
 #
 # varve_add_tests(<label> <file>…)
 #
-#   Tests of one folder of tests/, registered with ctest as <label>/<name of the file>: scripts, and cmocka files. Those of
-#   one folder (of unit/ the folder below it) are one program <build>/tests/<folder>; the name of a file runs its cases. A
-#   file with a main of its own, or with a comment "Program of its own: reason", is a program for itself.
+#   Tests of one folder of tests/, registered with ctest as <label>/<name of the file>: scripts, and cmocka files. Those
+#   of one folder (of unit/ the folder below it) are one program <build>/tests/<folder>; the name of a file runs its
+#   cases. A file with a main of its own, or with a comment "Program of its own: reason", is a program for itself.
 #
-# All find VARVE (the command), VARVE_BUILD_DIR, VARVE_SOURCE_DIR and VARVE_SANITIZE in their environment; programs have the
-# two directories as macros too. Exit status 77 means skipped. tests/run_test.py runs each and notes its processor seconds
-# beside those that its head allows. The time limit is for tests that hang: no test has one of its own.
+# All find VARVE (the command), VARVE_BUILD_DIR, VARVE_SOURCE_DIR and VARVE_SANITIZE in their environment; programs have
+# the two directories as macros too. Exit status 77 means skipped. tests/run_test.py runs each and notes its processor
+# seconds beside those that its head allows. The time limit is for tests that hang: no test has one of its own.
 #
 # What a comment of a file says, "MARKER: reason", anywhere in it:
 #
@@ -129,7 +129,8 @@ function(varve_add_tests label)
     set(command ${file})
     if(file MATCHES "\\.c$")
       file(STRINGS ${file} says REGEX "^int main\\(|Program of its own: |lttng/ctf_reading\\.h\"|<[a-z]+\\.pb-c\\.h>")
-      if((says MATCHES "ctf_reading" AND NOT TARGET varve_ctf_sink) OR (says MATCHES "pb-c" AND NOT TARGET varve_protobuf))
+      if((says MATCHES "ctf_reading" AND NOT TARGET varve_ctf_sink)
+         OR (says MATCHES "pb-c" AND NOT TARGET varve_protobuf))
         message(STATUS "varve: ${name} is left out: it needs babeltrace2 or protobuf-c")
         continue()
       endif()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the notebooks look at, made from this source tree: recordings of the programs in tests/programs, replays of the histories in
-tests/conformance/pytorch, and operator logs of made-up training steps. A function returns the path of what it names, in
-build/notebooks, and makes it first where it is missing or older than what it is made of.
+"""What the notebooks look at, made from this source tree: recordings of the programs in tests/programs, replays of the
+histories in tests/conformance/pytorch, and operator logs of made-up training steps. A function returns the path of what
+it names, in build/notebooks, and makes it first where it is missing or older than what it is made of.
 
 usage: data.py        makes all of it, some 15 s
 """
@@ -20,11 +20,13 @@ VARVE = pathlib.Path(os.environ.get("VARVE", BUILD / "varve"))
 FOLDER = BUILD / "notebooks"
 PROGRAMS = TREE / "tests" / "programs"
 PYTORCH = TREE / "tests" / "conformance" / "pytorch"
-PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable  # the one that has numpy in CI
+# the one that has numpy in CI
+PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
 
 
 def is_made(path, *sources):
-    return path.exists() and all(path.stat().st_mtime >= source.stat().st_mtime for source in (VARVE, pathlib.Path(__file__), *sources))
+    return path.exists() and all(path.stat().st_mtime >= source.stat().st_mtime
+                                 for source in (VARVE, pathlib.Path(__file__), *sources))
 
 
 def varve(*arguments, command=VARVE, **environment):
@@ -34,8 +36,10 @@ def varve(*arguments, command=VARVE, **environment):
 
 
 def answer(*arguments, command=VARVE):
-    """What `varve … --json` answers, as Python objects. CalledProcessError where it fails, with its message in `stderr`."""
-    return json.loads(subprocess.run([command, *arguments, "--json"], check=True, stdin=subprocess.DEVNULL, capture_output=True).stdout)
+    """What `varve … --json` answers, as Python objects. CalledProcessError where it fails, with its
+    message in `stderr`."""
+    return json.loads(subprocess.run([command, *arguments, "--json"], check=True, stdin=subprocess.DEVNULL,
+                                     capture_output=True).stdout)
 
 
 # ---- recordings ----
@@ -63,8 +67,8 @@ def ranks(count=64):
     folder = FOLDER / f"ranks{count}"
 
     def record_rank(rank):
-        record(f"{folder.name}/rank{rank:04}.db", PROGRAMS / "python" / "training_rank.py", options=["--heap", "--stacks", "python"],
-               RANK=str(rank), WORLD_SIZE=str(count))
+        record(f"{folder.name}/rank{rank:04}.db", PROGRAMS / "python" / "training_rank.py",
+               options=["--heap", "--stacks", "python"], RANK=str(rank), WORLD_SIZE=str(count))
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(record_rank, range(count)))
@@ -88,8 +92,9 @@ def training(name="gpt2_train"):
 
 
 def command_with_policy(name, source):
-    """A command `varve` that has one policy more, in C, called `name`: what a file in alloc/policy and a line in policy.h would make
-    of this tree, made beside it from the objects of the build. CalledProcessError, after the compiler's messages."""
+    """A command `varve` that has one policy more, in C, called `name`: what a file in alloc/policy and a line in
+    policy.h would make of this tree, made beside it from the objects of the build. CalledProcessError, after the
+    compiler's messages."""
     folder = FOLDER / f"policy_{name}"
     (folder / "alloc" / "policy").mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.c").write_text(source, encoding="utf-8")
@@ -102,10 +107,12 @@ def command_with_policy(name, source):
     objects = []
     for file in (folder / f"{name}.c", TREE / "alloc" / "policy" / "policy.c", TREE / "alloc" / "core" / "alloc.c"):
         objects.append(folder / f"{file.stem}.o")
-        subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-fvisibility=hidden", "-D_GNU_SOURCE", f"-I{folder}", f"-I{TREE}", "-c", file,
-                        "-o", objects[-1]], check=True)
-    link = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "-s", "varve"], check=True, capture_output=True, text=True).stdout
-    words = [word for word in link.replace(": && ", "").replace(" && :", "").split() if "varve_alloc_objects.dir" not in word]
+        subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-fvisibility=hidden", "-D_GNU_SOURCE", f"-I{folder}",
+                        f"-I{TREE}", "-c", file, "-o", objects[-1]], check=True)
+    link = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "-s", "varve"], check=True, capture_output=True,
+                          text=True).stdout
+    words = [word for word in link.replace(": && ", "").replace(" && :", "").split()
+             if "varve_alloc_objects.dir" not in word]
     at = words.index("-o")
     made = folder / "varve"
     words[at:at + 2] = [*map(str, objects), "-o", str(made)]
@@ -117,8 +124,8 @@ def command_with_policy(name, source):
 # ---- operator logs ----
 
 class TrainingStep:
-    """Writes DTR's format: a forward pass by calls of `operator`, then the backward pass that follows from it. Times are
-    what a GPU of 400 Tflop/s and 2 TB/s would take, in ns."""
+    """Writes DTR's format: a forward pass by calls of `operator`, then the backward pass that follows from it. Times
+    are what a GPU of 400 Tflop/s and 2 TB/s would take, in ns."""
 
     def __init__(self):
         self.lines, self.tape, self.sizes = [], [], {}
@@ -138,7 +145,8 @@ class TrainingStep:
         results = [f"x{len(self.sizes) + number}" for number in range(len(sizes))]
         self.sizes.update(zip(results, sizes))
         moved = sum(sizes) + sum(self.sizes[argument] for argument in arguments)
-        self.line("CALL", NAME=name, ARGS=arguments, RESULT=results, TIME=str(int(4000 + max(flops / 400e12, moved / 2e12) * 1e9)))
+        self.line("CALL", NAME=name, ARGS=arguments, RESULT=results,
+                  TIME=str(int(4000 + max(flops / 400e12, moved / 2e12) * 1e9)))
         for result in results:
             self.line("MEMORY", NAME=result, MEMORY=str(self.sizes[result]))
             self.line("ALIAS", NAME=result, ALIAS="-1")
@@ -151,15 +159,17 @@ class TrainingStep:
         return output
 
     def backward(self):
-        """An operator's backward takes its inputs and the gradient of its output; then the output is not needed any more. Gradients
-        of weights stay, for the optimizer."""
+        """An operator's backward takes its inputs and the gradient of its output; then the output is not needed any
+        more. Gradients of weights stay, for the optimizer."""
         self.line("ANNOTATE", ANNOTATION="BACKWARD")
-        gradients = {self.tape[-1][3]: self.call("loss_backward", [self.tape[-1][3]], [self.sizes[self.tape[-1][3]]], 0)[0]}
+        gradients = {self.tape[-1][3]: self.call("loss_backward", [self.tape[-1][3]], [self.sizes[self.tape[-1][3]]],
+                                                 0)[0]}
         made = {entry[3] for entry in self.tape}
         for name, inputs, weights, output, flops in reversed(self.tape):
             self.line("RELEASE", NAME=output)
             gradient, wanted = gradients.pop(output), [value for value in inputs if value in made]
-            new = self.call(f"{name}_backward", inputs + weights + [gradient], [self.sizes[value] for value in wanted + weights], 2 * flops)
+            new = self.call(f"{name}_backward", inputs + weights + [gradient],
+                            [self.sizes[value] for value in wanted + weights], 2 * flops)
             self.line("RELEASE", NAME=gradient)
             for value, part in zip(wanted, new):
                 if value in gradients:
@@ -176,7 +186,8 @@ class TrainingStep:
 
 
 def transformer_log(layers=12, batch=8, length=1024, width=768, heads=12):
-    """A decoder's step in half precision, with attention as separate operators: a few of them have most of the bytes."""
+    """A decoder's step in half precision, with attention as separate operators: a few of them have most
+    of the bytes."""
     step, token, tokens = TrainingStep(), 2 * width, batch * length
     value = step.operator("embed", [step.constant(8 * tokens)], tokens * token, weight=50257 * token)
     for _ in range(layers):
@@ -197,7 +208,8 @@ def transformer_log(layers=12, batch=8, length=1024, width=768, heads=12):
 
 
 def resnet_log(batch=64):
-    """ResNet-50 in half precision: sizes fall from stage to stage, and an operator's cost has little to do with its size."""
+    """ResNet-50 in half precision: sizes fall from stage to stage, and an operator's cost has little to do
+    with its size."""
     step = TrainingStep()
 
     def convolve(value, side, inputs, outputs, kernel):
@@ -224,7 +236,8 @@ def resnet_log(batch=64):
 def main():
     if not VARVE.exists():
         sys.exit(f"data.py: {VARVE} is missing; ./dev build makes it")
-    for make in (demo, service, training, lambda: training("resnet50_train_stacks"), transformer_log, resnet_log, ranks):
+    for make in (demo, service, training, lambda: training("resnet50_train_stacks"), transformer_log, resnet_log,
+                 ranks):
         print(make())
 
 

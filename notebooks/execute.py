@@ -35,7 +35,8 @@ def execute(path):
         client.execute()
     except (nbclient.exceptions.CellExecutionError, nbclient.exceptions.CellTimeoutError,
             nbclient.exceptions.DeadKernelError) as error:
-        cells = [number for number, cell in enumerate(notebook.cells, 1) if cell.cell_type == "code" and cell.execution_count]
+        cells = [number for number, cell in enumerate(notebook.cells, 1) if cell.cell_type == "code"
+                 and cell.execution_count]
         without_colours = re.sub("\x1b\\[[0-9;]*m", "", str(error))
         problem = f"cell {cells[-1] if cells else 1}: {without_colours}"
     else:

@@ -4,11 +4,11 @@
  * storage.h; pure functions of what the caller owns, from any thread.
  *
  * All operands have one type, and so has the result, but for sums of integers. Inputs are broadcast as NumPy does; the
- * result has the shape that this gives. f16 and bf16 are computed as f32 and rounded once at the end; integers wrap. `out`
- * may be one of the inputs, or overlap them in any way: the result is as if the inputs had been set aside (which takes
- * memory unless `out` is exactly an input). Functions return VARVE_OK or a negative enum varve_error with a reason in
- * `message` (may be NULL) and change nothing then: VARVE_ERROR_INVALID for types, shapes, axes and an `out` with elements
- * that share an address, VARVE_ERROR_NO_MEMORY.
+ * result has the shape that this gives. f16 and bf16 are computed as f32 and rounded once at the end; integers wrap.
+ * `out` may be one of the inputs, or overlap them in any way: the result is as if the inputs had been set aside (which
+ * takes memory unless `out` is exactly an input). Functions return VARVE_OK or a negative enum varve_error with a
+ * reason in `message` (may be NULL) and change nothing then: VARVE_ERROR_INVALID for types, shapes, axes and an `out`
+ * with elements that share an address, VARVE_ERROR_NO_MEMORY.
  */
 #ifndef VARVE_STORAGE_OPERATORS_H
 #define VARVE_STORAGE_OPERATORS_H
@@ -51,27 +51,30 @@ const char *varve_operator_name(enum varve_operator operation);
 
 /* The arguments of each kind, between `out` and `message`.
  *
- * BINARY     a, b. add, sub, mul: all types but bool, of which add is `or` and mul is `and`; div, pow: floating point only.
- *            matmul: matrices in the two last axes, the axes before them are broadcast; f16 and bf16 are summed in f32,
- *            integers wrap. f32 and f64 go to cblas_sgemm and cblas_dgemm of OpenBLAS if the process finds it
+ * BINARY     a, b. add, sub, mul: all types but bool, of which add is `or` and mul is `and`; div, pow: floating point
+ *            only. matmul: matrices in the two last axes, the axes before them are broadcast; f16 and bf16 are summed
+ *            in f32, integers wrap. f32 and f64 go to cblas_sgemm and cblas_dgemm of OpenBLAS if the process finds it
  *            (libopenblas.so.0; the environment's VARVE_BLAS names another library, or none), else to loops of ours.
- * UNARY      a. exp: floating point only; off by at most 1.1 units of the last place, halves by what rounding adds. relu: all
- *            but bool; NaN stays NaN.
- * REDUCTION  a, axis (from the end if negative; VARVE_OP_ALL_AXES). `out` has the shape of `a` without the axis or with size
- *            1 there. sum: integers and bool into i64. mean: floating point only, NaN of no elements. max: NaN wins; an axis
- *            without elements has none. Sums are accumulated in f64, runs and eight rows at a time by halves and the rest
- *            with compensation: the error is a few units of 2^-53 of the sum of the magnitudes, however many there are.
+ * UNARY      a. exp: floating point only; off by at most 1.1 units of the last place, halves by what rounding adds.
+ *            relu: all but bool; NaN stays NaN.
+ * REDUCTION  a, axis (from the end if negative; VARVE_OP_ALL_AXES). `out` has the shape of `a` without the axis or with
+ *            size 1 there. sum: integers and bool into i64. mean: floating point only, NaN of no elements. max: NaN
+ *            wins; an axis without elements has none. Sums are accumulated in f64, runs and eight rows at a time by
+ *            halves and the rest with compensation: the error is a few units of 2^-53 of the sum of the magnitudes,
+ *            however many there are.
  * SETTER     value: varve_array_fill.
- * SEQUENCE   start, step: element i, in the usual order, is start + i * step, computed as i64 or, if one of them is real,
- *            f64, and then converted as varve_array_copy does.
+ * SEQUENCE   start, step: element i, in the usual order, is start + i * step, computed as i64 or, if one of them is
+ *            real, f64, and then converted as varve_array_copy does.
  * RANDOM     seed, stream, two numbers: the interval [a, b) of uniform, mean and standard deviation of normal. Floating
- *            point only. Element i depends on seed, stream, i and the type alone: Philox 4x32-10 with the seed as key and as
- *            counter the number of a block and the stream, the lower 32 bits of each first. A block of four words w gives
- *            - uniform: four f32 (f16, bf16 rounded from them) of the upper 24 bits of a word, or two f64 of the upper 53
- *              bits of two words, the second being the upper one. Divided by 2^24 or 2^53 that is u in [0, 1), and the
- *              element is a + u * (b - a), rounded after each operation: it can round to b;
- *            - normal: Box-Muller in f64 with r = sqrt(-2 ln((w[0] + 1) / 2^32)) and t = 2 pi w[1] / 2^32: r cos t, r sin t,
- *              and the same of w[2], w[3]: four elements of any type, mean + deviation * that, converted from f64.
+ *            point only. Element i depends on seed, stream, i and the type alone: Philox 4x32-10 with the seed as key
+ *            and as counter the number of a block and the stream, the lower 32 bits of each first. A block of
+ *            four words w gives
+ *            - uniform: four f32 (f16, bf16 rounded from them) of the upper 24 bits of a word, or two f64 of the upper
+ *              53 bits of two words, the second being the upper one. Divided by 2^24 or 2^53 that is u in [0, 1), and
+ *              the element is a + u * (b - a), rounded after each operation: it can round to b;
+ *            - normal: Box-Muller in f64 with r = sqrt(-2 ln((w[0] + 1) / 2^32)) and t = 2 pi w[1] / 2^32: r cos t, r
+ *              sin t, and the same of w[2], w[3]: four elements of any type, mean + deviation * that,
+ *              converted from f64.
  *            Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.
  */
 #define VARVE_OPERATOR_ARGUMENTS_BINARY const struct varve_array *a, const struct varve_array *b
@@ -82,17 +85,15 @@ const char *varve_operator_name(enum varve_operator operation);
 #define VARVE_OPERATOR_ARGUMENTS_RANDOM uint64_t seed, uint64_t stream, double a, double b
 
 /// varve_op_add and so on.
-#define VARVE_OPERATOR_FUNCTION(code, NAME, name, KIND)                                 \
-    int varve_op_##name(const struct varve_array *out, VARVE_OPERATOR_ARGUMENTS_##KIND, \
-                        struct varve_message *message);
+#define VARVE_OPERATOR_FUNCTION(code, NAME, name, KIND) \
+    int varve_op_##name(const struct varve_array *out, VARVE_OPERATOR_ARGUMENTS_##KIND, struct varve_message *message);
 VARVE_OPERATOR_LIST(VARVE_OPERATOR_FUNCTION)
 #undef VARVE_OPERATOR_FUNCTION
 
 /// The shape that `out` must have for BINARY operators, written into `shape_out` (VARVE_DIMS_MAX sizes). Errors:
 /// VARVE_ERROR_INVALID.
-int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a,
-                          const struct varve_array *b, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message);
+int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a, const struct varve_array *b,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dynamic tensor rematerialization: which storages to give up under a budget, and what to run again to have them back. Part of
- * storage.h. Nothing here touches elements: a planner plays operators by their costs and sizes alone, or drives whoever owns the
- * memory through its driver.
+ * Dynamic tensor rematerialization: which storages to give up under a budget, and what to run again to have them back.
+ * Part of storage.h. Nothing here touches elements: a planner plays operators by their costs and sizes alone, or drives
+ * whoever owns the memory through its driver.
  *
- * Source: Kirisame et al., Dynamic Tensor Rematerialization (ICLR 2021). With the options of varve_remat_options_init and the search
- * `scan` every decision is that of the published simulator (simrd, runtime V2 with eager eviction), as integers; with dealloc
- * VARVE_REMAT_BANISH that of its runtime V1.
+ * Source: Kirisame et al., Dynamic Tensor Rematerialization (ICLR 2021). With the options of varve_remat_options_init
+ * and the search `scan` every decision is that of the published simulator (simrd, runtime V2 with eager eviction), as
+ * integers; with dealloc VARVE_REMAT_BANISH that of its runtime V1.
  *
- * Words: an operator makes its outputs from its inputs. An output is a tensor: a storage of its own, or a view of one of the inputs'. A
- * storage is resident or evicted, and evicted as a whole; then none of its tensors is defined. Whoever needs one gets it recomputed,
- * by the operator that made it. Storages, tensors and operators are numbered from 0 as they are made.
+ * Words: an operator makes its outputs from its inputs. An output is a tensor: a storage of its own, or a view of one
+ * of the inputs'. A storage is resident or evicted, and evicted as a whole; then none of its tensors is defined.
+ * Whoever needs one gets it recomputed, by the operator that made it. Storages, tensors and operators are numbered from
+ * 0 as they are made.
  *
- * One planner is used by one thread at a time. Sizes are bytes, costs ns, times sums of costs. Functions return 0 or a negative enum
- * varve_error with a reason in `message` (caller-owned, may be NULL).
+ * One planner is used by one thread at a time. Sizes are bytes, costs ns, times sums of costs. Functions return 0 or a
+ * negative enum varve_error with a reason in `message` (caller-owned, may be NULL).
  */
 #ifndef VARVE_STORAGE_REMAT_H
 #define VARVE_STORAGE_REMAT_H
@@ -33,10 +34,12 @@ extern "C" {
 enum varve_remat_cost {
     VARVE_REMAT_COST_NONE,  /* 1 */
     VARVE_REMAT_COST_LOCAL, /* of the operators that made the storage and its views */
-    VARVE_REMAT_COST_CLASSES, /* and of the classes of evicted storages that it touches (union-find; classes never split) */
-    VARVE_REMAT_COST_NEIGHBOURS, /* and of the evicted storages that need it, and that it needs, counted for each direction */
+    /* and of the classes of evicted storages that it touches (union-find; classes never split) */
+    VARVE_REMAT_COST_CLASSES,
+    /* and of the evicted storages that need it, and that it needs, counted for each direction */
+    VARVE_REMAT_COST_NEIGHBOURS,
     VARVE_REMAT_COST_ANCESTORS, /* and of the evicted storages that it needs */
-    VARVE_REMAT_COST_UNION, /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
+    VARVE_REMAT_COST_UNION,     /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
 };
 
 enum varve_remat_score {
@@ -50,10 +53,9 @@ struct varve_remat_heuristic {
     enum varve_remat_score score;
     enum varve_remat_cost cost;
     bool has_size, has_staleness;
-    bool
-        has_free_neighbours; /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
-    bool
-        is_window; /* evict the cheapest run of neighbouring blocks that together with what is free among them would
+    /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
+    bool has_free_neighbours;
+    bool is_window; /* evict the cheapest run of neighbouring blocks that together with what is free among them would
                                * serve the request (Coop); wants a driver that knows */
     const char *summary;
 };
@@ -65,27 +67,29 @@ const struct varve_remat_heuristic *varve_remat_heuristic_find(const char *name)
 
 /* ---- Options ---- */
 
-enum varve_remat_dealloc { /* what the release of a storage's last reference does */
-                           VARVE_REMAT_DEALLOC_EAGER, /* it is evicted at once, and may be recomputed for others */
-                           VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
-                           VARVE_REMAT_DEALLOC_BANISH, /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
+/* What the release of a storage's last reference does. */
+enum varve_remat_dealloc {
+    VARVE_REMAT_DEALLOC_EAGER,  /* it is evicted at once, and may be recomputed for others */
+    VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
+    /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
+    VARVE_REMAT_DEALLOC_BANISH,
 };
 
 enum varve_remat_search {
-    VARVE_REMAT_SEARCH_SCAN,   /* all candidates; of equals the last */
-    VARVE_REMAT_SEARCH_SAMPLE, /* some 2 * sqrt(n) of n, at random */
+    VARVE_REMAT_SEARCH_SCAN,    /* all candidates; of equals the last */
+    VARVE_REMAT_SEARCH_SAMPLE,  /* some 2 * sqrt(n) of n, at random */
     VARVE_REMAT_SEARCH_KINETIC, /* a tournament over the scores as functions of time: O(log n) for a change; what other
                                  * evictions did to a class's cost may be noticed late */
 };
 
 enum varve_remat_cause { /* of an eviction, or of what can't be evicted */
                          VARVE_REMAT_CAUSE_NONE,
-                         VARVE_REMAT_CAUSE_RELEASED,  /* its last reference was released */
-                         VARVE_REMAT_CAUSE_BUDGET,    /* an operator needed room below the budget */
-                         VARVE_REMAT_CAUSE_ALLOCATOR, /* the allocator had no such block */
-                         VARVE_REMAT_CAUSE_REQUESTED, /* the program said so */
-                         VARVE_REMAT_CAUSE_BANISHED,  /* VARVE_REMAT_DEALLOC_BANISH */
-                         VARVE_REMAT_CAUSE_DIRECT,    /* of a recomputation: this storage was needed */
+                         VARVE_REMAT_CAUSE_RELEASED,   /* its last reference was released */
+                         VARVE_REMAT_CAUSE_BUDGET,     /* an operator needed room below the budget */
+                         VARVE_REMAT_CAUSE_ALLOCATOR,  /* the allocator had no such block */
+                         VARVE_REMAT_CAUSE_REQUESTED,  /* the program said so */
+                         VARVE_REMAT_CAUSE_BANISHED,   /* VARVE_REMAT_DEALLOC_BANISH */
+                         VARVE_REMAT_CAUSE_DIRECT,     /* of a recomputation: this storage was needed */
                          VARVE_REMAT_CAUSE_COLLATERAL, /* its operator made it beside the one that was needed */
                          VARVE_REMAT_CAUSE_PINNED,     /* the program pinned it */
                          VARVE_REMAT_CAUSE_INPUT,      /* an operator that is waiting needs it */
@@ -95,11 +99,12 @@ enum varve_remat_cause { /* of an eviction, or of what can't be evicted */
 enum varve_remat_event_kind {
     VARVE_REMAT_EVENT_OP,    /* an operator of the program ran: op, bytes of its outputs, cost */
     VARVE_REMAT_EVENT_EVICT, /* storage, bytes, score, cause */
-    VARVE_REMAT_EVENT_REMAT, /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
+    /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
+    VARVE_REMAT_EVENT_REMAT,
     VARVE_REMAT_EVENT_PIN, /* storage, bytes */
     VARVE_REMAT_EVENT_UNPIN,
-    VARVE_REMAT_EVENT_BUDGET, /* bytes: the new budget */
-    VARVE_REMAT_EVENT_FAILED, /* op, bytes it needs, cost: bytes that can't be evicted */
+    VARVE_REMAT_EVENT_BUDGET,  /* bytes: the new budget */
+    VARVE_REMAT_EVENT_FAILED,  /* op, bytes it needs, cost: bytes that can't be evicted */
     VARVE_REMAT_EVENT_BLOCKED, /* after a failure, for each storage that can't be evicted: storage, bytes, cause */
 };
 
@@ -136,10 +141,10 @@ struct varve_remat_piece {
 /* Whoever owns the memory. NULL functions do nothing. */
 struct varve_remat_driver {
     void *context;
-    /* Run the operator. Outputs whose storage is resident already are made a second time, and what is made of them is dropped at the
-     * end, unless the first was evicted meanwhile. Room was made for bytes_needed; where that does not do, call
-     * varve_remat_make_room, which may evict such an output; else nothing but questions. An error ends the operation: nothing is
-     * defined. */
+    /* Run the operator. Outputs whose storage is resident already are made a second time, and what is made of them is
+     * dropped at the end, unless the first was evicted meanwhile. Room was made for bytes_needed; where that does not
+     * do, call varve_remat_make_room, which may evict such an output; else nothing but questions. An error ends the
+     * operation: nothing is defined. */
     int (*run)(void *context, struct varve_remat_run *run, struct varve_message *message);
     /* The storage's memory goes. */
     void (*evict)(void *context, uint32_t storage);
@@ -154,7 +159,8 @@ struct varve_remat_driver {
     uint64_t (*bytes_needed)(void *context, uint32_t op);
     /* Free bytes beside the storage's block. */
     uint64_t (*free_neighbours)(void *context, uint32_t storage);
-    /* What the allocator has, in the order of addresses, for a request of `bytes`; the array lives until the next call. */
+    /* What the allocator has, in the order of addresses, for a request of `bytes`; the array lives
+     * until the next call. */
     size_t (*layout)(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out);
     void (*event)(void *context, const struct varve_remat_event *event);
 };
@@ -164,11 +170,11 @@ struct varve_remat_options {
     enum varve_remat_dealloc dealloc;              /* EAGER */
     enum varve_remat_search search;                /* SCAN */
     uint64_t budget;                               /* VARVE_REMAT_UNLIMITED */
-    uint64_t remat_limit_ns; /* stop when recomputation has cost more; VARVE_REMAT_UNLIMITED */
-    uint64_t seed;           /* of SAMPLE and `random` */
-    bool
-        is_live; /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the
-                       * planner as it was. Not as the simulator does, which never goes on after a failure */
+    uint64_t remat_limit_ns;                       /* stop when recomputation has cost more; VARVE_REMAT_UNLIMITED */
+    uint64_t seed;                                 /* of SAMPLE and `random` */
+    /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the planner
+     * as it was. Not as the simulator does, which never goes on after a failure */
+    bool is_live;
     bool ignores_small; /* storages below 1 % of the mean size of all are never evicted */
     struct varve_remat_driver driver;
 };
@@ -177,8 +183,8 @@ void varve_remat_options_init(struct varve_remat_options *options);
 
 /* ---- Playing operators ---- */
 
-/// Owner of the planner: the caller, by varve_remat_close. Errors: VARVE_ERROR_INVALID (a heuristic that its driver or search can't
-/// serve), NO_MEMORY.
+/// Owner of the planner: the caller, by varve_remat_close. Errors: VARVE_ERROR_INVALID (a heuristic that its driver or
+/// search can't serve), NO_MEMORY.
 int varve_remat_open(const struct varve_remat_options *options, struct varve_remat **remat_out,
                      struct varve_message *message);
 void varve_remat_close(struct varve_remat *remat);
@@ -188,15 +194,17 @@ struct varve_remat_op {
     const uint64_t *sizes;              /* of each output; 0 for views */
     const int32_t *aliases;             /* of each output: which of the inputs it is a view of, or -1 */
     unsigned input_count, output_count; /* at least one output */
-    uint64_t
-        cost_ns; /* with a driver its first run says. Sums stay below 2^61 of costs times outputs, and 2^62 of sizes */
+    /* with a driver its first run says. Sums stay below 2^61 of costs times outputs, and 2^62 of sizes */
+    uint64_t cost_ns;
     void *user; /* the driver's, see varve_remat_user */
 };
 
-/// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one reference, the
-/// caller's; `outputs_out` has room for output_count. Without is_live tensors are numbered from 0 on in the order of their making.
-/// Errors: VARVE_ERROR_INVALID (no such input, no output, sums beyond their limits), NO_MEMORY (nothing is left to evict), FULL (the
-/// limit of recomputation, or a clock of 2^62), the driver's. Without is_live the planner can only be closed after any but INVALID.
+/// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one
+/// reference, the caller's; `outputs_out` has room for output_count. Without is_live tensors are numbered from 0 on in
+/// the order of their making.
+/// Errors: VARVE_ERROR_INVALID (no such input, no output, sums beyond their limits), NO_MEMORY (nothing is left to
+/// evict), FULL (the limit of recomputation, or a clock of 2^62), the driver's. Without is_live the planner can only be
+/// closed after any but INVALID.
 int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *op, uint32_t *outputs_out,
                         struct varve_message *message);
 /// One more reference.
@@ -214,10 +222,11 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
 /// Keep a tensor's storage where it is until varve_remat_unlock; counted. It must be resident.
 void varve_remat_lock(struct varve_remat *remat, uint32_t tensor);
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor);
-/// With is_live: how the tensor, which is defined, was made is forgotten, also how its storage was, and that is pinned: from now on it is
-/// a constant.
+/// With is_live: how the tensor, which is defined, was made is forgotten, also how its storage was, and that is pinned:
+/// from now on it is a constant.
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor);
-/// For drivers, while they run an operator: evict once more for a request of `bytes`. Returns the bytes that went, 0 if nothing could.
+/// For drivers, while they run an operator: evict once more for a request of `bytes`. Returns the bytes that went, 0
+/// if nothing could.
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes);
 
 void varve_remat_set_budget(struct varve_remat *remat, uint64_t bytes);
@@ -230,7 +239,8 @@ bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor);
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor);
 /// Is the number that of a tensor now?
 bool varve_remat_is_tensor(const struct varve_remat *remat, uint32_t number);
-/// The tensors of a storage in the order of their making: the first is the root, the others are views. VARVE_REMAT_NONE at the end.
+/// The tensors of a storage in the order of their making: the first is the root, the others are views.
+/// VARVE_REMAT_NONE at the end.
 uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage);
 uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tensor);
 /// Bytes of the tensor's storage.
@@ -287,17 +297,16 @@ int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
 
 /* ---- Events as records of a trace: any thread, no errors ---- */
 
-/// `name`: number of the name of the operator that the event is about, or that made its storage; 0: it has none. The caller sets `callsite`,
-/// and `addr` and `device` where it knows them.
-void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name,
-                              struct varve_record *record_out);
+/// `name`: number of the name of the operator that the event is about, or that made its storage; 0: it has none. The
+/// caller sets `callsite`, and `addr` and `device` where it knows them.
+void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name, struct varve_record *record_out);
 /// What such a number means, from 1 on: before the first record that has it. Of longer names the first 32 bytes.
 void varve_remat_name_record(uint16_t number, const char *name, struct varve_record *record_out);
 
 /* ---- Storages as blocks of an allocator ----
  *
- * A driver without elements: every resident storage is a block, so a log can be played against an allocator's rounding, fragmentation
- * and limits. Storages without bytes have no block. */
+ * A driver without elements: every resident storage is a block, so a log can be played against an allocator's rounding,
+ * fragmentation and limits. Storages without bytes have no block. */
 
 struct varve_remat_blocks;
 
@@ -308,8 +317,9 @@ int varve_remat_blocks_open(struct varve_alloc *alloc, struct varve_remat_blocks
 void varve_remat_blocks_close(struct varve_remat_blocks *blocks);
 /// Everything of a driver but `event`, for a planner that is about to be opened.
 void varve_remat_blocks_drive(struct varve_remat_blocks *blocks, struct varve_remat_driver *driver_out);
-/// The planner that was opened with it, before its first operator. Requests that the allocator can't serve, or that would exceed its
-/// limit of allocated bytes, evict then. VARVE_ERROR_FULL: the allocator has no room for another callback.
+/// The planner that was opened with it, before its first operator. Requests that the allocator can't serve, or that
+/// would exceed its limit of allocated bytes, evict then. VARVE_ERROR_FULL: the allocator has no room for
+/// another callback.
 int varve_remat_blocks_attach(struct varve_remat_blocks *blocks, struct varve_remat *remat,
                               struct varve_message *message);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tracker: which storages are alive, since when and by whose call, and which of them look like leaks. Part of storage.h.
+ * The tracker: which storages are alive, since when and by whose call, and which of them look like leaks.
+ * Part of storage.h.
  *
- * All storages of the process can always be counted and listed. While the tracker is enabled, each new one also notes the time and the
- * address that its creator will return to; without, that costs a load and a branch. Threads: any; what other threads change meanwhile is
- * seen or not. References are told apart by who holds them: views and attachments, or the program. The latter is exact only while no
- * other thread changes references.
+ * All storages of the process can always be counted and listed. While the tracker is enabled, each new one also notes
+ * the time and the address that its creator will return to; without, that costs a load and a branch. Threads: any; what
+ * other threads change meanwhile is seen or not. References are told apart by who holds them: views and attachments, or
+ * the program. The latter is exact only while no other thread changes references.
  */
 #ifndef VARVE_STORAGE_TRACKER_H
 #define VARVE_STORAGE_TRACKER_H
@@ -43,8 +44,8 @@ struct varve_tracked {
     bool is_touched;               /* its elements were asked for, or written, since it was created */
 };
 
-/// Call `take` for each, the oldest first, while it returns true. `take` may release references that the program has. Errors:
-/// VARVE_ERROR_NO_MEMORY.
+/// Call `take` for each, the oldest first, while it returns true. `take` may release references that the program has.
+/// Errors: VARVE_ERROR_NO_MEMORY.
 int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *tracked), void *context,
                        struct varve_message *message);
 
@@ -74,8 +75,9 @@ struct varve_leak_options {
     bool is_end;         /* nothing should be alive any more */
 };
 
-/// What looks like a leak, each storage once, the worst first by bytes and score. `options` may be NULL. Each is emitted as an
-/// event, too, if the process is being recorded. Owner of the array: the caller, by free. Errors: VARVE_ERROR_NO_MEMORY.
+/// What looks like a leak, each storage once, the worst first by bytes and score. `options` may be NULL. Each is
+/// emitted as an event, too, if the process is being recorded. Owner of the array: the caller, by free. Errors:
+/// VARVE_ERROR_NO_MEMORY.
 int varve_tracker_check_leaks(const struct varve_leak_options *options, struct varve_leak **leaks_out,
                               size_t *count_out, struct varve_message *message);
 /// "cycle" and so on, static.

@@ -30,13 +30,7 @@ size_t varve_utf8_length(const char *text, size_t bytes)
 {
     const unsigned char *from = (const unsigned char *)text;
     unsigned char lead = bytes > 0 ? from[0] : 0xff;
-    size_t length = lead < 0x80   ? 1
-                    : lead < 0xc2 ? 0
-                    : lead < 0xe0 ? 2
-                    : lead < 0xf0 ? 3
-                    : lead < 0xf5 ? 4
-                                  : 0;
-
+    size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
     if (length == 0 || length > bytes) {
         return 0;
     }
@@ -45,8 +39,8 @@ size_t varve_utf8_length(const char *text, size_t bytes)
             return 0;
         }
     }
-    if ((lead == 0xe0 && from[1] < 0xa0) || (lead == 0xed && from[1] > 0x9f) ||
-        (lead == 0xf0 && from[1] < 0x90) || (lead == 0xf4 && from[1] > 0x8f)) {
+    if ((lead == 0xe0 && from[1] < 0xa0) || (lead == 0xed && from[1] > 0x9f) || (lead == 0xf0 && from[1] < 0x90) ||
+        (lead == 0xf4 && from[1] > 0x8f)) {
         return 0;
     }
     return length;
@@ -56,7 +50,6 @@ size_t varve_utf8_shown(const char *text, size_t bytes)
 {
     size_t length = varve_utf8_length(text, bytes);
     unsigned char first = length > 0 ? (unsigned char)text[0] : 0;
-
     return (length == 1 && (first < 0x20 || first == 0x7f)) ||
                    (length == 2 && first == 0xc2 && (unsigned char)text[1] < 0xa0)
                ? 0
@@ -68,10 +61,8 @@ size_t varve_utf8_shown(const char *text, size_t bytes)
 static void make_shown(char *text, bool is_cut)
 {
     size_t bytes = strlen(text);
-
     for (size_t i = 0; i < bytes;) {
         size_t length = varve_utf8_shown(text + i, bytes - i);
-
         if (length == 0 && is_cut && bytes - i < 4 && (unsigned char)text[i] >= 0xc2) {
             text[i] = '\0';
             return;

@@ -35,6 +35,15 @@ enum varve_error {
 #undef VARVE_ERROR_ENUM
 };
 
+/// The next step of several: the call is evaluated only if no step before it failed, and `error` becomes what it
+/// returns. `error` is a variable of any codes of which 0 is success.
+#define VARVE_THEN(error, call) \
+    do {                        \
+        if ((error) == 0) {     \
+            (error) = (call);   \
+        }                       \
+    } while (0)
+
 /// The reason of a failure, one line without a newline. Owner: the caller, on its stack.
 struct varve_message {
     char text[512];

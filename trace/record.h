@@ -34,8 +34,7 @@ extern "C" {
 
 enum varve_kind {
     VARVE_KIND_NONE = 0,
-#define VARVE_KIND_ENUM(code, NAME, name, group, addr, size, requested, arg, meaning) \
-    VARVE_KIND_##NAME = (code),
+#define VARVE_KIND_ENUM(code, NAME, name, group, addr, size, requested, arg, meaning) VARVE_KIND_##NAME = (code),
     VARVE_EVENT_LIST(VARVE_KIND_ENUM)
 #undef VARVE_KIND_ENUM
 };
@@ -47,13 +46,13 @@ enum varve_cause {
 };
 
 enum varve_flag {
-    VARVE_FLAG_FAILED = 1,    /* the call failed; the record says what was asked for */
-    VARVE_FLAG_NESTED = 2,    /* emitted by a signal handler in the middle of another record */
-    VARVE_FLAG_LATE = 4,      /* emitted after the thread's ring was retired */
-    VARVE_FLAG_DUPLICATE = 8, /* CUPTI's record of a call that the CUDA recorder has recorded too */
-    VARVE_FLAGS_STORED = 63,  /* those above are the transport's own */
-    VARVE_FLAG_GAP = 64,      /* of LOST: stands for `arg` records that are missing, has no number itself */
-    VARVE_FLAG_FOLDED = 64,   /* of ALLOC and FREE_*: several events of one call, record_fold.h */
+    VARVE_FLAG_FAILED = 1,        /* the call failed; the record says what was asked for */
+    VARVE_FLAG_NESTED = 2,        /* emitted by a signal handler in the middle of another record */
+    VARVE_FLAG_LATE = 4,          /* emitted after the thread's ring was retired */
+    VARVE_FLAG_DUPLICATE = 8,     /* CUPTI's record of a call that the CUDA recorder has recorded too */
+    VARVE_FLAGS_STORED = 63,      /* those above are the transport's own */
+    VARVE_FLAG_GAP = 64,          /* of LOST: stands for `arg` records that are missing, has no number itself */
+    VARVE_FLAG_FOLDED = 64,       /* of ALLOC and FREE_*: several events of one call, record_fold.h */
     VARVE_FLAG_SECOND_SINK = 128, /* the workload has emitted it to the second sink */
 };
 

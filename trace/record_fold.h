@@ -6,11 +6,13 @@
  *   ALLOC            SPLIT, ALLOC: the remainder is the free block that it was cut from (`arg`) less `size`
  *   FREE_REQUESTED   FREE_REQUESTED, FREE_COMPLETED, then as
  *   FREE_COMPLETED   FREE_COMPLETED, MERGE with the previous block (its size in bits 32 to 63 of `arg`, 0: none), MERGE
- *                    with the next one (its size in `callsite`, which frees have none of; 0: none), in units of 512 bytes
+ *                    with the next one (its size in `callsite`, which frees have none of; 0: none), in
+ *                    units of 512 bytes
  *
- * Numbers of the device's order (`dev_seq`) are consecutive, the record has the first. Where a size is no multiple of the
- * unit or too large, and where a second sink gets each event, the allocator emits one record per event. Rings, spills
- * and `emitted` count records; losses by kind, `lost` events and whatever is stored count events. Part of trace.h.
+ * Numbers of the device's order (`dev_seq`) are consecutive, the record has the first. Where a size is no multiple of
+ * the unit or too large, and where a second sink gets each event, the allocator emits one record per event. Rings,
+ * spills and `emitted` count records; losses by kind, `lost` events and whatever is stored count events.
+ * Part of trace.h.
  */
 #ifndef VARVE_TRACE_RECORD_FOLD_H
 #define VARVE_TRACE_RECORD_FOLD_H
@@ -38,8 +40,7 @@ static inline bool varve_record_is_folded(const struct varve_record *record)
     unsigned kind = varve_record_kind(record);
 
     return (record->dev_seq_kind_flags & VARVE_FLAG_FOLDED) != 0 &&
-           (kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED ||
-            kind == VARVE_KIND_FREE_COMPLETED);
+           (kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED || kind == VARVE_KIND_FREE_COMPLETED);
 }
 
 /* An event of its own with the fields that all of a call have in common. */
@@ -53,8 +54,8 @@ static inline struct varve_record varve_fold_part(const struct varve_record *rec
     return part;
 }
 
-static inline struct varve_record varve_fold_merge(const struct varve_record *free, unsigned number,
-                                                   uint64_t before, uint64_t after)
+static inline struct varve_record varve_fold_merge(const struct varve_record *free, unsigned number, uint64_t before,
+                                                   uint64_t after)
 {
     struct varve_record part = varve_fold_part(free, number, VARVE_KIND_MERGE);
 
@@ -82,8 +83,7 @@ static inline unsigned varve_fold_split(const struct varve_record *record, struc
     return 2;
 }
 
-static inline unsigned varve_fold_free(const struct varve_record *record, bool is_requested,
-                                       struct varve_record *parts)
+static inline unsigned varve_fold_free(const struct varve_record *record, bool is_requested, struct varve_record *parts)
 {
     uint64_t before = (record->arg >> 32) * VARVE_FOLD_UNIT;
     uint64_t after = record->callsite * VARVE_FOLD_UNIT;
@@ -110,8 +110,8 @@ static inline unsigned varve_fold_free(const struct varve_record *record, bool i
     return count;
 }
 
-/// The events of a record, each with the flags of its transport; returns how many. A record that is not folded is its own
-/// event.
+/// The events of a record, each with the flags of its transport; returns how many. A record that is not folded is its
+/// own event.
 static inline unsigned varve_record_unfold(const struct varve_record *record,
                                            struct varve_record parts[VARVE_FOLD_EVENTS_MAX])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one public header of trace/: the vocabulary of events (event_list.h, record.h, record_fold.h), errors (error.h), the
- * emit path for code that runs inside a recorded process, and the collector that makes a database of it.
+ * The one public header of trace/: the vocabulary of events (event_list.h, record.h, record_fold.h), errors (error.h),
+ * the emit path for code that runs inside a recorded process, and the collector that makes a database of it.
  *
  * Unless a comment says otherwise: functions may be called from any thread; sizes are bytes, times ns;
  * functions return 0 or a negative enum varve_error, with a reason in `message` (caller-owned, may be NULL).
@@ -47,14 +47,12 @@ struct varve_producer {
     uint64_t mask;
     uint64_t *emitted;   /* in the ring's header: records begun */
     uint64_t *published; /* there too: records committed, of the ring or of its spill */
-    uint32_t
-        busy; /* a record is being written: what a signal handler emits now is put aside (idle: always) */
-    uint32_t nested; /* records were put aside: they come before anything new */
+    uint32_t busy;       /* a record is being written: what a signal handler emits now is put aside (idle: always) */
+    uint32_t nested;     /* records were put aside: they come before anything new */
 };
 
 /// This thread's producer; never NULL (an idle one with limit 0 before the first event).
-extern VARVE_API __thread struct varve_producer *varve_producer_current
-    __attribute__((tls_model("initial-exec")));
+extern VARVE_API __thread struct varve_producer *varve_producer_current __attribute__((tls_model("initial-exec")));
 
 /// 1 if `ticks` are TSC ticks in this session, and all threads may read it.
 extern VARVE_API uint32_t varve_clock_is_tsc;
@@ -118,8 +116,8 @@ static inline uint64_t varve_record_last(uint32_t callsite, unsigned pool, unsig
 #endif
 }
 
-/* A word of a record goes into its slot as it is: compilers would gather pairs of them in a vector register, which takes
- * longer than the second store, and spill what they gather. */
+/* A word of a record goes into its slot as it is: compilers would gather pairs of them in a vector register, which
+ * takes longer than the second store, and spill what they gather. */
 static inline void varve_emit_store(void *to, uint64_t word)
 {
     typedef volatile uint64_t __attribute__((may_alias)) varve_word;
@@ -128,10 +126,10 @@ static inline void varve_emit_store(void *to, uint64_t word)
 }
 
 /* The slow path wants a record in memory. */
-static __attribute__((noinline, unused, cold)) void varve_emit_words_slow(uint64_t ticks, uint64_t addr,
-                                                                          uint64_t size, uint64_t requested,
-                                                                          uint64_t arg, uint64_t id_stream,
-                                                                          uint64_t tag, uint64_t last)
+static __attribute__((noinline, unused, cold)) void varve_emit_words_slow(uint64_t ticks, uint64_t addr, uint64_t size,
+                                                                          uint64_t requested, uint64_t arg,
+                                                                          uint64_t id_stream, uint64_t tag,
+                                                                          uint64_t last)
 {
     struct varve_record record;
 
@@ -152,9 +150,8 @@ static __attribute__((noinline, unused, cold)) void varve_emit_words_slow(uint64
 /// Write one record, given as the words it consists of (`tag`: varve_record_tag, `last`: varve_record_last), which so
 /// stay in registers until they are in its slot. The time is filled in here. Async-signal-safe; never allocates;
 /// no system call unless the ring is full or new. Without a session the record is dropped at once.
-static inline __attribute__((always_inline)) void varve_emit_words(uint64_t addr, uint64_t size,
-                                                                   uint64_t requested, uint64_t arg,
-                                                                   uint64_t id_stream, uint64_t tag,
+static inline __attribute__((always_inline)) void varve_emit_words(uint64_t addr, uint64_t size, uint64_t requested,
+                                                                   uint64_t arg, uint64_t id_stream, uint64_t tag,
                                                                    uint64_t last)
 {
     struct varve_producer *producer = varve_producer_current;
@@ -162,20 +159,17 @@ static inline __attribute__((always_inline)) void varve_emit_words(uint64_t addr
     uint64_t ticks;
     uint64_t head;
 
-    if (__builtin_expect((producer->busy | producer->nested |
-                          __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED)) != 0 ||
-                             producer->head >= producer->limit,
-                         0)) {
+    if (__builtin_expect(
+            (producer->busy | producer->nested | __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED)) != 0 ||
+                producer->head >= producer->limit,
+            0)) {
         varve_emit_words_slow(0, addr, size, requested, arg, id_stream, tag, last);
         return;
     }
     varve_emit_count(producer->emitted);
-    ticks =
-        varve_clock_ticks(); /* after the count, which is what a watermark rests on: see collector/merge.c */
+    ticks = varve_clock_ticks(); /* after the count, which is what a watermark rests on: see collector/merge.c */
     producer->busy = 1;
-    __asm__ volatile(
-        "" ::
-            : "memory"); /* from here on a signal handler puts its events, which are later, aside */
+    __asm__ volatile("" ::: "memory"); /* from here on a signal handler puts its events, which are later, aside */
     head = producer->head;
     if (__builtin_expect(head >= producer->limit, 0)) {
         producer->busy = 0; /* a handler has filled the ring meanwhile */
@@ -250,8 +244,8 @@ static inline void varve_mark_emit(enum varve_kind kind, const char *name)
                      varve_record_last(varve_callsite_here(), 0, 0, 0));
 }
 
-/// A phase of the program begins, of all its threads: what is created in it and outlives it is growth (view storage_growth). Phases
-/// nest. Of the name the first 24 bytes count, and others than printable ASCII become '?'.
+/// A phase of the program begins, of all its threads: what is created in it and outlives it is growth (view
+/// storage_growth). Phases nest. Of the name the first 24 bytes count, and others than printable ASCII become '?'.
 static inline void varve_mark_begin(const char *name)
 {
     varve_mark_emit(VARVE_KIND_MARK_BEGIN, name);
@@ -313,36 +307,33 @@ enum varve_keep {
 #define VARVE_STACKS_MAX (3U << 20)
 
 struct varve_collect_options {
-    const char *database_path; /* the recording directory is this + ".d" while it lasts */
-    const char *preload_path;  /* libvarve_preload.so */
-    const char *provider_path; /* libvarve_lttng.so; only for lttng */
-    char *const *argv;         /* the program and its arguments, NULL at the end */
-    unsigned overflow;         /* enum varve_overflow */
-    unsigned stacks;           /* enum varve_stacks */
-    unsigned stack_depth;      /* frames kept per stack, at most 256 */
-    unsigned stacks_max;       /* different stacks kept of a process, at most VARVE_STACKS_MAX */
-    unsigned ring_records;     /* per thread; a power of two */
-    varve_collect_numbers
-        *numbers;             /* to count what the LTTng trace of a killed program lacks; NULL: not counted */
-    const char *cupti_path;   /* libvarve-cupti.so; only for cupti */
-    const char *replace_path; /* libvarve-replace.so: it serves cudaMalloc; NULL: the driver does */
-    const char *torch_path;   /* libvarve-torch.so; only for torch */
-    const char *python_path;  /* the folder with our sitecustomize.py; only for torch */
+    const char *database_path;      /* the recording directory is this + ".d" while it lasts */
+    const char *preload_path;       /* libvarve_preload.so */
+    const char *provider_path;      /* libvarve_lttng.so; only for lttng */
+    char *const *argv;              /* the program and its arguments, NULL at the end */
+    unsigned overflow;              /* enum varve_overflow */
+    unsigned stacks;                /* enum varve_stacks */
+    unsigned stack_depth;           /* frames kept per stack, at most 256 */
+    unsigned stacks_max;            /* different stacks kept of a process, at most VARVE_STACKS_MAX */
+    unsigned ring_records;          /* per thread; a power of two */
+    varve_collect_numbers *numbers; /* to count what the LTTng trace of a killed program lacks; NULL: not counted */
+    const char *cupti_path;         /* libvarve-cupti.so; only for cupti */
+    const char *replace_path;       /* libvarve-replace.so: it serves cudaMalloc; NULL: the driver does */
+    const char *torch_path;         /* libvarve-torch.so; only for torch */
+    const char *python_path;        /* the folder with our sitecustomize.py; only for torch */
     bool heap;
     bool python_allocators;
     bool cuda;
     bool cupti;
-    unsigned torch; /* enum varve_torch */
-    bool lttng;     /* to LTTng too: DB without .db, with .ctf */
-    bool no_sqlite; /* to LTTng alone */
-    bool replace;   /* an existing database may be overwritten (when the new one is complete) */
-    bool quiet;     /* no remarks on stderr */
-    uint64_t
-        spill_bytes_max; /* of the records that did not fit the rings; 0: half of what the disk has free */
-    unsigned keep;       /* enum varve_keep */
-    uint64_t bytes_max;  /* a database of that size goes on with totals; 0: no limit */
-    int64_t
-        linger_ns; /* how long to wait for recorded processes after the program ended; < 0: until all ended */
+    unsigned torch;           /* enum varve_torch */
+    bool lttng;               /* to LTTng too: DB without .db, with .ctf */
+    bool no_sqlite;           /* to LTTng alone */
+    bool replace;             /* an existing database may be overwritten (when the new one is complete) */
+    bool quiet;               /* no remarks on stderr */
+    uint64_t spill_bytes_max; /* of the records that did not fit the rings; 0: half of what the disk has free */
+    unsigned keep;            /* enum varve_keep */
+    uint64_t bytes_max;       /* a database of that size goes on with totals; 0: no limit */
+    int64_t linger_ns;  /* how long to wait for recorded processes after the program ended; < 0: until all ended */
     int32_t attach_pid; /* a process that runs already, in place of argv; 0: none */
     int64_t attach_ns;  /* end its recording after so long; < 0: when it ends, or by a signal */
     varve_collect_progress progress;
@@ -356,7 +347,7 @@ struct varve_collect_result {
     uint64_t images;     /* programs that the processes executed, one after the other */
     uint64_t unattached; /* processes of which nothing but the number of lost events is known */
     int wait_status;     /* of the program, as waitpid reports it */
-    bool started; /* the program ran: its status is the one to pass on, whatever the recording's fate */
+    bool started;        /* the program ran: its status is the one to pass on, whatever the recording's fate */
     char database_path[4096];
     char ctf_path[4096];      /* "": no such trace */
     char torch_history[4096]; /* PyTorch's own histories are this + ".PID.pickle"; "": not asked for */
@@ -365,8 +356,7 @@ struct varve_collect_result {
     uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
     uint64_t running;         /* recorded processes that lived on when the recording stopped */
     uint64_t unrecorded;      /* times that a program ran which could not be recorded */
-    uint64_t
-        kept_events; /* the database had its largest size then and has totals of what followed; 0: it had not */
+    uint64_t kept_events; /* the database had its largest size then and has totals of what followed; 0: it had not */
     uint64_t attach_stopped_ns; /* how long a thread of the process that runs already was held by attaching */
     bool was_detached;          /* its recording ended before it did */
 };
@@ -380,15 +370,16 @@ void varve_collect_options_init(struct varve_collect_options *options);
 int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message);
 
-/// Record a process that runs already, options->attach_pid, and its fork children: from now to its end, or until this process
-/// gets SIGINT, SIGTERM, SIGHUP or SIGQUIT; then it goes on without the recorder. Errors, with the process as it was: those of
-/// varve_collect_record, NOT_FOUND (no such process), PERMISSION (it is another user's, or may not be traced).
+/// Record a process that runs already, options->attach_pid, and its fork children: from now to its end, or until this
+/// process gets SIGINT, SIGTERM, SIGHUP or SIGQUIT; then it goes on without the recorder. Errors, with the process as
+/// it was: those of varve_collect_record, NOT_FOUND (no such process), PERMISSION (it is another user's, or
+/// may not be traced).
 int varve_collect_attach(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message);
 
-/// End the recording that varve_collect_attach makes of `pid`, in another process, and wait until its database is there. Where that
-/// process has died only the hooks are taken out. Errors: those of varve_collect_attach; NOT_FOUND: it is not recorded.
-/// `was_alone_out`: there was nobody left to finish the database.
+/// End the recording that varve_collect_attach makes of `pid`, in another process, and wait until its database is
+/// there. Where that process has died only the hooks are taken out. Errors: those of varve_collect_attach; NOT_FOUND:
+/// it is not recorded. `was_alone_out`: there was nobody left to finish the database.
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message);
 
 /// Finish a recording directory whose collector died. `database_path` NULL: the one beside the directory;
@@ -396,8 +387,8 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
 /// Errors: VARVE_ERROR_NOT_FOUND, FORMAT (no recording directory), VERSION, BUSY (its collector lives), IO,
 /// FULL, DATABASE.
 int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
-                          varve_collect_progress progress, void *progress_context,
-                          struct varve_collect_result *result, struct varve_message *message);
+                          varve_collect_progress progress, void *progress_context, struct varve_collect_result *result,
+                          struct varve_message *message);
 
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
@@ -413,20 +404,21 @@ enum varve_watch_state {
 
 struct varve_watch;
 
-/// Watch the recording in `directory` (TRACE.db.d): from here on its collector writes figures once a second, until the last watcher
-/// is closed, or has died. Nothing in the directory is changed. Owner of the result: the caller, until varve_watch_close. Threads:
-/// one. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION (another user's), FORMAT (no recording directory), VERSION, UNSUPPORTED (it has
-/// no database, and no figures).
+/// Watch the recording in `directory` (TRACE.db.d): from here on its collector writes figures once a second, until the
+/// last watcher is closed, or has died. Nothing in the directory is changed. Owner of the result: the caller, until
+/// varve_watch_close. Threads: one. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION (another user's), FORMAT (no recording
+/// directory), VERSION, UNSUPPORTED (it has no database, and no figures).
 int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message);
 enum varve_watch_state varve_watch_state(const struct varve_watch *watch);
-/// The newest figures: an SQLite database (trace/store/live.sql) of `*bytes_out` bytes. Owner: the caller, by free. NULL: there are
-/// none now. From whom they are is checked, what they are is not.
+/// The newest figures: an SQLite database (trace/store/live.sql) of `*bytes_out` bytes. Owner: the caller, by free.
+/// NULL: there are none now. From whom they are is checked, what they are is not.
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out);
 const char *varve_watch_directory(const struct varve_watch *watch); /* absolute */
 void varve_watch_close(struct varve_watch *watch);
 
-/// Directories in which processes of this user record now; with `pid` that of this process alone, which may be the collector or a
-/// program that it records. At most `limit`; the result is how many there are. Owner of each path: the caller, by free.
+/// Directories in which processes of this user record now; with `pid` that of this process alone, which may be the
+/// collector or a program that it records. At most `limit`; the result is how many there are. Owner of each path: the
+/// caller, by free.
 size_t varve_watch_find(int32_t pid, char **paths, size_t limit);
 
 /* ---- Results that are there whole or not at all (varve_collect) ---- */
@@ -440,8 +432,9 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message);
 /// The folder goes, with the files in it.
 void varve_publish_folder_remove(const char *folder);
-/// Move the file or folder `from` to `path`, a file to another file system by way of a copy beside `path`; without may_replace
-/// nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO; `from` stays then.
+/// Move the file or folder `from` to `path`, a file to another file system by way of a copy beside `path`; without
+/// may_replace nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO;
+/// `from` stays then.
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
 /// The folder that is being filled goes: for those about to call _exit, and for handlers of signals. Needs no memory.
 void varve_publish_abandon(void);
@@ -466,16 +459,15 @@ struct varve_writer_symbol {
 
 /// Nothing appears at `path` before varve_writer_finish succeeded. Errors: VARVE_ERROR_INVALID (it exists and
 /// may not be replaced), NOT_FOUND (no such folder), PERMISSION, FULL, IO, DATABASE.
-int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out,
-                      struct varve_message *message);
+int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out, struct varve_message *message);
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value);
 int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value);
 /// The process of the events that follow; without it there is one of pid 1 and without a name. Each pid is one
 /// process, described by the last call. The number of its first thread, 0 on an error.
 uint32_t varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process);
-/// A thread of that process, at most 65536 in all; the first one is that which came with it, unless it has had events already. `name`
-/// may be NULL. Its number, for varve_writer_use_thread; 0 on an error.
+/// A thread of that process, at most 65536 in all; the first one is that which came with it, unless it has had events
+/// already. `name` may be NULL. Its number, for varve_writer_use_thread; 0 on an error.
 uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const char *name);
 /// The events that follow are of this thread, and of its process.
 int varve_writer_use_thread(struct varve_writer *writer, uint32_t number);
@@ -527,12 +519,13 @@ struct varve_plumbing;
 /// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_plumbing_open(struct varve_plumbing **plumbing_out);
 void varve_plumbing_close(struct varve_plumbing *plumbing);
-/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters; without
-/// such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID (it is empty), NO_MEMORY.
+/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters;
+/// without such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID
+/// (it is empty), NO_MEMORY.
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message);
-/// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with the line's number.
-int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text,
-                             struct varve_message *message);
+/// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with
+/// the line's number.
+int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message);
 enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
                                           const struct varve_writer_symbol *symbol);
 
@@ -548,8 +541,8 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
 /// One record, with its flag SINKED or without. In any order, and more than once: records of a ring are put
 /// in the order of ring_seq, the first of equal ones is taken, missing ones become a `lost` event and a row
 /// of `stats`. Rings and processes that nobody describes are made up from `origin`.
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
-                         uint64_t ring_seq, const struct varve_record *record);
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin, uint64_t ring_seq,
+                         const struct varve_record *record);
 /* Each may come more than once (then the last one counts; of call sites the first) and in any order, but a
  * call site comes after the modules and code objects of its frames. Of two recordings in one trace the one
  * whose trace_id comes first is taken, and records of processes that belong to the other are left out. */
@@ -562,10 +555,8 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
 int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process, int32_t pid, uint32_t number);
 int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *code);
 int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *callsite);
-int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
-                            const char *value);
-int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
-                               int64_t value);
+int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value);
+int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value);
 /// Any of these. An item of kind NONE is nothing.
 int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_item *item);
 /// A row of `stats` of source 'lttng': what the sink itself says of its losses. Equal names are added up.
@@ -613,8 +604,7 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
 /// ignored. VARVE_ERROR_NO_MEMORY.
 int varve_layout_apply(struct varve_layout *layout, const struct varve_record *record);
 /// The first block that ends after `from`; false if there is none. Going on: from = addr + extent.
-bool varve_layout_block(const struct varve_layout *layout, uint64_t from,
-                        struct varve_layout_block *block_out);
+bool varve_layout_block(const struct varve_layout *layout, uint64_t from, struct varve_layout_block *block_out);
 /// The trace has no splits and merges: sizes of blocks follow from requests alone.
 bool varve_layout_is_approximate(const struct varve_layout *layout);
 

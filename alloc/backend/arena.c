@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * RMM's arena_memory_resource: the lowest address that serves, in two levels. Sizes are multiples of 256 bytes. Memory is a
- * sequence of superblocks of at least 1 MiB, each of which belongs to the global arena or to the arena of a stream, and
- * consists of blocks, free ones and used ones; free neighbours within a superblock merge at once.
+ * RMM's arena_memory_resource: the lowest address that serves, in two levels. Sizes are multiples of 256 bytes. Memory
+ * is a sequence of superblocks of at least 1 MiB, each of which belongs to the global arena or to the arena of a
+ * stream, and consists of blocks, free ones and used ones; free neighbours within a superblock merge at once.
  *
- *   up to 1 MiB   the stream's arena: its lowest superblock with a free block that serves, and there the lowest such block.
- *                 If there is none, the lowest superblock of the global arena that has one goes over to the stream's arena.
+ *   up to 1 MiB   the stream's arena: its lowest superblock with a free block that serves, and there the lowest such
+ *                 block. If there is none, the lowest superblock of the global arena that has one goes over to
+ *                 the stream's arena.
  *   above         the same in the global arena, where the superblock stays
  *
  * Of an empty superblock only as much as is wanted is taken, at least 1 MiB, if at least 1 MiB is left, which becomes a
- * superblock of its own; others are taken whole, with what is used in them. A freed block goes back into its superblock. An empty one of
- * the global arena merges with empty neighbours; those of streams stay where they are until a request fails: then all
- * superblocks of all streams go to the global arena, used or not, and it is tried again.
+ * superblock of its own; others are taken whole, with what is used in them. A freed block goes back into its
+ * superblock. An empty one of the global arena merges with empty neighbours; those of streams stay where they are until
+ * a request fails: then all superblocks of all streams go to the global arena, used or not, and it is tried again.
  *
- * RMM takes one piece of memory when the arena is made, half of what the GPU has, and fails when that is full. Option `size` does
- * that (with the first request); without it (0) memory comes as needed in ranges of option `grow`, or of the request if that is
- * larger, and empty ranges go back on empty_cache and when a request fails: so what is reserved can be compared with other policies.
- * Ranges count as one behind the other in the order in which they came, wherever the device has put them.
- * RMM waits for a stream on the host when a large block is freed, and for all of them when superblocks are collected; here
- * a stream that gets memory of another one waits for that on the device. Not modelled: arenas of threads.
+ * RMM takes one piece of memory when the arena is made, half of what the GPU has, and fails when that is full. Option
+ * `size` does that (with the first request); without it (0) memory comes as needed in ranges of option `grow`, or of
+ * the request if that is larger, and empty ranges go back on empty_cache and when a request fails: so what is reserved
+ * can be compared with other policies. Ranges count as one behind the other in the order in which they came, wherever
+ * the device has put them. RMM waits for a stream on the host when a large block is freed, and for all of them when
+ * superblocks are collected; here a stream that gets memory of another one waits for that on the device. Not modelled:
+ * arenas of threads.
  *
  * What is where: a piece's backend_word is its superblock; a superblock is in the ordered list of its arena.
- * Source: rapidsai/rmm mr/detail/arena.hpp and arena_memory_resource_impl.cpp, 2026 (without RMM_ARENA_USE_SIZE_CLASSES).
+ * Source: rapidsai/rmm mr/detail/arena.hpp and arena_memory_resource_impl.cpp, 2026 (without
+ * RMM_ARENA_USE_SIZE_CLASSES).
  */
 #include "alloc/backend/backend.h"
 #include "alloc/policy/rounding.h"
@@ -31,8 +34,7 @@
 
 #define BLOCK_UNIT UINT64_C(256)
 #define SUPERBLOCK_LEAST (UINT64_C(1) << 20)
-#define SPARES \
-    2 /* superblocks that a request may need at most: of a new range, and the rest of a split one */
+#define SPARES 2 /* superblocks that a request may need at most: of a new range, and the rest of a split one */
 
 enum { OPTION_SIZE, OPTION_GROW };
 
@@ -51,7 +53,8 @@ struct superblock {
     struct superblock *spare; /* while it is not used */
 };
 
-/* Superblocks by range and address; the largest free block is beside the pointer, since each search looks at all that don't serve. */
+/* Superblocks by range and address; the largest free block is beside the pointer, since each search looks at all
+ * that don't serve. */
 struct arena {
     struct entry {
         uint64_t largest;
@@ -78,7 +81,6 @@ static uint64_t block_size(const struct varve_alloc_config *config, uint64_t byt
 static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t least = options[OPTION_GROW].initial;
-
     (void)config;
     return rounded > least ? rounding_up(rounded, ROUNDING_MIN_BLOCK) : least;
 }
@@ -86,7 +88,6 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int arena_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct arenas *arenas = calloc(1, sizeof(*arenas));
-
     if (arenas == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -111,15 +112,13 @@ static bool is_empty(const struct superblock *superblock)
 static int arena_reserve(struct arena *arena, uint32_t count)
 {
     uint32_t capacity = arena->capacity > 0 ? arena->capacity : 16;
-    struct entry *grown;
-
     if (count <= arena->capacity) {
         return VARVE_OK;
     }
     while (capacity < count) {
         capacity *= 2;
     }
-    grown = realloc(arena->entries, capacity * sizeof(*grown));
+    struct entry *grown = realloc(arena->entries, capacity * sizeof(*grown));
     if (grown == NULL) {
         return VARVE_ERROR_FULL;
     }
@@ -130,18 +129,15 @@ static int arena_reserve(struct arena *arena, uint32_t count)
 
 static bool is_before(const struct superblock *superblock, const struct superblock *other)
 {
-    return superblock->range != other->range ? superblock->range < other->range
-                                             : superblock->addr < other->addr;
+    return superblock->range != other->range ? superblock->range < other->range : superblock->addr < other->addr;
 }
 
 /* Where a superblock is, or would be. */
 static uint32_t arena_find(const struct arena *arena, const struct superblock *superblock)
 {
     uint32_t low = 0, high = arena->count;
-
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-
         if (is_before(arena->entries[middle].superblock, superblock)) {
             low = middle + 1;
         } else {
@@ -153,10 +149,8 @@ static uint32_t arena_find(const struct arena *arena, const struct superblock *s
 
 static void arena_insert(struct arena *arena, struct superblock *superblock)
 {
-    uint32_t at;
-
     assert(arena != NULL && arena->count < arena->capacity);
-    at = arena_find(arena, superblock);
+    uint32_t at = arena_find(arena, superblock);
     memmove(&arena->entries[at + 1], &arena->entries[at], (arena->count - at) * sizeof(arena->entries[0]));
     arena->entries[at] = (struct entry){superblock->largest, superblock};
     arena->count++;
@@ -166,10 +160,8 @@ static void arena_insert(struct arena *arena, struct superblock *superblock)
 static void arena_remove(struct superblock *superblock)
 {
     struct arena *arena = superblock->arena;
-    uint32_t at;
-
     assert(arena != NULL);
-    at = arena_find(arena, superblock);
+    uint32_t at = arena_find(arena, superblock);
     assert(arena->entries[at].superblock == superblock);
     arena->count--;
     memmove(&arena->entries[at], &arena->entries[at + 1], (arena->count - at) * sizeof(arena->entries[0]));
@@ -191,11 +183,10 @@ static struct superblock *arena_first_fit(const struct arena *arena, uint64_t by
 static struct superblock *superblock_begin(struct arenas *arenas, struct block *block)
 {
     struct superblock *superblock = arenas->spares;
-
     arenas->spares = superblock->spare;
     arenas->count++;
-    *superblock = (struct superblock){
-        .blocks = block, .addr = block->addr, .bytes = block->size, .range = block->segment_id};
+    *superblock =
+        (struct superblock){.blocks = block, .addr = block->addr, .bytes = block->size, .range = block->segment_id};
     block->backend_word = (uintptr_t)superblock;
     return superblock;
 }
@@ -210,7 +201,6 @@ static void superblock_end(struct arenas *arenas, struct superblock *superblock)
 static void set_largest(struct superblock *superblock, uint64_t largest)
 {
     struct arena *arena = superblock->arena;
-
     superblock->largest = largest;
     if (arena != NULL) {
         arena->entries[arena_find(arena, superblock)].largest = largest;
@@ -247,7 +237,6 @@ static void absorb(struct varve_alloc *alloc, struct superblock *superblock, str
 static void find_largest(struct superblock *superblock)
 {
     uint64_t largest = 0;
-
     for (const struct block *block = superblock->blocks; block != NULL; block = next_in(superblock, block)) {
         if (block->is_free && block->size > largest) {
             largest = block->size;
@@ -256,21 +245,20 @@ static void find_largest(struct superblock *superblock)
     set_largest(superblock, largest);
 }
 
-/* The lowest free block that serves, which there is, held and cut. NULL: the device can't let the stream wait for it. */
-static struct block *serve(struct varve_alloc *alloc, struct superblock *superblock,
-                           const struct wanted_block *wanted)
+/* The lowest free block that serves, which there is, held and cut. NULL: the device can't let the
+ * stream wait for it. */
+static struct block *serve(struct varve_alloc *alloc, struct superblock *superblock, const struct wanted_block *wanted)
 {
-    uint64_t largest = superblock->largest, found;
-    struct block *block = superblock->blocks, *front;
-
+    uint64_t largest = superblock->largest;
+    struct block *block = superblock->blocks;
     while (!block->is_free || block->size < wanted->rounded) {
         block = next_in(superblock, block);
     }
     if (!backend_take_for(alloc, block, wanted->bins)) {
         return NULL;
     }
-    front = block;
-    found = block->size;
+    struct block *front = block;
+    uint64_t found = block->size;
     if (found > wanted->rounded) {
         front = backend_cut(alloc, block, wanted->rounded);
         front->backend_word = block->backend_word;
@@ -290,42 +278,39 @@ static struct block *serve(struct varve_alloc *alloc, struct superblock *superbl
 static void split(struct varve_alloc *alloc, struct superblock *superblock, uint64_t bytes)
 {
     struct arenas *arenas = alloc->backend_state;
-    struct block *rest = superblock->blocks, *front;
-    struct superblock *tail;
-
+    struct block *rest = superblock->blocks;
     backend_take(alloc, rest);
-    front = backend_cut(alloc, rest, bytes);
+    struct block *front = backend_cut(alloc, rest, bytes);
     front->backend_word = (uintptr_t)superblock;
     superblock->blocks = front;
     superblock->bytes = bytes;
     backend_put(alloc, front);
     set_largest(superblock, bytes);
-    tail = superblock_begin(arenas, rest);
+    struct superblock *tail = superblock_begin(arenas, rest);
     arena_insert(&arenas->global, tail);
     put(alloc, tail, rest);
 }
 
-/* The lowest superblock of the global arena that has a free block of `bytes`, an empty one cut to size. NULL: none has. */
+/* The lowest superblock of the global arena that has a free block of `bytes`, an empty one cut to
+ * size. NULL: none has. */
 static struct superblock *global_first_fit(struct varve_alloc *alloc, uint64_t bytes)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock *superblock = arena_first_fit(&arenas->global, bytes);
     uint64_t least = bytes > SUPERBLOCK_LEAST ? bytes : SUPERBLOCK_LEAST;
-
     if (superblock != NULL && is_empty(superblock) && superblock->bytes >= least + SUPERBLOCK_LEAST) {
         split(alloc, superblock, least);
     }
     return superblock;
 }
 
-/* The superblock absorbs the one behind it, if both are empty and of the same range. False: not so, or the device can't let one
- * stream wait for the other. */
+/* The superblock absorbs the one behind it, if both are empty and of the same range. False: not so, or the device can't
+ * let one stream wait for the other. */
 static bool absorb_behind(struct varve_alloc *alloc, struct superblock *superblock)
 {
     struct arenas *arenas = alloc->backend_state;
     struct block *block = superblock->blocks, *next = is_empty(superblock) ? block->next : NULL;
     struct superblock *absorbed = next != NULL ? superblock_of(next) : NULL;
-
     if (absorbed == NULL || absorbed->arena != &arenas->global || !is_empty(absorbed) ||
         !backend_take_for(alloc, next, block->bins)) {
         return false;
@@ -344,7 +329,6 @@ static void merge_empty(struct varve_alloc *alloc, struct superblock *superblock
 {
     struct arenas *arenas = alloc->backend_state;
     const struct block *before = superblock->blocks->prev;
-
     if (!is_empty(superblock)) {
         return;
     }
@@ -359,13 +343,10 @@ static void collect(struct varve_alloc *alloc)
 {
     struct arenas *arenas = alloc->backend_state;
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct arena *arena = index->streams[i]->backend;
-
         while (arena != NULL && arena->count > 0) {
             struct superblock *superblock = arena->entries[0].superblock;
-
             arena_remove(superblock);
             arena_insert(&arenas->global, superblock);
             merge_empty(alloc, superblock);
@@ -378,7 +359,6 @@ static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock **spare = &arenas->spares;
-
     if (bins->backend == NULL) {
         bins->backend = calloc(1, sizeof(struct arena));
     }
@@ -399,20 +379,15 @@ static int grow(struct varve_alloc *alloc, struct request *request)
 {
     struct arenas *arenas = alloc->backend_state;
     uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
-    struct block *block = NULL;
-    struct superblock *superblock;
-    int error;
-
     if (arenas->has_size) {
         return VARVE_ERROR_NO_MEMORY;
     }
     wanted = wanted > arenas->grow ? wanted : arenas->grow;
     wanted = arenas->size > 0 ? arenas->size : wanted;
-    error = backend_reserve(alloc, request, wanted, &block);
-    if (error == VARVE_OK &&
-        prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
+    struct block *block = NULL;
+    int error = backend_reserve(alloc, request, wanted, &block);
+    if (error == VARVE_OK && prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
         struct release_sum ignored = {0};
-
         backend_put(alloc, block);
         backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
         error = VARVE_ERROR_FULL;
@@ -421,7 +396,7 @@ static int grow(struct varve_alloc *alloc, struct request *request)
         return error;
     }
     arenas->has_size = arenas->size > 0;
-    superblock = superblock_begin(arenas, block);
+    struct superblock *superblock = superblock_begin(arenas, block);
     arena_insert(&arenas->global, superblock);
     put(alloc, superblock, block);
     return VARVE_OK;
@@ -432,9 +407,8 @@ static int grow(struct varve_alloc *alloc, struct request *request)
 static struct block *find(struct varve_alloc *alloc, const struct wanted_block *wanted)
 {
     struct arena *own = wanted->bins->backend;
-    struct superblock *superblock;
-
     assert(own != NULL);
+    struct superblock *superblock;
     if (wanted->rounded > SUPERBLOCK_LEAST) {
         superblock = global_first_fit(alloc, wanted->rounded);
     } else {
@@ -447,11 +421,9 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
     return superblock != NULL ? serve(alloc, superblock, wanted) : NULL;
 }
 
-static int arena_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                       struct block **block_out)
+static int arena_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     int error = prepare(alloc, request->wanted.bins);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -474,7 +446,6 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock *superblock = superblock_of(block);
-
     absorb(alloc, superblock, block, backend_free_before(block));
     absorb(alloc, superblock, block, backend_free_behind(block));
     put(alloc, superblock, block);
@@ -486,13 +457,11 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 static int arena_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct arenas *arenas = alloc->backend_state;
-    uint32_t i = 0;
-
     collect(alloc);
+    uint32_t i = 0;
     while (arenas->size == 0 && i < arenas->global.count) {
         struct superblock *superblock = arenas->global.entries[i].superblock;
         bool is_whole = is_empty(superblock) && !block_is_split(superblock->blocks);
-
         if (is_whole && backend_give_back(alloc, superblock->blocks, cause, sum)) {
             arena_remove(superblock);
             superblock_end(arenas, superblock);
@@ -517,10 +486,8 @@ static void arena_close(struct varve_alloc *alloc)
 {
     struct arenas *arenas = alloc->backend_state;
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; arenas != NULL && i < index->stream_count; i++) {
         struct stream_bins *bins = index->streams[i];
-
         if (bins->backend != NULL) {
             arena_end(arenas, bins->backend);
             free(bins->backend);
@@ -532,7 +499,6 @@ static void arena_close(struct varve_alloc *alloc)
     }
     while (arenas != NULL && arenas->spares != NULL) {
         struct superblock *spare = arenas->spares;
-
         arenas->spares = spare->spare;
         free(spare);
     }
@@ -541,16 +507,14 @@ static void arena_close(struct varve_alloc *alloc)
 /* Its blocks fill it, free neighbours of one stream are merged, `largest` is right. */
 static bool superblock_is_right(const struct superblock *superblock, uint64_t *free_blocks)
 {
-    uint64_t bytes = 0, largest = 0;
     const struct block *block = superblock->blocks;
-
     if (block->addr != superblock->addr || superblock_of(block) != superblock ||
         (block->prev != NULL && superblock_of(block->prev) == superblock)) {
         return false;
     }
+    uint64_t bytes = 0, largest = 0;
     for (; block != NULL; block = next_in(superblock, block)) {
         const struct block *next = next_in(superblock, block);
-
         bytes += block->size;
         if (block->is_free) {
             ++*free_blocks;
@@ -566,10 +530,8 @@ static bool superblock_is_right(const struct superblock *superblock, uint64_t *f
 static bool arena_is_right(const struct arena *arena, uint64_t *superblocks, uint64_t *free_blocks)
 {
     bool is_right = true;
-
     for (uint32_t i = 0; is_right && i < arena->count; i++) {
         const struct superblock *superblock = arena->entries[i].superblock;
-
         is_right = superblock->arena == arena && arena->entries[i].largest == superblock->largest &&
                    (i == 0 || is_before(arena->entries[i - 1].superblock, superblock)) &&
                    superblock_is_right(superblock, free_blocks);
@@ -584,10 +546,8 @@ static int arena_check(struct varve_alloc *alloc, struct varve_message *message)
     const struct free_index *index = &alloc->large.index;
     uint64_t superblocks = 0, free_blocks = 0, in_index = 0;
     bool is_right = arena_is_right(&arenas->global, &superblocks, &free_blocks);
-
     for (uint32_t i = 0; is_right && i < index->stream_count; i++) {
         const struct arena *arena = index->streams[i]->backend;
-
         in_index += index->streams[i]->blocks;
         is_right = arena == NULL || arena_is_right(arena, &superblocks, &free_blocks);
     }

@@ -13,27 +13,22 @@
 
 int backend_prepare(struct varve_alloc *alloc, uint64_t pieces)
 {
-    return block_slab_reserve(&alloc->slab, pieces + 4) == VARVE_OK &&
-                   block_map_reserve(&alloc->map) == VARVE_OK
+    return block_slab_reserve(&alloc->slab, pieces + 4) == VARVE_OK && block_map_reserve(&alloc->map) == VARVE_OK
                ? VARVE_OK
                : VARVE_ERROR_FULL;
 }
 
-int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes,
-                    struct block **block_out)
+int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes, struct block **block_out)
 {
-    struct block *block = NULL;
-    int error;
-
     request->segment_bytes = bytes;
-    error = segment_alloc(alloc, request, false, &block);
+    struct block *block = NULL;
+    int error = segment_alloc(alloc, request, false, &block);
     if (error != VARVE_OK) {
         return error;
     }
     if (alloc->config.release_lock_on_cudamalloc && backend_prepare(alloc, BACKEND_CUTS) != VARVE_OK) {
-        struct release_sum ignored = {0};
-
         backend_put(alloc, block);
+        struct release_sum ignored = {0};
         backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
         return VARVE_ERROR_FULL;
     }
@@ -44,7 +39,6 @@ int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t
 static void count_inactive(struct varve_alloc *alloc, const struct block *block, int64_t sign)
 {
     bool is_small = block_pool(block)->is_small;
-
     if (block_is_split(block) && !block->is_expandable) {
         hot_change(&alloc->counters, HOT_INACTIVE_SPLIT, is_small, sign);
         hot_change(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, is_small, sign * (int64_t)block->size);
@@ -68,7 +62,6 @@ void backend_take(struct varve_alloc *alloc, struct block *block)
 struct block *backend_cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
 {
     struct block *front = block_cut_front(&alloc->slab, block, bytes);
-
     assert(!block->is_free && bytes < block->size);
     front->backend_word = 0;
     block->addr += bytes;
@@ -86,7 +79,6 @@ void backend_merge(struct varve_alloc *alloc, struct block *block, struct block 
 {
     bool is_previous = block->prev == neighbour;
     uint64_t absorbed = neighbour->size, addr = neighbour->addr;
-
     assert(!block->is_free && !neighbour->is_free);
     block_absorb(alloc, block_pool(block), block, neighbour, false);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
@@ -110,9 +102,8 @@ struct block *backend_free_behind(const struct block *block)
 
 int backend_adopt(struct varve_alloc *alloc, struct block *block, struct stream_bins *bins)
 {
-    int error = VARVE_OK;
-
     assert(!block->is_free && block_pool(block) == bins->pool);
+    int error = VARVE_OK;
     if (block->bins != bins) {
         error = stream_use_order(alloc, bins->stream, block->bins->stream);
     }
@@ -146,12 +137,10 @@ void backend_coalesce(struct varve_alloc *alloc, struct block *block, bool any_s
     absorb(alloc, block, backend_free_behind(block), any_stream);
 }
 
-bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                       struct release_sum *sum)
+bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, struct release_sum *sum)
 {
     uint64_t bytes = block->size;
     int error = segment_release(alloc, block, cause);
-
     if (error != VARVE_OK) {
         sum->error = error;
         return false;
@@ -164,10 +153,8 @@ bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varv
 int backend_release_whole(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct block *block = free_index_first(&alloc->large.index);
-
     while (block != NULL) {
         struct block *next = free_index_following(&alloc->large.index, block);
-
         if (!block_is_split(block)) {
             backend_give_back(alloc, block, cause, sum);
         }

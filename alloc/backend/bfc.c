@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Best fit with coalescing, as TensorFlow and XLA (and so JAX) have it. Sizes are multiples of 256 bytes. Free chunks are
- * kept in 21 bins by powers of two from 256 bytes on, each ordered by (size, address), and searched from the bin of the
- * size on: what is found is the smallest chunk that serves, the lowest among equals, and the free index finds the same
- * without the bins. A chunk is cut if it has twice the wanted size, or 128 MiB more than that (option `waste`); else it is
- * handed out whole. A freed chunk merges with its free neighbours of the same region at once.
+ * Best fit with coalescing, as TensorFlow and XLA (and so JAX) have it. Sizes are multiples of 256 bytes. Free chunks
+ * are kept in 21 bins by powers of two from 256 bytes on, each ordered by (size, address), and searched from the bin of
+ * the size on: what is found is the smallest chunk that serves, the lowest among equals, and the free index finds the
+ * same without the bins. A chunk is cut if it has twice the wanted size, or 128 MiB more than that (option `waste`);
+ * else it is handed out whole. A freed chunk merges with its free neighbours of the same region at once.
  *
- * Regions come with allow_growth: the first has 2 MiB (option `region`; with as much as the GPU has, allow_growth is off), and
- * each further one twice as much as the one before. A request that is larger doubles the size until it fits, and then the
- * next region is not doubled. A region is never larger than what the limit leaves; if the device refuses, nine tenths are
- * tried as long as the request fits. When all that fails, wholly free regions go back and the device is asked again
- * (garbage_collection; TensorFlow first looks whether that would be enough). Programs there have no empty_cache; here it gives back
- * the same regions, and the next one has the size that regions had when the pool was as small.
+ * Regions come with allow_growth: the first has 2 MiB (option `region`; with as much as the GPU has, allow_growth is
+ * off), and each further one twice as much as the one before. A request that is larger doubles the size until it fits,
+ * and then the next region is not doubled. A region is never larger than what the limit leaves; if the device refuses,
+ * nine tenths are tried as long as the request fits. When all that fails, wholly free regions go back and the device is
+ * asked again (garbage_collection; TensorFlow first looks whether that would be enough). Programs there have no
+ * empty_cache; here it gives back the same regions, and the next one has the size that regions had when the
+ * pool was as small.
  *
- * One pool serves all streams, as TensorFlow's does. There, the one stream of kernels makes that safe; here a stream that
- * gets a chunk of another one, or merges with it, first waits for that stream's work. Not modelled: chunks that are held
- * back by time stamps, waiting up to ten seconds for other threads to free, the two ends of spatial partitioning.
+ * One pool serves all streams, as TensorFlow's does. There, the one stream of kernels makes that safe; here a stream
+ * that gets a chunk of another one, or merges with it, first waits for that stream's work. Not modelled: chunks that
+ * are held back by time stamps, waiting up to ten seconds for other threads to free, the two ends of
+ * spatial partitioning.
  *
  * Source: tensorflow/tensorflow third_party/xla/xla/tsl/framework/bfc_allocator.cc, 2026.
  */
@@ -29,10 +31,10 @@
 enum { OPTION_REGION, OPTION_WASTE };
 
 static const struct varve_alloc_policy_option options[] = {
-    {"region", "size of the first region; each further one has twice as much", UINT64_C(2) << 20,
-     UINT64_C(1) << 20, UINT64_C(1) << 40, true},
-    {"waste", "a chunk that has so much more than is wanted is cut", UINT64_C(128) << 20, CHUNK_UNIT,
-     UINT64_C(1) << 60, true},
+    {"region", "size of the first region; each further one has twice as much", UINT64_C(2) << 20, UINT64_C(1) << 20,
+     UINT64_C(1) << 40, true},
+    {"waste", "a chunk that has so much more than is wanted is cut", UINT64_C(128) << 20, CHUNK_UNIT, UINT64_C(1) << 60,
+     true},
     {.name = NULL},
 };
 
@@ -51,7 +53,6 @@ static uint64_t block_size(const struct varve_alloc_config *config, uint64_t byt
 static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t bytes = options[OPTION_REGION].initial;
-
     (void)config;
     while (bytes < rounded) {
         bytes *= 2;
@@ -62,7 +63,6 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int bfc_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct bfc *bfc = malloc(sizeof(*bfc));
-
     if (bfc == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -75,12 +75,10 @@ static int bfc_open(struct varve_alloc *alloc, const uint64_t *values, struct va
 static struct block *best_of_all(const struct free_index *index, uint64_t bytes)
 {
     struct block *best = NULL;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct block *block = free_index_best(index->streams[i], bytes);
-
-        if (block != NULL && (best == NULL || block->size < best->size ||
-                              (block->size == best->size && block->addr < best->addr))) {
+        if (block != NULL &&
+            (best == NULL || block->size < best->size || (block->size == best->size && block->addr < best->addr))) {
             best = block;
         }
     }
@@ -96,20 +94,17 @@ static int extend(struct varve_alloc *alloc, struct request *request, struct blo
                     : alloc->limit > alloc->reserved_bytes ? alloc->limit - alloc->reserved_bytes
                                                            : 0;
     bool has_grown = wanted > bfc->region;
-    uint64_t bytes;
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (wanted > room) {
         return error;
     }
     while (wanted > bfc->region) {
         bfc->region *= 2;
     }
-    bytes = bfc->region < room ? bfc->region : room & ~(ROUNDING_MIN_BLOCK - 1);
+    uint64_t bytes = bfc->region < room ? bfc->region : room & ~(ROUNDING_MIN_BLOCK - 1);
     while (error == VARVE_ERROR_NO_MEMORY && bytes >= wanted) {
         error = backend_reserve(alloc, request, bytes, block_out);
-        bytes = bytes / 10 * 9 &
-                ~(ROUNDING_MIN_BLOCK - 1); /* down: rounded up, small ones would stay as they are */
+        bytes = bytes / 10 * 9 & ~(ROUNDING_MIN_BLOCK - 1); /* down: rounded up, small ones would stay as they are */
     }
     if (error == VARVE_OK && !has_grown && bfc->region < alloc->device_total) {
         bfc->region *= 2;
@@ -123,14 +118,12 @@ static void bfc_free(struct varve_alloc *alloc, struct block *block)
     backend_put(alloc, block);
 }
 
-static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                     struct block **block_out)
+static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     const struct bfc *bfc = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;
     struct block *block = best_of_all(&alloc->large.index, wanted);
     int error = backend_prepare(alloc, 1);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -140,7 +133,6 @@ static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool ma
     }
     if (block != NULL && (block->size / 2 >= wanted || block->size - wanted >= bfc->waste)) {
         struct block *front = backend_cut(alloc, block, wanted);
-
         bfc_free(alloc, block);
         block = front;
     }
@@ -152,7 +144,6 @@ static int bfc_release(struct varve_alloc *alloc, enum varve_cause cause, struct
 {
     struct bfc *bfc = alloc->backend_state;
     int error = backend_release_whole(alloc, cause, sum);
-
     if (cause == VARVE_CAUSE_EMPTY_CACHE) {
         for (bfc->region = bfc->first; bfc->region < alloc->reserved_bytes;) {
             bfc->region *= 2;
@@ -165,13 +156,11 @@ static int bfc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     const struct bfc *bfc = alloc->backend_state;
     const struct block *block = free_index_first(&alloc->large.index);
-
     if (bfc->region % ROUNDING_MIN_BLOCK != 0) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "a region of no multiple of 512 bytes");
     }
     for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
         const struct block *next = backend_free_behind(block);
-
         if ((block->addr | block->size) % CHUNK_UNIT != 0) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a chunk of a wrong size or place");
         }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offsets from a profile, as STAlloc (arXiv 2507.16274) and, before it, Sekiyama et al. 2018: the requests of a recorded
- * iteration were placed offline (struct varve_alloc_plan); at run time the n-th request of an iteration gets the n-th
- * place, in one segment of the plan's height. What the plan does not know, finds its place taken, or comes in another order
- * is served as in PyTorch's large pool: best fit, segments in multiples of 2 MiB (at least 20), remainders above 1 MiB are
- * split off.
+ * Offsets from a profile, as STAlloc (arXiv 2507.16274) and, before it, Sekiyama et al. 2018: the requests of a
+ * recorded iteration were placed offline (struct varve_alloc_plan); at run time the n-th request of an iteration gets
+ * the n-th place, in one segment of the plan's height. What the plan does not know, finds its place taken, or comes in
+ * another order is served as in PyTorch's large pool: best fit, segments in multiples of 2 MiB (at least 20),
+ * remainders above 1 MiB are split off.
  *
  * Which request it is: the next entry of the plan, if that is of the same size and stream; else the first one of the
- * `window` entries behind it, and the plan goes on there. Behind the last entry comes the first. Without a plan nothing is
- * planned. The free pieces of the
+ * `window` entries behind it, and the plan goes on there. Behind the last entry comes the first. Without a plan nothing
+ * is planned. The free pieces of the
  * plan's segment are in an array by address.
  */
 #include "alloc/backend/backend.h"
@@ -20,8 +20,7 @@
 enum { OPTION_WINDOW };
 
 static const struct varve_alloc_policy_option options[] = {
-    {"window", "entries of the plan that are looked at for a request that is not the next one", 64, 0, 100000,
-     false},
+    {"window", "entries of the plan that are looked at for a request that is not the next one", 64, 0, 100000, false},
     {.name = NULL},
 };
 
@@ -40,7 +39,6 @@ static int plan_open(struct varve_alloc *alloc, const uint64_t *values, struct v
 {
     static const struct varve_alloc_plan none = {0};
     struct plan *plan = calloc(1, sizeof(*plan));
-
     if (plan == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -67,10 +65,8 @@ static bool is_planned(const struct plan *plan, const struct block *block)
 static size_t piece_behind(const struct plan *plan, uint64_t addr)
 {
     size_t low = 0, high = plan->count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (plan->pieces[middle]->addr <= addr) {
             low = middle + 1;
         } else {
@@ -83,12 +79,10 @@ static size_t piece_behind(const struct plan *plan, uint64_t addr)
 static int pieces_reserve(struct plan *plan, size_t more)
 {
     size_t capacity = plan->capacity;
-    struct block **grown;
-
     while (capacity < plan->count + more) {
         capacity = capacity * 2 + 64;
     }
-    grown =
+    struct block **grown =
         capacity == plan->capacity ? plan->pieces : realloc(plan->pieces, capacity * sizeof(struct block *));
     if (grown == NULL) {
         return VARVE_ERROR_FULL;
@@ -101,7 +95,6 @@ static int pieces_reserve(struct plan *plan, size_t more)
 static void piece_put(struct varve_alloc *alloc, struct plan *plan, struct block *block)
 {
     size_t at = piece_behind(plan, block->addr);
-
     memmove(&plan->pieces[at + 1], &plan->pieces[at], (plan->count - at) * sizeof(struct block *));
     plan->pieces[at] = block;
     plan->count++;
@@ -111,7 +104,6 @@ static void piece_put(struct varve_alloc *alloc, struct plan *plan, struct block
 static void piece_take(struct varve_alloc *alloc, struct plan *plan, struct block *block)
 {
     size_t at = piece_behind(plan, block->addr) - 1;
-
     assert(plan->pieces[at] == block);
     plan->count--;
     memmove(&plan->pieces[at], &plan->pieces[at + 1], (plan->count - at) * sizeof(struct block *));
@@ -125,11 +117,9 @@ static const struct varve_alloc_plan_entry *entry_of(struct plan *plan, const st
 {
     size_t count = plan->given->count;
     size_t looked_at = plan->window + 1 < count ? (size_t)plan->window + 1 : count;
-
     for (size_t i = 0; i < looked_at; i++) {
         size_t number = (plan->next + i) % count;
         const struct varve_alloc_plan_entry *entry = &plan->given->entries[number];
-
         if (entry->bytes == request->wanted.rounded && entry->stream == request->wanted.bins->stream) {
             plan->next = (number + 1) % count;
             return entry;
@@ -145,7 +135,6 @@ static struct block *place(struct varve_alloc *alloc, struct plan *plan, const s
     uint64_t addr = plan->addr + entry->offset, end = addr + entry->bytes;
     size_t behind = piece_behind(plan, addr);
     struct block *block = behind > 0 ? plan->pieces[behind - 1] : NULL;
-
     if (block == NULL || block->addr + block->size < end) {
         return NULL;
     }
@@ -155,7 +144,6 @@ static struct block *place(struct varve_alloc *alloc, struct plan *plan, const s
     }
     if (block->size > entry->bytes) {
         struct block *rest = block;
-
         block = backend_cut(alloc, rest, entry->bytes);
         piece_put(alloc, plan, rest);
     }
@@ -172,10 +160,7 @@ static int reserve(struct varve_alloc *alloc, struct plan *plan, struct request 
     struct block *block = NULL;
     uint64_t bytes = rounding_up(plan->given->height, ROUNDING_LARGE_STEP);
     int error = pieces_reserve(plan, 4);
-
-    if (error == VARVE_OK) {
-        error = backend_reserve(alloc, request, bytes, &block);
-    }
+    VARVE_THEN(error, backend_reserve(alloc, request, bytes, &block));
     if (error == VARVE_OK && plan->addr != 0) { /* another request was faster while the device was asked */
         backend_put(alloc, block);
         return VARVE_OK;
@@ -195,7 +180,6 @@ static int reserve(struct varve_alloc *alloc, struct plan *plan, struct request 
 static struct block *best_fit(const struct plan *plan, const struct request *request)
 {
     struct block *block = free_index_best(request->wanted.bins, request->wanted.rounded);
-
     while (block != NULL && is_planned(plan, block)) {
         block = free_index_next(block);
     }
@@ -208,7 +192,6 @@ static int fall_back(struct varve_alloc *alloc, struct plan *plan, struct reques
     uint64_t wanted = request->wanted.rounded;
     struct block *block = best_fit(plan, request);
     int error = VARVE_OK;
-
     if (block != NULL) {
         backend_take(alloc, block);
     } else if (may_grow) {
@@ -223,7 +206,6 @@ static int fall_back(struct varve_alloc *alloc, struct plan *plan, struct reques
     if (block->size - wanted > ROUNDING_SMALL_SIZE ||
         (wanted <= ROUNDING_SMALL_SIZE && block->size - wanted >= ROUNDING_MIN_BLOCK)) {
         struct block *rest = block;
-
         block = backend_cut(alloc, rest, wanted);
         backend_put(alloc, rest);
     }
@@ -231,8 +213,7 @@ static int fall_back(struct varve_alloc *alloc, struct plan *plan, struct reques
     return VARVE_OK;
 }
 
-static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                      struct block **block_out)
+static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     struct plan *plan = alloc->backend_state;
     size_t next = plan->next;
@@ -240,10 +221,7 @@ static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool m
         plan->before == 0 && plan->given->count > 0 ? entry_of(plan, request) : NULL;
     bool has_place = entry != NULL && entry->offset != VARVE_ALLOC_PLAN_NOWHERE;
     int error = pieces_reserve(plan, 4);
-
-    if (error == VARVE_OK) {
-        error = backend_prepare(alloc, 4);
-    }
+    VARVE_THEN(error, backend_prepare(alloc, 4));
     if (error == VARVE_OK && has_place && plan->addr == 0 && may_grow && !plan->is_refused) {
         error = reserve(alloc, plan, request);
         error = error == VARVE_ERROR_NO_MEMORY ? VARVE_OK : error;
@@ -273,7 +251,6 @@ static void plan_free(struct varve_alloc *alloc, struct block *block)
     struct plan *plan = alloc->backend_state;
     bool is_piece = is_planned(plan, block);
     struct block *neighbours[2] = {backend_free_before(block), backend_free_behind(block)};
-
     for (unsigned i = 0; i < 2; i++) {
         if (neighbours[i] != NULL && is_piece) {
             piece_take(alloc, plan, neighbours[i]);
@@ -301,10 +278,8 @@ static int plan_release(struct varve_alloc *alloc, enum varve_cause cause, struc
 {
     struct plan *plan = alloc->backend_state;
     struct block *block = free_index_first(&alloc->large.index);
-
     while (block != NULL) {
         struct block *next = free_index_following(&alloc->large.index, block);
-
         if (!block_is_split(block) && !is_planned(plan, block)) {
             backend_give_back(alloc, block, cause, sum);
         }
@@ -318,13 +293,10 @@ static int plan_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     const struct plan *plan = alloc->backend_state;
     uint64_t bytes = 0;
-
     for (size_t i = 0; i < plan->count; i++) {
         const struct block *block = plan->pieces[i];
-
         bytes += block->size;
-        if (!block->is_free || !is_planned(plan, block) ||
-            (i > 0 && plan->pieces[i - 1]->addr >= block->addr)) {
+        if (!block->is_free || !is_planned(plan, block) || (i > 0 && plan->pieces[i - 1]->addr >= block->addr)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a free piece of the plan is wrong");
         }
     }
@@ -336,7 +308,6 @@ static int plan_check(struct varve_alloc *alloc, struct varve_message *message)
 static void plan_close(struct varve_alloc *alloc)
 {
     struct plan *plan = alloc->backend_state;
-
     if (plan != NULL) {
         free(plan->pieces);
     }

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual memory stitching, as in GMLake (Guo et al., ASPLOS 2024): physical memory comes in units of 2 MiB, and a large
- * request that no free block can serve gets a new range of addresses, onto which the units of several free blocks are
- * mapped one behind the other. What is still missing is created. So holes of whole units never keep a request of at least
- * `min` bytes from being served; the price is calls of the driver, and a wait for the stream before each unmapping.
+ * Virtual memory stitching, as in GMLake (Guo et al., ASPLOS 2024): physical memory comes in units of 2 MiB, and a
+ * large request that no free block can serve gets a new range of addresses, onto which the units of several free blocks
+ * are mapped one behind the other. What is still missing is created. So holes of whole units never keep a request of at
+ * least `min` bytes from being served; the price is calls of the driver, and a wait for the stream
+ * before each unmapping.
  *
- * Requests above 1 MiB are multiples of 2 MiB; smaller ones have a pool of their own. Best fit, the lowest address among
- * equals; what a request leaves of a block stays free, but for a stitched block that is not larger than the request times
- * `reuse`: that is given out whole, so that it need not be stitched again (GMLake's reuse limit; its default is 10).
+ * Requests above 1 MiB are multiples of 2 MiB; smaller ones have a pool of their own. Best fit, the lowest address
+ * among equals; what a request leaves of a block stays free, but for a stitched block that is not larger than the
+ * request times `reuse`: that is given out whole, so that it need not be stitched again (GMLake's reuse limit;
+ * its default is 10).
  *
- * Where this differs from GMLake: there a unit is mapped at several addresses at once, and a stitched range that is free is
- * kept beside the blocks that it consists of. Here a unit has one address at a time and moves. What is reserved follows the
- * same rule (nothing is created as long as free units serve); calls of the driver are spent on unmapping in place of kept
- * ranges.
+ * Where this differs from GMLake: there a unit is mapped at several addresses at once, and a stitched range that is
+ * free is kept beside the blocks that it consists of. Here a unit has one address at a time and moves. What is reserved
+ * follows the same rule (nothing is created as long as free units serve); calls of the driver are spent on unmapping in
+ * place of kept ranges.
  */
 #include "alloc/backend/backend.h"
 #include "alloc/core/segments/expandable.h"
@@ -54,13 +56,11 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int stitch_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-    struct stitch *stitch;
-
     if (ops->vmm_reserve == NULL || (ops->vmm_granularity != 0 && UNIT % ops->vmm_granularity != 0)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "policy stitch: device %s cannot map memory in pieces of 2 MiB", ops->name);
     }
-    stitch = malloc(sizeof(*stitch));
+    struct stitch *stitch = malloc(sizeof(*stitch));
     if (stitch == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -75,33 +75,27 @@ static int stitch_open(struct varve_alloc *alloc, const uint64_t *values, struct
 static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t wanted, uint64_t *handles)
 {
     uint64_t addr, bytes = expandable_releasable(block, &addr);
-    int ignored = VARVE_OK; /* what the device keeps stays where it is */
-
     if (bytes > wanted) {
-        struct block *front;
-
         if (block_slab_reserve(&alloc->slab, 1) != VARVE_OK) {
             return 0;
         }
         backend_take(alloc, block);
-        front = backend_cut(alloc, block, addr + wanted - block->addr);
+        struct block *front = backend_cut(alloc, block, addr + wanted - block->addr);
         backend_put(alloc, block);
         backend_put(alloc, front);
         block = front;
     }
+    int ignored = VARVE_OK; /* what the device keeps stays where it is */
     return bytes > 0 ? expandable_detach(alloc, block, VARVE_CAUSE_NONE, handles, &ignored) : 0;
 }
 
 /* Units of free blocks of the request's stream, the largest blocks first. */
-static uint64_t gather(struct varve_alloc *alloc, const struct request *request, uint64_t wanted,
-                       uint64_t *handles)
+static uint64_t gather(struct varve_alloc *alloc, const struct request *request, uint64_t wanted, uint64_t *handles)
 {
     struct block *block = free_index_last(request->wanted.bins);
     uint64_t found = 0;
-
     while (block != NULL && found < wanted) {
         struct block *previous = free_index_previous(block);
-
         found += detach(alloc, block, wanted - found, handles + found / UNIT);
         block = previous;
     }
@@ -113,8 +107,6 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
                       struct block **space_out)
 {
     struct block *space = request->pool->unmapped;
-    int error;
-
     while (space != NULL && (space->bins != request->wanted.bins || space->size < bytes)) {
         space = space->right;
     }
@@ -122,7 +114,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
     if (space != NULL) {
         return VARVE_OK;
     }
-    error = expandable_reserve(alloc, request, UNIT, space_out);
+    int error = expandable_reserve(alloc, request, UNIT, space_out);
     return error != VARVE_OK || (*space_out)->size >= bytes ? error : VARVE_ERROR_NO_MEMORY;
 }
 
@@ -132,10 +124,7 @@ static int attach(struct varve_alloc *alloc, struct request *request, uint64_t b
 {
     struct block *space = NULL;
     int error = find_space(alloc, request, bytes, &space);
-
-    if (error == VARVE_OK) {
-        error = expandable_attach(alloc, space, bytes, handles, given, request->message);
-    }
+    VARVE_THEN(error, expandable_attach(alloc, space, bytes, handles, given, request->message));
     *block_out = space;
     return error;
 }
@@ -146,7 +135,6 @@ static int stitch_units(struct varve_alloc *alloc, struct request *request, uint
     const struct stitch *stitch = alloc->backend_state;
     uint64_t given = bytes >= stitch->min ? gather(alloc, request, bytes, handles) : 0;
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (segment_is_within_limit(alloc, bytes)) { /* what was gathered is not reserved now */
         error = attach(alloc, request, bytes, handles, given / UNIT, block_out);
     }
@@ -167,28 +155,23 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
 {
     uint64_t bytes = rounding_up(request->wanted.rounded, UNIT);
     uint64_t *handles = calloc(bytes / UNIT, sizeof(*handles));
-    int error =
-        handles != NULL ? stitch_units(alloc, request, bytes, handles, block_out) : VARVE_ERROR_NO_MEMORY;
-
+    int error = handles != NULL ? stitch_units(alloc, request, bytes, handles, block_out) : VARVE_ERROR_NO_MEMORY;
     request->segment_bytes = bytes;
     free(handles);
     return error == VARVE_OK || error == VARVE_ERROR_NO_MEMORY
                ? error
-               : device_message(alloc, error, request->message, "the device failed to map %" PRIu64 " bytes",
-                                bytes);
+               : device_message(alloc, error, request->message, "the device failed to map %" PRIu64 " bytes", bytes);
 }
 
 /* ---- requests and frees ---- */
 
-static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                        struct block **block_out)
+static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     const struct stitch *stitch = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;
     struct block *block = free_index_best(request->wanted.bins, wanted);
     bool is_new = block == NULL && may_grow;
     int error = is_new ? grow(alloc, request, &block) : VARVE_OK;
-
     if (error == VARVE_OK && block != NULL) {
         error = backend_prepare(alloc, 1);
     }
@@ -196,10 +179,8 @@ static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool
         return error;
     }
     backend_take(alloc, block);
-    if (block->size > wanted &&
-        (is_new || block->backend_word != STITCHED || block->size / stitch->reuse > wanted)) {
+    if (block->size > wanted && (is_new || block->backend_word != STITCHED || block->size / stitch->reuse > wanted)) {
         struct block *rest = block;
-
         block = backend_cut(alloc, rest, wanted);
         rest->backend_word = 0;
         backend_put(alloc, rest);
@@ -213,7 +194,6 @@ static void stitch_free(struct varve_alloc *alloc, struct block *block)
 {
     const struct stitch *stitch = alloc->backend_state;
     struct block *neighbours[2] = {backend_free_before(block), backend_free_behind(block)};
-
     if (stitch->reuse > 1 && block->backend_word == STITCHED) {
         backend_put(alloc, block); /* it is kept as it is */
         return;
@@ -228,15 +208,12 @@ static void stitch_free(struct varve_alloc *alloc, struct block *block)
     backend_put(alloc, block);
 }
 
-static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause,
-                         struct release_sum *sum)
+static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause, struct release_sum *sum)
 {
     struct block *block = free_index_first(&pool->index);
-
     while (block != NULL) {
         struct block *next = free_index_following(&pool->index, block);
         uint64_t addr;
-
         if (expandable_releasable(block, &addr) > 0) {
             sum->segments++;
             sum->bytes += expandable_release(alloc, block, cause, &sum->error);
@@ -257,7 +234,6 @@ static int stitch_check(struct varve_alloc *alloc, struct varve_message *message
 {
     const struct stitch *stitch = alloc->backend_state;
     const struct block *block = free_index_first(&alloc->large.index);
-
     for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
         if (block->size % UNIT != 0 || block->addr % UNIT != 0) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a part of a unit is free");

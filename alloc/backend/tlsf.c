@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two-level segregated fit: good fit in constant time. Free blocks are in lists by size: the first level is the power of two,
- * the second cuts each of those into 2^L equal ranges (option `second`, L = 5), and a bitmap for each level says which
- * lists are not empty. A request is rounded up to where a range begins, so that any block of that list or a later one
- * serves, and takes the block that came last into the first list that has any. The block is cut to the rounded size, so
- * that a block that comes back serves the same request again (an implementation that does not cut so, mattconte/tlsf, does not find
- * it again). A freed block merges with its free neighbours at once. What rounding costs is less than 1/2^L of a block.
+ * Two-level segregated fit: good fit in constant time. Free blocks are in lists by size: the first level is the power
+ * of two, the second cuts each of those into 2^L equal ranges (option `second`, L = 5), and a bitmap for each level
+ * says which lists are not empty. A request is rounded up to where a range begins, so that any block of that list or a
+ * later one serves, and takes the block that came last into the first list that has any. The block is cut to the
+ * rounded size, so that a block that comes back serves the same request again (an implementation that does not cut so,
+ * mattconte/tlsf, does not find it again). A freed block merges with its free neighbours at once. What rounding costs
+ * is less than 1/2^L of a block.
  *
- * Made for memory of one fixed size; here more comes by segments of option `segment`, or of the request if that is larger
- * (tlsf_add_pool), and wholly free ones go back on empty_cache and when a request fails (tlsf_remove_pool). Each stream
- * has lists of its own. There are no headers in GPU memory: sizes are multiples of 512 bytes, and the least rest too.
+ * Made for memory of one fixed size; here more comes by segments of option `segment`, or of the request if that is
+ * larger (tlsf_add_pool), and wholly free ones go back on empty_cache and when a request fails (tlsf_remove_pool). Each
+ * stream has lists of its own. There are no headers in GPU memory: sizes are multiples of 512 bytes, and
+ * the least rest too.
  *
  * Source: Masmano, Ripoll, Crespo, Real: TLSF, a new dynamic memory allocator for real-time systems, ECRTS 2004, and
  * their tlsf.c (MAPPING_SEARCH).
@@ -55,12 +57,10 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int tlsf_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     struct tlsf *tlsf = malloc(sizeof(*tlsf));
-
     if (tlsf == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
-    *tlsf = (struct tlsf){rounding_up(values[OPTION_SEGMENT], ROUNDING_MIN_BLOCK),
-                          (unsigned)values[OPTION_SECOND]};
+    *tlsf = (struct tlsf){rounding_up(values[OPTION_SEGMENT], ROUNDING_MIN_BLOCK), (unsigned)values[OPTION_SECOND]};
     alloc->backend_state = tlsf;
     return VARVE_OK;
 }
@@ -68,7 +68,6 @@ static int tlsf_open(struct varve_alloc *alloc, const uint64_t *values, struct v
 static void tlsf_close(struct varve_alloc *alloc)
 {
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         free(index->streams[i]->backend);
         index->streams[i]->backend = NULL;
@@ -86,12 +85,10 @@ static unsigned log2_of(uint64_t value)
 static struct place place_of(const struct tlsf *tlsf, uint64_t bytes)
 {
     uint64_t units = bytes / ROUNDING_MIN_BLOCK;
-    unsigned log2;
-
     if (units >> tlsf->second == 0) {
         return (struct place){0, (unsigned)units};
     }
-    log2 = log2_of(units);
+    unsigned log2 = log2_of(units);
     return (struct place){log2 - tlsf->second + 1,
                           (unsigned)((units >> (log2 - tlsf->second)) - (UINT64_C(1) << tlsf->second))};
 }
@@ -101,7 +98,6 @@ static uint64_t rounded_up(const struct tlsf *tlsf, uint64_t bytes)
 {
     uint64_t units = bytes / ROUNDING_MIN_BLOCK;
     unsigned log2 = log2_of(units);
-
     return log2 < tlsf->second ? bytes : rounding_up(bytes, ROUNDING_MIN_BLOCK << (log2 - tlsf->second));
 }
 
@@ -110,10 +106,8 @@ static struct block *find(const struct tlsf *tlsf, const struct lists *lists, ui
 {
     struct place place = place_of(tlsf, bytes);
     uint64_t second = lists->second[place.first] & (~UINT64_C(0) << place.second);
-
     if (second == 0) {
         uint64_t first = lists->first & (~UINT64_C(0) << (place.first + 1));
-
         if (first == 0) {
             return NULL;
         }
@@ -129,7 +123,6 @@ static void put(struct varve_alloc *alloc, struct block *block)
     struct lists *lists = block->bins->backend;
     struct place place = place_of(tlsf, block->size);
     struct block **head = &lists->heads[place.first][place.second];
-
     backend_put(alloc, block);
     block->list_prev = NULL;
     block->list_next = *head;
@@ -145,7 +138,6 @@ static void unlink_free(const struct tlsf *tlsf, struct block *block)
 {
     struct lists *lists = block->bins->backend;
     struct place place = place_of(tlsf, block->size);
-
     if (block->list_next != NULL) {
         block->list_next->list_prev = block->list_prev;
     }
@@ -178,14 +170,12 @@ static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
     return bins->backend != NULL ? backend_prepare(alloc, 1) : VARVE_ERROR_FULL;
 }
 
-static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                      struct block **block_out)
+static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     const struct tlsf *tlsf = alloc->backend_state;
     uint64_t wanted = rounded_up(tlsf, request->wanted.rounded);
     int error = prepare(alloc, request->wanted.bins);
     struct block *block = error == VARVE_OK ? find(tlsf, request->wanted.bins->backend, wanted) : NULL;
-
     if (block != NULL) {
         take(alloc, block);
     } else if (error == VARVE_OK && may_grow) {
@@ -193,7 +183,6 @@ static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool m
     }
     if (block != NULL && block->size > wanted) {
         struct block *front = backend_cut(alloc, block, wanted);
-
         put(alloc, block);
         block = front;
     }
@@ -204,7 +193,6 @@ static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool m
 static void tlsf_free(struct varve_alloc *alloc, struct block *block)
 {
     struct block *neighbours[] = {backend_free_before(block), backend_free_behind(block)};
-
     for (unsigned i = 0; i < 2; i++) {
         if (neighbours[i] != NULL) {
             take(alloc, neighbours[i]);
@@ -217,10 +205,8 @@ static void tlsf_free(struct varve_alloc *alloc, struct block *block)
 static int tlsf_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct block *block = free_index_first(&alloc->large.index);
-
     while (block != NULL) {
         struct block *next = free_index_following(&alloc->large.index, block);
-
         if (!block_is_split(block)) {
             unlink_free(alloc->backend_state, block);
             if (!backend_give_back(alloc, block, cause, sum)) { /* it is still free */
@@ -235,17 +221,15 @@ static int tlsf_release(struct varve_alloc *alloc, enum varve_cause cause, struc
 
 /* ---- check ---- */
 
-static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, struct place place,
-                          uint64_t *count)
+static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, struct place place, uint64_t *count)
 {
-    const struct block *block = lists->heads[place.first][place.second], *previous = NULL;
-
+    const struct block *block = lists->heads[place.first][place.second];
     if ((block != NULL) != ((lists->second[place.first] >> place.second & 1) != 0)) {
         return false;
     }
+    const struct block *previous = NULL;
     for (; block != NULL; previous = block, block = block->list_next) {
         struct place own = place_of(tlsf, block->size);
-
         ++*count;
         if (!block->is_free || block->list_prev != previous || block->bins->backend != lists ||
             own.first != place.first || own.second != place.second || backend_free_behind(block) != NULL) {
@@ -258,15 +242,12 @@ static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, st
 static int tlsf_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     const struct free_index *index = &alloc->large.index;
-
     for (uint32_t i = 0; i < index->stream_count; i++) {
         const struct lists *lists = index->streams[i]->backend;
         uint64_t count = 0;
         bool is_right = true;
-
         for (unsigned place = 0; is_right && lists != NULL && place < FIRST_COUNT * SECOND_MAX; place++) {
             struct place at = {place / SECOND_MAX, place % SECOND_MAX};
-
             is_right = list_is_right(alloc->backend_state, lists, at, &count) &&
                        (lists->first >> at.first & 1) == (lists->second[at.first] != 0);
         }

@@ -44,21 +44,19 @@ static bool is_power_of_two(uint64_t number)
 }
 
 /* "option NAME: expected EXPECTED at character N, found FOUND" */
-static int fail(const struct parse *parse, size_t at, const char *expected, ...)
-    __attribute__((format(printf, 3, 4)));
+static int fail(const struct parse *parse, size_t at, const char *expected, ...) __attribute__((format(printf, 3, 4)));
 
 static int fail(const struct parse *parse, size_t at, const char *expected, ...)
 {
-    char wanted[160], found[80];
     va_list arguments;
-
     va_start(arguments, expected);
+    char wanted[160];
     vsnprintf(wanted, sizeof(wanted), expected, arguments);
     va_end(arguments);
+    char found[80];
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
-    return varve_message_set(parse->message, VARVE_ERROR_INVALID,
-                             "option %s: expected %s at character %zu, found %s", parse->name, wanted,
-                             config_tokens_position(parse->tokens, at), found);
+    return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s: expected %s at character %zu, found %s",
+                             parse->name, wanted, config_tokens_position(parse->tokens, at), found);
 }
 
 static bool number_at(const struct parse *parse, size_t at, uint64_t *number_out)
@@ -76,7 +74,6 @@ static void *field_of(const struct parse *parse, const struct option *option)
 static int read_bool(const struct parse *parse, const struct option *option, size_t *at)
 {
     bool is_true = config_tokens_is(parse->tokens, *at, "True");
-
     if (!is_true && !config_tokens_is(parse->tokens, *at, "False")) {
         return fail(parse, *at, "True or False");
     }
@@ -90,7 +87,6 @@ static int read_bool(const struct parse *parse, const struct option *option, siz
 static int read_large_segment(const struct parse *parse, const struct option *option, size_t *at)
 {
     uint64_t number;
-
     if (!number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB || number > LARGE_SEGMENT_MAX_MIB) {
         return fail(parse, *at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
                     LARGE_SEGMENT_MAX_MIB);
@@ -104,10 +100,8 @@ static int read_large_size(const struct parse *parse, const struct option *optio
 {
     uint64_t minimum = parse->config->large_segment_size / MIB;
     uint64_t number;
-
     if (!number_at(parse, *at, &number) || number < minimum) {
-        return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,",
-                    minimum);
+        return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,", minimum);
     }
     if (number > option->at_most) {
         number = option->at_most;
@@ -120,7 +114,6 @@ static int read_large_size(const struct parse *parse, const struct option *optio
 static int read_threshold(const struct parse *parse, const struct option *option, size_t *at)
 {
     double real;
-
     if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real > 0 && real < 1)) {
         return fail(parse, *at, "a number above 0 and below 1");
     }
@@ -132,7 +125,6 @@ static int read_threshold(const struct parse *parse, const struct option *option
 static int read_fraction(const struct parse *parse, const struct option *option, size_t *at)
 {
     double real;
-
     if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real >= 0 && real <= 1)) {
         return fail(parse, *at, "a number from 0 to 1");
     }
@@ -157,9 +149,8 @@ static int read_backend(const struct parse *parse, const struct option *option, 
 
 static int read_thread_count(const struct parse *parse, const struct option *option, size_t *at)
 {
-    uint64_t number;
-
     (void)option;
+    uint64_t number;
     if (!number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
         return fail(parse, *at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
     }
@@ -169,9 +160,8 @@ static int read_thread_count(const struct parse *parse, const struct option *opt
 
 static int read_reserve(const struct parse *parse, const struct option *option, size_t *at)
 {
-    uint64_t number;
-
     (void)option;
+    uint64_t number;
     if (!number_at(parse, *at, &number) || number == 0) {
         return fail(parse, *at, "a whole number of MiB, 1 or more,");
     }
@@ -191,18 +181,17 @@ static void fill(uint64_t *divisions, size_t first, size_t end, uint64_t value)
 /* One "key:value" at *at. `last` is the entry of the last size listed, `is_first` whether there was none: the
  * first one is for all smaller sizes too, ">" for all entries behind the last one, and gaps between stay 0.
  */
-static int read_division(const struct parse *parse, uint64_t *divisions, size_t *at, size_t *last,
-                         bool *is_first)
+static int read_division(const struct parse *parse, uint64_t *divisions, size_t *at, size_t *last, bool *is_first)
 {
     bool is_rest = config_tokens_is(parse->tokens, *at, ">");
-    uint64_t key = 1, value;
-
+    uint64_t key = 1;
     if (!is_rest && (!number_at(parse, *at, &key) || !is_power_of_two(key))) {
         return fail(parse, *at, "a size in MiB that is a power of two, or \">\",");
     }
     if (!config_tokens_is(parse->tokens, *at + 1, ":")) {
         return fail(parse, *at + 1, "\":\"");
     }
+    uint64_t value;
     if (!number_at(parse, *at + 2, &value) || (value != 0 && !is_power_of_two(value))) {
         return fail(parse, *at + 2, "a number of divisions, 0 or a power of two,");
     }
@@ -223,10 +212,7 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
 static int read_divisions(const struct parse *parse, const struct option *option, size_t *at)
 {
     uint64_t *divisions = field_of(parse, option);
-    bool is_first = true;
-    size_t last = 0;
     uint64_t value;
-
     if (!config_tokens_is(parse->tokens, *at, "[")) {
         if (!number_at(parse, *at, &value) || !is_power_of_two(value)) {
             return fail(parse, *at, "a power of two, or a table \"[size:divisions,...]\",");
@@ -236,9 +222,10 @@ static int read_divisions(const struct parse *parse, const struct option *option
         return VARVE_OK;
     }
     ++*at;
+    bool is_first = true;
+    size_t last = 0;
     while (!config_tokens_is(parse->tokens, *at, "]")) {
         int error = read_division(parse, divisions, at, &last, &is_first);
-
         if (error) {
             return error;
         }
@@ -260,8 +247,8 @@ static const struct option options[] = {
     {"large_segment_size_mb", read_large_segment, FIELD(large_segment_size), 0, true},
     {"max_split_size_mb", read_large_size, FIELD(max_split_size), UINT64_MAX / MIB, false},
     /* Cut where it is without effect already, so that adding a request to it can't overflow. */
-    {"max_non_split_rounding_mb", read_large_size, FIELD(max_non_split_rounding_size),
-     ROUNDING_REQUEST_LIMIT / MIB, false},
+    {"max_non_split_rounding_mb", read_large_size, FIELD(max_non_split_rounding_size), ROUNDING_REQUEST_LIMIT / MIB,
+     false},
     {"garbage_collection_threshold", read_threshold, FIELD(garbage_collection_threshold), 0, false},
     {"roundup_power2_divisions", read_divisions, FIELD(roundup_power2_divisions), 0, false},
     {"expandable_segments", read_bool, FIELD(expandable_segments), 0, false},
@@ -307,10 +294,8 @@ static const char *option_nearest(const char *name)
     size_t length = strcspn(name, "=");
     const char *nearest = options[0].name;
     size_t least = SIZE_MAX;
-
     for (size_t i = 0; i < OPTIONS; i++) {
         size_t distance = config_text_distance(name, options[i].name);
-
         if (length >= 3 && strncmp(name, options[i].name, length) == 0) {
             return options[i].name;
         }
@@ -327,23 +312,20 @@ static int fail_unknown(const struct parse *parse, size_t at)
     const char *name = config_tokens_text(parse->tokens, at);
     size_t position = config_tokens_position(parse->tokens, at);
     char found[80];
-
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
     if (strchr(":,[]", name[0])) {
         return varve_message_set(parse->message, VARVE_ERROR_INVALID,
-                                 "expected the name of an option at character %zu, found %s", position,
-                                 found);
+                                 "expected the name of an option at character %zu, found %s", position, found);
     }
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
         if (strcmp(strangers[i].name, name) == 0) {
-            return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s at character %zu %s",
-                                     name, position, strangers[i].advice);
+            return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s at character %zu %s", name,
+                                     position, strangers[i].advice);
         }
     }
     return varve_message_set(parse->message, VARVE_ERROR_INVALID,
                              "unknown option %s at character %zu; the nearest one is %s%s", found, position,
-                             option_nearest(name),
-                             strchr(name, '=') ? ", and \":\" is written before a value" : "");
+                             option_nearest(name), strchr(name, '=') ? ", and \":\" is written before a value" : "");
 }
 
 /* First token behind the value at `at`, whatever it is. */
@@ -361,10 +343,8 @@ static size_t value_end(const struct config_tokens *tokens, size_t at)
 static int read_options(struct parse *parse, bool is_early)
 {
     const struct config_tokens *tokens = parse->tokens;
-
     for (size_t at = 0; at < tokens->count; at++) {
         const struct option *option = option_find(config_tokens_text(tokens, at));
-
         if (option == NULL) {
             return fail_unknown(parse, at);
         }
@@ -376,7 +356,6 @@ static int read_options(struct parse *parse, bool is_early)
         at++;
         if (option->is_early == is_early) {
             int error = option->read(parse, option, &at);
-
             if (error) {
                 return error;
             }
@@ -402,23 +381,20 @@ void varve_alloc_config_init(struct varve_alloc_config *config)
     };
 }
 
-int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config,
-                             struct varve_message *message)
+int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config, struct varve_message *message)
 {
     struct varve_alloc_config parsed;
     struct config_tokens tokens;
     struct parse parse = {&tokens, &parsed, message, NULL};
     size_t length = strlen(text);
-    int error;
-
     if (length > CONFIG_TEXT_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an option string has at most %zu characters; this one has %zu",
-                                 CONFIG_TEXT_MAX, length);
+                                 "an option string has at most %zu characters; this one has %zu", CONFIG_TEXT_MAX,
+                                 length);
     }
     varve_alloc_config_init(&parsed);
     config_tokens_split(&tokens, text);
-    error = read_options(&parse, true);
+    int error = read_options(&parse, true);
     if (error) {
         return error;
     }
@@ -435,17 +411,15 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
 int varve_alloc_config_environment(struct varve_alloc_config *config, struct varve_message *message)
 {
     static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
-
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *text = getenv(variables[i]);
         struct varve_message reason = {""};
-        int error;
 
         /* A variable that is set counts, even to nothing. */
         if (text == NULL) {
             continue;
         }
-        error = varve_alloc_config_parse(text, config, &reason);
+        int error = varve_alloc_config_parse(text, config, &reason);
         if (error) {
             return varve_message_set(message, error, "%s: %.450s", variables[i], reason.text);
         }
@@ -458,16 +432,13 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 int varve_alloc_config_check(const struct varve_alloc_config *config, struct varve_message *message)
 {
     const char *wrong = NULL;
-
     for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
         uint64_t divisions = config->roundup_power2_divisions[i];
-
         if (divisions != 0 && !is_power_of_two(divisions)) {
             wrong = "roundup_power2_divisions: each must be 0 or a power of two";
         }
     }
-    if (config->large_segment_size <= ROUNDING_MIN_LARGE ||
-        config->large_segment_size >= ROUNDING_REQUEST_LIMIT) {
+    if (config->large_segment_size <= ROUNDING_MIN_LARGE || config->large_segment_size >= ROUNDING_REQUEST_LIMIT) {
         wrong = "large_segment_size must be above 10 MiB and below 2^60";
     } else if (config->max_split_size < config->large_segment_size) {
         wrong = "max_split_size must be large_segment_size or more";

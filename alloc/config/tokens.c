@@ -31,12 +31,11 @@ static bool is_mark(char c)
 void config_tokens_split(struct config_tokens *tokens, const char *string)
 {
     size_t length = strlen(string);
-    size_t used = 0;
-    bool is_open = false; /* the last token may grow */
-
     assert(length <= CONFIG_TEXT_MAX);
     tokens->count = 0;
     tokens->end = (uint16_t)(length + 1);
+    size_t used = 0;
+    bool is_open = false; /* the last token may grow */
     for (size_t i = 0; i < length; i++) {
         if (is_space(string[i])) {
             continue;
@@ -79,9 +78,7 @@ bool config_tokens_is(const struct config_tokens *tokens, size_t at, const char 
 void config_tokens_quote(const struct config_tokens *tokens, size_t at, char *buffer, size_t buffer_bytes)
 {
     const char *text = config_tokens_text(tokens, at);
-    char shown[QUOTE_LETTERS + 1];
     size_t length = strnlen(text, QUOTE_LETTERS);
-
     if (at >= tokens->count) {
         snprintf(buffer, buffer_bytes, "the end");
         return;
@@ -89,9 +86,9 @@ void config_tokens_quote(const struct config_tokens *tokens, size_t at, char *bu
     while (text[length] && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80) {
         length--; /* not in the middle of a character */
     }
+    char shown[QUOTE_LETTERS + 1];
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
-
         shown[i] = c < ' ' || c == 0x7f ? '?' : text[i];
     }
     shown[length] = '\0';
@@ -100,11 +97,10 @@ void config_tokens_quote(const struct config_tokens *tokens, size_t at, char *bu
 
 bool config_text_number(const char *text, uint64_t *number_out)
 {
-    uint64_t number = 0;
-
     if (text[0] == '\0') {
         return false;
     }
+    uint64_t number = 0;
     for (const char *c = text; *c; c++) {
         if (*c < '0' || *c > '9' || __builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, (uint64_t)(*c - '0'), &number)) {
@@ -119,15 +115,13 @@ bool config_text_real(const char *text, double *real_out)
 {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     int saved = errno;
-    char *end;
-    bool is_real;
-
     if (plain == (locale_t)0) {
         return false;
     }
     errno = 0;
+    char *end;
     *real_out = strtod_l(text, &end, plain);
-    is_real = end != text && *end == '\0' && errno == 0;
+    bool is_real = end != text && *end == '\0' && errno == 0;
     errno = saved;
     freelocale(plain);
     return is_real;
@@ -138,17 +132,14 @@ size_t config_text_distance(const char *a, const char *b)
     size_t row[DISTANCE_LETTERS + 1]; /* distances of the part of `a` so far to each beginning of `b` */
     size_t a_length = strnlen(a, DISTANCE_LETTERS);
     size_t b_length = strnlen(b, DISTANCE_LETTERS);
-
     for (size_t j = 0; j <= b_length; j++) {
         row[j] = j;
     }
     for (size_t i = 1; i <= a_length; i++) {
         size_t diagonal = row[0];
-
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
             size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
             diagonal = row[j];
             if (best > row[j] + 1) {
                 best = row[j] + 1;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * The pieces of a configuration string, "name:value,name:[key:value,…]": ':', ',', '[' and ']' are a token
  * each, what stands between them is one more, white space is dropped wherever it stands. Each token remembers

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The entry points of requests and frees. What is usual goes the short way of cached.h, under a brief hold of the lock;
- * every long way, with a hold that callbacks may re-enter, is a function of its own that ends the call, so that the short
- * way saves no registers for it.
+ * every long way, with a hold that callbacks may re-enter, is a function of its own that ends the call, so that the
+ * short way saves no registers for it.
  */
 #include "alloc/core/cached.h"
 #include "alloc/core/oom.h"
@@ -41,11 +41,9 @@ static void report_oom(struct varve_alloc *alloc, const struct request *request,
 /* Observers run without the lock: they may allocate, free or end the program. */
 APART void notify(struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
 {
-    struct observer observers[CALLBACKS_MAX];
-    uint32_t count;
-
     alloc_lock(alloc);
-    count = alloc->observer_count;
+    uint32_t count = alloc->observer_count;
+    struct observer observers[CALLBACKS_MAX];
     memcpy(observers, alloc->observers, sizeof(observers));
     alloc_unlock(alloc);
     for (uint32_t i = 0; i < count; i++) {
@@ -64,7 +62,6 @@ APART void end_failed(struct varve_alloc *alloc, const struct request *request, 
                       struct varve_message *message)
 {
     struct varve_alloc_oom oom;
-
     if (error == VARVE_ERROR_NO_MEMORY) {
         report_oom(alloc, request, &oom);
     }
@@ -79,7 +76,6 @@ APART void end_failed(struct varve_alloc *alloc, const struct request *request, 
 APART int poll_events(struct varve_alloc *alloc, struct varve_message *message)
 {
     int error = stream_use_poll(alloc);
-
     if (error != VARVE_OK) {
         device_message(alloc, error, message, "freed blocks that other streams used");
         ALLOC_CHECK_STEP(alloc);
@@ -103,22 +99,21 @@ HOT void put_out(void *out, struct block *block, bool is_handle)
 APART int alloc_long(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
                      struct varve_message *message, bool is_handle)
 {
-    struct request request;
-    struct block *block;
-    int error;
-
     lock_keep(&alloc->lock);
     put_out(out, NULL, is_handle);
     if (UNLIKELY(bytes - 1 >= ROUNDING_REQUEST_LIMIT - 1)) {
         alloc_unlock(alloc);
         return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
     }
+    int error;
     if (UNLIKELY(alloc->pending_events > 0 || alloc->deferred != NULL) && alloc->capture_count == 0) {
         error = poll_events(alloc, message);
         if (error != VARVE_OK) {
             return error;
         }
     }
+    struct request request;
+    struct block *block;
     error = request_run(alloc, bytes, stream, message, &request, &block);
     if (UNLIKELY(error != VARVE_OK)) {
         end_failed(alloc, &request, error, message);
@@ -137,7 +132,6 @@ HOT int inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bi
                 struct varve_message *message, bool is_handle, bool is_recorded)
 {
     struct block *block = cached_alloc(alloc, bins, bin, bytes, is_recorded);
-
     if (UNLIKELY(block == NULL)) {
         return alloc_long(alloc, bytes, bins->stream, out, message, is_handle);
     }
@@ -145,20 +139,18 @@ HOT int inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bi
     return end_short(alloc);
 }
 
-typedef int inexact_way(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
-                        void *out, struct varve_message *message);
+typedef int inexact_way(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes, void *out,
+                        struct varve_message *message);
 
-HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
-              struct varve_message *message, bool is_handle, bool is_recorded, inexact_way *go_on)
+HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out, struct varve_message *message,
+              bool is_handle, bool is_recorded, inexact_way *go_on)
 {
     struct stream_bins *bins = cached_bins(alloc, bytes, stream);
     unsigned bin = cached_bin(bytes);
-    struct block *block;
-
     if (UNLIKELY(bins == NULL)) {
         return alloc_long(alloc, bytes, stream, out, message, is_handle);
     }
-    block = cached_alloc_exact(alloc, bins, bin, bytes, is_recorded);
+    struct block *block = cached_alloc_exact(alloc, bins, bin, bytes, is_recorded);
     if (block == NULL) {
         return go_on(alloc, bins, bin, bytes, out, message);
     }
@@ -166,17 +158,17 @@ HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *
     return end_short(alloc);
 }
 
-#define REQUEST_WAY(name, is_handle, is_recorded)                                                 \
-    APART int name##_inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,   \
-                             uint64_t bytes, void *out, struct varve_message *message)            \
-    {                                                                                             \
-        return inexact(alloc, bins, bin, bytes, out, message, is_handle, is_recorded);            \
-    }                                                                                             \
-                                                                                                  \
-    APART int name(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,         \
-                   struct varve_message *message)                                                 \
-    {                                                                                             \
-        return exact(alloc, bytes, stream, out, message, is_handle, is_recorded, name##_inexact); \
+#define REQUEST_WAY(name, is_handle, is_recorded)                                                               \
+    APART int name##_inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes, \
+                             void *out, struct varve_message *message)                                          \
+    {                                                                                                           \
+        return inexact(alloc, bins, bin, bytes, out, message, is_handle, is_recorded);                          \
+    }                                                                                                           \
+                                                                                                                \
+    APART int name(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,                       \
+                   struct varve_message *message)                                                               \
+    {                                                                                                           \
+        return exact(alloc, bytes, stream, out, message, is_handle, is_recorded, name##_inexact);               \
     }
 
 REQUEST_WAY(alloc_short, false, false)
@@ -185,8 +177,8 @@ REQUEST_WAY(handle_short, true, false)
 REQUEST_WAY(handle_recorded, true, true)
 
 /* The lock is held briefly. */
-HOT int alloc_held(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
-                   struct varve_message *message, bool is_handle)
+HOT int alloc_held(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out, struct varve_message *message,
+                   bool is_handle)
 {
     if (LIKELY(alloc->way == ALLOC_WAY_SHORT)) {
         return is_handle ? handle_short(alloc, bytes, stream, out, message)
@@ -206,16 +198,14 @@ APART int alloc_waiting(struct varve_alloc *alloc, uint64_t bytes, uint64_t stre
                                            : alloc_long(alloc, bytes, stream, out, message, is_handle);
 }
 
-int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
-                                      uint64_t *addr_out, struct varve_message *message)
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
+                                      struct varve_message *message)
 {
-    return LIKELY(lock_take_brief(&alloc->lock))
-               ? alloc_held(alloc, bytes, stream, addr_out, message, false)
-               : alloc_waiting(alloc, bytes, stream, addr_out, message, false);
+    return LIKELY(lock_take_brief(&alloc->lock)) ? alloc_held(alloc, bytes, stream, addr_out, message, false)
+                                                 : alloc_waiting(alloc, bytes, stream, addr_out, message, false);
 }
 
-int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
-                          struct varve_message *message)
+int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out, struct varve_message *message)
 {
     return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
 }
@@ -223,9 +213,8 @@ int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *a
 int varve_alloc_allocate(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                          struct varve_allocation *allocation_out, struct varve_message *message)
 {
-    return LIKELY(lock_take_brief(&alloc->lock))
-               ? alloc_held(alloc, bytes, stream, allocation_out, message, true)
-               : alloc_waiting(alloc, bytes, stream, allocation_out, message, true);
+    return LIKELY(lock_take_brief(&alloc->lock)) ? alloc_held(alloc, bytes, stream, allocation_out, message, true)
+                                                 : alloc_waiting(alloc, bytes, stream, allocation_out, message, true);
 }
 
 /* ---- freeing ---- */
@@ -241,7 +230,6 @@ APART int refuse_addr(uint64_t addr, bool was_freed, struct varve_message *messa
 APART int wait_for_streams(struct varve_alloc *alloc, struct block *block, struct varve_message *message)
 {
     int error = stream_use_wait(alloc, block);
-
     return error == VARVE_OK ? error
                              : device_message(alloc, error, message,
                                               "freed, but the device failed to order it behind its streams' "
@@ -250,8 +238,7 @@ APART int wait_for_streams(struct varve_alloc *alloc, struct block *block, struc
 
 APART int refuse_allocation(struct varve_allocation allocation, struct varve_message *message)
 {
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "allocation %" PRIu64 " was freed already",
-                             allocation.id);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "allocation %" PRIu64 " was freed already", allocation.id);
 }
 
 static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, struct varve_message *message)
@@ -259,7 +246,6 @@ static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, 
     struct block *block = slot->block;
     struct pool *pool = block_pool(block);
     unsigned state = block->state;
-
     block->state = (uint8_t)(state & ~(unsigned)BLOCK_ALLOCATED);
     stat_free(&alloc->counters, pool->is_small, block->size);
     if (block->size >= alloc->config.max_split_size) {
@@ -276,28 +262,22 @@ static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, 
 /* The lock is held, perhaps briefly. */
 APART int free_long(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    struct block_map_slot *slot;
-    int error;
-
     lock_keep(&alloc->lock);
-    slot = block_map_find_slot(&alloc->map, addr);
-    error = UNLIKELY(slot == NULL || !slot->block->is_allocated) ? refuse_addr(addr, slot != NULL, message)
-                                                                 : block_delete(alloc, slot, message);
+    struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
+    int error = UNLIKELY(slot == NULL || !slot->block->is_allocated) ? refuse_addr(addr, slot != NULL, message)
+                                                                     : block_delete(alloc, slot, message);
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return error;
 }
 
-APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation,
-                           struct varve_message *message)
+APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     const struct block *block = allocation.block;
-    int error;
-
     lock_keep(&alloc->lock);
-    error = UNLIKELY(block->id != allocation.id || !block->is_allocated)
-                ? refuse_allocation(allocation, message)
-                : block_delete(alloc, block_map_find_slot(&alloc->map, block->addr), message);
+    int error = UNLIKELY(block->id != allocation.id || !block->is_allocated)
+                    ? refuse_allocation(allocation, message)
+                    : block_delete(alloc, block_map_find_slot(&alloc->map, block->addr), message);
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return error;
@@ -305,12 +285,12 @@ APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation al
 
 /* ---- the short ways of frees, without a recorder and with one ---- */
 
-/* Neighbours that are free, as is known when it is compiled. `has_tree`: others may be in the bin of the block's size. */
-HOT int free_block(struct varve_alloc *alloc, struct block_map_slot *slot, bool takes_previous,
-                   bool takes_next, bool has_tree, bool is_recorded)
+/* Neighbours that are free, as is known when it is compiled. `has_tree`: others may be in the bin of
+ * the block's size. */
+HOT int free_block(struct varve_alloc *alloc, struct block_map_slot *slot, bool takes_previous, bool takes_next,
+                   bool has_tree, bool is_recorded)
 {
     struct block *block = slot->block;
-
     if (is_recorded) {
         emit_freed_here(alloc, VARVE_KIND_FREE_REQUESTED,
                         (struct freed){
@@ -355,18 +335,17 @@ HOT bool is_bin_empty(const struct block *block)
     return LIKELY(block->bins->roots[index_bin_of(block->size)] == NULL);
 }
 
-#define FREE_BY_NEIGHBOURS(name, suffix)                                                    \
-    HOT int name(struct varve_alloc *alloc, struct block_map_slot *slot)                    \
-    {                                                                                       \
-        if (cached_absorbs(slot->block->next)) {                                            \
-            return cached_absorbs(slot->block->prev) ? free_with_both##suffix(alloc, slot)  \
-                                                     : free_with_next##suffix(alloc, slot); \
-        }                                                                                   \
-        if (cached_absorbs(slot->block->prev)) {                                            \
-            return free_with_previous##suffix(alloc, slot);                                 \
-        }                                                                                   \
-        return is_bin_empty(slot->block) ? free_alone##suffix(alloc, slot)                  \
-                                         : free_in_tree##suffix(alloc, slot);               \
+#define FREE_BY_NEIGHBOURS(name, suffix)                                                                        \
+    HOT int name(struct varve_alloc *alloc, struct block_map_slot *slot)                                        \
+    {                                                                                                           \
+        if (cached_absorbs(slot->block->next)) {                                                                \
+            return cached_absorbs(slot->block->prev) ? free_with_both##suffix(alloc, slot)                      \
+                                                     : free_with_next##suffix(alloc, slot);                     \
+        }                                                                                                       \
+        if (cached_absorbs(slot->block->prev)) {                                                                \
+            return free_with_previous##suffix(alloc, slot);                                                     \
+        }                                                                                                       \
+        return is_bin_empty(slot->block) ? free_alone##suffix(alloc, slot) : free_in_tree##suffix(alloc, slot); \
     }
 
 FREE_BY_NEIGHBOURS(free_found, )
@@ -375,26 +354,21 @@ FREE_BY_NEIGHBOURS(free_found_recorded, _recorded)
 HOT int free_short(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
     struct block_map_slot *slot = cached_find(alloc, addr);
-
     return UNLIKELY(slot == NULL) ? free_long(alloc, addr, message) : free_found(alloc, slot);
 }
 
 APART int free_recorded(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
     struct block_map_slot *slot = cached_find(alloc, addr);
-
     return UNLIKELY(slot == NULL) ? free_long(alloc, addr, message) : free_found_recorded(alloc, slot);
 }
 
 /* The map is needed only where the block's address changes. The lock is held briefly. */
-HOT int free_handle_held(struct varve_alloc *alloc, struct varve_allocation allocation,
-                         struct varve_message *message)
+HOT int free_handle_held(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     struct block *block = allocation.block;
     struct block_map_slot unmapped = {.addr = block->addr, .block = block}, *slot = &unmapped;
-
-    if (UNLIKELY(alloc->way == ALLOC_WAY_LONG || block->id != allocation.id ||
-                 !cached_is_used(alloc, block))) {
+    if (UNLIKELY(alloc->way == ALLOC_WAY_LONG || block->id != allocation.id || !cached_is_used(alloc, block))) {
         return free_handle_long(alloc, allocation, message);
     }
     if (cached_absorbs(block->prev)) {
@@ -409,14 +383,12 @@ HOT int free_held(struct varve_alloc *alloc, uint64_t addr, struct varve_message
     if (LIKELY(alloc->way == ALLOC_WAY_SHORT)) {
         return free_short(alloc, addr, message);
     }
-    return alloc->way == ALLOC_WAY_RECORDED ? free_recorded(alloc, addr, message)
-                                            : free_long(alloc, addr, message);
+    return alloc->way == ALLOC_WAY_RECORDED ? free_recorded(alloc, addr, message) : free_long(alloc, addr, message);
 }
 
 APART int free_waiting(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    return lock_wait_briefly(&alloc->lock) ? free_held(alloc, addr, message)
-                                           : free_long(alloc, addr, message);
+    return lock_wait_briefly(&alloc->lock) ? free_held(alloc, addr, message) : free_long(alloc, addr, message);
 }
 
 int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
@@ -424,8 +396,7 @@ int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varv
     if (UNLIKELY(addr == 0)) {
         return VARVE_OK;
     }
-    return LIKELY(lock_take_brief(&alloc->lock)) ? free_held(alloc, addr, message)
-                                                 : free_waiting(alloc, addr, message);
+    return LIKELY(lock_take_brief(&alloc->lock)) ? free_held(alloc, addr, message) : free_waiting(alloc, addr, message);
 }
 
 APART int free_handle_waiting(struct varve_alloc *alloc, struct varve_allocation allocation,
@@ -435,8 +406,7 @@ APART int free_handle_waiting(struct varve_alloc *alloc, struct varve_allocation
                                            : free_handle_long(alloc, allocation, message);
 }
 
-int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation,
-                     struct varve_message *message)
+int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     if (UNLIKELY(allocation.block == NULL)) {
         return VARVE_OK;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
- * The short way of nearly all requests and frees: those that the pool serves from an ordinary segment, and those of blocks
- * that nobody else uses. It first looks, and leaves what is not so to the long way (request.c, blocks.h) before anything
- * has changed; what it does then is the same. Called by allocate.c with the lock held and alloc->way not long, which rules
- * out what is_usual of state/allocator.c lists.
+ * The short way of nearly all requests and frees: those that the pool serves from an ordinary segment, and those of
+ * blocks that nobody else uses. It first looks, and leaves what is not so to the long way (request.c, blocks.h) before
+ * anything has changed; what it does then is the same. Called by allocate.c with the lock held and alloc->way not long,
+ * which rules out what is_usual of state/allocator.c lists.
  */
 #ifndef VARVE_ALLOC_CORE_CACHED_H
 #define VARVE_ALLOC_CORE_CACHED_H
@@ -95,8 +94,7 @@ HOT void cached_replace(struct stream_bins *bins, struct block *old, struct bloc
 
 /* ---- requests ---- */
 
-HOT void cached_count(struct varve_alloc *alloc, struct cached_counters counters, uint64_t size,
-                      uint64_t requested)
+HOT void cached_count(struct varve_alloc *alloc, struct cached_counters counters, uint64_t size, uint64_t requested)
 {
     cached_increase(alloc, counters, HOT_ALLOCATION, 1);
     cached_increase(alloc, counters, HOT_ALLOCATED_BYTES, size);
@@ -104,8 +102,8 @@ HOT void cached_count(struct varve_alloc *alloc, struct cached_counters counters
 }
 
 /* A free block, or the front that was cut off, is the request's now. */
-HOT struct block *cached_hand_out(struct varve_alloc *alloc, struct block *block,
-                                  struct cached_counters counters, uint64_t size, uint64_t requested)
+HOT struct block *cached_hand_out(struct varve_alloc *alloc, struct block *block, struct cached_counters counters,
+                                  uint64_t size, uint64_t requested)
 {
     block->requested = requested;
     block->id = ++alloc->allocation_id;
@@ -117,8 +115,7 @@ HOT struct block *cached_hand_out(struct varve_alloc *alloc, struct block *block
 
 /* The whole block, of that size. */
 HOT struct block *cached_take(struct varve_alloc *alloc, struct stream_bins *bins, struct block *block,
-                              struct cached_counters counters, uint64_t size, uint64_t requested,
-                              bool has_trees)
+                              struct cached_counters counters, uint64_t size, uint64_t requested, bool has_trees)
 {
     cached_remove(bins, block, has_trees);
     bins->blocks--;
@@ -199,11 +196,9 @@ HOT bool cached_may_give(const struct varve_alloc *alloc, const struct block *bl
 HOT struct stream_bins *cached_bins(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream)
 {
     uint64_t rounded = rounding_up(bytes, ROUNDING_MIN_BLOCK);
-    struct stream_bins *bins =
-        rounded <= ROUNDING_SMALL_SIZE ? alloc->small.index.recent : alloc->large.index.recent;
+    struct stream_bins *bins = rounded <= ROUNDING_SMALL_SIZE ? alloc->small.index.recent : alloc->large.index.recent;
 
-    return LIKELY(rounded - 1 < ROUNDING_REQUEST_LIMIT - 1 && bins != NULL && bins->stream == stream) ? bins
-                                                                                                      : NULL;
+    return LIKELY(rounded - 1 < ROUNDING_REQUEST_LIMIT - 1 && bins != NULL && bins->stream == stream) ? bins : NULL;
 }
 
 HOT unsigned cached_bin(uint64_t bytes)
@@ -212,8 +207,8 @@ HOT unsigned cached_bin(uint64_t bytes)
 }
 
 /// A request that a block of its size serves, alone in its bin. NULL: nothing was done.
-HOT struct block *cached_alloc_exact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,
-                                     uint64_t bytes, bool is_recorded)
+HOT struct block *cached_alloc_exact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
+                                     bool is_recorded)
 {
     uint64_t rounded = rounding_up(bytes, ROUNDING_MIN_BLOCK);
     struct block *block = bins->roots[bin];
@@ -222,16 +217,16 @@ HOT struct block *cached_alloc_exact(struct varve_alloc *alloc, struct stream_bi
         return NULL;
     }
     if (is_recorded) {
-        emit_handout_here(alloc, block->segment_id, bins, block->addr, rounded, bytes,
-                          alloc->allocation_id + 1, rounded, false, VARVE_CAUSE_CACHE);
+        emit_handout_here(alloc, block->segment_id, bins, block->addr, rounded, bytes, alloc->allocation_id + 1,
+                          rounded, false, VARVE_CAUSE_CACHE);
     }
     return cached_take(alloc, bins, block, cached_counters_of(alloc, bins), rounded, bytes, false);
 }
 
-/// Any request that the pool serves, from bins of its stream, of which `bin` is that of its rounded size. NULL: nothing was
-/// done.
-HOT struct block *cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,
-                               uint64_t bytes, bool is_recorded)
+/// Any request that the pool serves, from bins of its stream, of which `bin` is that of its rounded size. NULL: nothing
+/// was done.
+HOT struct block *cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
+                               bool is_recorded)
 {
     uint64_t rounded = rounding_up(bytes, ROUNDING_MIN_BLOCK), found_size;
     struct cached_counters counters;
@@ -385,8 +380,8 @@ HOT void cached_free_merging(struct varve_alloc *alloc, struct block_map_slot *s
     if (takes_previous) {
         cached_vanish(alloc, absorbed_previous);
     }
-    cached_count_inactive(alloc, counters, previous != NULL || next != NULL, takes_previous + takes_next,
-                          size, before + after);
+    cached_count_inactive(alloc, counters, previous != NULL || next != NULL, takes_previous + takes_next, size,
+                          before + after);
 }
 
 #endif

@@ -15,12 +15,10 @@
 static uint64_t largest_of(const struct stream_bins *bins)
 {
     const struct block *block = free_index_last(bins);
-
     return block != NULL ? block->size : 0;
 }
 
-static void account_pools(struct varve_alloc *alloc, const struct request *request,
-                          struct varve_alloc_oom *oom)
+static void account_pools(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
     oom->largest_free = largest_of(request->wanted.bins);
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
@@ -39,7 +37,6 @@ static void account_pools(struct varve_alloc *alloc, const struct request *reque
 static void account_segment(const struct block *head, struct varve_alloc_oom *oom)
 {
     uint64_t bytes = 0, free_bytes = 0, blocker_addr = 0, blocker_bytes = 0;
-
     for (const struct block *block = head; block != NULL && block->is_mapped; block = block->next) {
         bytes += block->size;
         if (block->is_free) {
@@ -58,12 +55,10 @@ static void account_segment(const struct block *head, struct varve_alloc_oom *oo
     }
 }
 
-static void account_holes(struct varve_alloc *alloc, const struct request *request,
-                          struct varve_alloc_oom *oom)
+static void account_holes(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
     struct block_walk walk = {0};
     const struct block *block;
-
     while ((block = walk_next(alloc, &walk)) != NULL) {
         if (block->bins == request->wanted.bins && block_begins_range(block)) {
             account_segment(block, oom);
@@ -74,7 +69,6 @@ static void account_holes(struct varve_alloc *alloc, const struct request *reque
 static const char *advise(const struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
 {
     uint64_t unused = oom->reserved - oom->active;
-
     if (oom->allocated_limit != 0 && oom->allocated + oom->rounded > oom->allocated_limit) {
         return "the limit of allocated bytes is reached: free something, or raise it";
     }
@@ -128,22 +122,20 @@ static const char *const stage_texts[] = {
 
 int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message)
 {
-    char hole[160] = "";
-
     if (message == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    char hole[160] = "";
     if (oom->blocker_bytes != 0) {
         snprintf(hole, sizeof(hole),
                  "; segment %#" PRIx64 " has %" PRIu64 " of %" PRIu64 " free, held by a block of %" PRIu64,
                  oom->largest_hole_addr, oom->largest_hole_free, oom->largest_hole_bytes, oom->blocker_bytes);
     }
     return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                             "out of memory: %" PRIu64 " bytes (segment of %" PRIu64
-                             ") after %s; allocated %" PRIu64 ", pending %" PRIu64 ", reserved %" PRIu64
-                             ", device free %" PRIu64 ", limit %" PRIu64 ", largest free block %" PRIu64
-                             "%s%s%s",
-                             oom->requested, oom->segment_bytes, stage_texts[oom->stage], oom->allocated,
-                             oom->pending, oom->reserved, oom->device_free, oom->limit, oom->largest_free,
-                             hole, oom->advice != NULL ? "; " : "", oom->advice != NULL ? oom->advice : "");
+                             "out of memory: %" PRIu64 " bytes (segment of %" PRIu64 ") after %s; allocated %" PRIu64
+                             ", pending %" PRIu64 ", reserved %" PRIu64 ", device free %" PRIu64 ", limit %" PRIu64
+                             ", largest free block %" PRIu64 "%s%s%s",
+                             oom->requested, oom->segment_bytes, stage_texts[oom->stage], oom->allocated, oom->pending,
+                             oom->reserved, oom->device_free, oom->limit, oom->largest_free, hole,
+                             oom->advice != NULL ? "; " : "", oom->advice != NULL ? oom->advice : "");
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A request failed for want of memory: the whole accounting, and the text of the error. Called by alloc.c.
  */

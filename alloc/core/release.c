@@ -37,9 +37,7 @@ uint64_t release_garbage_target(const struct varve_alloc *alloc)
 {
     double threshold = alloc->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)alloc->limit);
-
-    return alloc->limit != 0 && threshold > 0 && alloc->reserved_bytes > bytes ? alloc->reserved_bytes - bytes
-                                                                               : 0;
+    return alloc->limit != 0 && threshold > 0 && alloc->reserved_bytes > bytes ? alloc->reserved_bytes - bytes : 0;
 }
 
 static uint64_t gc_age(const struct pool *pool, const struct block *block)
@@ -55,7 +53,6 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan)
     uint64_t total_age = 0, count = 0;
     uint64_t begin_bytes = plan->bytes;
     bool has_found = target > 0;
-
     for (struct block *block = free_index_first(&pool->index); has_found && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_split(block) && !block->is_planned) {
@@ -82,7 +79,6 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan)
 static struct block *previous_unplanned(const struct block *block)
 {
     struct block *previous = free_index_previous(block);
-
     while (previous != NULL && previous->is_planned) {
         previous = free_index_previous(previous);
     }
@@ -110,12 +106,10 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
     uint64_t least = alloc->config.max_split_size;
     uint64_t key = request->wanted.rounded > least ? request->wanted.rounded : least;
     uint64_t begin_bytes = plan->bytes;
-    struct block *block;
-
     if (least == VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    block = next_unplanned(free_index_lower_bound(request->wanted.bins, key, 0));
+    struct block *block = next_unplanned(free_index_lower_bound(request->wanted.bins, key, 0));
     if (block != NULL && is_whole(block)) {
         plan_add(plan, block, block->size);
         return true;
@@ -137,14 +131,13 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
 /* Whole segments first, then what expandable ones can spare. */
 static void plan_pool(struct pool *pool, struct release_plan *plan)
 {
-    uint64_t addr;
-
     for (struct block *block = free_index_first(&pool->index); block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block->is_planned && is_whole(block)) {
             plan_add(plan, block, block->size);
         }
     }
+    uint64_t addr;
     for (struct block *block = free_index_first(&pool->index); block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block->is_planned && block->expandable != NULL && expandable_releasable(block, &addr) > 0) {
@@ -167,12 +160,10 @@ void plan_cached(struct varve_alloc *alloc, struct release_plan *plan)
 
 /* ---- carrying out ---- */
 
-static struct release_sum carry_out(struct varve_alloc *alloc, struct release_plan *plan,
-                                    enum varve_cause cause)
+static struct release_sum carry_out(struct varve_alloc *alloc, struct release_plan *plan, enum varve_cause cause)
 {
     struct release_sum sum = {0};
     struct block *block = plan->first;
-
     while (block != NULL) {
         struct block *next = block->planned_next;
         block->is_planned = false;
@@ -183,7 +174,6 @@ static struct release_sum carry_out(struct varve_alloc *alloc, struct release_pl
             enum varve_cause own = block_pool(block)->owner != NULL ? VARVE_CAUSE_POOL_DESTROYED : cause;
             uint64_t bytes = block->size;
             int error = segment_release(alloc, block, own);
-
             sum.segments += error == VARVE_OK;
             sum.bytes += error == VARVE_OK ? bytes : 0;
             sum.error = error == VARVE_OK ? sum.error : error;
@@ -197,7 +187,6 @@ static struct release_sum carry_out(struct varve_alloc *alloc, struct release_pl
 struct release_sum release_garbage(struct varve_alloc *alloc)
 {
     struct release_plan plan = {0};
-
     plan_garbage(alloc, &plan);
     return carry_out(alloc, &plan, VARVE_CAUSE_GC);
 }
@@ -207,23 +196,21 @@ struct release_sum release_available(struct varve_alloc *alloc, const struct req
     struct release_plan plan = {0};
     bool has_succeeded = plan_available(alloc, request, &plan);
     struct release_sum sum = carry_out(alloc, &plan, VARVE_CAUSE_RELEASE_AVAILABLE);
-
     sum.has_succeeded = has_succeeded;
     return sum;
 }
 
 int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum_out)
 {
-    struct release_plan plan = {0};
-    int error = VARVE_OK;
-
     *sum_out = (struct release_sum){0};
+    int error = VARVE_OK;
     if (alloc->capture_count == 0) {
         error = stream_use_synchronize(alloc, NULL);
     }
     if (error != VARVE_OK) {
         return error;
     }
+    struct release_plan plan = {0};
     plan_cached(alloc, &plan);
     *sum_out = carry_out(alloc, &plan, cause);
     sum_out->has_succeeded = true;
@@ -235,9 +222,6 @@ int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct rel
 
 int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out)
 {
-    struct release_plan plan = {0};
-    int error;
-
     *sum_out = (struct release_sum){0};
     if (pool->use_count > 0) {
         return VARVE_OK;
@@ -245,10 +229,11 @@ int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct re
     if (alloc->capture_count > 0) {
         return VARVE_ERROR_BUSY; /* events can't be waited for */
     }
-    error = stream_use_synchronize(alloc, pool);
+    int error = stream_use_synchronize(alloc, pool);
     if (error != VARVE_OK) {
         return error;
     }
+    struct release_plan plan = {0};
     plan_pool(&pool->small, &plan);
     plan_pool(&pool->large, &plan);
     *sum_out = carry_out(alloc, &plan, VARVE_CAUSE_EMPTY_CACHE);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Unused memory back to the device: garbage collection, release_available_cached_blocks and
  * release_cached_blocks. Each stage is first planned, without a change, and then carried out; forecasts stop

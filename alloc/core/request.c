@@ -26,7 +26,6 @@ HOT struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, boo
 HOT struct stream_bins *bins_of_request(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
 {
     struct stream_bins *recent = pool->index.recent;
-
     return LIKELY(recent != NULL && recent->stream == stream) ? recent : pool_bins(alloc, pool, stream);
 }
 
@@ -42,10 +41,8 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
 {
     const struct alloc_policy *policy = policy_of_request(alloc, stream);
     uint64_t rounded = POLICY_CALL(policy, block_size, &alloc->config, bytes);
-    struct pool *pool =
-        pool_of_request(alloc, stream, POLICY_CALL(policy, is_small, &alloc->config, rounded));
+    struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(policy, is_small, &alloc->config, rounded));
     struct stream_bins *bins = bins_of_request(alloc, pool, stream);
-
     request->bytes = bytes;
     request->wanted.rounded = rounded;
     request->segment_bytes = 0;
@@ -70,18 +67,15 @@ HOT bool has_reserve(const struct varve_alloc *alloc)
 
 HOT bool counts_searches(const struct varve_alloc *alloc)
 {
-    return UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&
-           alloc->config.garbage_collection_threshold > 0;
+    return UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc && alloc->config.garbage_collection_threshold > 0;
 }
 
 /* What is found stays in the index until it is allocated, but for a backend's: nothing else may act in between. */
 static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
-
     if (UNLIKELY(backend != NULL)) {
         struct block *block = NULL;
-
         return backend->alloc(alloc, request, false, &block) == VARVE_OK ? block : NULL;
     }
     if (counts_searches(alloc)) {
@@ -95,7 +89,6 @@ static struct block *search(struct varve_alloc *alloc, struct request *request)
 static int grow(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
-
     if (LIKELY(backend == NULL)) {
         return segment_alloc(alloc, request, is_retry, block_out);
     }
@@ -115,8 +108,8 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 }
 
 /* All of them, whatever the first one returns. The bytes that they have freed. */
-static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request,
-                              const struct callback_list *list, uint64_t excess)
+static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request, const struct callback_list *list,
+                              uint64_t excess)
 {
     const struct private_pool *owner = request->pool->owner;
     const struct varve_alloc_miss miss = {
@@ -129,7 +122,6 @@ static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request
         .is_small = request->pool->is_small,
     };
     uint64_t freed = 0;
-
     for (uint32_t i = 0; i < list->count; i++) {
         freed += list->entries[i].call(list->entries[i].context, &miss);
     }
@@ -137,27 +129,24 @@ static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request
 }
 
 /* trigger_free_memory_callbacks. `excess`: bytes beyond the limit of allocated bytes. */
-static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request,
-                                            uint64_t excess, bool *has_freed_out)
+static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request, uint64_t excess,
+                                            bool *has_freed_out)
 {
     int64_t before = stat_active_bytes(&alloc->counters);
-    int64_t after;
-    struct block *block = NULL;
-
     *has_freed_out = false;
     if (alloc->misses.count == 0) {
         return NULL;
     }
     request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
+    struct block *block = NULL;
     if (run_callbacks(alloc, request, &alloc->misses, excess) > 0) {
         *has_freed_out = true;
         /* of a backend it would be taken already, and there may be more to free first */
         block = excess > 0 && backend_of_pool(alloc, request->pool) != NULL ? NULL : search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
-    after = stat_active_bytes(&alloc->counters);
-    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0),
-               block != NULL);
+    int64_t after = stat_active_bytes(&alloc->counters);
+    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0), block != NULL);
     return block;
 }
 
@@ -169,7 +158,6 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
     }
     for (struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
         struct request fallback = *request;
-        struct block *block;
         if (!pool->use_on_oom) {
             continue;
         }
@@ -177,7 +165,7 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
         fallback.wanted.bins = pool_bins(alloc, fallback.pool, request->wanted.bins->stream);
         fallback.wanted.is_expandable = false;
         request->stage = fallback.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
-        block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
+        struct block *block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
         if (block != NULL) {
             *request = fallback;
             request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
@@ -191,32 +179,27 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
 {
     struct release_sum sum = {0};
     bool has_run = alloc->policy->has_gc && release_garbage_target(alloc) > 0;
-    int error;
-
     if (has_run) {
         request->stage = VARVE_ALLOC_STAGE_GC;
         sum = release_garbage(alloc);
     }
     request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
     request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
-    error = grow(alloc, request, false, block_out);
+    int error = grow(alloc, request, false, block_out);
     if (has_run) {
         emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
     }
     return error;
 }
 
-static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request,
-                                         struct block **block_out)
+static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    struct release_sum sum;
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (!alloc->policy->has_release_available || alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED) {
         return error;
     }
     request->stage = VARVE_ALLOC_STAGE_RELEASE_AVAILABLE;
-    sum = release_available(alloc, request);
+    struct release_sum sum = release_available(alloc, request);
     if (sum.has_succeeded) {
         request->source = VARVE_CAUSE_AFTER_RELEASE;
         error = grow(alloc, request, false, block_out);
@@ -225,18 +208,15 @@ static int alloc_after_release_available(struct varve_alloc *alloc, struct reque
     return error;
 }
 
-static int retry_after_release_cached(struct varve_alloc *alloc, struct request *request,
-                                      struct block **block_out)
+static int retry_after_release_cached(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    struct release_sum sum;
-    int error;
-
     request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
-    error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
+    struct release_sum sum;
+    int error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
     if (error != VARVE_OK) {
-        return error == VARVE_ERROR_NO_MEMORY ? error
-                                              : device_message(alloc, error, request->message,
-                                                               "the device failed to wait for freed blocks");
+        return error == VARVE_ERROR_NO_MEMORY
+                   ? error
+                   : device_message(alloc, error, request->message, "the device failed to wait for freed blocks");
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
@@ -250,7 +230,6 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
 static int reserve_after_callbacks(struct varve_alloc *alloc, struct request *request)
 {
     int error = request_reserve(alloc);
-
     return error == VARVE_OK
                ? VARVE_OK
                : varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
@@ -260,7 +239,6 @@ static int reserve_after_callbacks(struct varve_alloc *alloc, struct request *re
 static int alloc_from_device(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error = alloc_after_gc(alloc, request, block_out);
-
     if (error == VARVE_ERROR_NO_MEMORY) {
         *block_out = mempool_fallback(alloc, request);
         error = *block_out != NULL ? VARVE_OK : error;
@@ -275,14 +253,11 @@ static int alloc_from_device(struct varve_alloc *alloc, struct request *request,
 }
 
 /* All has failed: as long as somebody gives up more, search again and ask the device again. */
-static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *request,
-                                   struct block **block_out)
+static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error = VARVE_ERROR_NO_MEMORY;
-
     while (error == VARVE_ERROR_NO_MEMORY) {
         uint64_t freed = run_callbacks(alloc, request, &alloc->last_resorts, 0);
-
         request->stage = VARVE_ALLOC_STAGE_LAST_RESORT;
         if (freed == 0) {
             break;
@@ -302,12 +277,10 @@ static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *re
 /* The stages after the pool has failed, up to the first success. */
 static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    bool has_freed;
-    int error;
-
     request->segment_bytes = request_segment_size(alloc, request);
+    bool has_freed;
     *block_out = search_after_callbacks(alloc, request, 0, &has_freed);
-    error = alloc->misses.count > 0 ? reserve_after_callbacks(alloc, request) : VARVE_OK;
+    int error = alloc->misses.count > 0 ? reserve_after_callbacks(alloc, request) : VARVE_OK;
     if (error != VARVE_OK || *block_out != NULL) {
         return error;
     }
@@ -324,13 +297,11 @@ static __attribute__((noinline)) int alloc_on_miss(struct varve_alloc *alloc, st
                                                    struct block **block_out)
 {
     struct private_pool *owner = request->pool->owner; /* a fallback changes request->pool */
-    int error;
-
     if (owner == NULL) {
         return alloc_in_stages(alloc, request, block_out);
     }
     owner->request_count++;
-    error = alloc_in_stages(alloc, request, block_out);
+    int error = alloc_in_stages(alloc, request, block_out);
     owner->request_count--;
     return error;
 }
@@ -342,7 +313,6 @@ HOT struct block *split(struct varve_alloc *alloc, struct pool *pool, struct blo
 {
     bool was_split = block_is_split(block);
     struct block *front = block_cut_front(&alloc->slab, block, bytes);
-
     if (LIKELY(block->is_free)) {
         free_index_move(block, block->addr + bytes, block->size - bytes);
         block_begin_age(block, pool);
@@ -374,7 +344,6 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     struct pool *pool = handout.pool;
     uint64_t found_size = block->size, addr = block->addr;
     struct block *found = block;
-
     assert(block_pool(block) == pool);
     if (handout.is_cut) {
         block = split(alloc, pool, found, handout.rounded);
@@ -398,8 +367,7 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     block->requested = handout.bytes;
     block->id = ++alloc->allocation_id;
     if (UNLIKELY(alloc->recorder != NULL)) {
-        emit_handout(alloc, block, handout.is_cut ? found_size : handout.rounded, handout.is_cut,
-                     handout.source);
+        emit_handout(alloc, block, handout.is_cut ? found_size : handout.rounded, handout.is_cut, handout.source);
     }
     stat_allocate(&alloc->counters, pool->is_small, block->size, handout.bytes);
     if (block->size >= alloc->config.max_split_size) {
@@ -412,32 +380,28 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
 HOT bool is_cut(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
 {
     const struct alloc_policy *policy = policy_of_pool(alloc, request->pool);
-
-    return policy->backend == NULL &&
-           POLICY_CALL(policy, should_split, &alloc->config, &request->wanted, block);
+    return policy->backend == NULL && POLICY_CALL(policy, should_split, &alloc->config, &request->wanted, block);
 }
 
 /* ---- the limit of allocated bytes ---- */
 
 /* Bytes beyond the limit, if the request is served by the block; NULL: by one of just its size. */
-static uint64_t excess_of(const struct varve_alloc *alloc, const struct request *request,
-                          const struct block *block)
+static uint64_t excess_of(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
 {
     uint64_t rounded = request->wanted.rounded;
     uint64_t bytes = block == NULL || is_cut(alloc, request, block) ? rounded : block->size;
     uint64_t allocated = (uint64_t)hot_current(&alloc->counters, HOT_ALLOCATED_BYTES) + bytes;
-
     return allocated > alloc->allocated_limit ? allocated - alloc->allocated_limit : 0;
 }
 
-/* Callbacks free until the request fits under the limit, or a call has brought it no nearer. `block` is what the pool has for
- * it, before and afterwards. */
+/* Callbacks free until the request fits under the limit, or a call has brought it no nearer. `block` is what the pool
+ * has for it, before and afterwards. */
 static int make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
 {
-    uint64_t excess = excess_of(alloc, request, *block), before = UINT64_MAX;
-    bool has_freed = true;
-
+    uint64_t excess = excess_of(alloc, request, *block);
     request->segment_bytes = request_segment_size(alloc, request);
+    uint64_t before = UINT64_MAX;
+    bool has_freed = true;
     while (excess > 0 && excess < before && has_freed) {
         *block = search_after_callbacks(alloc, request, excess, &has_freed);
         if (request_reserve(alloc) != VARVE_OK) {
@@ -454,7 +418,6 @@ static int make_room(struct varve_alloc *alloc, struct request *request, struct 
 static void put_back(struct varve_alloc *alloc, const struct request *request, struct block *block)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
-
     if (block->is_free) {
         return;
     }
@@ -468,13 +431,11 @@ static void put_back(struct varve_alloc *alloc, const struct request *request, s
 /* As alloc_on_miss. A block that came from the device and is larger than the limit allows stays in the pool. */
 static int alloc_within_limit(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    int error;
-
     if (*block_out != NULL && !(*block_out)->is_free && excess_of(alloc, request, *block_out) > 0) {
         put_back(alloc, request, *block_out);
         *block_out = NULL;
     }
-    error = make_room(alloc, request, block_out);
+    int error = make_room(alloc, request, block_out);
     if (error != VARVE_OK || *block_out != NULL) {
         return error;
     }
@@ -496,9 +457,7 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
                                                    struct varve_message *message, struct request *request,
                                                    struct block **block_out)
 {
-    struct block *block;
     int error = prepare(alloc, bytes, stream, request);
-
     request->message = message;
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for a new stream");
@@ -506,7 +465,7 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
     if (!has_reserve(alloc) && request_reserve(alloc) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_FULL, "no memory for the allocator's own descriptors");
     }
-    block = search(alloc, request);
+    struct block *block = search(alloc, request);
     if (UNLIKELY(alloc->allocated_limit != 0)) {
         error = alloc_within_limit(alloc, request, &block);
     } else if (block == NULL) {
@@ -530,28 +489,25 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
     return VARVE_OK;
 }
 
-/* Most of the requests that come the long way: of the usual policy, outside of captures, without ages, of the same stream as
- * the one before, and the pool has a block. What only a miss needs is not even written down, and nothing has changed when there is
- * no such block. */
+/* Most of the requests that come the long way: of the usual policy, outside of captures, without ages, of the same
+ * stream as the one before, and the pool has a block. What only a miss needs is not even written down, and nothing has
+ * changed when there is no such block. */
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
                 struct request *request, struct block **block_out)
 {
-    struct wanted_block wanted;
-    struct pool *pool;
-    struct block *block;
-
     if (UNLIKELY(alloc->policy != &policy_pytorch || alloc->capture_count > 0 || counts_searches(alloc) ||
                  alloc->allocated_limit != 0)) {
         return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
+    struct wanted_block wanted;
     wanted.rounded = pytorch_block_size(&alloc->config, bytes);
-    pool = pytorch_is_small(&alloc->config, wanted.rounded) ? &alloc->small : &alloc->large;
+    struct pool *pool = pytorch_is_small(&alloc->config, wanted.rounded) ? &alloc->small : &alloc->large;
     wanted.bins = pool->index.recent;
     wanted.is_expandable = alloc->can_expand;
     if (UNLIKELY(wanted.bins == NULL || wanted.bins->stream != stream || !has_reserve(alloc))) {
         return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
-    block = pytorch_search_for(&alloc->config, wanted);
+    struct block *block = pytorch_search_for(&alloc->config, wanted);
     if (UNLIKELY(block == NULL)) {
         return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A request: which pool, a free block of it, and the chain of stages when it has none (malloc,
  * alloc_found_block). Called by alloc.c, and for its first half by forecasts.
@@ -10,8 +9,8 @@
 #include "alloc/core/state/allocator.h"
 
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request);
-/// Prepare a request and allocate for it, in the block returned; VARVE_ERROR_NO_MEMORY after the whole chain, when `request` has the
-/// last stage; VARVE_ERROR_FULL.
+/// Prepare a request and allocate for it, in the block returned; VARVE_ERROR_NO_MEMORY after the whole chain, when
+/// `request` has the last stage; VARVE_ERROR_FULL.
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
                 struct request *request, struct block **block_out);
 

@@ -36,10 +36,7 @@ void settings_emit(struct varve_alloc *alloc)
 uint64_t settings_limit(const struct varve_alloc *alloc, double fraction)
 {
     uint64_t bytes = fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
-
-    return fraction < 1 && bytes == 0
-               ? 1
-               : bytes; /* 1 byte serves no request either, and 0 would mean no limit */
+    return fraction < 1 && bytes == 0 ? 1 : bytes; /* 1 byte serves no request either, and 0 would mean no limit */
 }
 
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)
@@ -57,13 +54,11 @@ int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)
 
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc)
 {
-    double fraction;
-
     alloc_lock(alloc);
-    fraction = alloc->limit == 0 ? 1.0
-               : alloc->limit == settings_limit(alloc, alloc->fraction)
-                   ? alloc->fraction
-                   : (double)alloc->limit / (double)alloc->device_total;
+    double fraction = alloc->limit == 0 ? 1.0
+                      : alloc->limit == settings_limit(alloc, alloc->fraction)
+                          ? alloc->fraction
+                          : (double)alloc->limit / (double)alloc->device_total;
     alloc_unlock(alloc);
     return fraction;
 }
@@ -89,7 +84,6 @@ int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes)
 static uint64_t segment_bytes(const struct block *first)
 {
     uint64_t bytes = 0;
-
     for (const struct block *block = first; block != NULL; block = block->next) {
         bytes += block->size;
     }
@@ -102,7 +96,6 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
     struct block_walk walk = {0};
     const struct block *block;
     int64_t blocks = 0, segments = 0;
-
     while ((block = walk_next(alloc, &walk)) != NULL) {
         blocks += block->is_allocated && block->size >= size;
         segments += block->expandable == NULL && block->prev == NULL && segment_bytes(block) >= size;
@@ -127,7 +120,6 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
                            struct varve_message *message)
 {
     int error = varve_alloc_config_check(config, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -143,14 +135,12 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
 
 uint64_t varve_alloc_rounded_size(struct varve_alloc *alloc, uint64_t bytes, bool *is_small_out)
 {
-    uint64_t rounded = 0;
-    bool is_small;
-
     alloc_lock(alloc);
+    uint64_t rounded = 0;
     if (bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT) {
         rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, bytes);
     }
-    is_small = POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded);
+    bool is_small = POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded);
     alloc_unlock(alloc);
     if (is_small_out != NULL) {
         *is_small_out = is_small;
@@ -166,12 +156,10 @@ void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_allo
 }
 
 static int add_callback(struct varve_alloc *alloc, struct callback_list *list,
-                        uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
-                        void *context)
+                        uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss), void *context)
 {
-    int error = VARVE_ERROR_FULL;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_FULL;
     if (list->count < CALLBACKS_MAX) {
         list->entries[list->count].call = callback;
         list->entries[list->count++].context = context;
@@ -189,8 +177,7 @@ int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
 }
 
 int varve_alloc_add_last_resort(struct varve_alloc *alloc,
-                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
-                                void *context)
+                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss), void *context)
 {
     return add_callback(alloc, &alloc->last_resorts, callback, context);
 }
@@ -198,7 +185,6 @@ int varve_alloc_add_last_resort(struct varve_alloc *alloc,
 static void remove_callbacks(struct callback_list *list, const void *context)
 {
     uint32_t kept = 0;
-
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->entries[i].context != context) {
             list->entries[kept++] = list->entries[i];
@@ -216,12 +202,10 @@ void varve_alloc_remove_callbacks(struct varve_alloc *alloc, const void *context
 }
 
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
-                                 void (*observer)(void *context, const struct varve_alloc_oom *oom),
-                                 void *context)
+                                 void (*observer)(void *context, const struct varve_alloc_oom *oom), void *context)
 {
-    int error = VARVE_ERROR_FULL;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_FULL;
     if (alloc->observer_count < CALLBACKS_MAX) {
         alloc->observers[alloc->observer_count].call = observer;
         alloc->observers[alloc->observer_count++].context = context;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What may change while an allocator runs: its limit, its settings, its recorder, its callbacks and observers.
  */

@@ -12,9 +12,7 @@ int device_run(struct varve_device *device, struct device_call call, device_body
 {
     struct device_table *table = device_table_of(device);
     int result;
-
-    return table->hooks->enter(table, &call, &result) ? table->hooks->leave(table, &call, body(table, &call))
-                                                      : result;
+    return table->hooks->enter(table, &call, &result) ? table->hooks->leave(table, &call, body(table, &call)) : result;
 }
 
 /* An operation whose call has these fields. */
@@ -23,7 +21,6 @@ int device_run(struct varve_device *device, struct device_call call, device_body
 void device_reason(const struct varve_device *device, struct varve_message *message_out)
 {
     struct device_table *table = device_table_of(device);
-
     message_out->text[0] = '\0';
     if (!table->hooks->is_inherited(table)) {
         pthread_mutex_lock(&table->mutex);
@@ -38,7 +35,6 @@ static int take_range(struct device_table *table, struct device_call *call)
 {
     struct device_range *range;
     int error = resources_range_new(&table->resources, call->range, call->bytes, &range);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -63,7 +59,6 @@ static int take_back(struct device_table *table, struct device_call *call)
     struct device_ranges *space = &table->resources.space;
     struct device_range *range;
     int error = resources_range_to_free(&table->resources, call->range, call->addr, call->bytes, &range);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -106,12 +101,11 @@ int device_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes
     return give_back(device, VARVE_DEVICE_FREE_ASYNC, DEVICE_RANGE_POOLED, addr, bytes, stream);
 }
 
-int device_vmm_reserve(struct varve_device *device, uint64_t bytes,
-                       const struct varve_device_reservation *reservation, uint64_t *addr_out)
+int device_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_reservation *reservation,
+                       uint64_t *addr_out)
 {
-    return RUN(take_range, .kind = VARVE_DEVICE_VMM_RESERVE, .range = DEVICE_RANGE_RESERVATION,
-               .bytes = bytes, .stream = reservation ? reservation->stream : 0, .reservation = reservation,
-               .out = addr_out);
+    return RUN(take_range, .kind = VARVE_DEVICE_VMM_RESERVE, .range = DEVICE_RANGE_RESERVATION, .bytes = bytes,
+               .stream = reservation ? reservation->stream : 0, .reservation = reservation, .out = addr_out);
 }
 
 int device_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
@@ -132,7 +126,6 @@ static int create(struct device_table *table, struct device_call *call)
     struct device_resources *resources = &table->resources;
     uint64_t handle, value = 0;
     int error = resources_handle_create(resources, call->bytes, &handle);
-
     if (error == VARVE_OK && table->hooks->memory_create) {
         error = table->hooks->memory_create(table, call->bytes, &value);
         if (error != VARVE_OK) {
@@ -155,7 +148,6 @@ static int release(struct device_table *table, struct device_call *call)
 {
     struct device_slot *handle;
     int error = resources_handle_find(&table->resources, call->id, call->bytes, &handle);
-
     if (error == VARVE_OK && table->hooks->memory_release) {
         error = table->hooks->memory_release(table, call->bytes, handle->value);
     }
@@ -174,13 +166,12 @@ static int map(struct device_table *table, struct device_call *call)
 {
     struct device_range *mapping;
     int error = resources_map_check(&table->resources, call->addr, call->bytes, call->id, &mapping);
-
     if (error != VARVE_OK) {
         return error;
     }
     if (table->hooks->map) {
-        error = table->hooks->map(table, call->addr, call->bytes,
-                                  slots_find(&table->resources.handles, call->id)->value);
+        error =
+            table->hooks->map(table, call->addr, call->bytes, slots_find(&table->resources.handles, call->id)->value);
     }
     if (error == VARVE_OK) {
         resources_map_enter(&table->resources, mapping);
@@ -205,10 +196,7 @@ int device_index_check(struct device_table *table, int index)
 static int set_access(struct device_table *table, struct device_call *call)
 {
     int error = device_index_check(table, call->peer);
-
-    if (error == VARVE_OK) {
-        error = resources_mapped_check(&table->resources, call->addr, call->bytes);
-    }
+    VARVE_THEN(error, resources_mapped_check(&table->resources, call->addr, call->bytes));
     if (error == VARVE_OK && table->hooks->set_access) {
         error = table->hooks->set_access(table, call->addr, call->bytes, call->peer);
     }
@@ -228,10 +216,8 @@ static int unmap(struct device_table *table, struct device_call *call)
 {
     uint64_t addr = call->addr, end = addr + call->bytes;
     int error = resources_mapped_check(&table->resources, addr, call->bytes);
-
     while (error == VARVE_OK && addr < end) {
         struct device_range *mapping = device_ranges_at_or_before(&table->resources.mappings, addr);
-
         error = table->hooks->unmap ? table->hooks->unmap(table, addr, mapping->bytes) : VARVE_OK;
         addr += mapping->bytes;
         if (error == VARVE_OK) {
@@ -256,7 +242,6 @@ int device_peer_check(struct varve_device *device, int peer)
 static int stream_synchronize(struct device_table *table, struct device_call *call)
 {
     int error = resources_stream_check(&table->resources, call->stream);
-
     return error == VARVE_OK ? table->hooks->stream_wait(table, call->stream) : error;
 }
 
@@ -269,7 +254,6 @@ static int event_create(struct device_table *table, struct device_call *call)
 {
     uint64_t event;
     int error = resources_event_create(&table->resources, &event);
-
     if (error == VARVE_OK && table->hooks->event_make) {
         error = table->hooks->event_make(table, slots_index(event));
         if (error != VARVE_OK) {
@@ -302,19 +286,16 @@ static int event_on_stream(struct device_table *table, const struct device_call 
 {
     int state = resources_event_query(&table->resources, call->id);
     int error = state < 0 ? state : resources_stream_check(&table->resources, call->stream);
-
     return error < 0 ? error : state;
 }
 
 static int event_record(struct device_table *table, struct device_call *call)
 {
     int result = event_on_stream(table, call);
-
     if (result >= 0) {
         result = table->hooks->event_record(table, call->id, call->stream);
     }
-    return result < 0 ? result
-                      : resources_event_record(&table->resources, call->id, call->stream, result == 1);
+    return result < 0 ? result : resources_event_record(&table->resources, call->id, call->stream, result == 1);
 }
 
 int device_event_record(struct varve_device *device, uint64_t event, uint64_t stream)
@@ -325,7 +306,6 @@ int device_event_record(struct varve_device *device, uint64_t event, uint64_t st
 static int event_query(struct device_table *table, struct device_call *call)
 {
     int result = resources_event_query(&table->resources, call->id);
-
     return result == 0 && table->hooks->event_query ? table->hooks->event_query(table, call->id) : result;
 }
 
@@ -337,10 +317,7 @@ int device_event_query(struct varve_device *device, uint64_t event)
 static int event_synchronize(struct device_table *table, struct device_call *call)
 {
     int result = resources_event_query(&table->resources, call->id);
-
-    if (result == 0) {
-        result = table->hooks->event_wait(table, call->id);
-    }
+    VARVE_THEN(result, table->hooks->event_wait(table, call->id));
     return result < 0 ? result : VARVE_OK;
 }
 
@@ -352,7 +329,6 @@ int device_event_synchronize(struct varve_device *device, uint64_t event)
 static int stream_wait_event(struct device_table *table, struct device_call *call)
 {
     int result = event_on_stream(table, call);
-
     if (result >= 0 && table->hooks->stream_wait_event) {
         result = table->hooks->stream_wait_event(table, call->stream, call->id, result == 1);
     }

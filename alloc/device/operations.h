@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * The operations of struct varve_device_ops, once for all devices: each checks its arguments against the resource
  * table, lets the device do its part (struct device_hooks), and enters what came of it.
@@ -50,7 +49,8 @@ struct device_table {
 
 typedef int (*device_body)(struct device_table *table, struct device_call *call);
 
-/* What a device adds, with the table locked; NULL, but for the first four: nothing. Errors are those of the operation. */
+/* What a device adds, with the table locked; NULL, but for the first four: nothing. Errors are those
+ * of the operation. */
 struct device_hooks {
     /* Locks; false, with nothing locked: the call is over, with the result in `result_out`. */
     bool (*enter)(struct device_table *table, struct device_call *call, int *result_out);
@@ -68,16 +68,16 @@ struct device_hooks {
     int (*set_access)(struct device_table *table, uint64_t addr, uint64_t bytes, int peer);
     int (*unmap)(struct device_table *table, uint64_t addr, uint64_t bytes); /* one whole mapping */
     int (*stream_wait)(struct device_table *table, uint64_t stream);
-    int (*event_make)(struct device_table *table, uint32_t index); /* of a new slot */
-    int (*event_record)(struct device_table *table, uint64_t event,
-                        uint64_t stream);                           /* 1: not complete yet */
+    int (*event_make)(struct device_table *table, uint32_t index);                    /* of a new slot */
+    int (*event_record)(struct device_table *table, uint64_t event, uint64_t stream); /* 1: not complete yet */
     int (*event_query)(struct device_table *table, uint64_t event); /* of a recorded one, as the operation */
     int (*event_wait)(struct device_table *table, uint64_t event);  /* likewise */
     int (*stream_wait_event)(struct device_table *table, uint64_t stream, uint64_t event, bool is_complete);
     /* A stream of the driver's; NULL: streams are numbers. */
     int (*stream_make)(struct device_table *table, uint64_t *stream_out);
     int (*stream_end)(struct device_table *table, uint64_t stream);
-    /* Is a range that begins in no memory of the table's the device's all the same? As resources_memory_check. NULL: no. */
+    /* Is a range that begins in no memory of the table's the device's all the same? As
+     * resources_memory_check. NULL: no. */
     int (*foreign_check)(struct device_table *table, uint64_t addr, uint64_t bytes);
     /* Checked, and not empty; one row where it could be two without a gap. */
     int (*copy)(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream);
@@ -98,8 +98,8 @@ int device_run(struct varve_device *device, struct device_call call, device_body
 
 int device_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
 int device_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
-int device_vmm_reserve(struct varve_device *device, uint64_t bytes,
-                       const struct varve_device_reservation *reservation, uint64_t *addr_out);
+int device_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_reservation *reservation,
+                       uint64_t *addr_out);
 int device_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
 int device_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
 int device_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
@@ -124,14 +124,12 @@ int device_peer_check(struct varve_device *device, int peer);
 int device_index_check(struct device_table *table, int index);
 
 /* What every device has in its table of operations. */
-#define DEVICE_OPERATIONS                                                                          \
-    .segment_alloc = device_segment_alloc, .segment_free = device_segment_free,                    \
-    .vmm_reserve = device_vmm_reserve, .vmm_create = device_vmm_create, .vmm_map = device_vmm_map, \
-    .vmm_set_access = device_vmm_set_access, .vmm_unmap = device_vmm_unmap,                        \
-    .vmm_release = device_vmm_release, .vmm_address_free = device_vmm_address_free,                \
-    .stream_synchronize = device_stream_synchronize, .event_create = device_event_create,          \
-    .event_destroy = device_event_destroy, .event_record = device_event_record,                    \
-    .event_query = device_event_query, .event_synchronize = device_event_synchronize,              \
-    .reason = device_reason
+#define DEVICE_OPERATIONS                                                                                          \
+    .segment_alloc = device_segment_alloc, .segment_free = device_segment_free, .vmm_reserve = device_vmm_reserve, \
+    .vmm_create = device_vmm_create, .vmm_map = device_vmm_map, .vmm_set_access = device_vmm_set_access,           \
+    .vmm_unmap = device_vmm_unmap, .vmm_release = device_vmm_release, .vmm_address_free = device_vmm_address_free, \
+    .stream_synchronize = device_stream_synchronize, .event_create = device_event_create,                          \
+    .event_destroy = device_event_destroy, .event_record = device_event_record, .event_query = device_event_query, \
+    .event_synchronize = device_event_synchronize, .reason = device_reason
 
 #endif

@@ -35,7 +35,6 @@ static uint32_t random_next(struct device_ranges *ranges)
 static uint64_t gap_begin(const struct device_ranges *ranges, const struct device_range *previous)
 {
     uint64_t from = ranges->floor;
-
     if (previous && range_end(previous) > from) {
         from = range_end(previous);
     }
@@ -49,7 +48,6 @@ static uint64_t gap_between(const struct device_ranges *ranges, const struct dev
                             const struct device_range *range)
 {
     uint64_t begin = gap_begin(ranges, previous);
-
     return range->addr > begin ? range->addr - begin : 0;
 }
 
@@ -73,8 +71,7 @@ static void refresh(struct device_range *tree, uint64_t addr)
     pull(tree);
 }
 
-static void split(struct device_range *tree, uint64_t addr, struct device_range **below,
-                  struct device_range **above)
+static void split(struct device_range *tree, uint64_t addr, struct device_range **below, struct device_range **above)
 {
     if (!tree) {
         *below = NULL;
@@ -157,10 +154,9 @@ static int walk_one(struct walk *walk, const struct device_range *range)
 {
     const struct device_range *before = walk->previous;
     unsigned long long addr = range->addr;
-
     if (range->addr == 0 || range->bytes == 0 || range_end(range) <= range->addr) {
-        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
-                                 "%s: the range at %#llx is empty or wraps", walk->name, addr);
+        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the range at %#llx is empty or wraps",
+                                 walk->name, addr);
     }
     if (before && range_end(before) > range->addr) {
         return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
@@ -168,9 +164,8 @@ static int walk_one(struct walk *walk, const struct device_range *range)
                                  (unsigned long long)before->addr);
     }
     if (range->gap != gap_between(walk->ranges, before, range)) {
-        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
-                                 "%s: the gap in front of %#llx is not %llu", walk->name, addr,
-                                 (unsigned long long)range->gap);
+        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the gap in front of %#llx is not %llu",
+                                 walk->name, addr, (unsigned long long)range->gap);
     }
     walk->previous = range;
     walk->count++;
@@ -181,26 +176,21 @@ static int tree_check(struct walk *walk, const struct device_range *tree)
 {
     uint64_t most = tree->gap;
     const struct device_range *children[2] = {tree->left, tree->right};
-    int error;
-
     for (size_t i = 0; i < 2; i++) {
         if (children[i] && children[i]->priority > tree->priority) {
-            return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: no heap below %#llx",
-                                     walk->name, (unsigned long long)tree->addr);
+            return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: no heap below %#llx", walk->name,
+                                     (unsigned long long)tree->addr);
         }
         if (children[i] && children[i]->gap_max > most) {
             most = children[i]->gap_max;
         }
     }
     if (most != tree->gap_max) {
-        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
-                                 "%s: the largest gap below %#llx is %llu", walk->name,
-                                 (unsigned long long)tree->addr, (unsigned long long)most);
+        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the largest gap below %#llx is %llu",
+                                 walk->name, (unsigned long long)tree->addr, (unsigned long long)most);
     }
-    error = tree->left ? tree_check(walk, tree->left) : 0;
-    if (error == 0) {
-        error = walk_one(walk, tree);
-    }
+    int error = tree->left ? tree_check(walk, tree->left) : 0;
+    VARVE_THEN(error, walk_one(walk, tree));
     if (error == 0 && tree->right) {
         error = tree_check(walk, tree->right);
     }
@@ -217,7 +207,6 @@ void device_ranges_insert(struct device_ranges *ranges, struct device_range *ran
 {
     struct device_range *before = device_ranges_at_or_before(ranges, range->addr);
     struct device_range *after = device_ranges_at_or_after(ranges, range->addr);
-
     assert(range->addr != 0 && range->bytes != 0 && range_end(range) > range->addr);
     assert(!before || range_end(before) <= range->addr);
     assert(!after || range_end(range) <= after->addr);
@@ -237,7 +226,6 @@ void device_ranges_remove(struct device_ranges *ranges, struct device_range *ran
 {
     struct device_range *before = device_ranges_at_or_before(ranges, range->addr - 1);
     struct device_range *after = device_ranges_at_or_after(ranges, range->addr + 1);
-
     ranges->root = tree_remove(ranges->root, range);
     ranges->count--;
     if (after) {
@@ -249,7 +237,6 @@ void device_ranges_remove(struct device_ranges *ranges, struct device_range *ran
 struct device_range *device_ranges_at_or_before(const struct device_ranges *ranges, uint64_t addr)
 {
     struct device_range *found = NULL;
-
     for (struct device_range *range = ranges->root; range;) {
         if (range->addr <= addr) {
             found = range;
@@ -264,7 +251,6 @@ struct device_range *device_ranges_at_or_before(const struct device_ranges *rang
 struct device_range *device_ranges_at_or_after(const struct device_ranges *ranges, uint64_t addr)
 {
     struct device_range *found = NULL;
-
     for (struct device_range *range = ranges->root; range;) {
         if (range->addr >= addr) {
             found = range;
@@ -279,7 +265,6 @@ struct device_range *device_ranges_at_or_after(const struct device_ranges *range
 struct device_range *device_ranges_overlap(const struct device_ranges *ranges, uint64_t addr, uint64_t bytes)
 {
     struct device_range *range = device_ranges_at_or_before(ranges, addr);
-
     if (range && range_end(range) > addr) {
         return range;
     }
@@ -291,7 +276,6 @@ bool device_ranges_first_fit(const struct device_ranges *ranges, uint64_t bytes,
 {
     const struct device_range *range = ranges->root;
     uint64_t begin;
-
     if (!range || range->gap_max < bytes) {
         begin = gap_begin(ranges, device_ranges_at_or_before(ranges, UINT64_MAX));
     } else {
@@ -318,7 +302,6 @@ int device_ranges_check(const struct device_ranges *ranges, const char *name, st
 {
     struct walk walk = {.ranges = ranges, .name = name, .message = message};
     int error = ranges->root ? tree_check(&walk, ranges->root) : 0;
-
     if (error == 0 && walk.count != ranges->count) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: %llu ranges, %llu counted", name,
                                   (unsigned long long)walk.count, (unsigned long long)ranges->count);

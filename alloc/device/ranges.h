@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Ranges of addresses, ordered, O(log n), with a search for the first gap that fits. Owns its ranges. Used by
  * the resource table for addresses and mappings, and by the host device for offsets in its file.

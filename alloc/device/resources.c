@@ -39,11 +39,10 @@ static const char *kind_name(enum device_range_kind kind)
 static int refuse_overlap(struct device_resources *resources, const struct device_range *range,
                           const struct device_range *other)
 {
-    return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                         "the %s [%#llx, %#llx) overlaps the %s [%#llx, %#llx)", kind_name(range->kind),
-                         (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes),
-                         kind_name(other->kind), (unsigned long long)other->addr,
-                         (unsigned long long)(other->addr + other->bytes));
+    return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the %s [%#llx, %#llx) overlaps the %s [%#llx, %#llx)",
+                         kind_name(range->kind), (unsigned long long)range->addr,
+                         (unsigned long long)(range->addr + range->bytes), kind_name(other->kind),
+                         (unsigned long long)other->addr, (unsigned long long)(other->addr + other->bytes));
 }
 
 static bool is_whole(const struct device_resources *resources, uint64_t addr, uint64_t bytes)
@@ -54,7 +53,6 @@ static bool is_whole(const struct device_resources *resources, uint64_t addr, ui
 static void handle_drop(struct device_resources *resources, uint64_t id)
 {
     const struct device_slot *handle = slots_find(&resources->handles, id);
-
     if (resources->handle_gone) {
         resources->handle_gone(resources->handle_gone_context, handle);
     }
@@ -85,9 +83,8 @@ void resources_close(struct device_resources *resources)
 
 uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes)
 {
-    return bytes > UINT64_MAX - resources->grain
-               ? UINT64_MAX
-               : (bytes + resources->grain - 1) / resources->grain * resources->grain;
+    return bytes > UINT64_MAX - resources->grain ? UINT64_MAX
+                                                 : (bytes + resources->grain - 1) / resources->grain * resources->grain;
 }
 
 static void use(struct device_resources *resources, uint64_t bytes)
@@ -105,9 +102,9 @@ int resources_room(struct device_resources *resources, uint64_t bytes)
     }
     assert(resources->used <= resources->capacity);
     if (resources_footprint(resources, bytes) > resources->capacity - resources->used) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes do not fit: %llu of %llu are in use", (unsigned long long)bytes,
-                             (unsigned long long)resources->used, (unsigned long long)resources->capacity);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "%llu bytes do not fit: %llu of %llu are in use",
+                             (unsigned long long)bytes, (unsigned long long)resources->used,
+                             (unsigned long long)resources->capacity);
     }
     return 0;
 }
@@ -116,9 +113,8 @@ int resources_pool_room(struct device_resources *resources, uint64_t bytes)
 {
     if (bytes > resources->capacity - resources->used) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY,
-                             "the pool can't grow by %llu bytes: %llu of %llu are in use",
-                             (unsigned long long)bytes, (unsigned long long)resources->used,
-                             (unsigned long long)resources->capacity);
+                             "the pool can't grow by %llu bytes: %llu of %llu are in use", (unsigned long long)bytes,
+                             (unsigned long long)resources->used, (unsigned long long)resources->capacity);
     }
     return 0;
 }
@@ -149,8 +145,7 @@ static int range_check(struct device_resources *resources, enum device_range_kin
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
     if (kind == DEVICE_RANGE_RESERVATION && !is_whole(resources, 0, bytes)) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "a reservation of %llu bytes is not a multiple of %llu",
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a reservation of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
     if (kind == DEVICE_RANGE_RESERVATION && bytes > UINT64_MAX / 2) {
@@ -170,15 +165,12 @@ int resources_range_new(struct device_resources *resources, enum device_range_ki
                         struct device_range **range_out)
 {
     int error = range_check(resources, kind, bytes);
-    struct device_range *range;
-
     if (error != 0) {
         return error;
     }
-    range = calloc(1, sizeof(*range));
+    struct device_range *range = calloc(1, sizeof(*range));
     if (!range) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s",
-                             kind_name(kind));
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s", kind_name(kind));
     }
     range->kind = kind;
     range->bytes = bytes;
@@ -194,14 +186,11 @@ void resources_range_end(struct device_resources *resources, struct device_range
 
 int resources_range_enter(struct device_resources *resources, struct device_range *range)
 {
-    const struct device_range *other;
-
     if (range->addr == 0 || range->bytes == 0 || range->addr > UINT64_MAX - range->bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
-                             kind_name(range->kind), (unsigned long long)range->bytes,
-                             (unsigned long long)range->addr);
+                             kind_name(range->kind), (unsigned long long)range->bytes, (unsigned long long)range->addr);
     }
-    other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
+    const struct device_range *other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
     if (other) {
         return refuse_overlap(resources, range, other);
     }
@@ -210,12 +199,10 @@ int resources_range_enter(struct device_resources *resources, struct device_rang
     return 0;
 }
 
-int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
-                         uint64_t bytes, struct device_range **range_out)
+int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr, uint64_t bytes,
+                         struct device_range **range_out)
 {
     struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-    const struct device_range *mapping;
-
     if (!range || range->addr != addr || range->kind != kind) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no %s begins at %#llx", kind_name(kind),
                              (unsigned long long)addr);
@@ -225,12 +212,10 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
                              kind_name(kind), (unsigned long long)addr, (unsigned long long)range->bytes,
                              (unsigned long long)bytes);
     }
-    mapping = kind == DEVICE_RANGE_RESERVATION
-                  ? device_ranges_overlap(&resources->mappings, addr, range->bytes)
-                  : NULL;
+    const struct device_range *mapping =
+        kind == DEVICE_RANGE_RESERVATION ? device_ranges_overlap(&resources->mappings, addr, range->bytes) : NULL;
     if (mapping) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "in the reservation at %#llx memory is mapped at %#llx",
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "in the reservation at %#llx memory is mapped at %#llx",
                              (unsigned long long)addr, (unsigned long long)mapping->addr);
     }
     *range_out = range;
@@ -240,25 +225,21 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
 int resources_range_to_free(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
                             uint64_t bytes, struct device_range **range_out)
 {
-    return bytes == 0 && kind != DEVICE_RANGE_IMPORT
-               ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
-               : resources_range_find(resources, kind, addr, bytes, range_out);
+    return bytes == 0 && kind != DEVICE_RANGE_IMPORT ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
+                                                     : resources_range_find(resources, kind, addr, bytes, range_out);
 }
 
 int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t *handle_out)
 {
     int error = resources_room(resources, bytes);
-    struct device_slot *slot;
-
     if (error != 0) {
         return error;
     }
     if (!is_whole(resources, 0, bytes)) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "a handle of %llu bytes is not a multiple of %llu", (unsigned long long)bytes,
-                             (unsigned long long)resources->grain);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a handle of %llu bytes is not a multiple of %llu",
+                             (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
-    slot = slots_acquire(&resources->handles, handle_out);
+    struct device_slot *slot = slots_acquire(&resources->handles, handle_out);
     if (!slot) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a handle");
     }
@@ -277,14 +258,12 @@ int resources_handle_find(struct device_resources *resources, uint64_t handle, u
                           struct device_slot **slot_out)
 {
     struct device_slot *slot = slots_find(&resources->handles, handle);
-
     if (!slot || slot->is_released) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no handle %#llx", (unsigned long long)handle);
     }
     if (slot->bytes != bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the handle %#llx has %llu bytes, not %llu",
-                             (unsigned long long)handle, (unsigned long long)slot->bytes,
-                             (unsigned long long)bytes);
+                             (unsigned long long)handle, (unsigned long long)slot->bytes, (unsigned long long)bytes);
     }
     *slot_out = slot;
     return 0;
@@ -293,7 +272,6 @@ int resources_handle_find(struct device_resources *resources, uint64_t handle, u
 void resources_handle_release(struct device_resources *resources, uint64_t handle)
 {
     struct device_slot *slot = slots_find(&resources->handles, handle);
-
     if (slot->maps == 0) {
         handle_drop(resources, handle);
     } else {
@@ -305,11 +283,8 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
                         struct device_range **mapping_out)
 {
     const struct device_range *around = device_ranges_at_or_before(&resources->space, addr);
-    const struct device_range *other;
-    struct device_range *mapping;
     struct device_slot *slot;
     int error = resources_handle_find(resources, handle, bytes, &slot);
-
     if (error != 0) {
         return error;
     }
@@ -320,16 +295,16 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
     if (!is_whole(resources, addr, bytes) || bytes > around->bytes - (addr - around->addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
                              "%llu bytes at %#llx end behind their reservation, or are no multiples of %llu",
-                             (unsigned long long)bytes, (unsigned long long)addr,
-                             (unsigned long long)resources->grain);
+                             (unsigned long long)bytes, (unsigned long long)addr, (unsigned long long)resources->grain);
     }
+    struct device_range *mapping;
     error = resources_range_new(resources, DEVICE_RANGE_MAPPING, bytes, &mapping);
     if (error != 0) {
         return error;
     }
     mapping->addr = addr;
     mapping->value = handle;
-    other = device_ranges_overlap(&resources->mappings, addr, bytes);
+    const struct device_range *other = device_ranges_overlap(&resources->mappings, addr, bytes);
     if (other) {
         error = refuse_overlap(resources, mapping, other);
         free(mapping);
@@ -342,7 +317,6 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
 void resources_map_enter(struct device_resources *resources, struct device_range *mapping)
 {
     struct device_slot *slot = slots_find(&resources->handles, mapping->value);
-
     assert(slot && !slot->is_released);
     device_ranges_insert(&resources->mappings, mapping);
     slot->maps++;
@@ -350,19 +324,18 @@ void resources_map_enter(struct device_resources *resources, struct device_range
 
 int resources_mapped_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
-    const struct device_range *mapping = NULL;
     uint64_t at = addr;
-
     if (bytes == 0 || addr > UINT64_MAX - bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx are no range",
                              (unsigned long long)bytes, (unsigned long long)addr);
     }
+    const struct device_range *mapping = NULL;
     for (; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         if (!mapping || mapping->addr != at || mapping->bytes > addr + bytes - at) {
-            return DEVICE_REFUSE(
-                resources, VARVE_ERROR_INVALID, "[%#llx, %#llx) is not made of whole mappings: see %#llx",
-                (unsigned long long)addr, (unsigned long long)(addr + bytes), (unsigned long long)at);
+            return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                                 "[%#llx, %#llx) is not made of whole mappings: see %#llx", (unsigned long long)addr,
+                                 (unsigned long long)(addr + bytes), (unsigned long long)at);
         }
     }
     return 0;
@@ -371,7 +344,6 @@ int resources_mapped_check(struct device_resources *resources, uint64_t addr, ui
 void resources_access_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     struct device_range *mapping;
-
     for (uint64_t at = addr; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         mapping->is_accessible = true;
@@ -382,13 +354,11 @@ void resources_access_enter(struct device_resources *resources, uint64_t addr, u
 static int mapped_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     const struct device_range *mapping = NULL;
-
     for (uint64_t at = addr; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         if (!mapping || at - mapping->addr >= mapping->bytes || !mapping->is_accessible) {
             return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "[%#llx, %#llx): at %#llx %s",
-                                 (unsigned long long)addr, (unsigned long long)(addr + bytes),
-                                 (unsigned long long)at,
+                                 (unsigned long long)addr, (unsigned long long)(addr + bytes), (unsigned long long)at,
                                  mapping && at - mapping->addr < mapping->bytes ? "the device has no access"
                                                                                 : "nothing is mapped");
         }
@@ -399,24 +369,21 @@ static int mapped_memory_check(struct device_resources *resources, uint64_t addr
 bool resources_memory_begins(const struct device_resources *resources, uint64_t addr)
 {
     const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-
     return range && addr - range->addr < range->bytes;
 }
 
 int resources_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-
     assert(bytes != 0);
     if (!resources_memory_begins(resources, addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of the device",
                              (unsigned long long)addr);
     }
     if (bytes > range->bytes - (addr - range->addr)) {
-        return DEVICE_REFUSE(
-            resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx end behind the %s [%#llx, %#llx)",
-            (unsigned long long)bytes, (unsigned long long)addr, kind_name(range->kind),
-            (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes));
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx end behind the %s [%#llx, %#llx)",
+                             (unsigned long long)bytes, (unsigned long long)addr, kind_name(range->kind),
+                             (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes));
     }
     return range->kind == DEVICE_RANGE_RESERVATION ? mapped_memory_check(resources, addr, bytes) : 0;
 }
@@ -424,7 +391,6 @@ int resources_memory_check(struct device_resources *resources, uint64_t addr, ui
 void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping)
 {
     struct device_slot *slot = slots_find(&resources->handles, mapping->value);
-
     assert(slot->maps != 0);
     if (--slot->maps == 0 && slot->is_released) {
         handle_drop(resources, mapping->value);
@@ -443,10 +409,8 @@ void resources_unmap_enter(struct device_resources *resources, struct device_ran
 static struct device_slot *event_find(struct device_resources *resources, uint64_t event)
 {
     struct device_slot *slot = slots_find(&resources->events, event);
-
     if (!slot) {
-        varve_message_set(&resources->reason, VARVE_ERROR_NOT_FOUND, "no event %#llx",
-                          (unsigned long long)event);
+        varve_message_set(&resources->reason, VARVE_ERROR_NOT_FOUND, "no event %#llx", (unsigned long long)event);
     }
     return slot;
 }
@@ -455,10 +419,8 @@ static struct device_slot *event_find(struct device_resources *resources, uint64
 static size_t stream_position(const struct device_resources *resources, uint64_t stream)
 {
     size_t low = 0, high = resources->stream_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (resources->streams[middle].stream < stream) {
             low = middle + 1;
         } else {
@@ -470,12 +432,10 @@ static size_t stream_position(const struct device_resources *resources, uint64_t
 
 static bool is_pending(const struct device_resources *resources, const struct device_slot *slot)
 {
-    const struct device_stream *stream;
-
     if (!slot->is_pending) {
         return false;
     }
-    stream = resources_stream_find(resources, slot->stream);
+    const struct device_stream *stream = resources_stream_find(resources, slot->stream);
     return !stream || slot->value > stream->completed;
 }
 
@@ -496,11 +456,9 @@ int resources_event_destroy(struct device_resources *resources, uint64_t event)
     return 0;
 }
 
-int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream,
-                           bool is_incomplete)
+int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream, bool is_incomplete)
 {
     struct device_slot *slot = event_find(resources, event);
-
     if (!slot) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -513,7 +471,6 @@ int resources_event_record(struct device_resources *resources, uint64_t event, u
 int resources_event_query(struct device_resources *resources, uint64_t event)
 {
     const struct device_slot *slot = event_find(resources, event);
-
     if (!slot) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -523,7 +480,6 @@ int resources_event_query(struct device_resources *resources, uint64_t event)
 int resources_event_complete(struct device_resources *resources, uint64_t event)
 {
     struct device_slot *slot = event_find(resources, event);
-
     if (!slot) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -538,7 +494,6 @@ int resources_event_complete(struct device_resources *resources, uint64_t event)
 struct device_stream *resources_stream_find(const struct device_resources *resources, uint64_t stream)
 {
     size_t position = stream_position(resources, stream);
-
     if (position == resources->stream_count || resources->streams[position].stream != stream) {
         return NULL;
     }
@@ -548,24 +503,20 @@ struct device_stream *resources_stream_find(const struct device_resources *resou
 struct device_stream *resources_stream_acquire(struct device_resources *resources, uint64_t stream)
 {
     struct device_stream *found = resources_stream_find(resources, stream);
-    size_t position;
-
     if (found) {
         return found;
     }
     if (resources->stream_count == resources->stream_capacity) {
         size_t capacity = resources->stream_capacity ? resources->stream_capacity * 2 : STREAMS_FIRST;
         struct device_stream *grown = realloc(resources->streams, capacity * sizeof(*grown));
-
         if (!grown) {
-            varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY,
-                              "no memory for the entry of a stream");
+            varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
             return NULL;
         }
         resources->streams = grown;
         resources->stream_capacity = capacity;
     }
-    position = stream_position(resources, stream);
+    size_t position = stream_position(resources, stream);
     found = &resources->streams[position];
     memmove(found + 1, found, (resources->stream_count - position) * sizeof(*found));
     resources->stream_count++;
@@ -580,7 +531,6 @@ int resources_created_reserve(struct device_resources *resources)
     if (resources->created_count == resources->created_capacity) {
         size_t capacity = resources->created_capacity ? resources->created_capacity * 2 : STREAMS_FIRST;
         uint64_t *grown = realloc(resources->created, capacity * sizeof(*grown));
-
         if (!grown) {
             return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
         }
@@ -600,7 +550,6 @@ void resources_created_enter(struct device_resources *resources, uint64_t stream
 static size_t created_position(const struct device_resources *resources, uint64_t stream)
 {
     size_t position = 0;
-
     while (position < resources->created_count && resources->created[position] != stream) {
         position++;
     }
@@ -618,15 +567,13 @@ int resources_created_find(struct device_resources *resources, uint64_t stream)
 void resources_created_remove(struct device_resources *resources, uint64_t stream)
 {
     size_t position = created_position(resources, stream);
-
     assert(position < resources->created_count);
     resources->created[position] = resources->created[--resources->created_count];
 }
 
 int resources_stream_check(struct device_resources *resources, uint64_t stream)
 {
-    return stream - DEVICE_STREAM_FIRST < resources->streams_made ? resources_created_find(resources, stream)
-                                                                  : 0;
+    return stream - DEVICE_STREAM_FIRST < resources->streams_made ? resources_created_find(resources, stream) : 0;
 }
 
 /* ---- the walker ---- */
@@ -640,7 +587,6 @@ static uint64_t segment_bytes(const struct device_resources *resources)
 {
     uint64_t bytes = 0;
     const struct device_range *range = device_ranges_at_or_after(&resources->space, 0);
-
     for (; range; range = device_ranges_at_or_after(&resources->space, range_end(range))) {
         if (range->kind == DEVICE_RANGE_SEGMENT) {
             bytes += resources_footprint(resources, range->bytes);
@@ -650,47 +596,39 @@ static uint64_t segment_bytes(const struct device_resources *resources)
 }
 
 /* Counts mappings by handle into `maps` on the way. */
-static int mappings_check(const struct device_resources *resources, uint32_t *maps,
-                          struct varve_message *message)
+static int mappings_check(const struct device_resources *resources, uint32_t *maps, struct varve_message *message)
 {
     const struct device_range *mapping = device_ranges_at_or_after(&resources->mappings, 0);
-
     for (; mapping; mapping = device_ranges_at_or_after(&resources->mappings, range_end(mapping))) {
         const struct device_range *around = device_ranges_at_or_before(&resources->space, mapping->addr);
         const struct device_slot *handle = slots_find(&resources->handles, mapping->value);
         unsigned long long addr = mapping->addr;
-
         if (!around || around->kind != DEVICE_RANGE_RESERVATION || range_end(mapping) > range_end(around)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "the mapping at %#llx is in no reservation", addr);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "the mapping at %#llx is in no reservation", addr);
         }
         if (!handle || handle->bytes != mapping->bytes) {
-            return varve_message_set(
-                message, VARVE_ERROR_CORRUPT,
-                "the mapping at %#llx is of the handle %#llx, which is not live or not of %llu "
-                "bytes",
-                addr, (unsigned long long)mapping->value, (unsigned long long)mapping->bytes);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "the mapping at %#llx is of the handle %#llx, which is not live or not of %llu "
+                                     "bytes",
+                                     addr, (unsigned long long)mapping->value, (unsigned long long)mapping->bytes);
         }
         maps[slots_index(mapping->value)]++;
     }
     return 0;
 }
 
-static int handles_check(const struct device_resources *resources, const uint32_t *maps,
-                         struct varve_message *message)
+static int handles_check(const struct device_resources *resources, const uint32_t *maps, struct varve_message *message)
 {
     uint64_t used = segment_bytes(resources) + resources->pooled;
-
     for (uint32_t i = 0; i < resources->handles.count; i++) {
         const struct device_slot *handle = &resources->handles.slots[i];
-
         if (!handle->is_live) {
             continue;
         }
         used += resources_footprint(resources, handle->bytes);
         if (handle->maps != maps[i] || (handle->is_released && handle->maps == 0)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT, "handle %u: %u mappings, %u counted%s",
-                                     i + 1, maps[i], handle->maps, handle->is_released ? ", released" : "");
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "handle %u: %u mappings, %u counted%s", i + 1,
+                                     maps[i], handle->maps, handle->is_released ? ", released" : "");
         }
     }
     if (used != resources->used || used > resources->capacity) {
@@ -705,10 +643,8 @@ static int events_check(const struct device_resources *resources, struct varve_m
 {
     for (size_t i = 0; i < resources->stream_count; i++) {
         const struct device_stream *stream = &resources->streams[i];
-
         if ((i != 0 && stream[-1].stream >= stream->stream) || stream->completed > resources->records) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "stream %#llx: out of order, or ahead of records",
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "stream %#llx: out of order, or ahead of records",
                                      (unsigned long long)stream->stream);
         }
     }
@@ -723,12 +659,10 @@ static int events_check(const struct device_resources *resources, struct varve_m
 int resources_check(const struct device_resources *resources, struct varve_message *message)
 {
     uint32_t *maps = calloc((size_t)resources->handles.count + 1, sizeof(*maps));
-    int error;
-
     if (!maps) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check the device's resources");
     }
-    error = device_ranges_check(&resources->space, "addresses", message);
+    int error = device_ranges_check(&resources->space, "addresses", message);
     error = error == 0 ? device_ranges_check(&resources->mappings, "mappings", message) : error;
     error = error == 0 ? device_ranges_check(&resources->pinned, "host memory", message) : error;
     error = error == 0 ? slots_check(&resources->handles, "handles", message) : error;

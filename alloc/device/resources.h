@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * The resource table of a device: which address ranges are allocated, what is mapped in them, which handles and
  * events live, how much physical memory is used. All rules of the driver API that a caller can break are here,
@@ -51,8 +50,7 @@ struct device_resources {
 };
 
 /* The error, with its reason noted; a macro, so that a compiler sees that the result is that error. */
-#define DEVICE_REFUSE(resources, error, ...) \
-    (varve_message_set(&(resources)->reason, (error), __VA_ARGS__), (error))
+#define DEVICE_REFUSE(resources, error, ...) (varve_message_set(&(resources)->reason, (error), __VA_ARGS__), (error))
 
 void resources_init(struct device_resources *resources, uint64_t capacity, uint64_t grain, uint64_t floor,
                     uint64_t alignment);
@@ -73,8 +71,8 @@ int resources_range_enter(struct device_resources *resources, struct device_rang
 void resources_range_end(struct device_resources *resources, struct device_range *range);
 /// The range that begins at `addr`. Errors: VARVE_ERROR_NOT_FOUND, INVALID if its size is not `bytes`, or,
 /// for reservations, if something is mapped in it. bytes 0: any size.
-int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
-                         uint64_t bytes, struct device_range **range_out);
+int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr, uint64_t bytes,
+                         struct device_range **range_out);
 /// The same of one that is to go, of which 0 bytes are none: VARVE_ERROR_INVALID. Imports go without a size.
 int resources_range_to_free(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
                             uint64_t bytes, struct device_range **range_out);
@@ -110,8 +108,7 @@ uint64_t resources_footprint(const struct device_resources *resources, uint64_t 
 
 int resources_event_create(struct device_resources *resources, uint64_t *event_out);
 int resources_event_destroy(struct device_resources *resources, uint64_t event);
-int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream,
-                           bool is_incomplete);
+int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream, bool is_incomplete);
 /// 1: complete, or never recorded; 0: not yet; or an error.
 int resources_event_query(struct device_resources *resources, uint64_t event);
 /// VARVE_ERROR_NOT_FOUND if it is not pending.

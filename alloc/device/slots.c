@@ -14,12 +14,10 @@
 static bool slots_grow(struct device_slots *slots)
 {
     uint32_t capacity = slots->capacity ? slots->capacity * 2 : SLOTS_FIRST;
-    struct device_slot *grown;
-
     if (slots->capacity >= SLOTS_MAX) {
         return false;
     }
-    grown = realloc(slots->slots, capacity * sizeof(*grown));
+    struct device_slot *grown = realloc(slots->slots, capacity * sizeof(*grown));
     if (!grown) {
         return false;
     }
@@ -32,7 +30,6 @@ struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
 {
     struct device_slot *slot;
     uint32_t index, generation = 0;
-
     if (slots->spare) {
         index = slots->spare - 1;
         slot = &slots->slots[index];
@@ -55,7 +52,6 @@ struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
 void slots_release(struct device_slots *slots, uint64_t id)
 {
     struct device_slot *slot = slots_find(slots, id);
-
     assert(slot);
     slot->is_live = false;
     slot->generation++;
@@ -67,12 +63,10 @@ void slots_release(struct device_slots *slots, uint64_t id)
 struct device_slot *slots_find(const struct device_slots *slots, uint64_t id)
 {
     uint32_t number = (uint32_t)id;
-    struct device_slot *slot;
-
     if (number == 0 || number > slots->count) {
         return NULL;
     }
-    slot = &slots->slots[number - 1];
+    struct device_slot *slot = &slots->slots[number - 1];
     return slot->is_live && slot->generation == (uint32_t)(id >> 32) ? slot : NULL;
 }
 
@@ -89,19 +83,19 @@ void slots_close(struct device_slots *slots)
 
 int slots_check(const struct device_slots *slots, const char *name, struct varve_message *message)
 {
-    uint32_t live = 0, spare = 0;
-
+    uint32_t live = 0;
     for (uint32_t i = 0; i < slots->count; i++) {
         live += slots->slots[i].is_live;
     }
+    uint32_t spare = 0;
     for (uint32_t at = slots->spare; at != 0; at = slots->slots[at - 1].next) {
         if (at > slots->count || slots->slots[at - 1].is_live || ++spare > slots->count) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: slot %u is no spare one", name, at);
         }
     }
     if (live != slots->live || live + spare != slots->count) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: %u live (%u counted) and %u spare of %u",
-                                 name, live, slots->live, spare, slots->count);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: %u live (%u counted) and %u spare of %u", name,
+                                 live, slots->live, spare, slots->count);
     }
     return 0;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Ids of handles, events and exports. An id that was released is not known again.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of the caller's own, copies, fills and host memory, as far as all devices have them in common: which ranges may
- * be copied and filled, and what is out. The work itself is the device's. Called through the ops tables of sim, host and
- * cuda.
+ * Streams of the caller's own, copies, fills and host memory, as far as all devices have them in common: which ranges
+ * may be copied and filled, and what is out. The work itself is the device's. Called through the ops tables of sim,
+ * host and cuda.
  */
 #include "alloc/device/transfers.h"
 
@@ -17,7 +17,6 @@ static int stream_create(struct device_table *table, struct device_call *call)
     struct device_resources *resources = &table->resources;
     uint64_t stream = DEVICE_STREAM_FIRST + resources->streams_made;
     int error = resources_created_reserve(resources);
-
     if (error == VARVE_OK && table->hooks->stream_make) {
         error = table->hooks->stream_make(table, &stream);
     }
@@ -38,7 +37,6 @@ int device_stream_create(struct varve_device *device, uint64_t *stream_out)
 static int stream_destroy(struct device_table *table, struct device_call *call)
 {
     int error = resources_created_find(&table->resources, call->stream);
-
     if (error == VARVE_OK && table->hooks->stream_end) {
         error = table->hooks->stream_end(table, call->stream);
     }
@@ -50,9 +48,8 @@ static int stream_destroy(struct device_table *table, struct device_call *call)
 
 int device_stream_destroy(struct varve_device *device, uint64_t stream)
 {
-    return device_run(
-        device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .stream = stream, .gives_back = true},
-        stream_destroy);
+    return device_run(device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .stream = stream, .gives_back = true},
+                      stream_destroy);
 }
 
 /* ---- copies ---- */
@@ -65,20 +62,18 @@ static int memory_check(struct device_table *table, uint64_t addr, uint64_t byte
 }
 
 /* One end of a copy: addresses that exist, and memory of the device where it is to be that. */
-static int end_check(struct device_table *table, const struct varve_copy_2d *copy, uint64_t addr,
-                     uint64_t pitch, bool is_here)
+static int end_check(struct device_table *table, const struct varve_copy_2d *copy, uint64_t addr, uint64_t pitch,
+                     bool is_here)
 {
     struct device_resources *resources = &table->resources;
-    uint64_t last;
-
     if (copy->rows > 1 && pitch < copy->row_bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "rows of %llu bytes at a pitch of %llu",
                              (unsigned long long)copy->row_bytes, (unsigned long long)pitch);
     }
+    uint64_t last;
     if (addr == 0 || __builtin_mul_overflow(copy->rows - 1, pitch, &last) ||
         __builtin_add_overflow(last, copy->row_bytes, &last) || last > UINT64_MAX - addr) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "%llu rows of %llu bytes, %llu apart, cannot lie at %#llx",
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu rows of %llu bytes, %llu apart, cannot lie at %#llx",
                              (unsigned long long)copy->rows, (unsigned long long)copy->row_bytes,
                              (unsigned long long)pitch, (unsigned long long)addr);
     }
@@ -91,7 +86,6 @@ static bool rows_meet(const struct varve_copy_2d *copy)
     uint64_t pitch = copy->target_pitch;
     uint64_t apart = copy->target_addr > copy->source_addr ? copy->target_addr - copy->source_addr
                                                            : copy->source_addr - copy->target_addr;
-
     return copy->rows > 1 ? (apart / pitch < copy->rows && apart % pitch < copy->row_bytes) ||
                                 (apart / pitch + 1 < copy->rows && pitch - apart % pitch < copy->row_bytes)
                           : apart < copy->row_bytes;
@@ -102,10 +96,8 @@ static bool does_overlap(const struct varve_copy_2d *copy)
     if (copy->rows == 1 || copy->target_pitch == copy->source_pitch) {
         return rows_meet(copy);
     }
-    return copy->target_addr <
-               copy->source_addr + device_span(copy->row_bytes, copy->rows, copy->source_pitch) &&
-           copy->source_addr <
-               copy->target_addr + device_span(copy->row_bytes, copy->rows, copy->target_pitch);
+    return copy->target_addr < copy->source_addr + device_span(copy->row_bytes, copy->rows, copy->source_pitch) &&
+           copy->source_addr < copy->target_addr + device_span(copy->row_bytes, copy->rows, copy->target_pitch);
 }
 
 static int copy_check(struct device_table *table, const struct varve_copy_2d *copy)
@@ -118,18 +110,12 @@ static int copy_check(struct device_table *table, const struct varve_copy_2d *co
         [VARVE_COPY_DEVICE_TO_PEER] = {false, true},
     };
     struct device_resources *resources = &table->resources;
-    int error;
-
     if ((unsigned)copy->direction >= VARVE_COPY_DIRECTION_LIMIT) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy",
-                             (int)copy->direction);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy", (int)copy->direction);
     }
-    error =
-        end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
-    if (error == VARVE_OK) {
-        error = end_check(table, copy, copy->source_addr, copy->source_pitch,
-                          directions[copy->direction].has_source);
-    }
+    int error = end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
+    VARVE_THEN(error,
+               end_check(table, copy, copy->source_addr, copy->source_pitch, directions[copy->direction].has_source));
     if (error == VARVE_OK && does_overlap(copy)) {
         error = DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the copy from %#llx to %#llx overlaps itself",
                               (unsigned long long)copy->source_addr, (unsigned long long)copy->target_addr);
@@ -141,7 +127,6 @@ static int copy_rows(struct device_table *table, struct device_call *call)
 {
     struct varve_copy_2d copy = *call->copy;
     int error = resources_stream_check(&table->resources, call->stream);
-
     if (error != VARVE_OK || copy.row_bytes == 0 || copy.rows == 0) {
         return error;
     }
@@ -187,19 +172,17 @@ static int fill(struct device_table *table, struct device_call *call)
     struct device_resources *resources = &table->resources;
     unsigned bytes = fill->pattern_bytes;
     int error = resources_stream_check(resources, call->stream);
-
     if (error != VARVE_OK) {
         return error;
     }
     if (bytes == 0 || bytes > 8 || (bytes & (bytes - 1)) != 0) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "a pattern of %u bytes; 1, 2, 4 and 8 are possible", bytes);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a pattern of %u bytes; 1, 2, 4 and 8 are possible",
+                             bytes);
     }
     if (fill->count == 0) {
         return VARVE_OK;
     }
-    if (fill->addr % bytes != 0 || fill->count > UINT64_MAX / bytes ||
-        fill->addr > UINT64_MAX - fill->count * bytes) {
+    if (fill->addr % bytes != 0 || fill->count > UINT64_MAX / bytes || fill->addr > UINT64_MAX - fill->count * bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu elements of %u bytes cannot lie at %#llx",
                              (unsigned long long)fill->count, bytes, (unsigned long long)fill->addr);
     }
@@ -207,16 +190,13 @@ static int fill(struct device_table *table, struct device_call *call)
     return error == VARVE_OK && table->hooks->fill ? table->hooks->fill(table, fill, call->stream) : error;
 }
 
-int device_fill(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes,
-                uint64_t count, uint64_t stream)
+int device_fill(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes, uint64_t count,
+                uint64_t stream)
 {
-    const struct device_fill all = {
-        .addr = addr, .pattern = pattern, .count = count, .pattern_bytes = pattern_bytes};
-
+    const struct device_fill all = {.addr = addr, .pattern = pattern, .count = count, .pattern_bytes = pattern_bytes};
     return device_run(
         device,
-        (struct device_call){
-            .kind = VARVE_DEVICE_FILL, .bytes = count * pattern_bytes, .stream = stream, .fill = &all},
+        (struct device_call){.kind = VARVE_DEVICE_FILL, .bytes = count * pattern_bytes, .stream = stream, .fill = &all},
         fill);
 }
 
@@ -231,7 +211,6 @@ static int no_host_memory(struct device_table *table, uint64_t bytes)
 static int plain_alloc(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 {
     void *memory = NULL;
-
     if (posix_memalign(&memory, PINNED_ALIGNMENT, (size_t)bytes) != 0) {
         return no_host_memory(table, bytes);
     }
@@ -241,16 +220,14 @@ static int plain_alloc(struct device_table *table, uint64_t bytes, uint64_t *add
 
 static int host_alloc(struct device_table *table, struct device_call *call)
 {
-    struct device_range *range;
-    int error;
-
     if (call->bytes == 0) {
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_INVALID, "0 bytes of host memory asked for");
     }
     if (call->bytes > SIZE_MAX / 2) {
         return no_host_memory(table, call->bytes);
     }
-    error = resources_range_new(&table->resources, DEVICE_RANGE_PINNED, call->bytes, &range);
+    struct device_range *range;
+    int error = resources_range_new(&table->resources, DEVICE_RANGE_PINNED, call->bytes, &range);
     if (error != VARVE_OK) {
         return error;
     }
@@ -267,8 +244,7 @@ static int host_alloc(struct device_table *table, struct device_call *call)
 
 int device_host_alloc(struct varve_device *device, uint64_t bytes, uint64_t *addr_out)
 {
-    return device_run(device,
-                      (struct device_call){.kind = VARVE_DEVICE_HOST_ALLOC, .bytes = bytes, .out = addr_out},
+    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_HOST_ALLOC, .bytes = bytes, .out = addr_out},
                       host_alloc);
 }
 
@@ -277,14 +253,12 @@ static int host_free(struct device_table *table, struct device_call *call)
 {
     struct device_ranges *pinned = &table->resources.pinned;
     struct device_range *range = device_ranges_at_or_before(pinned, call->addr);
-    int error;
-
     if (!range || range->addr != call->addr) {
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "no host memory begins at %#llx",
                              (unsigned long long)call->addr);
     }
     device_ranges_remove(pinned, range);
-    error = table->hooks->unpin ? table->hooks->unpin(table, range->addr, range->bytes) : VARVE_OK;
+    int error = table->hooks->unpin ? table->hooks->unpin(table, range->addr, range->bytes) : VARVE_OK;
     if (error != VARVE_OK) {
         device_ranges_insert(pinned, range);
         return error;
@@ -298,15 +272,13 @@ static int host_free(struct device_table *table, struct device_call *call)
 
 int device_host_free(struct varve_device *device, uint64_t addr)
 {
-    return device_run(device,
-                      (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .addr = addr, .gives_back = true},
+    return device_run(device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .addr = addr, .gives_back = true},
                       host_free);
 }
 
 void device_pinned_close(struct device_table *table)
 {
     const struct device_range *range = device_ranges_at_or_after(&table->resources.pinned, 0);
-
     for (; range; range = device_ranges_at_or_after(&table->resources.pinned, range->addr + 1)) {
         free((void *)(uintptr_t)range->addr);
     }

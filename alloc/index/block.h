@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A block is a piece of a segment. Its neighbours by address are `prev` and `next`. It is in exactly one of:
  *   pool->index     free and mapped (`is_free`)
  *   pool->unmapped  address space of an expandable segment without memory (`!is_mapped`)
  *   in use          allocated, or freed and waiting for other streams
- * and, by address, in the allocator's block map if it is in use, or is free and was in use when it last had this address:
- * the next request for it then finds it there. Guarded by the allocator's lock.
+ * and, by address, in the allocator's block map if it is in use, or is free and was in use when it last had this
+ * address: the next request for it then finds it there. Guarded by the allocator's lock.
  */
 #ifndef VARVE_ALLOC_INDEX_BLOCK_H
 #define VARVE_ALLOC_INDEX_BLOCK_H
@@ -53,8 +52,7 @@ struct block {
         };
     };
     union {
-        bool
-            is_alone; /* free_index.c's own, while free: no other block is in its bin, and its links are NULL */
+        bool is_alone; /* free_index.c's own, while free: no other block is in its bin, and its links are NULL */
         bool has_user; /* while allocated: `user` is the program's */
     };
     /* Links: of the free index while free, of the unmapped list, of the deferred list while in use; else NULL. */

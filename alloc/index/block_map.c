@@ -40,17 +40,14 @@ int block_map_reserve(struct block_map *map)
 struct block *block_map_find(const struct block_map *map, uint64_t addr)
 {
     const struct block_map_slot *slot = block_map_find_slot(map, addr);
-
     return slot != NULL ? slot->block : NULL;
 }
 
 struct block *block_map_each(const struct block_map *map, uint64_t *position)
 {
     uint64_t slots = map->count > 0 ? block_map_mask(map) + 1 : 0;
-
     while (*position < slots) {
         struct block *block = map->slots[(*position)++].block;
-
         if (block != NULL && !block->is_free) {
             return block;
         }
@@ -61,7 +58,6 @@ struct block *block_map_each(const struct block_map *map, uint64_t *position)
 void block_map_remove(struct block_map *map, const struct block *block)
 {
     struct block_map_slot *slot = block_map_find_slot(map, block->addr);
-
     assert(slot != NULL && slot->block == block);
     block_map_clear(map, slot);
 }
@@ -82,8 +78,7 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
     uint64_t filled = 0;
     for (uint64_t i = 0; i <= block_map_mask(map); i++) {
         const struct block_map_slot *slot = &map->slots[i];
-        if (slot->block == NULL ? slot->addr != 0
-                                : slot->block->addr != slot->addr || !slot->block->is_in_map) {
+        if (slot->block == NULL ? slot->addr != 0 : slot->block->addr != slot->addr || !slot->block->is_in_map) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: slot %llu has address 0x%llx",
                                      (unsigned long long)i, (unsigned long long)slot->addr);
         }
@@ -97,8 +92,7 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
     if (filled != map->count || filled > map->limit || map->mask != (UINT64_C(1) << map->bits) - 1 ||
         map->shift != 64 - map->bits || 2 * map->limit != map->mask + 1 ||
         map->mapped_bytes != sizeof(struct block_map_slot) << map->bits) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "map: %llu entries in 2^%u slots, counted %llu",
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: %llu entries in 2^%u slots, counted %llu",
                                  (unsigned long long)map->count, map->bits, (unsigned long long)filled);
     }
     return VARVE_OK;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Address → block in use, O(1): open addressing with linear probing, at most half full, in one mapping that
  * doubles. Slots carry the address, so a probe touches no block but the one it is after.

@@ -101,11 +101,10 @@ int block_slab_check(const struct block_slab *slab, struct varve_message *messag
     uint64_t fresh = (uint64_t)(slab->fresh_end - slab->fresh);
     if (bytes != slab->region_bytes || capacity != slab->capacity || slab->in_use > capacity ||
         fresh > capacity - slab->in_use) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "slab: %llu of %llu descriptors in use, %llu fresh, %llu bytes of %llu",
-                                 (unsigned long long)slab->in_use, (unsigned long long)slab->capacity,
-                                 (unsigned long long)fresh, (unsigned long long)slab->region_bytes,
-                                 (unsigned long long)bytes);
+        return varve_message_set(
+            message, VARVE_ERROR_CORRUPT, "slab: %llu of %llu descriptors in use, %llu fresh, %llu bytes of %llu",
+            (unsigned long long)slab->in_use, (unsigned long long)slab->capacity, (unsigned long long)fresh,
+            (unsigned long long)slab->region_bytes, (unsigned long long)bytes);
     }
     uint64_t spare_expected = capacity - slab->in_use - fresh;
     uint64_t spare = 0;

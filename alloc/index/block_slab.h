@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Block descriptors, from mappings of our own, never malloc. One is in use, on the spare list, or in the part
  * of the newest region that was never touched: capacity = in_use + length of `spare` + (fresh_end - fresh).
@@ -71,8 +70,7 @@ HOT void block_slab_release(struct block_slab *slab, struct block *block)
 }
 
 /* A reserved descriptor of a part of the same segment, mapped or not as that is, not linked yet. */
-HOT struct block *block_slab_part(struct block_slab *slab, const struct block *block, uint64_t addr,
-                                  uint64_t bytes)
+HOT struct block *block_slab_part(struct block_slab *slab, const struct block *block, uint64_t addr, uint64_t bytes)
 {
     struct block *part = block_slab_acquire_used(slab);
 

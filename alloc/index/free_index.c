@@ -39,7 +39,6 @@ static unsigned bin_before(const struct stream_bins *bins, unsigned bin)
 void free_index_tree_insert(struct block **root, struct block *block)
 {
     struct block **link = root;
-    struct block *up = NULL;
     uint32_t priority = index_priority_of(block->addr);
     block->priority = priority;
     block->is_alone = false;
@@ -47,6 +46,7 @@ void free_index_tree_insert(struct block **root, struct block *block)
         (*root)->is_alone = false;
         (*root)->priority = index_priority_of((*root)->addr);
     }
+    struct block *up = NULL;
     while (*link != NULL && (*link)->priority >= priority) {
         up = *link;
         assert(up->size != block->size || up->addr != block->addr);
@@ -352,22 +352,18 @@ struct walk {
 
 static bool is_node_sound(const struct walk *walk, const struct block *block, const struct block *up)
 {
-    return block->up == up && block->is_free && block->bins == walk->bins &&
-           index_bin_of(block->size) == walk->bin && block->bin == walk->bin &&
-           block->is_alone == (up == NULL && block->left == NULL && block->right == NULL) &&
+    return block->up == up && block->is_free && block->bins == walk->bins && index_bin_of(block->size) == walk->bin &&
+           block->bin == walk->bin && block->is_alone == (up == NULL && block->left == NULL && block->right == NULL) &&
            (block->is_alone || /* it has no priority */
-            (block->priority == index_priority_of(block->addr) &&
-             (up == NULL || block->priority <= up->priority)));
+            (block->priority == index_priority_of(block->addr) && (up == NULL || block->priority <= up->priority)));
 }
 
-static bool is_tree_sound(struct walk *walk, const struct block *block, const struct block *up,
-                          unsigned depth)
+static bool is_tree_sound(struct walk *walk, const struct block *block, const struct block *up, unsigned depth)
 {
     if (block == NULL) {
         return true;
     }
-    if (depth > DEPTH_MAX || !is_node_sound(walk, block, up) ||
-        !is_tree_sound(walk, block->left, block, depth + 1)) {
+    if (depth > DEPTH_MAX || !is_node_sound(walk, block, up) || !is_tree_sound(walk, block->left, block, depth + 1)) {
         return false;
     }
     if (walk->last != NULL && !index_is_before(walk->last, block->size, block->addr)) {
@@ -390,15 +386,14 @@ static int stream_check(const struct stream_bins *bins, struct varve_message *me
             !is_tree_sound(&walk, root, NULL, 1)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "free index: stream 0x%llx, bin %u, after %llu blocks of %llu",
-                                     (unsigned long long)bins->stream, walk.bin,
-                                     (unsigned long long)walk.counted, (unsigned long long)bins->blocks);
+                                     (unsigned long long)bins->stream, walk.bin, (unsigned long long)walk.counted,
+                                     (unsigned long long)bins->blocks);
         }
     }
     if (walk.counted != bins->blocks || bins->summary >> INDEX_WORD_COUNT != 0) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "free index: stream 0x%llx has %llu blocks, counted %llu",
-                                 (unsigned long long)bins->stream, (unsigned long long)bins->blocks,
-                                 (unsigned long long)walk.counted);
+        return varve_message_set(
+            message, VARVE_ERROR_CORRUPT, "free index: stream 0x%llx has %llu blocks, counted %llu",
+            (unsigned long long)bins->stream, (unsigned long long)bins->blocks, (unsigned long long)walk.counted);
     }
     return VARVE_OK;
 }
@@ -414,10 +409,9 @@ int free_index_check(const struct free_index *index, struct varve_message *messa
     bool is_recent_found = index->recent == NULL;
     for (uint32_t i = 0; i < index->stream_count; i++) {
         const struct stream_bins *bins = index->streams[i];
-        if (bins->position != i || bins->index != index ||
-            (i > 0 && index->streams[i - 1]->stream >= bins->stream)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT, "free index: stream %u of %u is misplaced",
-                                     i, index->stream_count);
+        if (bins->position != i || bins->index != index || (i > 0 && index->streams[i - 1]->stream >= bins->stream)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "free index: stream %u of %u is misplaced", i,
+                                     index->stream_count);
         }
         int error = stream_check(bins, message);
         if (error != VARVE_OK) {
@@ -425,12 +419,12 @@ int free_index_check(const struct free_index *index, struct varve_message *messa
         }
         is_recent_found |= bins == index->recent;
     }
-    if (taken != index->stream_count || bytes != index->mapped_bytes ||
-        index->stream_count > index->stream_capacity || !is_recent_found) {
+    if (taken != index->stream_count || bytes != index->mapped_bytes || index->stream_count > index->stream_capacity ||
+        !is_recent_found) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "free index: %u streams, %llu taken; %llu bytes, counted %llu",
-                                 index->stream_count, (unsigned long long)taken,
-                                 (unsigned long long)index->mapped_bytes, (unsigned long long)bytes);
+                                 "free index: %u streams, %llu taken; %llu bytes, counted %llu", index->stream_count,
+                                 (unsigned long long)taken, (unsigned long long)index->mapped_bytes,
+                                 (unsigned long long)bytes);
     }
     return VARVE_OK;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * The free blocks of a pool, ordered by (stream, size, address): for each stream size bins with a bitmap above
  * them, and a balanced tree in each bin. A bin follows from the size and grows with it, so bins in turn, each

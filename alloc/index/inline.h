@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What every cached request and every free go through is inline (HOT): a pair passes some thirty functions, so
  * that calls, and not what they do, would be a third of its cost, and a compiler left alone does not inline

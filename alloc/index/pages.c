@@ -13,12 +13,10 @@
 
 void *pages_map(uint64_t bytes)
 {
-    void *pages;
-
     if (bytes > PTRDIFF_MAX) {
         return NULL;
     }
-    pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) {
         return NULL;
     }
@@ -32,7 +30,6 @@ void pages_unmap(void *pages, uint64_t bytes)
 {
     if (pages != NULL) {
         int error = munmap(pages, bytes);
-
         assert(error == 0);
         (void)error;
     }

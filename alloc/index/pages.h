@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Memory from the kernel for the structures of this folder: the allocator may be called below `malloc`.
  */

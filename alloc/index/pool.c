@@ -7,7 +7,6 @@
 static bool is_before(const struct block *a, const struct block *b)
 {
     uint64_t stream_a = a->bins->stream, stream_b = b->bins->stream;
-
     return stream_a != stream_b ? stream_a < stream_b : a->addr < b->addr;
 }
 
@@ -15,7 +14,6 @@ void pool_unmapped_insert(struct pool *pool, struct block *block)
 {
     struct block *before = NULL;
     struct block *after = pool->unmapped;
-
     while (after != NULL && is_before(after, block)) {
         before = after;
         after = after->right;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Blocks of one kind (small or large) of the default pool or of a private one: the free ones, and the address
  * space of expandable segments that has no memory.

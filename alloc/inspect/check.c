@@ -30,17 +30,14 @@ static int wrong(struct varve_message *message, const char *what, uint64_t value
 }
 
 /* Free neighbours may stay apart, and belong to several streams, where a backend decides that. */
-static int check_neighbours(const struct varve_alloc *alloc, const struct block *block,
-                            struct varve_message *message)
+static int check_neighbours(const struct varve_alloc *alloc, const struct block *block, struct varve_message *message)
 {
     const struct block *next = block->next;
     bool is_backed = backend_of_pool(alloc, block_pool(block)) != NULL;
-
     if (next != NULL && (next->prev != block || next->addr != block->addr + block->size ||
                          (is_backed ? block_pool(next) != block_pool(block) : next->bins != block->bins) ||
                          next->segment_id != block->segment_id || next->expandable != block->expandable)) {
-        return wrong(message, "a neighbour does not fit to the block before it", next->addr,
-                     block->addr + block->size);
+        return wrong(message, "a neighbour does not fit to the block before it", next->addr, block->addr + block->size);
     }
     if (block->prev != NULL && block->prev->next != block) {
         return wrong(message, "a neighbour does not point back to the block", block->prev->addr, block->addr);
@@ -73,7 +70,6 @@ static int check_used(const struct varve_alloc *alloc, const struct block *block
                       struct varve_message *message)
 {
     bool is_small = block_pool(block)->is_small, is_ordered = block_is_ordered(alloc, block);
-
     if (!block->is_mapped || block->is_free || !block->is_in_map || block->id == 0 ||
         (!block->is_allocated && block_is_available(block) && !is_ordered)) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
@@ -101,17 +97,14 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
                       struct varve_message *message)
 {
     int error = free_index_check(&pool->index, message);
-
     for (const struct block *block = free_index_first(&pool->index); error == VARVE_OK && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_available(block) || !block->is_mapped || !block->is_free || block_pool(block) != pool ||
-            block->is_planned ||
-            (backend_of_pool(alloc, pool) == NULL && block->freed_at > pool->search_count)) {
+            block->is_planned || (backend_of_pool(alloc, pool) == NULL && block->freed_at > pool->search_count)) {
             return wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
         }
         if (block->is_in_map && block_map_find(&alloc->map, block->addr) != block) {
-            return wrong(message, "a free block is not where the map has it, address", block->addr,
-                         block->addr);
+            return wrong(message, "a free block is not where the map has it, address", block->addr, block->addr);
         }
         sums->in_map += block->is_in_map;
         if (block_is_split(block) && block->expandable == NULL) {
@@ -122,8 +115,7 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
         add_segment(block, sums, pool->is_small);
         error = check_neighbours(alloc, block, message);
     }
-    for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL;
-         block = block->right) {
+    for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL; block = block->right) {
         if (block->is_mapped || block->is_free || block->is_allocated || block->is_in_map ||
             block->expandable == NULL || block_pool(block) != pool || block->expandable->pool != pool ||
             (block->right != NULL && (block->right->left != block || !is_in_order(block, block->right)))) {
@@ -172,9 +164,8 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         {stats->segment, sums->segments, "segment"},
         {stats->reserved_bytes, sums->mapped, "reserved_bytes"},
     };
-    int error = VARVE_OK;
-
     stats_read(&alloc->counters, &read);
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = check_stat(rows[i].stats, rows[i].sums, rows[i].name, message);
     }
@@ -186,8 +177,7 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         error = wrong(message, "oversize_segments", (uint64_t)stats->oversize_segments.current,
                       (uint64_t)sums->oversize_segments);
     }
-    if (error == VARVE_OK &&
-        alloc->reserved_bytes != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
+    if (error == VARVE_OK && alloc->reserved_bytes != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
         error = wrong(message, "reserved bytes", alloc->reserved_bytes,
                       (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
@@ -201,17 +191,14 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
 }
 
 /* Every event that is queued waits for a block that was freed, every freed block with uses is in the list. */
-static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums,
-                         struct varve_message *message)
+static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
-    uint64_t queued = 0, deferred = 0;
-
+    uint64_t queued = 0;
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         const struct event_queue *queue = &alloc->queues[i];
         for (uint32_t k = 0; k < queue->count; k++) {
             const struct block *block = queue->items[(queue->head + k) & (queue->capacity - 1)].block;
-            if (block->is_allocated || block->event_count == 0 ||
-                block_map_find(&alloc->map, block->addr) != block) {
+            if (block->is_allocated || block->event_count == 0 || block_map_find(&alloc->map, block->addr) != block) {
                 return wrong(message, "an event waits for a wrong block, address", block->addr, block->addr);
             }
         }
@@ -220,6 +207,7 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
             return wrong(message, "queues are out of order", queue->stream, alloc->queues[i - 1].stream);
         }
     }
+    uint64_t deferred = 0;
     for (const struct block *block = alloc->deferred; block != NULL; block = block->right) {
         deferred++;
         if (block->is_allocated || (block->uses == NULL && !block_is_ordered(alloc, block)) ||
@@ -233,20 +221,18 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
     if (queued != alloc->pending_events || sums->waiting != queued) {
         return wrong(message, "pending events", alloc->pending_events, queued);
     }
-    return deferred == sums->deferred ? VARVE_OK
-                                      : wrong(message, "deferred blocks", deferred, sums->deferred);
+    return deferred == sums->deferred ? VARVE_OK : wrong(message, "deferred blocks", deferred, sums->deferred);
 }
 
 /* Pools without references are listed, the others are not; their segments are counted. */
-static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums,
-                               struct varve_message *message)
+static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
-    uint64_t segments = 0, freeable = 0, listed = 0;
-
+    uint64_t segments = 0, freeable = 0;
     for (const struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
         segments += pool->segment_count;
         freeable += pool->use_count == 0;
     }
+    uint64_t listed = 0;
     for (const struct private_pool *pool = alloc->freeable_pools; pool != NULL && listed <= freeable;
          pool = pool->next_freeable) {
         listed++;
@@ -263,17 +249,14 @@ static int check_private_pools(const struct varve_alloc *alloc, const struct sum
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     struct sums sums = {.oversize = alloc->config.max_split_size};
+    alloc_lock(alloc);
+    int error = block_map_check(&alloc->map, message);
     const struct block *block;
     uint64_t position = 0;
-    int error;
-
-    alloc_lock(alloc);
-    error = block_map_check(&alloc->map, message);
     while (error == VARVE_OK && (block = block_map_each(&alloc->map, &position)) != NULL) {
         error = check_used(alloc, block, &sums, message);
     }
-    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
-         pool = pool_each(alloc, pool)) {
+    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL; pool = pool_each(alloc, pool)) {
         error = check_pool(alloc, pool, &sums, message);
     }
     if (error == VARVE_OK && sums.in_map != alloc->map.count) {

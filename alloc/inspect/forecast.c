@@ -13,7 +13,6 @@
 static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     int error = request_prepare(alloc, bytes, stream, request);
-
     if (error == VARVE_OK) {
         request->segment_bytes = request_segment_size(alloc, request);
     }
@@ -23,9 +22,6 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
 int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                          struct varve_alloc_forecast *forecast_out)
 {
-    struct request request;
-    int error;
-
     if (bytes == 0 || bytes >= ROUNDING_REQUEST_LIMIT) {
         return VARVE_ERROR_INVALID;
     }
@@ -33,7 +29,8 @@ int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t str
         return VARVE_ERROR_UNSUPPORTED; /* it does not look without acting */
     }
     alloc_lock(alloc);
-    error = prepare(alloc, bytes, stream, &request);
+    struct request request;
+    int error = prepare(alloc, bytes, stream, &request);
     if (error == VARVE_OK) {
         *forecast_out = (struct varve_alloc_forecast){
             .rounded = request.wanted.rounded,
@@ -59,8 +56,7 @@ static bool is_among(const struct varve_alloc_release *items, size_t count, uint
 static void plan_done(struct varve_alloc *alloc, const struct varve_alloc_release *done, size_t count,
                       struct release_plan *plan)
 {
-    for (struct pool *pool = pool_each(alloc, NULL); count > 0 && pool != NULL;
-         pool = pool_each(alloc, pool)) {
+    for (struct pool *pool = pool_each(alloc, NULL); count > 0 && pool != NULL; pool = pool_each(alloc, pool)) {
         for (struct block *block = free_index_first(&pool->index); block != NULL;
              block = free_index_following(&pool->index, block)) {
             uint64_t addr = block->addr;
@@ -77,7 +73,6 @@ static void plan_done(struct varve_alloc *alloc, const struct varve_alloc_releas
 static size_t list(const struct block *block, struct varve_alloc_release *released, size_t limit)
 {
     size_t count = 0;
-
     for (; block != NULL; block = block->planned_next) {
         struct varve_alloc_release item = {block->addr, block->size};
         if (block->expandable != NULL) {
@@ -97,20 +92,17 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
                                  bool *success_out)
 {
     struct release_plan plan = {0};
-    struct request request;
-    struct block *before;
-    int error;
-
     *count_out = 0;
     *success_out = false;
     if (bytes >= ROUNDING_REQUEST_LIMIT) {
         return VARVE_ERROR_INVALID;
     }
     alloc_lock(alloc);
-    error = prepare(alloc, bytes > 0 ? bytes : 1, stream, &request);
+    struct request request;
+    int error = prepare(alloc, bytes > 0 ? bytes : 1, stream, &request);
     if (error == VARVE_OK) {
         plan_done(alloc, done, done_count, &plan);
-        before = plan.last;
+        struct block *before = plan.last;
         switch (stage) {
         case VARVE_ALLOC_STAGE_GC:
             plan_garbage(alloc, &plan);
@@ -135,9 +127,8 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
 
 int varve_alloc_process_events(struct varve_alloc *alloc)
 {
-    int error = VARVE_OK;
-
     alloc_lock(alloc);
+    int error = VARVE_OK;
     if (alloc->capture_count == 0) {
         error = stream_use_poll(alloc);
     }

@@ -21,15 +21,13 @@
 
 static int refuse(struct varve_message *message, const char *what, uint64_t addr)
 {
-    return varve_message_set(message, VARVE_ERROR_INVALID, "cannot begin with this state: %s at %#" PRIx64,
-                             what, addr);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "cannot begin with this state: %s at %#" PRIx64, what, addr);
 }
 
 static int check_blocks(const struct varve_alloc_snapshot *snapshot, const struct varve_segment_info *segment,
                         struct varve_message *message)
 {
     uint64_t addr = segment->addr;
-
     if (segment->bytes > ROUNDING_REQUEST_LIMIT || segment->addr > UINT64_MAX - segment->bytes) {
         return refuse(message, "a segment of an impossible size", segment->addr);
     }
@@ -55,7 +53,6 @@ static int request_of(struct varve_alloc *alloc, const struct varve_segment_info
                       struct varve_message *message, struct request *request)
 {
     struct pool *pool = segment->is_small ? &alloc->small : &alloc->large;
-
     if (segment->pool.capture != 0 || segment->pool.user != 0) {
         struct private_pool *private_pool = private_pool_make(alloc, segment->pool);
         if (private_pool == NULL) {
@@ -64,13 +61,12 @@ static int request_of(struct varve_alloc *alloc, const struct varve_segment_info
         private_pool->use_count += private_pool->use_count == 0;
         pool = segment->is_small ? &private_pool->small : &private_pool->large;
     }
-    *request = (struct request){
-        .bytes = segment->bytes,
-        .segment_bytes = segment->bytes,
-        .wanted = {.rounded = segment->bytes, .bins = pool_bins(alloc, pool, segment->stream)},
-        .pool = pool,
-        .source = VARVE_CAUSE_INHERITED,
-        .message = message};
+    *request = (struct request){.bytes = segment->bytes,
+                                .segment_bytes = segment->bytes,
+                                .wanted = {.rounded = segment->bytes, .bins = pool_bins(alloc, pool, segment->stream)},
+                                .pool = pool,
+                                .source = VARVE_CAUSE_INHERITED,
+                                .message = message};
     return request->wanted.bins != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
@@ -80,22 +76,18 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
 {
     struct pool *pool = request->pool;
     struct block *space = pool->unmapped;
-    struct block *front;
-    int error;
-
     while (space != NULL && (space->bins != request->wanted.bins || segment->addr < space->addr ||
                              segment->addr + segment->bytes > space->addr + space->size)) {
         space = space->right;
     }
     if (space == NULL) {
-        error = expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), &space);
+        int error = expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), &space);
         if (error != VARVE_OK) {
             return error;
         }
     }
     if (segment->addr < space->addr || segment->addr + segment->bytes > space->addr + space->size ||
-        (segment->addr - space->addr) % space->expandable->unit != 0 ||
-        segment->bytes % space->expandable->unit != 0) {
+        (segment->addr - space->addr) % space->expandable->unit != 0 || segment->bytes % space->expandable->unit != 0) {
         return refuse(request->message, "a range that does not fit its reservation", segment->addr);
     }
     if (segment->addr > space->addr) {
@@ -103,7 +95,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
             return VARVE_ERROR_FULL;
         }
         pool_unmapped_remove(pool, space);
-        front = block_cut_front(&alloc->slab, space, segment->addr - space->addr);
+        struct block *front = block_cut_front(&alloc->slab, space, segment->addr - space->addr);
         space->addr += front->size;
         space->size -= front->size;
         pool_unmapped_insert(pool, front);
@@ -113,12 +105,11 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
     return VARVE_OK;
 }
 
-static int alloc_segment(struct varve_alloc *alloc, struct request *request,
-                         const struct varve_segment_info *segment, struct block **block_out)
+static int alloc_segment(struct varve_alloc *alloc, struct request *request, const struct varve_segment_info *segment,
+                         struct block **block_out)
 {
     uint64_t limit = alloc->limit;
     int error;
-
     if (segment->is_expandable) {
         error = find_space(alloc, request, segment, block_out);
         if (error == VARVE_OK) {
@@ -140,8 +131,7 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request,
         if (!segment->is_expandable) {
             block_insert_free(*block_out); /* found, and released, when the allocator closes */
         }
-        error = refuse(request->message, "the device gave another address than that of the segment",
-                       segment->addr);
+        error = refuse(request->message, "the device gave another address than that of the segment", segment->addr);
     }
     return error;
 }
@@ -149,12 +139,10 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request,
 /* Cut the block, which is the rest of the segment, after its first `bytes`. */
 static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
 {
-    struct block *front;
-
     if (bytes == block->size) {
         return block;
     }
-    front = block_cut_front(&alloc->slab, block, bytes);
+    struct block *front = block_cut_front(&alloc->slab, block, bytes);
     block->addr += bytes;
     block->size -= bytes;
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
@@ -171,7 +159,6 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
     uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, block->requested);
-
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
     block_map_put(&alloc->map, block);
@@ -192,7 +179,6 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
 static void restore_free(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
-
     block_insert_free(block);
     if (block_is_split(block) && block->expandable == NULL) {
         hot_change(&alloc->counters, HOT_INACTIVE_SPLIT, is_small, 1);
@@ -201,19 +187,17 @@ static void restore_free(struct varve_alloc *alloc, struct block *block)
 }
 
 static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
-                          const struct varve_segment_info *segment, struct block *rest,
-                          struct varve_message *message)
+                          const struct varve_segment_info *segment, struct block *rest, struct varve_message *message)
 {
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *info = &snapshot->blocks[segment->first_block + i];
         uint64_t bytes = info->bytes;
-        struct block *block;
         /* neighbours that are both free are one block here */
         while (info->state == VARVE_BLOCK_INACTIVE && i + 1 < segment->block_count &&
                snapshot->blocks[segment->first_block + i + 1].state == VARVE_BLOCK_INACTIVE) {
             bytes += snapshot->blocks[segment->first_block + ++i].bytes;
         }
-        block = cut(alloc, rest, bytes);
+        struct block *block = cut(alloc, rest, bytes);
         block->requested = info->requested;
         if (info->state == VARVE_BLOCK_INACTIVE) {
             restore_free(alloc, block);
@@ -232,39 +216,31 @@ static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_sn
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     if (alloc->policy->backend != NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "policy %s cannot begin with given blocks",
                                  alloc->policy->name);
     }
     alloc_lock(alloc);
+    int error = VARVE_OK;
     if (alloc->reserved_bytes != 0 || alloc->expandables != NULL) {
         error = refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);
     }
     for (size_t i = 0; error == VARVE_OK && i < snapshot->segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot->segments[i];
-        struct block *block = NULL;
-        struct request request;
         error = check_blocks(snapshot, segment, message);
         if (error == VARVE_OK && alloc->reserved_bytes > TOTAL_LIMIT - segment->bytes) {
             error = refuse(message, "more memory than a device can have", segment->addr);
         } else if (error == VARVE_OK && segment->is_expandable && alloc->device->ops->vmm_reserve == NULL) {
-            error =
-                refuse(message, "an expandable segment, on a device without virtual memory,", segment->addr);
+            error = refuse(message, "an expandable segment, on a device without virtual memory,", segment->addr);
         }
         if (error == VARVE_OK && block_slab_reserve(&alloc->slab, segment->block_count + 4) != VARVE_OK) {
             error = VARVE_ERROR_FULL; /* before the device is asked, so that nothing is half done */
         }
-        if (error == VARVE_OK) {
-            error = request_of(alloc, segment, message, &request);
-        }
-        if (error == VARVE_OK) {
-            error = alloc_segment(alloc, &request, segment, &block);
-        }
-        if (error == VARVE_OK) {
-            error = restore_blocks(alloc, snapshot, segment, block, message);
-        }
+        struct request request;
+        VARVE_THEN(error, request_of(alloc, segment, message, &request));
+        struct block *block = NULL;
+        VARVE_THEN(error, alloc_segment(alloc, &request, segment, &block));
+        VARVE_THEN(error, restore_blocks(alloc, snapshot, segment, block, message));
     }
     alloc_unlock(alloc);
     if (error != VARVE_OK && error != VARVE_ERROR_INVALID) {

@@ -39,7 +39,6 @@ static int heads_add(struct heads *heads, const struct block *block)
 static int compare_heads(const void *a, const void *b)
 {
     const struct block *x = *(const struct block *const *)a, *y = *(const struct block *const *)b;
-
     return (x->addr > y->addr) - (x->addr < y->addr);
 }
 
@@ -48,7 +47,6 @@ static int heads_gather(struct varve_alloc *alloc, struct heads *heads)
     struct block_walk walk = {0};
     const struct block *block;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && (block = walk_next(alloc, &walk)) != NULL) {
         error = heads_add(heads, block);
     }
@@ -70,7 +68,6 @@ static void describe(const struct block *head, struct varve_segment_info *segmen
                      struct varve_alloc_snapshot *snapshot)
 {
     const struct pool *pool = block_pool(head);
-
     *segment = (struct varve_segment_info){
         .addr = head->addr,
         .stream = head->bins->stream,
@@ -101,12 +98,10 @@ static void describe(const struct block *head, struct varve_segment_info *segmen
 
 int varve_alloc_snapshot(struct varve_alloc *alloc, struct varve_alloc_snapshot *snapshot_out)
 {
-    struct heads heads = {0};
-    int error;
-
     *snapshot_out = (struct varve_alloc_snapshot){0};
     alloc_lock(alloc);
-    error = heads_gather(alloc, &heads);
+    struct heads heads = {0};
+    int error = heads_gather(alloc, &heads);
     if (error == VARVE_OK) {
         snapshot_out->segments = calloc(heads.count + 1, sizeof(snapshot_out->segments[0]));
         snapshot_out->blocks = calloc(heads.blocks + 1, sizeof(snapshot_out->blocks[0]));

@@ -15,8 +15,7 @@
 #define FIGURES (9 * 3 * 4 + 2 * 4 + 6)
 
 /* X for each member of a statistic, in the order of their keys. */
-#define STAT_MEMBERS(X, key, stat) \
-    X(key, stat, allocated) X(key, stat, current) X(key, stat, freed) X(key, stat, peak)
+#define STAT_MEMBERS(X, key, stat) X(key, stat, allocated) X(key, stat, current) X(key, stat, freed) X(key, stat, peak)
 
 #define FIGURE_OF_STAT(key, stat, member) \
     {key "." #member, offsetof(struct varve_alloc_stats, stat) + offsetof(struct varve_alloc_stat, member)},
@@ -85,7 +84,6 @@ void varve_alloc_stats_each(const struct varve_alloc_stats *stats,
 {
     for (size_t i = 0; i < FIGURES; i++) {
         const int64_t *value = (const int64_t *)((const char *)stats + figures[i].offset);
-
         take(context, figures[i].key, *value);
     }
 }
@@ -98,9 +96,7 @@ static void complete(struct varve_alloc_stat *stat)
 static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
 {
     struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
-
-    all->allocated =
-        stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
+    all->allocated = stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
     all->freed = stats[VARVE_ALLOC_STAT_SMALL_POOL].freed + stats[VARVE_ALLOC_STAT_LARGE_POOL].freed;
 }
 
@@ -132,7 +128,6 @@ void stats_read(const struct alloc_counters *counters, struct varve_alloc_stats 
 void stats_reset_accumulated(struct alloc_counters *counters)
 {
     struct varve_alloc_stats stats;
-
     counters_read(counters, &stats);
     each_stat(&stats, reset_accumulated);
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
@@ -150,7 +145,6 @@ void stats_reset_accumulated(struct alloc_counters *counters)
 void stats_reset_peak(struct alloc_counters *counters)
 {
     struct varve_alloc_stats stats;
-
     counters_read(counters, &stats);
     each_stat(&stats, reset_peak);
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
@@ -187,20 +181,16 @@ void varve_alloc_reset_peak_stats(struct varve_alloc *alloc)
 /* A figure of all pools together. */
 static int64_t figure(struct varve_alloc *alloc, const int64_t *value_of)
 {
-    int64_t value;
-
     alloc_lock(alloc);
-    value = *value_of;
+    int64_t value = *value_of;
     alloc_unlock(alloc);
     return value;
 }
 
 int64_t varve_alloc_memory_allocated(struct varve_alloc *alloc)
 {
-    int64_t value;
-
     alloc_lock(alloc);
-    value = hot_current(&alloc->counters, HOT_ALLOCATED_BYTES);
+    int64_t value = hot_current(&alloc->counters, HOT_ALLOCATED_BYTES);
     alloc_unlock(alloc);
     return value;
 }
@@ -222,10 +212,8 @@ int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc)
 
 uint64_t varve_alloc_overhead(struct varve_alloc *alloc)
 {
-    uint64_t bytes;
-
     alloc_lock(alloc);
-    bytes = alloc->slab.region_bytes + alloc->map.mapped_bytes;
+    uint64_t bytes = alloc->slab.region_bytes + alloc->map.mapped_bytes;
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
         bytes += pool->index.mapped_bytes;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Statistics as callers know them, from the counters that allocations move (core/state/counters.h), under the flat
  * keys of torch.cuda.memory_stats.

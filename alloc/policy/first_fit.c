@@ -24,14 +24,12 @@ static bool is_small(const struct varve_alloc_config *config, uint64_t rounded)
 static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t least = config->large_segment_size;
-
     return rounded < least ? least : rounding_up(rounded, ROUNDING_LARGE_STEP);
 }
 
 static struct block *search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
 {
     struct block *lowest = free_index_lower_bound(wanted->bins, wanted->rounded, 0);
-
     (void)config;
     for (struct block *block = lowest; block != NULL; block = free_index_next(block)) {
         if (block->addr < lowest->addr) {
@@ -48,8 +46,7 @@ static bool should_split(const struct varve_alloc_config *config, const struct w
     return !block_pool(block)->no_split && block->size - wanted->rounded >= ROUNDING_MIN_BLOCK;
 }
 
-static bool may_merge(const struct varve_alloc_config *config, const struct block *block,
-                      const struct block *neighbour)
+static bool may_merge(const struct varve_alloc_config *config, const struct block *block, const struct block *neighbour)
 {
     (void)config;
     (void)block;

@@ -18,10 +18,8 @@ static const struct alloc_policy *const policy_table[] = {POLICY_LIST(POLICY_ADD
 const struct alloc_policy *policy_find(const char *text)
 {
     size_t length = text != NULL ? strcspn(text, ":") : 0;
-
     for (size_t i = 0; policy_table[i] != NULL; i++) {
         const char *name = policy_table[i]->name;
-
         if (text == NULL || (strlen(name) == length && memcmp(name, text, length) == 0)) {
             return policy_table[i];
         }
@@ -32,7 +30,6 @@ const struct alloc_policy *policy_find(const char *text)
 const char *const *varve_alloc_policies(void)
 {
     static const char *const names[] = {POLICY_LIST(POLICY_NAME) NULL};
-
     return names;
 }
 
@@ -41,7 +38,6 @@ const char *const *varve_alloc_policies(void)
 static const struct varve_alloc_policy_option *options_of(const struct alloc_policy *policy)
 {
     static const struct varve_alloc_policy_option none[] = {{0}};
-
     return policy->backend != NULL && policy->backend->options != NULL ? policy->backend->options : none;
 }
 
@@ -51,7 +47,6 @@ static int refuse_option(const struct alloc_policy *policy, const char *option, 
     const struct varve_alloc_policy_option *options = options_of(policy);
     char list[200] = "";
     size_t used = 0;
-
     for (size_t i = 0; options[i].name != NULL && used < sizeof(list); i++) {
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%" PRIu64 ")", i > 0 ? ", " : "",
                                  options[i].name, options[i].initial);
@@ -68,17 +63,14 @@ static bool parse_value(const struct varve_alloc_policy_option *option, const ch
                         uint64_t *value_out)
 {
     static const char suffixes[] = "KMGT";
-    char *stop;
-    uint64_t value;
-
     if (*text < '0' || *text > '9') {
         return false;
     }
-    value = strtoull(text, &stop, 10);
+    char *stop;
+    uint64_t value = strtoull(text, &stop, 10);
     if (option->is_bytes && stop < end) {
         const char *suffix = strchr(suffixes, *stop);
         unsigned shift = suffix != NULL ? 10 * ((unsigned)(suffix - suffixes) + 1) : 0;
-
         if (suffix == NULL || value > UINT64_MAX >> shift) {
             return false;
         }
@@ -95,7 +87,6 @@ static int parse_option(const struct alloc_policy *policy, const char *text, siz
     const struct varve_alloc_policy_option *options = options_of(policy);
     const char *equals = memchr(text, '=', length);
     size_t name_length = equals != NULL ? (size_t)(equals - text) : length;
-
     for (size_t i = 0; options[i].name != NULL; i++) {
         if (strlen(options[i].name) != name_length || memcmp(options[i].name, text, name_length) != 0) {
             continue;
@@ -104,10 +95,9 @@ static int parse_option(const struct alloc_policy *policy, const char *text, siz
             return VARVE_OK;
         }
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "policy %s: '%.*s': %s=%s%" PRIu64 " to %" PRIu64 " is possible (%s)",
-                                 policy->name, (int)length, text, options[i].name,
-                                 options[i].is_bytes ? "BYTES, " : "", options[i].least, options[i].most,
-                                 options[i].meaning);
+                                 "policy %s: '%.*s': %s=%s%" PRIu64 " to %" PRIu64 " is possible (%s)", policy->name,
+                                 (int)length, text, options[i].name, options[i].is_bytes ? "BYTES, " : "",
+                                 options[i].least, options[i].most, options[i].meaning);
     }
     return refuse_option(policy, text, name_length, message);
 }
@@ -116,15 +106,13 @@ int policy_values(const struct alloc_policy *policy, const char *text, uint64_t 
                   struct varve_message *message)
 {
     const struct varve_alloc_policy_option *options = options_of(policy);
-    int error = VARVE_OK;
-
     for (size_t i = 0; options[i].name != NULL; i++) {
         values[i] = options[i].initial;
     }
     text = text != NULL ? strchr(text, ':') : NULL;
+    int error = VARVE_OK;
     while (error == VARVE_OK && text != NULL) {
         size_t length = strcspn(++text, ":");
-
         error = parse_option(policy, text, length, values, message);
         text = text[length] == ':' ? text + length : NULL;
     }
@@ -134,7 +122,6 @@ int policy_values(const struct alloc_policy *policy, const char *text, uint64_t 
 const struct varve_alloc_policy_option *varve_alloc_policy_options(const char *policy)
 {
     const struct alloc_policy *found = policy_find(policy);
-
     return found != NULL ? options_of(found) : NULL;
 }
 
@@ -143,17 +130,11 @@ const struct varve_alloc_policy_option *varve_alloc_policy_options(const char *p
 uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes)
 {
     const struct alloc_policy *found = policy_find(policy);
-
-    return found != NULL && bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT ? found->block_size(config, bytes)
-                                                                        : 0;
+    return found != NULL && bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT ? found->block_size(config, bytes) : 0;
 }
 
-uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
-                                  uint64_t rounded)
+uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config, uint64_t rounded)
 {
     const struct alloc_policy *found = policy_find(policy);
-
-    return found != NULL && rounded > 0 && rounded <= ROUNDING_REQUEST_LIMIT
-               ? found->segment_size(config, rounded)
-               : 0;
+    return found != NULL && rounded > 0 && rounded <= ROUNDING_REQUEST_LIMIT ? found->segment_size(config, rounded) : 0;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A policy decides sizes, searches, splits and merges. There are two kinds of them. Functions that only look: they see
  * the settings, what a request wants and the free index, and core/ acts on what they return; a file in this folder. And
@@ -32,31 +31,32 @@ struct release_sum {
 
 #define POLICY_OPTIONS_MAX 8 /* of one policy */
 
-/* The default pool, kept in structures of the policy's own (alloc->backend_state); private pools are PyTorch's under every
- * policy, since a captured graph goes on using their memory. Called with the lock held. What is free is also in the free
- * index (alloc/backend/backend.h puts it there), so that snapshots, statistics and checks know nothing of policies.
+/* The default pool, kept in structures of the policy's own (alloc->backend_state); private pools are PyTorch's under
+ * every policy, since a captured graph goes on using their memory. Called with the lock held. What is free is also in
+ * the free index (alloc/backend/backend.h puts it there), so that snapshots, statistics and checks know
+ * nothing of policies.
  * Errors: 0 or a negative enum varve_error. */
 struct pool_backend {
     const struct varve_alloc_policy_option *options; /* NULL: none */
-    /* `values`: of the options, in their order. May set alloc->backend_state to memory of malloc, which is freed when the
-     * allocator closes; `close` is then called also after an error. NULL: there is no state. */
+    /* `values`: of the options, in their order. May set alloc->backend_state to memory of malloc, which is freed when
+     * the allocator closes; `close` is then called also after an error. NULL: there is no state. */
     int (*open)(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message);
-    /* A piece of memory for request->wanted, cut to its size (or larger, where the policy does not cut): not in the index,
-     * nor anywhere else. NULL and 0 if nothing free serves and `may_grow` is false; with it VARVE_ERROR_NO_MEMORY if the
-     * device or the limit refuses. */
+    /* A piece of memory for request->wanted, cut to its size (or larger, where the policy does not cut): not in the
+     * index, nor anywhere else. NULL and 0 if nothing free serves and `may_grow` is false; with it
+     * VARVE_ERROR_NO_MEMORY if the device or the limit refuses. */
     int (*alloc)(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out);
     /* A piece comes back: it merges with others or does not, and goes into the index. */
     void (*free)(struct varve_alloc *alloc, struct block *block);
-    /* What is unused goes back to the device, as far as the policy does that: for empty_cache, and when a request fails.
-     * `sum` is added to. An error is one of waiting for streams, before anything was released. */
+    /* What is unused goes back to the device, as far as the policy does that: for empty_cache, and when a request
+     * fails. `sum` is added to. An error is one of waiting for streams, before anything was released. */
     int (*release)(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum);
     /* Walk the own structures; VARVE_ERROR_CORRUPT. */
     int (*check)(struct varve_alloc *alloc, struct varve_message *message);
     /* What the state points to goes; the segments are given back by the caller. NULL: nothing. */
     void (*close)(struct varve_alloc *alloc);
 
-    /* Of policies that order frees on the device instead of waiting for events (cuda-async); else NULL. The block, which
-     * may have been used by other streams, is freed: there is none any more after VARVE_OK. */
+    /* Of policies that order frees on the device instead of waiting for events (cuda-async); else NULL. The block,
+     * which may have been used by other streams, is freed: there is none any more after VARVE_OK. */
     int (*free_ordered)(struct varve_alloc *alloc, struct block *block);
     /* The allocator closes, and the block's memory goes back though it is in use. NULL: as a segment. */
     void (*abandon)(struct varve_alloc *alloc, struct block *block);
@@ -73,10 +73,9 @@ struct alloc_policy {
                          const struct block *block);
     bool (*may_merge)(const struct varve_alloc_config *config, const struct block *block,
                       const struct block *neighbour);
-    bool has_gc;                /* ages are counted, old blocks are collected */
-    bool has_release_available; /* oversize blocks are released for a request */
-    const struct pool_backend
-        *backend; /* NULL: the functions above decide; else search, should_split and may_merge are
+    bool has_gc;                        /* ages are counted, old blocks are collected */
+    bool has_release_available;         /* oversize blocks are released for a request */
+    const struct pool_backend *backend; /* NULL: the functions above decide; else search, should_split and may_merge are
                                            not called for the default pool */
 };
 
@@ -101,7 +100,8 @@ POLICY_LIST(POLICY_DECLARE)
 
 /// Of "NAME" or "NAME:option=value:…"; NULL: the usual one. NULL if there is none of that name.
 const struct alloc_policy *policy_find(const char *text);
-/// The values of a policy's options, by the text that it was chosen with. VARVE_ERROR_INVALID with the options that there are.
+/// The values of a policy's options, by the text that it was chosen with. VARVE_ERROR_INVALID with the
+/// options that there are.
 int policy_values(const struct alloc_policy *policy, const char *text, uint64_t values[POLICY_OPTIONS_MAX],
                   struct varve_message *message);
 

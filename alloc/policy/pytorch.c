@@ -14,7 +14,6 @@ uint64_t pytorch_segment_size(const struct varve_alloc_config *config, uint64_t 
 static uint64_t expandable_size(const struct block *block)
 {
     const struct block *next = block->next;
-
     return block->size + (next != NULL && !next->is_mapped ? next->size : 0);
 }
 

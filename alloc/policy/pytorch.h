@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * PyTorch's decisions: best fit per stream, ties by address, with the exceptions for oversize blocks and for
  * expandable segments. Inline, for they are part of each cached request: POLICY_CALL calls them by name where
@@ -40,8 +39,7 @@ HOT struct block *pytorch_search_for(const struct varve_alloc_config *config, st
     if (block == NULL || (size < config->max_split_size && block->size >= config->max_split_size)) {
         return NULL; /* an oversize block is not for a smaller request */
     }
-    if (UNLIKELY(size >= config->max_split_size) &&
-        block->size >= size + config->max_non_split_rounding_size) {
+    if (UNLIKELY(size >= config->max_split_size) && block->size >= size + config->max_non_split_rounding_size) {
         return NULL; /* it would not be split, and waste too much */
     }
     return block;
@@ -52,8 +50,8 @@ HOT struct block *pytorch_search(const struct varve_alloc_config *config, const 
     return pytorch_search_for(config, *wanted);
 }
 
-HOT bool pytorch_cuts(const struct varve_alloc_config *config, const struct pool *pool,
-                      struct wanted_block wanted, uint64_t size)
+HOT bool pytorch_cuts(const struct varve_alloc_config *config, const struct pool *pool, struct wanted_block wanted,
+                      uint64_t size)
 {
     uint64_t remaining = size - wanted.rounded;
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * From the size of a request to the size of its block, and from that to the size of a new segment. Every
  * request is rounded, so the plain case (no power-of-two divisions for its size) is inline; the other is in

@@ -21,13 +21,11 @@
 bool component_folder(char *buffer, size_t buffer_bytes)
 {
     ssize_t length = readlink("/proc/self/exe", buffer, buffer_bytes - 1);
-    char *slash;
-
     if (length <= 0 || (size_t)length >= buffer_bytes - 1) {
         return false;
     }
     buffer[length] = '\0';
-    slash = strrchr(buffer, '/');
+    char *slash = strrchr(buffer, '/');
     if (slash == NULL) {
         return false;
     }
@@ -39,17 +37,16 @@ static bool find(const char *name, const char *variable, char *buffer, size_t bu
 {
     static const char *const folders[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
     const char *given = getenv(variable);
-    char directory[PATH_MAX];
-    char path[PATH_MAX + 512];
-    char resolved[PATH_MAX];
-
     if (given != NULL && given[0] != '\0') {
         snprintf(buffer, buffer_bytes, "%s", given);
         return access(buffer, R_OK) == 0;
     }
+    char directory[PATH_MAX];
     if (!component_folder(directory, sizeof(directory))) {
         directory[0] = '\0';
     }
+    char path[PATH_MAX + 512];
+    char resolved[PATH_MAX];
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s/%s", directory, folders[i], name);
         if (access(path, R_OK) == 0 && realpath(path, resolved) != NULL) {

@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What a recorded program loads of this installation. */
 enum component {
     COMPONENT_PRELOAD,           /* libvarve_preload.so */
@@ -27,9 +23,5 @@ enum component {
 bool component_folder(char *buffer, size_t buffer_bytes);
 /// Path of a component; false if it is not there: then where it should be.
 bool component_find(enum component component, char *buffer, size_t buffer_bytes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -23,7 +23,6 @@ static size_t slot_of(const struct map *map, uint64_t key)
 static size_t find(const struct map *map, uint64_t key)
 {
     size_t slot = slot_of(map, key);
-
     while (map->slots[2 * slot] != key && map->slots[2 * slot] != EMPTY) {
         slot = (slot + 1) & (map->capacity - 1);
     }
@@ -33,7 +32,6 @@ static size_t find(const struct map *map, uint64_t key)
 static bool grow(struct map *map)
 {
     struct map larger = {.capacity = map->capacity == 0 ? CAPACITY_MIN : 2 * map->capacity};
-
     larger.slots = malloc(larger.capacity * 2 * sizeof(*larger.slots));
     if (larger.slots == NULL) {
         return false;
@@ -44,7 +42,6 @@ static bool grow(struct map *map)
     for (size_t i = 0; i < map->capacity; i++) {
         if (map->slots[2 * i] != EMPTY) {
             size_t slot = find(&larger, map->slots[2 * i]);
-
             larger.slots[2 * slot] = map->slots[2 * i];
             larger.slots[2 * slot + 1] = map->slots[2 * i + 1];
         }
@@ -60,10 +57,8 @@ uint64_t map_hash(const void *bytes, size_t count)
 {
     const unsigned char *next = bytes;
     uint64_t hash = UINT64_C(0x9e3779b97f4a7c15) ^ count;
-
     for (; count >= 8; count -= 8, next += 8) {
         uint64_t word;
-
         memcpy(&word, next, 8);
         hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
         hash ^= hash >> 32;
@@ -77,24 +72,20 @@ uint64_t map_hash(const void *bytes, size_t count)
 
 uint64_t *map_find(const struct map *map, uint64_t key)
 {
-    size_t slot;
-
     if (map->count == 0 || key == EMPTY) {
         return NULL;
     }
-    slot = find(map, key);
+    size_t slot = find(map, key);
     return map->slots[2 * slot] == key ? &map->slots[2 * slot + 1] : NULL;
 }
 
 bool map_try_put(struct map *map, uint64_t key, uint64_t value)
 {
-    size_t slot;
-
     assert(key != EMPTY);
     if (2 * (map->count + 1) > map->capacity && !grow(map)) {
         return false;
     }
-    slot = find(map, key);
+    size_t slot = find(map, key);
     map->count += map->slots[2 * slot] == EMPTY ? 1 : 0;
     map->slots[2 * slot] = key;
     map->slots[2 * slot + 1] = value;
@@ -111,15 +102,12 @@ void map_put(struct map *map, uint64_t key, uint64_t value)
 bool map_remove(struct map *map, uint64_t key, uint64_t *value_out)
 {
     const uint64_t *value = map_find(map, key);
-    size_t hole;
-    size_t slot;
-
     if (value == NULL) {
         return false;
     }
     *value_out = *value;
-    hole = (size_t)(value - map->slots) / 2;
-    slot = hole;
+    size_t hole = (size_t)(value - map->slots) / 2;
+    size_t slot = hole;
     for (;;) {
         slot = (slot + 1) & (map->capacity - 1);
         if (map->slots[2 * slot] == EMPTY) {

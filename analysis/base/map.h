@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hash map of 64-bit keys to 64-bit values: addresses to blocks, segments or events. Contents are interned with the hash
- * as key: while the key's number is of other contents, the next key is tried.
+ * A hash map of 64-bit keys to 64-bit values: addresses to blocks, segments or events. Contents are interned with the
+ * hash as key: while the key's number is of other contents, the next key is tried.
  */
 #ifndef VARVE_ANALYSIS_BASE_MAP_H
 #define VARVE_ANALYSIS_BASE_MAP_H
@@ -9,10 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct map {
     uint64_t *slots; /* key and value, key and value, …; UINT64_MAX is no key */
@@ -29,9 +25,5 @@ void map_put(struct map *map, uint64_t key, uint64_t value);
 /// Remove a key; false if it is not there.
 bool map_remove(struct map *map, uint64_t key, uint64_t *value_out);
 void map_free(struct map *map);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -34,7 +34,6 @@ void memory_exhausted(void)
 void *memory_resize(void *memory, size_t bytes)
 {
     void *result = realloc(memory, bytes > 0 ? bytes : 1);
-
     if (result == NULL) {
         memory_exhausted();
     }
@@ -67,11 +66,9 @@ bool memory_same_text(const char *a, const char *b)
 
 FILE *memory_stream(char **text, size_t *bytes)
 {
-    FILE *stream;
-
     *text = NULL;
     *bytes = 0;
-    stream = open_memstream(text, bytes);
+    FILE *stream = open_memstream(text, bytes);
     if (stream == NULL) {
         memory_exhausted();
     }

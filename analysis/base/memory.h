@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the commands. Its end ends the process, since no command could go on: with one line, the status of a command
- * that failed, and nothing half-written left behind.
+ * Memory of the commands. Its end ends the process, since no command could go on: with one line, the status of a
+ * command that failed, and nothing half-written left behind.
  */
 #ifndef VARVE_ANALYSIS_BASE_MEMORY_H
 #define VARVE_ANALYSIS_BASE_MEMORY_H
@@ -9,10 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define EXIT_STATUS_FAILED 2
 
@@ -28,12 +24,9 @@ void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes
 char *memory_copy_text(const char *text); /* NULL gives NULL */
 /// Equal, or both NULL.
 bool memory_same_text(const char *a, const char *b);
-/// A stream into memory, and its end, after which `text` is the caller's, by free. `text` and `bytes` must outlive the stream.
+/// A stream into memory, and its end, after which `text` is the caller's, by free. `text` and `bytes` must
+/// outlive the stream.
 FILE *memory_stream(char **text, size_t *bytes);
 void memory_stream_end(FILE *stream, char *const *text);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -18,7 +18,6 @@ static void *work_on(void *untyped)
 {
     struct work *work = untyped;
     size_t index;
-
     while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count) {
         work->run(work->context, index);
     }
@@ -28,7 +27,6 @@ static void *work_on(void *untyped)
 unsigned parallel_threads(unsigned threads)
 {
     cpu_set_t allowed;
-
     if (threads == 0) {
         threads = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? (unsigned)CPU_COUNT(&allowed) : 1;
     }
@@ -38,10 +36,9 @@ unsigned parallel_threads(unsigned threads)
 void parallel_run(size_t count, unsigned threads, void (*run)(void *context, size_t index), void *context)
 {
     struct work work = {.run = run, .context = context, .count = count};
+    threads = parallel_threads(threads);
     pthread_t others[THREADS_MAX];
     unsigned started = 0;
-
-    threads = parallel_threads(threads);
     while (started + 1 < threads && started + 1 < count &&
            pthread_create(&others[started], NULL, work_on, &work) == 0) {
         started++;

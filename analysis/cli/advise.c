@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve advise`: which settings of PyTorch's allocator would have helped a recorded program, and whether it fits on a device of a
- * given size. Options and the two ways to print; the search is whatif/advise.c's, what does not fit is whatif/capacity.c's.
+ * `varve advise`: which settings of PyTorch's allocator would have helped a recorded program, and whether it fits on a
+ * device of a given size. Options and the two ways to print; the search is whatif/advise.c's, what does not fit is
+ * whatif/capacity.c's.
  */
 #include "analysis/history/read.h"
 
@@ -79,7 +80,6 @@ static bool runs(const struct answer *answer, size_t index)
 static int64_t needs(const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
-
     return frontier->error == VARVE_OK ? (int64_t)frontier->safe : INT64_MAX;
 }
 
@@ -87,7 +87,6 @@ static int64_t needs(const struct answer *answer, size_t index)
 static size_t most_frugal(const struct answer *answer)
 {
     size_t best = 0;
-
     for (size_t i = 1; i <= answer->advice.pick_count; i++) {
         best = needs(answer, i) < needs(answer, best) ? i : best;
     }
@@ -98,7 +97,6 @@ static size_t most_frugal(const struct answer *answer)
 static uint64_t missing(const struct answer *answer, size_t index)
 {
     int64_t more = needs(answer, index) - (int64_t)answer->capacity;
-
     return more > 0 && needs(answer, index) != INT64_MAX ? (uint64_t)more : 0;
 }
 
@@ -106,7 +104,6 @@ static uint64_t missing(const struct answer *answer, size_t index)
 static uint64_t room(const struct answer *answer)
 {
     uint64_t limit = answer->advice.limit, capacity = answer->advice.capacity;
-
     return limit == 0 || (capacity != 0 && capacity < limit) ? capacity : limit;
 }
 
@@ -129,7 +126,6 @@ static int64_t known_needs(const struct answer *answer, size_t index)
 static int64_t lost(const struct answer *answer, size_t index)
 {
     const struct whatif_waste *waste = waste_at(answer, index);
-
     return waste->is_known ? waste->reserved - waste->live_requested : -1;
 }
 
@@ -190,14 +186,12 @@ static struct cJSON *setting_json(const struct answer *answer, size_t index)
     const struct advise_trial *trial = trial_at(answer, index);
     struct cJSON *object = json_object();
     struct cJSON *causes = json_object();
-
     json_text(object, "conf", trial->text);
     if (index > 0) {
         json_text(object, "reason", reasons[answer->advice.picks[index - 1].reason]);
     }
     for (size_t i = 0; i < FIGURES; i++) {
         struct cJSON *to = figures[i].is_lost ? causes : object;
-
         json_integer_or_null(to, figures[i].key, figures[i].of(answer, index));
     }
     json_add(object, "causes", causes);
@@ -207,7 +201,6 @@ static struct cJSON *setting_json(const struct answer *answer, size_t index)
 static void place_json(struct cJSON *object, const char *key, const struct capacity_place *place)
 {
     struct cJSON *value = place->file != NULL ? json_object() : json_null_value();
-
     if (place->file != NULL) {
         json_text(value, "function", place->function);
         json_text(value, "file", place->file);
@@ -219,11 +212,9 @@ static void place_json(struct cJSON *object, const char *key, const struct capac
 static struct cJSON *sites_json(const struct answer *answer)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < answer->gone; i++) {
         const struct capacity_site *site = &answer->load.sites[i];
         struct cJSON *object = json_object();
-
         place_json(object, "user", &site->user);
         place_json(object, "inner", &site->inner);
         json_integer(object, "bytes", (int64_t)site->bytes);
@@ -236,7 +227,6 @@ static struct cJSON *sites_json(const struct answer *answer)
 static struct cJSON *recorded_json(const struct replay_before *before)
 {
     struct cJSON *object = json_object();
-
     json_bool(object, "reproduced", before->is_reproduced);
     json_integer_or_null(object, "peak_reserved", before->figures.peak_reserved);
     json_integer_or_null(object, "peak_allocated", before->figures.peak_allocated);
@@ -251,7 +241,6 @@ static void print_json(FILE *out, const struct answer *answer)
     const struct advice *advice = &answer->advice;
     struct cJSON *object = json_object();
     struct cJSON *settings = json_array();
-
     for (size_t i = 1; i <= advice->pick_count; i++) {
         json_append(settings, setting_json(answer, i));
     }
@@ -278,18 +267,14 @@ static void print_json(FILE *out, const struct answer *answer)
 
 static struct format_text figure_text(int64_t value, enum unit unit)
 {
-    return unit == UNIT_BYTES   ? format_bytes(value)
-           : unit == UNIT_COUNT ? format_count(value)
-                                : format_duration(value);
+    return unit == UNIT_BYTES ? format_bytes(value) : unit == UNIT_COUNT ? format_count(value) : format_duration(value);
 }
 
 static bool has_figure(const struct answer *answer, size_t figure)
 {
     bool has = false;
-
     for (size_t i = 0; i <= answer->advice.pick_count; i++) {
         int64_t value = figures[figure].of(answer, i);
-
         has = has || (figures[figure].is_lost ? value > 0 : value >= 0);
     }
     return has;
@@ -298,13 +283,12 @@ static bool has_figure(const struct answer *answer, size_t figure)
 static void print_table(FILE *out, const struct answer *answer)
 {
     static const char *const numbers[] = {"1", "2", "3"};
-    struct table_column columns[1 + SETTINGS_MAX] = {
-        {"", false}, {answer->advice.is_followed ? "recorded" : "as it is", true}};
-    struct table table;
-
+    struct table_column columns[1 + SETTINGS_MAX] = {{"", false},
+                                                     {answer->advice.is_followed ? "recorded" : "as it is", true}};
     for (size_t i = 0; i < answer->advice.pick_count; i++) {
         columns[2 + i] = (struct table_column){numbers[i], true};
     }
+    struct table table;
     table_init(&table, columns, 2 + answer->advice.pick_count);
     for (size_t i = 0; i < FIGURES; i++) {
         if (!has_figure(answer, i)) {
@@ -313,7 +297,6 @@ static void print_table(FILE *out, const struct answer *answer)
         table_add(&table, figures[i].title);
         for (size_t j = 0; j <= answer->advice.pick_count; j++) {
             int64_t value = figures[i].of(answer, j);
-
             table_add(&table, value < 0 ? "-" : figure_text(value, figures[i].unit).text);
         }
     }
@@ -327,17 +310,15 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
                                           "without more time in calls of the device; "};
     const struct advise_pick *pick = &answer->advice.picks[index - 1];
     int64_t more = device_ns(answer, index) - device_ns(answer, 0);
-    char line[256];
-
     if (pick->trial->text[0] != '\0') {
         fprintf(out, "  %zu  export PYTORCH_ALLOC_CONF=%s\n", index, pick->trial->text);
     } else {
         fprintf(out, "  %zu  unset PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF\n", index);
     }
+    char line[256];
     snprintf(line, sizeof(line), "%s", reasons[pick->reason]);
     if (more > device_ns(answer, 0) / 20) {
         size_t used = strlen(line);
-
         used += (size_t)snprintf(line + used, sizeof(line) - used, "costs %s more in calls of the device",
                                  format_duration(more).text);
         if (answer->duration_ns > 0) {
@@ -355,17 +336,16 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
 
 static void print_place(FILE *out, const struct capacity_place *place, size_t columns)
 {
-    char function[160], file[160];
-
+    char function[160];
     format_function(function, sizeof(function), place->function, columns / 2);
+    char file[160];
     format_path(file, sizeof(file), format_base_name(place->file), columns / 2 - 6);
     fprintf(out, "%s  %s:%" PRIu32, function, file, place->line);
 }
 
 static void print_site(FILE *out, const struct capacity_site *site)
 {
-    fprintf(out, "  %10s in %s %s", format_bytes((int64_t)site->bytes).text,
-            format_count((int64_t)site->blocks).text,
+    fprintf(out, "  %10s in %s %s", format_bytes((int64_t)site->bytes).text, format_count((int64_t)site->blocks).text,
             format_plural((int64_t)site->blocks, "block", "blocks"));
     if (site->user.file == NULL) {
         fprintf(out, " of %s\n", format_bytes((int64_t)site->size).text);
@@ -385,8 +365,6 @@ static void print_must_go(FILE *out, const struct answer *answer)
     const struct capacity_load *load = &answer->load;
     size_t best = most_frugal(answer);
     char with[48] = "as it is";
-    uint64_t sum = 0;
-
     if (best > 0) {
         snprintf(with, sizeof(with), "with setting %zu", best);
     }
@@ -394,6 +372,7 @@ static void print_must_go(FILE *out, const struct answer *answer)
         fputs("which call sites' memory would have to go was not found\n", out);
         return;
     }
+    uint64_t sum = 0;
     for (size_t i = 0; i < answer->gone; i++) {
         sum += load->sites[i].bytes;
     }
@@ -412,7 +391,6 @@ static void print_lack(FILE *out, const struct answer *answer)
 {
     size_t best = most_frugal(answer);
     char line[512];
-
     snprintf(line, sizeof(line), "%s: does not fit under any setting tried: misses by %s as it is%s%s%s",
              format_bytes((int64_t)answer->capacity).text, format_bytes((int64_t)missing(answer, 0)).text,
              best > 0 ? ", by " : "", best > 0 ? format_bytes((int64_t)missing(answer, best)).text : "",
@@ -420,8 +398,7 @@ static void print_lack(FILE *out, const struct answer *answer)
     format_print_wrapped(out, line, 0);
     if (answer->load.bytes > answer->capacity) {
         snprintf(line, sizeof(line), "no allocator can: %s are live after event %s, %s more than that",
-                 format_bytes_exact((int64_t)answer->load.bytes).text,
-                 format_count((int64_t)answer->load.event).text,
+                 format_bytes_exact((int64_t)answer->load.bytes).text, format_count((int64_t)answer->load.event).text,
                  format_bytes((int64_t)(answer->load.bytes - answer->capacity)).text);
     } else {
         snprintf(line, sizeof(line), "never more than %s are live: the rest is lost to the allocator",
@@ -435,13 +412,11 @@ static void print_capacity(FILE *out, const struct answer *answer)
 {
     struct format_text capacity = format_bytes((int64_t)answer->capacity);
     char line[512];
-
     if (answer->fits && answer->failed == 0) {
         fprintf(out, "%s: fits as it is\n", capacity.text);
     } else if (answer->fits) {
-        snprintf(line, sizeof(line), "%s: does not fit as it is, misses by %s (%s %s); fits with %s",
-                 capacity.text, format_bytes((int64_t)missing(answer, 0)).text,
-                 format_count(answer->failed).text,
+        snprintf(line, sizeof(line), "%s: does not fit as it is, misses by %s (%s %s); fits with %s", capacity.text,
+                 format_bytes((int64_t)missing(answer, 0)).text, format_count(answer->failed).text,
                  format_plural(answer->failed, "request fails", "requests fail"),
                  answer->advice.pick_count > 1 && runs(answer, 2) ? "these settings" : "setting 1");
         format_print_wrapped(out, line, 0);
@@ -456,33 +431,28 @@ static void print_doubt(FILE *out, const struct answer *answer)
     const struct advice *advice = &answer->advice;
     int64_t recorded = advice->before.figures.peak_reserved, again = advice->again.peak_reserved;
     int64_t difference = again > recorded ? again - recorded : recorded - again;
-    char line[512];
-
     if (recorded == REPLAY_UNKNOWN) {
-        fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n",
-              out);
+        fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n", out);
     }
     if (recorded == REPLAY_UNKNOWN || advice->is_given_room || difference <= recorded / 100) {
         return;
     }
-    snprintf(
-        line, sizeof(line),
-        "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
-        "other settings may be off as much",
-        format_bytes(recorded).text, format_bytes(again).text,
-        advice->is_followed ? "other addresses may decide otherwise"
-                            : "was there a memory limit? --memory-limit");
+    char line[512];
+    snprintf(line, sizeof(line),
+             "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
+             "other settings may be off as much",
+             format_bytes(recorded).text, format_bytes(again).text,
+             advice->is_followed ? "other addresses may decide otherwise" : "was there a memory limit? --memory-limit");
     format_print_wrapped(out, line, 0);
 }
 
 static void print_head(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
-    char line[512];
-
     if (advice->own.text[0] != '\0') {
         fprintf(out, "recorded with %s\n", advice->own.text);
     }
+    char line[512];
     if (advice->limit != 0) {
         snprintf(line, sizeof(line), "all under a memory limit of %s%s",
                  format_bytes_exact((int64_t)advice->limit).text,
@@ -495,7 +465,6 @@ static void print_head(FILE *out, const struct answer *answer)
 static void print_check(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
-
     fputs("older versions of PyTorch read PYTORCH_CUDA_ALLOC_CONF; requests are taken to be the\n"
           "same. varve replay --conf=…",
           out);
@@ -512,19 +481,16 @@ static void print_text(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
     const struct replay_figures *own = &advice->own.outcome.figures;
-    char line[512];
-
     print_head(out, answer);
     if (answer->capacity != 0) {
         print_capacity(out, answer);
     }
+    char line[512];
     if (advice->pick_count == 0) {
-        snprintf(
-            line, sizeof(line),
-            "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
-            "allocated, or less time in calls of the device",
-            advice->trial_count, format_bytes(own->peak_reserved).text,
-            format_bytes(own->peak_allocated).text);
+        snprintf(line, sizeof(line),
+                 "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
+                 "allocated, or less time in calls of the device",
+                 advice->trial_count, format_bytes(own->peak_reserved).text, format_bytes(own->peak_allocated).text);
         format_print_wrapped(out, line, 0);
         return;
     }
@@ -543,11 +509,9 @@ static void print_text(FILE *out, const struct answer *answer)
 static int64_t duration_of(const struct history *history)
 {
     int64_t first = INT64_MAX, last = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         for (size_t j = 0; j < history->devices[i].event_count; j++) {
             int64_t time = history->devices[i].events[j].time_us;
-
             first = time != 0 && time < first ? time : first;
             last = time > last ? time : last;
         }
@@ -559,7 +523,6 @@ static void find_frontiers(struct answer *answer, struct whatif *whatif, struct 
 {
     struct frontier_options find = {.with_failed = true, .progress = progress};
     struct whatif_setting settings[SETTINGS_MAX];
-
     for (size_t i = 0; i <= answer->advice.pick_count; i++) {
         settings[i] = advise_setting(&answer->advice, trial_at(answer, i));
         settings[i].capacity = 0;
@@ -578,7 +541,6 @@ static int find_settings(struct answer *answer, const struct values *values, str
         .progress = progress,
     };
     int error = advise_run(answer->history, whatif, &advise, &answer->advice, message);
-
     if (error != VARVE_OK || values->capacity == 0) {
         return error;
     }
@@ -597,8 +559,6 @@ static int find_answer(struct answer *answer, const struct values *values, struc
 {
     struct whatif *whatif;
     int error = whatif_open(answer->history, &whatif, message);
-    size_t best;
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -607,10 +567,8 @@ static int find_answer(struct answer *answer, const struct values *values, struc
         find_frontiers(answer, whatif, progress);
     }
     if (error == VARVE_OK && values->capacity != 0 && !answer->fits) {
-        struct whatif_setting setting;
-
-        best = most_frugal(answer);
-        setting = advise_setting(&answer->advice, trial_at(answer, best));
+        size_t best = most_frugal(answer);
+        struct whatif_setting setting = advise_setting(&answer->advice, trial_at(answer, best));
         setting.memory_limit = 0;
         setting.capacity = answer->capacity;
         answer->gone = capacity_shed(whatif, answer->history, &answer->load, &setting, missing(answer, best));
@@ -624,24 +582,18 @@ static int answer_history(struct command_context *context, const struct values *
 {
     struct varve_message message = {""};
     int error = whatif_demand_load(answer->history, &answer->demand, &message);
-
     if (error == VARVE_OK && answer->demand.served == 0) {
         return command_fail(context, "%s has no allocations of a GPU's caching allocator", answer->path);
     }
-    if (error == VARVE_OK && values->capacity != 0 &&
-        answer->demand.largest_all > (uint64_t)values->capacity) {
-        return command_fail(context, "%s: its largest request is %s, more than a capacity of %s",
-                            answer->path, format_bytes_exact((int64_t)answer->demand.largest_all).text,
+    if (error == VARVE_OK && values->capacity != 0 && answer->demand.largest_all > (uint64_t)values->capacity) {
+        return command_fail(context, "%s: its largest request is %s, more than a capacity of %s", answer->path,
+                            format_bytes_exact((int64_t)answer->demand.largest_all).text,
                             format_bytes_exact(values->capacity).text);
     }
     answer->duration_ns = duration_of(answer->history);
     answer->capacity = (uint64_t)values->capacity;
-    if (error == VARVE_OK) {
-        error = capacity_load_find(answer->history, &answer->load);
-    }
-    if (error == VARVE_OK) {
-        error = find_answer(answer, values, progress, &message);
-    }
+    VARVE_THEN(error, capacity_load_find(answer->history, &answer->load));
+    VARVE_THEN(error, find_answer(answer, values, progress, &message));
     progress_end(progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s: %s", answer->path,
@@ -661,16 +613,14 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct answer answer = {.path = operands->items[0]};
     struct varve_message message = {""};
     struct progress progress;
-    struct history *history;
-    int status;
-
     command_progress(context, &progress, false);
+    struct history *history;
     if (history_read(answer.path, &history, &progress, &message) != VARVE_OK) {
         progress_end(&progress);
         return command_fail(context, "%s", message.text);
     }
     answer.history = history;
-    status = answer_history(context, values_untyped, &answer, &progress);
+    int status = answer_history(context, values_untyped, &answer, &progress);
     progress_end(&progress);
     capacity_load_free(&answer.load);
     history_free(history);

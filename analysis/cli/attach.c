@@ -53,15 +53,13 @@ static const char *const keep_names[] = {"events", "allocations", "totals", NULL
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"for", 0, OPTION_SECONDS, "SECONDS",
-     "detach after so long (default: when the program ends, or by Ctrl-C)", offsetof(struct values, for_ns),
-     0, 0, NULL},
+    {"for", 0, OPTION_SECONDS, "SECONDS", "detach after so long (default: when the program ends, or by Ctrl-C)",
+     offsetof(struct values, for_ns), 0, 0, NULL},
     {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
      offsetof(struct values, stacks), 0, 0, stacks_names},
     {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 256)",
      offsetof(struct values, stack_depth), 1, 256, NULL},
-    {"max-stacks", 0, OPTION_INTEGER, "N",
-     "different stacks kept of each process (default, and most: 3145728)",
+    {"max-stacks", 0, OPTION_INTEGER, "N", "different stacks kept of each process (default, and most: 3145728)",
      offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
      "what a thread does when its ring is full: spill (default), block, or drop and count",
@@ -72,12 +70,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
     {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
-    {"max-spill", 0, OPTION_BYTES, "BYTES",
-     "limit of the records that do not fit the rings, as for varve record",
+    {"max-spill", 0, OPTION_BYTES, "BYTES", "limit of the records that do not fit the rings, as for varve record",
      offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0,
-     NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -86,7 +82,6 @@ static bool parse_pid(struct command_context *context, const char *text, int32_t
 {
     char *end;
     const long number = strtol(text, &end, 10);
-
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || number < 1 || number > INT32_MAX) {
         command_fail(context, "'%s' is no process number: give one, as ps and pidof show them", text);
         return false;
@@ -97,11 +92,10 @@ static bool parse_pid(struct command_context *context, const char *text, int32_t
 
 static void name_output(char *buffer, size_t bytes, int32_t pid)
 {
-    char path[64], name[64] = "";
-    FILE *file;
-
+    char path[64];
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char name[64] = "";
     if (file != NULL) {
         name[fread(name, 1, sizeof(name) - 1, file)] = '\0';
         fclose(file);
@@ -139,15 +133,12 @@ static void fill_options(const struct values *values, struct varve_collect_optio
 static void print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
 {
     char processes[80];
-
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
     fprintf(err, "varve: %s process %d: %s events of %s, %s thread%s",
-            result->was_detached ? "detached from" : "end of", pid,
-            format_count((int64_t)result->events).text, processes,
-            format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
+            result->was_detached ? "detached from" : "end of", pid, format_count((int64_t)result->events).text,
+            processes, format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
     report_result_words(err, result);
-    fprintf(err, "; one thread was held for %s to begin",
-            format_duration((int64_t)result->attach_stopped_ns).text);
+    fprintf(err, "; one thread was held for %s to begin", format_duration((int64_t)result->attach_stopped_ns).text);
     command_say(err, "; next: varve report %s\n", result->database_path);
     report_result_programs(err, result);
 }
@@ -163,10 +154,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_options collect;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-    struct progress progress;
-    char output[4096], library[4096];
-    int error;
-
     varve_collect_options_init(&collect);
     if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
         return EXIT_STATUS_FAILED;
@@ -174,17 +161,20 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }
+    char library[4096];
     if (!component_find(COMPONENT_PRELOAD, library, sizeof(library))) {
         return command_fail(context, "%s is missing: build it, or install varve as a whole", library);
     }
+    char output[4096];
     name_output(output, sizeof(output), collect.attach_pid);
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
     fill_options(values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
     collect.preload_path = library;
     collect.progress = step;
     collect.progress_context = &progress;
-    error = varve_collect_attach(&collect, &result, &message);
+    int error = varve_collect_attach(&collect, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -231,19 +221,16 @@ static const struct option_spec detach_options[] = {
     {.kind = OPTION_END},
 };
 
-static int run_detach(struct command_context *context, const void *values_untyped,
-                      const struct operands *operands)
+static int run_detach(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct detach_values *values = values_untyped;
     struct varve_message message = {""};
-    bool was_alone;
     int32_t pid;
-    int error;
-
     if (!parse_pid(context, operands->items[0], &pid)) {
         return EXIT_STATUS_FAILED;
     }
-    error = varve_collect_detach(pid, &was_alone, &message);
+    bool was_alone;
+    int error = varve_collect_detach(pid, &was_alone, &message);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }

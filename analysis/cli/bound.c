@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve bound`: what no allocator can do without, and the best placement that is found with all lifetimes known; of a trace's blocks,
- * device by device, or of the buffers in a CSV file. The work is done in analysis/placement.
+ * `varve bound`: what no allocator can do without, and the best placement that is found with all lifetimes known; of a
+ * trace's blocks, device by device, or of the buffers in a CSV file. The work is done in analysis/placement.
  */
 #include "analysis/base/memory.h"
 #include "analysis/cli/command.h"
@@ -41,17 +41,16 @@ static const struct option_spec options[] = {
     {"seconds", 0, OPTION_SECONDS, "SECONDS",
      "look for a better placement for so long, for each device (default: 10, and less where no more than 1 % could be gained)",
      offsetof(struct values, seconds_ns), 0, 0, NULL},
-    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
-     0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
+     NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that look for it at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 64, NULL},
     {"output", 'o', OPTION_TEXT, "FILE", "write the placement, as CSV: id,lower,upper,size,offset",
      offsetof(struct values, output), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0,
-     NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "show no progress", offsetof(struct values, quiet), 0, 0, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each device",
-     offsetof(struct values, json), 0, 0, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each device", offsetof(struct values, json),
+     0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -95,7 +94,6 @@ static int compare_pools(const void *a_untyped, const void *b_untyped)
 {
     const struct history_lifetime *a = *(const struct history_lifetime *const *)a_untyped;
     const struct history_lifetime *b = *(const struct history_lifetime *const *)b_untyped;
-
     if (a->pool != b->pool) {
         return a->pool < b->pool ? -1 : 1;
     }
@@ -109,17 +107,15 @@ static int compare_pools(const void *a_untyped, const void *b_untyped)
 static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct placement_buffer *scratch)
 {
     const struct history_lifetime **sorted = memory_resize(NULL, (lifetimes->count + 1) * sizeof(*sorted));
-    uint64_t sum = 0;
-    size_t count = 0; /* of the pool, so far */
-
     for (size_t i = 0; i < lifetimes->count; i++) {
         sorted[i] = &lifetimes->items[i];
     }
     qsort(sorted, lifetimes->count, sizeof(*sorted), compare_pools);
+    uint64_t sum = 0;
+    size_t count = 0; /* of the pool, so far */
     for (size_t i = 0; i < lifetimes->count; i++) {
-        scratch[count++] = (struct placement_buffer){.lower = sorted[i]->lower,
-                                                     .upper = sorted[i]->upper,
-                                                     .size = round_up(sorted[i]->size, BLOCK_BYTES)};
+        scratch[count++] = (struct placement_buffer){
+            .lower = sorted[i]->lower, .upper = sorted[i]->upper, .size = round_up(sorted[i]->size, BLOCK_BYTES)};
         if (i + 1 == lifetimes->count || compare_pools(&sorted[i], &sorted[i + 1]) != 0) {
             sum += placement_load(scratch, count);
             count = 0;
@@ -141,7 +137,6 @@ static uint64_t load_in(const struct subject *subject, struct placement_buffer *
 static void find_bounds(struct subject *subject, const struct history_lifetimes *lifetimes)
 {
     struct placement_buffer *scratch = memory_resize(NULL, (subject->count + 1) * sizeof(*scratch));
-
     subject->bounds.load = load_in(subject, scratch, 1);
     subject->bounds.block_load = load_in(subject, scratch, BLOCK_BYTES);
     subject->bounds.page_load = round_up(subject->bounds.block_load, PAGE_BYTES);
@@ -155,7 +150,6 @@ static void find_bounds(struct subject *subject, const struct history_lifetimes 
 static int too_small(const struct subject *subject, uint64_t capacity, struct varve_message *message)
 {
     size_t largest = 0;
-
     for (size_t i = 0; i < subject->count; i++) {
         largest = subject->buffers[i].size > subject->buffers[largest].size ? i : largest;
     }
@@ -163,16 +157,15 @@ static int too_small(const struct subject *subject, uint64_t capacity, struct va
         return VARVE_OK;
     }
     if (subject->file != NULL) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "%s: buffer %.60s alone has %" PRIu64 " bytes, more than the capacity of %" PRIu64, subject->path,
-            buffer_file_id(subject->file, largest), subject->buffers[largest].size, capacity);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%s: buffer %.60s alone has %" PRIu64 " bytes, more than the capacity of %" PRIu64,
+                                 subject->path, buffer_file_id(subject->file, largest), subject->buffers[largest].size,
+                                 capacity);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID,
-                             "%s: event %" PRId64 " of device %u alone asks for %" PRIu64
-                             " bytes, more than the capacity of %" PRIu64,
-                             subject->path, subject->buffers[largest].lower, subject->device,
-                             subject->buffers[largest].size, capacity);
+    return varve_message_set(
+        message, VARVE_ERROR_INVALID,
+        "%s: event %" PRId64 " of device %u alone asks for %" PRIu64 " bytes, more than the capacity of %" PRIu64,
+        subject->path, subject->buffers[largest].lower, subject->device, subject->buffers[largest].size, capacity);
 }
 
 static int place(struct subject *subject, const struct values *values, struct progress *progress,
@@ -188,18 +181,15 @@ static int place(struct subject *subject, const struct values *values, struct pr
     };
     struct varve_message reason = {""};
     int error = how.capacity > 0 ? too_small(subject, how.capacity, message) : VARVE_OK;
-
     if (error != VARVE_OK) {
         return error;
     }
     subject->alignment = how.alignment;
     error = placement_solve(subject->buffers, subject->count, &how, &subject->result, &reason);
-    if (error == VARVE_OK &&
-        !placement_check(subject->buffers, subject->count, subject->result.height, &reason)) {
+    if (error == VARVE_OK && !placement_check(subject->buffers, subject->count, subject->result.height, &reason)) {
         error = VARVE_ERROR_CORRUPT;
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "%s: %s", subject->path, reason.text);
+    return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s: %s", subject->path, reason.text);
 }
 
 /* ---- what is printed ---- */
@@ -207,7 +197,6 @@ static int place(struct subject *subject, const struct values *values, struct pr
 static void add_row(struct table *table, const char *title, uint64_t bytes, uint64_t load, const char *remark)
 {
     char above[32] = "";
-
     if (load > 0 && bytes != load) {
         snprintf(above, sizeof(above), "%+.2f %%", 100 * ((double)bytes / (double)load - 1));
     }
@@ -220,34 +209,29 @@ static void add_row(struct table *table, const char *title, uint64_t bytes, uint
 static void print_fit(FILE *out, const struct subject *subject, uint64_t capacity)
 {
     const struct placement_result *result = &subject->result;
-
     if (result->height <= capacity) {
         fprintf(out, "fits into %s\n", format_bytes_exact((int64_t)capacity).text);
     } else if (result->bound > capacity) {
-        fprintf(out, "does not fit into %s: %s are needed at least\n",
-                format_bytes_exact((int64_t)capacity).text, format_bytes_exact((int64_t)result->bound).text);
+        fprintf(out, "does not fit into %s: %s are needed at least\n", format_bytes_exact((int64_t)capacity).text,
+                format_bytes_exact((int64_t)result->bound).text);
     } else {
-        fprintf(
-            out,
-            "whether it fits into %s was not found out: no placement was found in %s, and it is not ruled out\n",
-            format_bytes_exact((int64_t)capacity).text,
-            format_duration((int64_t)(result->seconds * 1e9)).text);
+        fprintf(out,
+                "whether it fits into %s was not found out: no placement was found in %s, and it is not ruled out\n",
+                format_bytes_exact((int64_t)capacity).text, format_duration((int64_t)(result->seconds * 1e9)).text);
     }
 }
 
 static void print_text(FILE *out, const struct subject *subject, uint64_t capacity)
 {
-    static const struct table_column columns[] = {
-        {"", false}, {"bytes", true}, {"above load", true}, {"", false}};
+    static const struct table_column columns[] = {{"", false}, {"bytes", true}, {"above load", true}, {"", false}};
     const struct placement_result *result = &subject->result;
     char remark[128];
     struct table table;
-
     if (subject->file != NULL) {
         fprintf(out, "%s buffers\n", format_count((int64_t)subject->count).text);
     } else {
-        fprintf(out, "device %u: %s blocks in %s events\n", subject->device,
-                format_count((int64_t)subject->count).text, format_count((int64_t)subject->events).text);
+        fprintf(out, "device %u: %s blocks in %s events\n", subject->device, format_count((int64_t)subject->count).text,
+                format_count((int64_t)subject->events).text);
     }
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
@@ -278,7 +262,6 @@ static struct cJSON *subject_json(const struct subject *subject, uint64_t capaci
 {
     const struct placement_result *result = &subject->result;
     struct cJSON *object = json_object();
-
     if (subject->file == NULL) {
         json_integer(object, "device", subject->device);
         json_integer(object, "events", (int64_t)subject->events);
@@ -309,11 +292,10 @@ static struct cJSON *subject_json(const struct subject *subject, uint64_t capaci
     return object;
 }
 
-static void print_subjects(struct command_context *context, const struct values *values,
-                           const struct subject *subjects, size_t count)
+static void print_subjects(struct command_context *context, const struct values *values, const struct subject *subjects,
+                           size_t count)
 {
     struct cJSON *array = values->json && count > 1 ? json_array() : NULL;
-
     for (size_t i = 0; i < count; i++) {
         if (values->json && count > 1) {
             json_append(array, subject_json(&subjects[i], (uint64_t)values->capacity));
@@ -331,7 +313,6 @@ static void print_subjects(struct command_context *context, const struct values 
 static int write_placement(const void *subject_untyped, FILE *out, struct varve_message *message)
 {
     const struct subject *subject = subject_untyped;
-
     (void)message;
     buffer_file_write(out, subject->file, subject->buffers, subject->count);
     return VARVE_OK;
@@ -345,7 +326,6 @@ static int bound_file(struct command_context *context, const struct values *valu
     struct buffer_file file;
     struct subject subject = {.path = path, .file = &file, .peak_reserved = REPLAY_UNKNOWN};
     int error = buffer_file_read(path, &file, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -368,19 +348,16 @@ static int bound_device(const struct history *history, struct subject *subject, 
 {
     const struct history_device *device = &history->devices[subject->device];
     struct history_lifetimes lifetimes;
-    int error;
-
     history_lifetimes_make(history, device, &lifetimes);
     subject->count = lifetimes.count;
     subject->events = device->event_count;
     subject->buffers = memory_resize(NULL, (lifetimes.count + 1) * sizeof(*subject->buffers));
     for (size_t i = 0; i < lifetimes.count; i++) {
         const struct history_lifetime *lifetime = &lifetimes.items[i];
-
-        subject->buffers[i] = (struct placement_buffer){
-            .lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
+        subject->buffers[i] =
+            (struct placement_buffer){.lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
     }
-    error = place(subject, values, progress, message); /* refuses sizes whose sums are too large */
+    int error = place(subject, values, progress, message); /* refuses sizes whose sums are too large */
     if (error == VARVE_OK) {
         find_bounds(subject, &lifetimes);
         error = replay_recorded_peak(device, &subject->peak_reserved);
@@ -394,10 +371,8 @@ static size_t find_devices(const struct history *history, const struct values *v
                            struct subject *subjects)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
-
         if ((device->event_count > 0 || device->block_count > 0) &&
             (values->device < 0 || values->device == (int64_t)i)) {
             subjects[count++] = (struct subject){.path = path, .device = (unsigned)i};
@@ -407,24 +382,20 @@ static size_t find_devices(const struct history *history, const struct values *v
 }
 
 static int bound_history(struct command_context *context, const struct values *values, const char *path,
-                         const struct history *history, struct progress *progress,
-                         struct varve_message *message)
+                         const struct history *history, struct progress *progress, struct varve_message *message)
 {
     struct subject *subjects = memory_resize(NULL, (history->device_count + 1) * sizeof(*subjects));
     size_t count = find_devices(history, values, path, subjects);
     int error = VARVE_OK;
-
     if (count == 0 && values->device >= 0) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                  "%s: no events of a caching allocator on device %" PRId64, path,
-                                  values->device);
+                                  "%s: no events of a caching allocator on device %" PRId64, path, values->device);
     } else if (count == 0) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator",
-                                  path);
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator", path);
     } else if (count > 1 && values->output != NULL) {
         error = varve_message_set(message, VARVE_ERROR_INVALID,
-                                  "%s has events of %zu devices: --device says whose placement %s is for",
-                                  path, count, values->output);
+                                  "%s has events of %zu devices: --device says whose placement %s is for", path, count,
+                                  values->output);
     }
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         error = bound_device(history, &subjects[i], values, progress, message);
@@ -448,19 +419,18 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
     struct varve_message message = {""};
-    struct progress progress;
-    struct history *history;
     int error = values->output != NULL
                     ? output_check(values->output, values->force, operands->items, operands->count, &message)
                     : VARVE_OK;
-
     if (error == VARVE_OK && (values->alignment & (values->alignment - 1)) != 0) {
         error = varve_message_set(&message, VARVE_ERROR_INVALID, "--alignment takes a power of two");
     }
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
+    struct history *history;
     if (buffer_file_recognise(path)) {
         error = bound_file(context, values, path, &progress, &message);
     } else {

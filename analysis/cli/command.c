@@ -45,10 +45,9 @@ const struct command *command_find(const char *name)
 
 void command_say(FILE *out, const char *format, ...)
 {
-    char text[8192 + 256]; /* two paths and what is said of them */
     va_list arguments;
-
     va_start(arguments, format);
+    char text[8192 + 256]; /* two paths and what is said of them */
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     format_print_lines(out, text);
@@ -61,10 +60,9 @@ void command_progress(struct command_context *context, struct progress *progress
 
 int command_fail(struct command_context *context, const char *format, ...)
 {
-    char line[1024];
     va_list arguments;
-
     va_start(arguments, format);
+    char line[1024];
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     fprintf(context->err, "varve%s%s: ", context->name[0] != '\0' ? " " : "", context->name);
@@ -77,14 +75,11 @@ int command_hide(struct command_context *context, struct database *database, con
                  struct varve_message *message)
 {
     size_t all;
-    int error =
-        database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
-
+    int error = database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
     if (error == VARVE_OK && all > 0) {
-        fprintf(
-            context->err,
-            "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
-            context->name, format_count((int64_t)all).text);
+        fprintf(context->err,
+                "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
+                context->name, format_count((int64_t)all).text);
     }
     return error;
 }
@@ -92,12 +87,10 @@ int command_hide(struct command_context *context, struct database *database, con
 static int fail_unknown(struct command_context *context, const char *name)
 {
     const char *names[sizeof(command_table) / sizeof(command_table[0])];
-    const char *nearest;
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         names[i] = command_table[i] == NULL ? NULL : command_table[i]->name;
     }
-    nearest = option_suggest(name, names);
+    const char *nearest = option_suggest(name, names);
     if (nearest != NULL) {
         return command_fail(context, "there is no command '%s'; did you mean %s?", name, nearest);
     }
@@ -112,24 +105,20 @@ static int finish_output(struct command_context *context)
     return 0;
 }
 
-static int run_about_database(const struct command *command, struct command_context *context,
-                              const void *values, const struct operands *operands)
+static int run_about_database(const struct command *command, struct command_context *context, const void *values,
+                              const struct operands *operands)
 {
     enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
     struct varve_message message = {""};
     struct database *database;
-    struct progress progress;
-    int error;
-
     if (database_open(operands->items[0], use, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct progress progress;
     command_progress(context, &progress, false);
     database_watch(database, &progress, "reading");
-    error = command_hide(context, database, operands, &message);
-    if (error == VARVE_OK) {
-        error = command->answer(context, database, values, &message);
-    }
+    int error = command_hide(context, database, operands, &message);
+    VARVE_THEN(error, command->answer(context, database, values, &message));
     error = error == VARVE_OK ? database_error(database, &message) : error;
     progress_end(&progress);
     database_close(database);
@@ -140,7 +129,6 @@ static int run(const struct command *command, struct command_context *context, c
                const struct operands *operands)
 {
     const char *wrong = command->check != NULL ? command->check(values) : NULL;
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
@@ -155,11 +143,9 @@ static int run_buffered(const struct command *command, struct command_context *c
     FILE *out = context->out;
     char *text = NULL;
     size_t bytes = 0;
-    int status;
-
     context->out = memory_stream(&text, &bytes);
     terminal_collect(context->out);
-    status = run(command, context, values, operands);
+    int status = run(command, context, values, operands);
     if (status == EXIT_STATUS_FAILED) {
         fclose(context->out); /* its line is out already, whatever else fails */
     } else {
@@ -175,13 +161,11 @@ static int run_buffered(const struct command *command, struct command_context *c
     return status;
 }
 
-static int run_words(const struct command *command, struct command_context *context, int argc,
-                     char *const argv[], void *values)
+static int run_words(const struct command *command, struct command_context *context, int argc, char *const argv[],
+                     void *values)
 {
     struct operands operands;
     struct varve_message message = {""};
-    int status;
-
     switch (options_parse(command, argc, argv, values, &operands, &message)) {
     case VARVE_OK:
         break;
@@ -196,23 +180,20 @@ static int run_words(const struct command *command, struct command_context *cont
         return command_fail(context, "%s", message.text);
     }
     database_set_timeout(operands.timeout_ns);
-    status = command->streams ? run(command, context, values, &operands)
-                              : run_buffered(command, context, values, &operands);
+    int status =
+        command->streams ? run(command, context, values, &operands) : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;
 }
 
-static int run_command(const struct command *command, struct command_context *context, int argc,
-                       char *const argv[])
+static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])
 {
     void *values = memory_resize(NULL, command->values_bytes + 1); /* one more: a command may have none */
-    int status;
-
     if (command->defaults != NULL) {
         memcpy(values, command->defaults, command->values_bytes);
     } else {
         memset(values, 0, command->values_bytes);
     }
-    status = run_words(command, context, argc, argv, values);
+    int status = run_words(command, context, argc, argv, values);
     free(values);
     return status;
 }
@@ -221,14 +202,12 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
 {
     struct command_context context = {.out = out, .err = err, .name = ""};
     const char *name = argc > 1 ? argv[1] : "";
-    const struct command *command;
     int descriptor = fileno(err);
-
     terminal_begin(out);
     context.err_is_terminal = descriptor >= 0 && isatty(descriptor);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        fprintf(out, "varve %s (schema %d, transport %u, SQLite %s)\n", VARVE_VERSION,
-                VARVE_DATABASE_SCHEMA_VERSION, VARVE_TRANSPORT_VERSION, database_library_version());
+        fprintf(out, "varve %s (schema %d, transport %u, SQLite %s)\n", VARVE_VERSION, VARVE_DATABASE_SCHEMA_VERSION,
+                VARVE_TRANSPORT_VERSION, database_library_version());
         return finish_output(&context);
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
@@ -242,7 +221,7 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
     if (name[0] == '-') {
         return command_fail(&context, "unknown option '%s'; the command comes first: varve help", name);
     }
-    command = command_find(name);
+    const struct command *command = command_find(name);
     if (command == NULL) {
         return fail_unknown(&context, name);
     }

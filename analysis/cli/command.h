@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sub-command: its name, help, options and function, and the table of all of them. command.c finds the command that a
- * line names, runs it and sends what it printed to the output at the end; options.c reads its options, help.c prints its
- * help. One thread calls all of it. Errors: 0 or a negative enum varve_error with the reason in a struct varve_message; a
- * command turns them into one line and EXIT_STATUS_FAILED.
+ * line names, runs it and sends what it printed to the output at the end; options.c reads its options, help.c prints
+ * its help. One thread calls all of it. Errors: 0 or a negative enum varve_error with the reason in a struct
+ * varve_message; a command turns them into one line and EXIT_STATUS_FAILED.
  */
 #ifndef VARVE_ANALYSIS_CLI_COMMAND_H
 #define VARVE_ANALYSIS_CLI_COMMAND_H
@@ -14,10 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define OPERANDS_MAX 64
 #define OPTION_TEXTS_MAX 64
@@ -66,13 +62,12 @@ struct command {
     bool hides;                         /* takes --hide, as those with `answer` do: it calls command_hide */
     bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
                    */
-    const char *(*check)(
-        const void *values); /* what is wrong with the options together, NULL if nothing is; or NULL */
-    bool
-        takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
+    const char *(*check)(const void *values); /* what is wrong with the options together, NULL if nothing is; or NULL */
+    bool takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
-    /* Instead of `run`, of a command about one database, its only operand (with --timeout): it is opened before and closed afterwards, and
-     * what goes wrong while it is read is an error of the command. Returns 0 or an error with its reason in `message`. */
+    /* Instead of `run`, of a command about one database, its only operand (with --timeout): it is opened before and
+     * closed afterwards, and what goes wrong while it is read is an error of the command. Returns 0 or an error with
+     * its reason in `message`. */
     int (*answer)(struct command_context *context, struct database *database, const void *values,
                   struct varve_message *message);
 };
@@ -94,9 +89,9 @@ const struct command *command_find(const char *name);
 /// Begin `progress` on the error stream of the command: drawn if that is a terminal and the command is not `quiet`.
 void command_progress(struct command_context *context, struct progress *progress, bool quiet);
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.
-int command_fail(struct command_context *context, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/// Choose the user's lines of a database anew by --hide and the file of the configuration folder; says so if nothing is left.
+int command_fail(struct command_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/// Choose the user's lines of a database anew by --hide and the file of the configuration folder; says so if
+/// nothing is left.
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
                  struct varve_message *message);
 /// fprintf of what may have names from elsewhere in it, to a stream that nobody filters: not the context's
@@ -112,9 +107,5 @@ void help_print_command(FILE *out, const struct command *command);
 /* ---- manual.c ---- */
 
 int manual_print(struct command_context *context); /* the manual page, as roff; returns the exit status */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

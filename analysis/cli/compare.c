@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve compare`: what traces would have cost under other policies, settings, limits and capacities. Everything is played by
- * whatif/; here are the options, the order of the rows and the three layouts.
+ * `varve compare`: what traces would have cost under other policies, settings, limits and capacities. Everything is
+ * played by whatif/; here are the options, the order of the rows and the three layouts.
  */
 #include "analysis/base/memory.h"
 #include "analysis/cli/grid.h"
@@ -34,15 +34,12 @@ static const struct option_spec options[] = {
     {"memory-limit", 'm', OPTION_TEXTS, "BYTES",
      "what may be reserved of each device; several times: each of them (default: no limit)",
      offsetof(struct values, grid.limits), 0, 0, NULL},
-    {"capacity", 0, OPTION_TEXTS, "BYTES",
-     "memory of each device; several times: each of them (default: enough)",
+    {"capacity", 0, OPTION_TEXTS, "BYTES", "memory of each device; several times: each of them (default: enough)",
      offsetof(struct values, grid.capacities), 0, 0, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "a JSON array with an object for each", offsetof(struct values, json), 0,
-     0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"json", 0, OPTION_FLAG, NULL, "a JSON array with an object for each", offsetof(struct values, json), 0, 0, NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -50,7 +47,6 @@ static const struct option_spec options[] = {
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
@@ -78,11 +74,8 @@ static int compare_rows(const void *a_untyped, const void *b_untyped)
 {
     const struct row *a = a_untyped, *b = b_untyped;
     int result = sign(failures(a), failures(b));
-
-    result =
-        result != 0 ? result : sign(a->outcome->figures.peak_reserved, b->outcome->figures.peak_reserved);
-    result = result != 0 ? result
-                         : sign((int64_t)a->outcome->result.device_ns, (int64_t)b->outcome->result.device_ns);
+    result = result != 0 ? result : sign(a->outcome->figures.peak_reserved, b->outcome->figures.peak_reserved);
+    result = result != 0 ? result : sign((int64_t)a->outcome->result.device_ns, (int64_t)b->outcome->result.device_ns);
     return result != 0 ? result : sign((int64_t)a->number, (int64_t)b->number);
 }
 
@@ -90,7 +83,6 @@ static int compare_rows(const void *a_untyped, const void *b_untyped)
 static struct row *order(const struct whatif_settings *settings, const struct whatif_outcome *outcomes)
 {
     struct row *rows = memory_resize(NULL, settings->count * sizeof(*rows));
-
     for (size_t i = 0; i < settings->count; i++) {
         rows[i] = (struct row){.setting = &settings->items[i], .outcome = &outcomes[i], .number = i};
     }
@@ -110,7 +102,6 @@ static double metric_of(const struct row *row, const struct grid_trace *trace, e
 static void add_difference(struct table *table, int64_t base, int64_t value)
 {
     char text[32];
-
     snprintf(text, sizeof(text), "%+.1f %%", base > 0 ? 100.0 * (double)(value - base) / (double)base : 0);
     table_add(table, value == base ? "=" : text);
 }
@@ -126,13 +117,11 @@ static void print_costs(FILE *out, const struct row *rows, size_t count)
                                                   {"retries", true},
                                                   {"failed", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     table.columns_max = terminal_columns();
     for (size_t i = 0; i < count; i++) {
         const struct replay_figures *figures = &rows[i].outcome->figures;
-
         if (rows[i].outcome->error != VARVE_OK) {
             continue;
         }
@@ -152,11 +141,10 @@ static void print_costs(FILE *out, const struct row *rows, size_t count)
 static void print_metrics(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     struct table_column columns[WHATIF_METRIC_LIMIT + 1] = {{"", false}};
-    struct table table;
-
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         columns[i + 1] = (struct table_column){whatif_metrics[i].title, true};
     }
+    struct table table;
     table_init(&table, columns, WHATIF_METRIC_LIMIT + 1);
     table.indent = "  ";
     table.keeps_columns = true;
@@ -168,11 +156,8 @@ static void print_metrics(FILE *out, const struct grid_trace *trace, const struc
         for (int j = 0; j < WHATIF_METRIC_LIMIT; j++) {
             double value = metric_of(&rows[i], trace, (enum whatif_metric)j);
             char text[32];
-
             snprintf(text, sizeof(text), "%.1f %%", 100 * value);
-            table_add(&table, value < 0                    ? "-"
-                              : whatif_metrics[j].is_bytes ? format_bytes((int64_t)value).text
-                                                           : text);
+            table_add(&table, value < 0 ? "-" : whatif_metrics[j].is_bytes ? format_bytes((int64_t)value).text : text);
         }
     }
     fputs("\n", out);
@@ -185,7 +170,6 @@ static void print_meanings(FILE *out)
     fputs("\n", out);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         char line[256];
-
         snprintf(line, sizeof(line), "  %s: %s (%s)", whatif_metrics[i].title, whatif_metrics[i].meaning,
                  whatif_metrics[i].source);
         format_print_wrapped(out, line, 4);
@@ -197,8 +181,7 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
     if (recorded->figures.peak_reserved == REPLAY_UNKNOWN) {
         fputs("  recorded: requests only, not what was reserved", out);
     } else {
-        fprintf(out, "  recorded: %s reserved, %s device calls",
-                format_bytes(recorded->figures.peak_reserved).text,
+        fprintf(out, "  recorded: %s reserved, %s device calls", format_bytes(recorded->figures.peak_reserved).text,
                 format_count(recorded->figures.device_calls).text);
     }
     fprintf(out, ", %s failed%s%s\n", format_count(recorded->figures.ooms).text,
@@ -209,31 +192,26 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
 static void print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     const struct whatif_demand *demand = &trace->demand;
-
     format_print_safe(out, format_base_name(trace->path));
     fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n",
-            format_count((int64_t)demand->events).text,
-            format_count((int64_t)(demand->served + demand->failed)).text,
+            format_count((int64_t)demand->events).text, format_count((int64_t)(demand->served + demand->failed)).text,
             format_bytes_exact((int64_t)demand->load_all).text);
     print_recorded(out, whatif_recorded(trace->whatif));
     if (demand->failed > 0) {
         fprintf(out, "  %s %s that failed in the recording %s made again, and freed at once if served\n",
                 format_count((int64_t)demand->failed).text,
-                format_plural((int64_t)demand->failed, "request", "requests"),
-                demand->failed == 1 ? "is" : "are");
+                format_plural((int64_t)demand->failed, "request", "requests"), demand->failed == 1 ? "is" : "are");
     }
     print_costs(out, rows, count);
     print_metrics(out, trace, rows, count);
     if (whatif_knew_future(trace->whatif)) {
-        fputs(
-            "  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n",
-            out);
+        fputs("  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n", out);
     }
     for (size_t i = 0; i < count; i++) {
         if (rows[i].outcome->error != VARVE_OK) {
-            char name[GRID_NAME_BYTES], line[GRID_NAME_BYTES + 600];
-
+            char name[GRID_NAME_BYTES];
             whatif_setting_name(rows[i].setting, name, sizeof(name));
+            char line[GRID_NAME_BYTES + 600];
             snprintf(line, sizeof(line), "  %s can't be run: %s", name,
                      rows[i].outcome->message.text[0] != '\0' ? rows[i].outcome->message.text
                                                               : varve_strerror(rows[i].outcome->error));
@@ -248,7 +226,6 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
 {
     const struct whatif_outcome *outcome = row->outcome;
     struct cJSON *object = json_object(), *metrics = json_object();
-
     grid_setting_json(object, trace->path, row->setting);
     if (outcome->error != VARVE_OK) {
         json_text(object, "error",
@@ -267,7 +244,6 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
     json_integer(object, "frees_skipped", (int64_t)outcome->result.skipped);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         double value = metric_of(row, trace, (enum whatif_metric)i);
-
         if (value >= 0 && whatif_metrics[i].is_bytes) {
             json_integer(metrics, whatif_metrics[i].key, (int64_t)value);
         } else if (value >= 0) {
@@ -281,10 +257,9 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
 
 static void print_csv_header(FILE *out)
 {
-    fputs(
-        "trace,policy,conf,memory_limit,capacity,peak_reserved,peak_allocated,load_bytes,device_calls,device_ns,"
-        "retries,ooms,seconds,error",
-        out);
+    fputs("trace,policy,conf,memory_limit,capacity,peak_reserved,peak_allocated,load_bytes,device_calls,device_ns,"
+          "retries,ooms,seconds,error",
+          out);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         fprintf(out, ",%s", whatif_metrics[i].key);
     }
@@ -295,7 +270,6 @@ static void print_csv_row(FILE *out, const struct grid_trace *trace, const struc
 {
     const struct whatif_outcome *outcome = row->outcome;
     const struct replay_figures *figures = &outcome->figures;
-
     csv_field(out, trace->path);
     fputc(',', out);
     csv_field(out, row->setting->policy);
@@ -306,14 +280,12 @@ static void print_csv_row(FILE *out, const struct grid_trace *trace, const struc
         fputs(",,,,,,,,,", out);
         csv_field(out, outcome->message.text);
     } else {
-        fprintf(
-            out, ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%.6f,",
-            figures->peak_reserved, figures->peak_allocated, trace->demand.load_all, figures->device_calls,
-            outcome->result.device_ns, figures->retries, outcome->result.ooms, outcome->result.seconds);
+        fprintf(out, ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%.6f,",
+                figures->peak_reserved, figures->peak_allocated, trace->demand.load_all, figures->device_calls,
+                outcome->result.device_ns, figures->retries, outcome->result.ooms, outcome->result.seconds);
     }
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         double value = outcome->error != VARVE_OK ? -1 : metric_of(row, trace, (enum whatif_metric)i);
-
         fputc(',', out);
         if (value >= 0) {
             fprintf(out, whatif_metrics[i].is_bytes ? "%.0f" : "%.6f", value);
@@ -330,24 +302,22 @@ static int check_limits(const struct grid_trace *trace, const struct whatif_sett
 {
     for (size_t i = 0; i < settings->count; i++) {
         uint64_t limit = settings->items[i].memory_limit, capacity = settings->items[i].capacity;
-
         limit = limit == 0 || (capacity != 0 && capacity < limit) ? capacity : limit;
         if (limit != 0 && limit < trace->demand.largest) {
             return varve_message_set(
-                message, VARVE_ERROR_INVALID, "%s: %s is less than the largest request, of %s (event %zu)",
-                trace->path, format_bytes((int64_t)limit).text,
-                format_bytes_exact((int64_t)trace->demand.largest).text, trace->demand.largest_event);
+                message, VARVE_ERROR_INVALID, "%s: %s is less than the largest request, of %s (event %zu)", trace->path,
+                format_bytes((int64_t)limit).text, format_bytes_exact((int64_t)trace->demand.largest).text,
+                trace->demand.largest_event);
         }
     }
     return VARVE_OK;
 }
 
-static void print_trace(struct command_context *context, const struct values *values,
-                        const struct grid_trace *trace, const struct whatif_settings *settings,
-                        const struct whatif_outcome *outcomes, bool is_one, struct cJSON **answer)
+static void print_trace(struct command_context *context, const struct values *values, const struct grid_trace *trace,
+                        const struct whatif_settings *settings, const struct whatif_outcome *outcomes, bool is_one,
+                        struct cJSON **answer)
 {
     struct row *rows = order(settings, outcomes);
-
     for (size_t i = 0; i < settings->count; i++) {
         if (values->json) {
             grid_add_json(answer, is_one, row_json(trace, &rows[i]));
@@ -365,22 +335,18 @@ static int compare_trace(struct command_context *context, const struct values *v
                          const struct whatif_settings *settings, bool is_one, struct cJSON **answer,
                          struct varve_message *message)
 {
-    struct whatif_outcome *outcomes;
-    struct grid_trace trace;
     struct progress progress;
-    int error;
-
     command_progress(context, &progress, values->quiet);
-    error = grid_open(&trace, path, &progress, message);
+    struct grid_trace trace;
+    int error = grid_open(&trace, path, &progress, message);
     if (error != VARVE_OK) {
         progress_end(&progress);
         return error;
     }
     error = check_limits(&trace, settings, message);
     if (error == VARVE_OK) {
-        outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));
-        whatif_play(trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes,
-                    &progress);
+        struct whatif_outcome *outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));
+        whatif_play(trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes, &progress);
         progress_end(&progress);
         print_trace(context, values, &trace, settings, outcomes, is_one, answer);
         free(outcomes);
@@ -395,18 +361,16 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     struct varve_message message = {""};
     struct whatif_settings settings;
-    struct cJSON *answer = NULL;
-    bool is_one;
     int error = grid_settings(&values->grid, &settings, &message);
-
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     context->is_exact = values->csv;
-    is_one = settings.count * (size_t)operands->count == 1;
+    bool is_one = settings.count * (size_t)operands->count == 1;
     if (values->csv) {
         print_csv_header(context->out);
     }
+    struct cJSON *answer = NULL;
     for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
         if (i > 0 && !values->json && !values->csv) {
             fputs("\n", context->out);
@@ -433,10 +397,9 @@ const struct command command_compare = {
         "on an H200), the requests that failed, and utilization and fragmentation by each definition that is in use. "
         "The first setting is what the others are compared with: pytorch, where it is among them. Of several devices "
         "figures are sums, and limits and capacities hold for each.",
-    .examples =
-        "  varve compare snapshot.pickle.xz\n"
-        "  varve compare --policies pytorch,first-fit --conf expandable_segments:True snapshot.pickle\n"
-        "  varve compare --memory-limit 16G --memory-limit 20G --json a.pickle.xz b.pickle.xz\n",
+    .examples = "  varve compare snapshot.pickle.xz\n"
+                "  varve compare --policies pytorch,first-fit --conf expandable_segments:True snapshot.pickle\n"
+                "  varve compare --memory-limit 16G --memory-limit 20G --json a.pickle.xz b.pickle.xz\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve completion`: scripts that complete command lines in bash, zsh and fish, written from the tables of commands and
- * options, so that they know what this program knows. The build runs it for `cmake --install`.
+ * `varve completion`: scripts that complete command lines in bash, zsh and fish, written from the tables of commands
+ * and options, so that they know what this program knows. The build runs it for `cmake --install`.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -23,7 +23,6 @@ static int file_operands(const struct command *command)
     const char *word = command->arguments;
     size_t length = strcspn(word, " ");
     int count = 0;
-
     while (length > 0 && option_names_file(word, length)) {
         count++;
         word += length + (word[length] == ' ' ? 1 : 0);
@@ -39,11 +38,9 @@ static bool takes_value(const struct option_spec *option)
 
 /* Calls `write` for each option of a command, common ones and --help too. */
 static void each_option(FILE *out, const struct command *command,
-                        void (*write)(FILE *out, const struct command *command,
-                                      const struct option_spec *option))
+                        void (*write)(FILE *out, const struct command *command, const struct option_spec *option))
 {
     const struct option_spec *const lists[] = {command->options, options_common(command)};
-
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         for (const struct option_spec *option = lists[i]; option->kind != OPTION_END; option++) {
             if (option->kind != OPTION_ABSENT) {
@@ -143,7 +140,6 @@ static void bash_name(FILE *out, const struct command *command, const struct opt
     fprintf(out, "--%s ", option->name);
     if (option->kind == OPTION_MODE) {
         char before[NAME_BYTES];
-
         snprintf(before, sizeof(before), "--%s=", option->name);
         write_words(out, option->choices, before);
         fputc(' ', out);
@@ -222,7 +218,6 @@ static void write_bash(FILE *out)
 static void zsh_option(FILE *out, const struct command *command, const struct option_spec *option)
 {
     const char *assign = option->kind == OPTION_MODE ? "=-" : takes_value(option) ? "=" : "";
-
     (void)command;
     fputs("            ", out);
     if (option->letter != 0) {
@@ -251,7 +246,6 @@ static void zsh_option(FILE *out, const struct command *command, const struct op
 static void zsh_command(FILE *out, const struct command *command)
 {
     int files = file_operands(command);
-
     fprintf(out, "        %s)\n            _arguments -S %s\\\n", command->name,
             command->takes_command ? "-A '-*' " : "");
     each_option(out, command, zsh_option);
@@ -287,15 +281,14 @@ static void write_zsh(FILE *out)
         write_help(out, command_table[i]->summary, "\\:");
         fputs("'\n", out);
     }
-    fputs(
-        "    )\n"
-        "    _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\\n"
-        "        '1: :->command' '*:: :->arguments' && return\n"
-        "    case $state in\n"
-        "    command) _describe -t commands command commands ;;\n"
-        "    arguments)\n"
-        "        case $words[1] in\n",
-        out);
+    fputs("    )\n"
+          "    _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\\n"
+          "        '1: :->command' '*:: :->arguments' && return\n"
+          "    case $state in\n"
+          "    command) _describe -t commands command commands ;;\n"
+          "    arguments)\n"
+          "        case $words[1] in\n",
+          out);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         zsh_command(out, command_table[i]);
     }
@@ -379,7 +372,6 @@ static void write_fish(FILE *out)
 static int run(struct command_context *context, const void *values, const struct operands *operands)
 {
     static void (*const writers[])(FILE * out) = {write_bash, write_zsh, write_fish};
-
     (void)values;
     for (size_t i = 0; shells[i] != NULL; i++) {
         if (strcmp(operands->items[0], shells[i]) == 0) {

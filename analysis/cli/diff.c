@@ -38,8 +38,8 @@ static const struct option_spec options[] = {
      "figures of the lists, and their order: bytes at the peak (default), allocated in all, live at the end (leaked; the "
      "default with marks), or the count of allocations",
      offsetof(struct values, metric), 0, 0, growth_metric_names},
-    {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)",
-     offsetof(struct values, domain), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)", offsetof(struct values, domain), 0, 0,
+     NULL},
     {"from", 0, OPTION_TEXT, "SEQ|TIME",
      "of one database: A is what was recorded up to this event, or this time since the trace began such as 1.5s, 20ms",
      offsetof(struct values, from), 0, 0, NULL},
@@ -47,25 +47,22 @@ static const struct option_spec options[] = {
      offsetof(struct values, to), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "entries of each domain (default 10)", offsetof(struct values, top), 1,
      1000000000, NULL},
-    {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0,
-     NULL},
-    {"frames", 0, OPTION_INTEGER, "N",
-     "frames below each entry (default: by stack 6, with --json all; else none)",
+    {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0, NULL},
+    {"frames", 0, OPTION_INTEGER, "N", "frames below each entry (default: by stack 6, with --json all; else none)",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
-     0, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events),
-     0, 0, NULL},
-    {"limit", 0, OPTION_INTEGER, "N", "with --events: differences listed (default 20)",
-     offsetof(struct values, limit), 0, 1000000000, NULL},
+    {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events), 0, 0,
+     NULL},
+    {"limit", 0, OPTION_INTEGER, "N", "with --events: differences listed (default 20)", offsetof(struct values, limit),
+     0, 1000000000, NULL},
     {"tables", 't', OPTION_FLAG, NULL,
      "with --events: what differs in the tables process and thread counts as a difference too (default: only listed)",
      offsetof(struct values, tables), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "with --events: nothing but the exit status",
-     offsetof(struct values, quiet), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "with --events: nothing but the exit status", offsetof(struct values, quiet), 0,
+     0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -75,13 +72,12 @@ static const struct option_spec options[] = {
 static int print_events(struct command_context *context, const struct values *values, const struct diff *diff,
                         struct varve_message *message)
 {
-    int result = VARVE_OK;
-
     if (values->json) {
         diff_events_json(context->out, diff);
     } else {
         diff_events_text(context->out, diff);
     }
+    int result = VARVE_OK;
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
         result = database_error(diff->traces[side].database, message);
     }
@@ -98,11 +94,8 @@ static int run_events(struct command_context *context, const struct values *valu
         .entry_limit = values->quiet ? 0 : (size_t)values->limit,
         .with_tables = values->tables,
     };
-    int result;
-    int status;
-
     command_progress(context, &progress, values->quiet);
-    result = diff_events_compare(&diff, &progress, &message);
+    int result = diff_events_compare(&diff, &progress, &message);
     progress_end(&progress);
     if (result == VARVE_OK && diff.runs == DIFF_RUNS_OTHER && !values->quiet) {
         fprintf(context->err, "varve diff: warning: these are traces of two different runs\n");
@@ -110,7 +103,7 @@ static int run_events(struct command_context *context, const struct values *valu
     if (result == VARVE_OK && !values->quiet) {
         result = print_events(context, values, &diff, &message);
     }
-    status = diff_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
+    int status = diff_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
     diff_free(&diff);
     return result == VARVE_OK ? status : command_fail(context, "%s", message.text);
 }
@@ -120,15 +113,12 @@ static int run_events(struct command_context *context, const struct values *valu
 /* Of one database: the two moments. */
 static int find_moments(const struct values *values, struct growth *growth, struct varve_message *message)
 {
-    int result = VARVE_OK;
-
     growth->a.seq = 0;
+    int result = VARVE_OK;
     if (values->from != NULL) {
         result = segments_moment(growth->a.database, values->from, &growth->a.seq, message);
     }
-    if (result == VARVE_OK) {
-        result = segments_moment(growth->b.database, values->to, &growth->b.seq, message);
-    }
+    VARVE_THEN(result, segments_moment(growth->b.database, values->to, &growth->b.seq, message));
     if (result == VARVE_OK && growth->a.seq > growth->b.seq) {
         result = varve_message_set(message, VARVE_ERROR_INVALID, "--from comes after --to");
     }
@@ -138,14 +128,12 @@ static int find_moments(const struct values *values, struct growth *growth, stru
 static int check_domain(const struct growth *growth, struct varve_message *message)
 {
     struct varve_message of_b = {""};
-    struct selection selection;
     const char *domain = growth->options.domain;
-    int result;
-
     if (domain == NULL) {
         return VARVE_OK;
     }
-    result = selection_make(&selection, growth->a.database, domain, 0, message);
+    struct selection selection;
+    int result = selection_make(&selection, growth->a.database, domain, 0, message);
     return result == VARVE_OK ? result : selection_make(&selection, growth->b.database, domain, 0, &of_b);
 }
 
@@ -153,32 +141,26 @@ static int run_growth(struct command_context *context, const struct values *valu
                       struct database *b, bool is_of_one)
 {
     struct varve_message message = {""};
-    struct progress progress;
     int metric_default = is_of_one ? (int)GROWTH_LEAKED : (int)GROWTH_PEAK;
     struct growth growth = {
         .a = {.database = a, .seq = -1},
         .b = {.database = b, .seq = -1},
-        .options = {.metric = (enum growth_metric)(values->metric == METRIC_DEFAULT ? metric_default
-                                                                                    : values->metric),
+        .options = {.metric = (enum growth_metric)(values->metric == METRIC_DEFAULT ? metric_default : values->metric),
                     .by = (enum diff_by)values->by,
                     .domain = values->domain,
                     .top = values->all ? -1 : values->top,
                     .frames = values->frames},
     };
-    int result = VARVE_OK;
-
     if (is_of_one && growth.options.metric == GROWTH_PEAK) {
-        return command_fail(
-            context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
+        return command_fail(context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
     }
-    result = check_domain(&growth, &message);
+    int result = check_domain(&growth, &message);
     if (result == VARVE_OK && is_of_one) {
         result = find_moments(values, &growth, &message);
     }
+    struct progress progress;
     command_progress(context, &progress, false);
-    if (result == VARVE_OK) {
-        result = growth_compare(&growth, &progress, &message);
-    }
+    VARVE_THEN(result, growth_compare(&growth, &progress, &message));
     if (result == VARVE_OK) {
         if (values->json) {
             growth_json(context->out, &growth);
@@ -197,7 +179,6 @@ static int run_growth(struct command_context *context, const struct values *valu
 static const char *check_values(const struct values *values, int operands)
 {
     bool has_marks = values->from != NULL || values->to != NULL;
-
     if (values->quiet && values->json) {
         return "--quiet and --json are mutually exclusive";
     }
@@ -221,10 +202,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *wrong = check_values(values, operands->count);
     struct varve_message message = {""};
-    struct database *a = NULL;
-    struct database *b = NULL;
-    int status;
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
@@ -232,13 +209,15 @@ static int run(struct command_context *context, const void *values_untyped, cons
         terminal_set_columns(values->width);
     }
     terminal_set_full_names(values->full_names);
+    struct database *a = NULL;
+    struct database *b = NULL;
     if (database_open(operands->items[0], DATABASE_DERIVED, &a, &message) != VARVE_OK ||
         database_open(operands->items[operands->count - 1], DATABASE_DERIVED, &b, &message) != VARVE_OK) {
         database_close(a);
         return command_fail(context, "%s", message.text);
     }
-    status = values->events ? run_events(context, values, a, b)
-                            : run_growth(context, values, a, b, operands->count == 1);
+    int status =
+        values->events ? run_events(context, values, a, b) : run_growth(context, values, a, b, operands->count == 1);
     database_close(a);
     database_close(b);
     return status;

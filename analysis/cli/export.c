@@ -84,21 +84,18 @@ static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "FILE",
      "where to write it; - is standard output; of csv, parquet and arrow a folder, which is made",
      offsetof(struct export_values, output), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct export_values, force), 0,
-     0, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME",
-     "of stacks, " DOMAIN_HELP "; of perfetto the counters (default: all)",
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct export_values, force), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "of stacks, " DOMAIN_HELP "; of perfetto the counters (default: all)",
      offsetof(struct export_values, domain), 0, 0, NULL},
-    {"pid", 'p', OPTION_INTEGER, "PID", "one process (default: all; not csv)",
-     offsetof(struct export_values, pid), 1, INT32_MAX, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "one process (default: all; not csv)", offsetof(struct export_values, pid), 1,
+     INT32_MAX, NULL},
     {"metric", 0, OPTION_CHOICE, "WHAT",
      "folded: peak (default), allocated, leaked or temporary; speedscope: which of them is shown first",
      offsetof(struct export_values, metric), 0, 0, call_tree_metric_names},
-    {"blocks", 0, OPTION_INTEGER, "N",
-     "perfetto: draw the N largest blocks of caching allocators (default 10000)",
+    {"blocks", 0, OPTION_INTEGER, "N", "perfetto: draw the N largest blocks of caching allocators (default 10000)",
      offsetof(struct export_values, blocks), 0, 10000000, NULL},
-    {"view", 0, OPTION_TEXT, "NAME", "csv: this table or view alone, to FILE",
-     offsetof(struct export_values, view), 0, 0, NULL},
+    {"view", 0, OPTION_TEXT, "NAME", "csv: this table or view alone, to FILE", offsetof(struct export_values, view), 0,
+     0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "show no progress", offsetof(struct export_values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -112,23 +109,20 @@ static int write_snapshot(const void *history, FILE *out, struct varve_message *
     return VARVE_OK;
 }
 
-static int export_snapshot(struct command_context *context, const struct export_values *values,
-                           const char *path, struct varve_message *message)
+static int export_snapshot(struct command_context *context, const struct export_values *values, const char *path,
+                           struct varve_message *message)
 {
     struct progress progress;
-    struct history *history = NULL;
-    int error;
-
     command_progress(context, &progress, values->quiet);
-    error = history_read(path, &history, &progress, message);
+    struct history *history = NULL;
+    int error = history_read(path, &history, &progress, message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return error;
     }
     if (history->has_requests_only) {
-        error =
-            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                              "%s has requests only: there are no segments that a snapshot could show", path);
+        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                  "%s has requests only: there are no segments that a snapshot could show", path);
     } else if (is_stdout(values)) {
         error = write_snapshot(history, context->out, message);
     } else {
@@ -144,16 +138,15 @@ static int select_part(const struct export_values *values, struct export_request
                        struct varve_message *message)
 {
     const struct format_traits *format = &traits[values->format];
-    struct selection selection;
-    int error = VARVE_OK;
-
     request->domain = values->domain;
     if (request->domain == NULL && format->wants_domain) {
         request->domain = selection_default_domain(request->database);
     }
+    struct selection selection;
+    int error = VARVE_OK;
     if (request->domain != NULL || values->pid != 0) {
-        error = selection_make(&selection, request->database,
-                               request->domain != NULL ? request->domain : "heap", values->pid, message);
+        error = selection_make(&selection, request->database, request->domain != NULL ? request->domain : "heap",
+                               values->pid, message);
         request->process_id = selection.process_id;
     }
     return error;
@@ -172,7 +165,6 @@ static int export_database(struct command_context *context, const struct export_
     };
     output_writer *write = traits[values->format].write;
     int error = select_part(values, &request, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -203,12 +195,11 @@ static int open_and_export(struct command_context *context, const struct export_
                            const struct operands *operands, struct varve_message *message)
 {
     struct database *database;
-    struct progress progress;
     int error = database_open(operands->items[0], DATABASE_DERIVED, &database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
     database_watch(database, &progress, "exporting");
     error = values->format == FORMAT_DTR ? refuse_dtr(operands->items[0], message)
@@ -228,7 +219,6 @@ static int export_python(const struct export_values *values, const struct operan
                                          .directory = values->output,
                                          .force = values->force,
                                          .timeout_ns = operands->timeout_ns};
-
     return export_by_python(&export, message);
 }
 
@@ -236,7 +226,6 @@ static const char *check(const void *values_untyped)
 {
     const struct export_values *values = values_untyped;
     const struct format_traits *format = &traits[values->format];
-
     if (values->format == FORMAT_DTR) {
         return NULL; /* it is refused as such */
     }
@@ -274,22 +263,20 @@ static int run(struct command_context *context, const void *values, const struct
 {
     const struct export_values *chosen = values;
     struct varve_message message = {""};
-    int error = VARVE_OK;
-
     if (is_stdout(chosen) && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
         isatty(fileno(context->out))) {
         return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",
                             format_names[chosen->format]);
     }
+    int error = VARVE_OK;
     if (chosen->output != NULL && !is_stdout(chosen) && !is_folder(chosen)) {
         error = output_check(chosen->output, chosen->force, operands->items, operands->count, &message);
     }
     if (error == VARVE_OK && traits[chosen->format].is_by_python) {
         error = export_python(chosen, operands, &message);
     } else if (error == VARVE_OK) {
-        error = chosen->format == FORMAT_PYTORCH
-                    ? export_snapshot(context, chosen, operands->items[0], &message)
-                    : open_and_export(context, chosen, operands, &message);
+        error = chosen->format == FORMAT_PYTORCH ? export_snapshot(context, chosen, operands->items[0], &message)
+                                                 : open_and_export(context, chosen, operands, &message);
     }
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }

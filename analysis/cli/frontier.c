@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve frontier`: the smallest memory in which traces run, for each policy and setting. The search is whatif/frontier.c's.
+ * `varve frontier`: the smallest memory in which traces run, for each policy and setting. The search is
+ * whatif/frontier.c's.
  */
 #include "analysis/whatif/frontier.h"
 
@@ -30,8 +31,8 @@ static const struct values defaults = {0};
 static const struct option_spec options[] = {
     {"policy", 'P', OPTION_TEXT, "NAME", "pytorch (default), or another policy: NAME, or NAME:key=value:…",
      offsetof(struct values, policy), 0, 0, NULL},
-    {"policies", 0, OPTION_TEXT, "NAME,…|all", "several policies, or all",
-     offsetof(struct values, grid.policies), 0, 0, NULL},
+    {"policies", 0, OPTION_TEXT, "NAME,…|all", "several policies, or all", offsetof(struct values, grid.policies), 0, 0,
+     NULL},
     {"conf", 'c', OPTION_TEXTS, "STRING",
      "settings in PyTorch's syntax; several times: each of them (default: those of the trace)",
      offsetof(struct values, grid.confs), 0, 0, NULL},
@@ -41,10 +42,9 @@ static const struct option_spec options[] = {
      offsetof(struct values, exhaustive), 0, 0, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each",
-     offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each", offsetof(struct values, json), 0, 0,
      NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -52,11 +52,9 @@ static const struct option_spec options[] = {
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
-    return values->json && values->csv ? "--json and --csv are mutually exclusive"
-           : values->policy != NULL && values->grid.policies != NULL
-               ? "--policy and --policies are mutually exclusive"
-               : NULL;
+    return values->json && values->csv                               ? "--json and --csv are mutually exclusive"
+           : values->policy != NULL && values->grid.policies != NULL ? "--policy and --policies are mutually exclusive"
+                                                                     : NULL;
 }
 
 /* What one trace is printed from. */
@@ -73,7 +71,6 @@ struct answer {
 static void add_share(struct table *table, uint64_t part, uint64_t whole)
 {
     char text[32];
-
     snprintf(text, sizeof(text), "%.3f", (double)part / (double)whole);
     table_add(table, whole > 0 ? text : "-");
 }
@@ -84,13 +81,11 @@ static void print_table(FILE *out, const struct answer *answer)
         {"", false},       {"frontier", true},     {"/ load", true},       {"unlimited peak", true},
         {"retries", true}, {"device calls", true}, {"time in them", true}, {"tried", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     table.columns_max = terminal_columns();
     for (size_t i = 0; i < answer->settings->count; i++) {
         const struct frontier *frontier = &answer->frontiers[i];
-
         if (frontier->error != VARVE_OK) {
             continue;
         }
@@ -110,19 +105,17 @@ static void print_table(FILE *out, const struct answer *answer)
 static void print_remark(FILE *out, const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
-    char name[GRID_NAME_BYTES], line[GRID_NAME_BYTES + 600];
-
+    char name[GRID_NAME_BYTES];
     whatif_setting_name(&answer->settings->items[index], name, sizeof(name));
+    char line[GRID_NAME_BYTES + 600];
     if (frontier->error != VARVE_OK) {
         snprintf(line, sizeof(line), "  %s has no frontier: %s", name,
-                 frontier->message.text[0] != '\0' ? frontier->message.text
-                                                   : varve_strerror(frontier->error));
+                 frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
     } else if (frontier->fails_above != 0) {
-        snprintf(
-            line, sizeof(line),
-            "  %s: more memory is not always better: %s fails again; from %s on all that was tried is enough",
-            name, format_bytes_exact((int64_t)frontier->fails_above).text,
-            format_bytes_exact((int64_t)frontier->safe).text);
+        snprintf(line, sizeof(line),
+                 "  %s: more memory is not always better: %s fails again; from %s on all that was tried is enough",
+                 name, format_bytes_exact((int64_t)frontier->fails_above).text,
+                 format_bytes_exact((int64_t)frontier->safe).text);
     } else {
         return;
     }
@@ -132,7 +125,6 @@ static void print_remark(FILE *out, const struct answer *answer, size_t index)
 static void print_text(FILE *out, const struct answer *answer)
 {
     const struct whatif_demand *demand = &answer->trace->demand;
-
     format_print_safe(out, format_base_name(answer->trace->path));
     fprintf(out, ": %s requests; load %s (most bytes requested and live at a time: nothing does with less)\n",
             format_count((int64_t)(demand->served + (answer->served_only ? 0 : demand->failed))).text,
@@ -145,9 +137,7 @@ static void print_text(FILE *out, const struct answer *answer)
     }
     print_table(out, answer);
     if (whatif_knew_future(answer->trace->whatif)) {
-        fputs(
-            "  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n",
-            out);
+        fputs("  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n", out);
     }
     for (size_t i = 0; i < answer->settings->count; i++) {
         print_remark(out, answer, i);
@@ -160,14 +150,12 @@ static struct cJSON *frontier_json(const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
     struct cJSON *object = json_object();
-
     grid_setting_json(object, answer->trace->path, &answer->settings->items[index]);
     json_integer(object, "load_bytes", (int64_t)answer->load);
     json_integer(object, "recorded_ooms", (int64_t)answer->trace->demand.failed);
     if (frontier->error != VARVE_OK) {
         json_text(object, "error",
-                  frontier->message.text[0] != '\0' ? frontier->message.text
-                                                    : varve_strerror(frontier->error));
+                  frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
         return object;
     }
     json_integer(object, "frontier_bytes", (int64_t)frontier->bytes);
@@ -190,7 +178,6 @@ static void print_csv_row(FILE *out, const struct answer *answer, size_t index)
 {
     const struct whatif_setting *setting = &answer->settings->items[index];
     const struct frontier *frontier = &answer->frontiers[index];
-
     csv_field(out, answer->trace->path);
     fputc(',', out);
     csv_field(out, setting->policy);
@@ -201,20 +188,18 @@ static void print_csv_row(FILE *out, const struct answer *answer, size_t index)
         fputs(",,,,,,,,", out);
         csv_field(out, frontier->message.text);
     } else {
-        fprintf(out,
-                "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64
-                ",",
+        fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",",
                 frontier->bytes, frontier->fails_above, frontier->safe, frontier->free.figures.peak_reserved,
-                frontier->free.figures.peak_allocated, frontier->at.figures.device_calls,
-                frontier->at.result.device_ns, frontier->at.figures.retries);
+                frontier->free.figures.peak_allocated, frontier->at.figures.device_calls, frontier->at.result.device_ns,
+                frontier->at.figures.retries);
     }
     fputs("\n", out);
 }
 
 /* ---- the command ---- */
 
-static void print_answer(struct command_context *context, const struct values *values,
-                         const struct answer *answer, bool is_one, struct cJSON **json)
+static void print_answer(struct command_context *context, const struct values *values, const struct answer *answer,
+                         bool is_one, struct cJSON **json)
 {
     for (size_t i = 0; i < answer->settings->count; i++) {
         if (values->json) {
@@ -237,16 +222,13 @@ static int answer_trace(struct command_context *context, const struct values *va
                                       .is_exhaustive = values->exhaustive,
                                       .with_failed = !values->served_only,
                                       .progress = &progress};
-    struct frontier *frontiers;
-    struct grid_trace trace;
-    int error;
-
     command_progress(context, &progress, values->quiet);
-    error = grid_open(&trace, path, &progress, message);
+    struct grid_trace trace;
+    int error = grid_open(&trace, path, &progress, message);
     if (error == VARVE_OK) {
         struct answer answer = {.trace = &trace, .settings = settings, .served_only = values->served_only};
 
-        frontiers = memory_resize(NULL, settings->count * sizeof(*frontiers));
+        struct frontier *frontiers = memory_resize(NULL, settings->count * sizeof(*frontiers));
         frontier_find(trace.whatif, &trace.demand, settings->items, settings->count, &search, frontiers);
         progress_end(&progress);
         answer.frontiers = frontiers;
@@ -264,25 +246,21 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     struct grid_options grid = values->grid;
     struct varve_message message = {""};
-    struct whatif_settings settings;
     struct cJSON *json = NULL;
-    bool is_one;
-    int error;
-
     if (grid.policies == NULL) {
         grid.policies = values->policy != NULL ? values->policy : varve_alloc_policies()[0];
     }
-    error = grid_settings(&grid, &settings, &message);
+    struct whatif_settings settings;
+    int error = grid_settings(&grid, &settings, &message);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     context->is_exact = values->csv;
-    is_one = settings.count * (size_t)operands->count == 1;
+    bool is_one = settings.count * (size_t)operands->count == 1;
     if (values->csv) {
-        fputs(
-            "trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
-            "device_calls,device_ns,retries,error\n",
-            context->out);
+        fputs("trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
+              "device_calls,device_ns,retries,error\n",
+              context->out);
     }
     for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
         if (i > 0 && !values->json && !values->csv) {

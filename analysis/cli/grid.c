@@ -15,11 +15,9 @@ static int read_bytes(const struct option_texts *texts, const char *option, uint
 {
     for (int i = 0; i < texts->count; i++) {
         int64_t bytes = 0;
-
         if (!option_bytes(texts->items[i], &bytes) || bytes < 1) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "--%s must be bytes such as 512M or 24G, not '%s'", option,
-                                     texts->items[i]);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes such as 512M or 24G, not '%s'",
+                                     option, texts->items[i]);
         }
         bytes_out[i] = (uint64_t)bytes;
     }
@@ -40,28 +38,20 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
         .capacity_count = (size_t)options->capacities.count,
     };
     int error = read_bytes(&options->limits, "memory-limit", limits, message);
-
-    if (error == VARVE_OK) {
-        error = read_bytes(&options->capacities, "capacity", capacities, message);
-    }
+    VARVE_THEN(error, read_bytes(&options->capacities, "capacity", capacities, message));
     return error == VARVE_OK ? whatif_settings_make(&grid, settings_out, message) : error;
 }
 
-int grid_open(struct grid_trace *trace, const char *path, struct progress *progress,
-              struct varve_message *message)
+int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message)
 {
     struct varve_message reason = {""};
-    int error;
-
     *trace = (struct grid_trace){.path = path};
-    error = history_read(path, &trace->history, progress, message);
+    int error = history_read(path, &trace->history, progress, message);
     if (error != VARVE_OK) {
         return error;
     }
     error = whatif_demand_load(trace->history, &trace->demand, &reason);
-    if (error == VARVE_OK) {
-        error = whatif_open(trace->history, &trace->whatif, &reason);
-    }
+    VARVE_THEN(error, whatif_open(trace->history, &trace->whatif, &reason));
     if (error != VARVE_OK) {
         grid_close(trace);
         return varve_message_set(message, error, "%s: %s", path,
@@ -79,9 +69,9 @@ void grid_close(struct grid_trace *trace)
 
 void grid_add_name(struct table *table, const struct whatif_setting *setting)
 {
-    char name[GRID_NAME_BYTES], cut[4 * NAME_COLUMNS];
-
+    char name[GRID_NAME_BYTES];
     whatif_setting_name(setting, name, sizeof(name));
+    char cut[4 * NAME_COLUMNS];
     format_head(cut, sizeof(cut), name, NAME_COLUMNS);
     table_add(table, cut);
 }
@@ -90,7 +80,6 @@ void grid_setting_json(struct cJSON *object, const char *path, const struct what
 {
     const char *options;
     char name[64];
-
     whatif_setting_policy(setting, name, sizeof(name), &options);
     json_text(object, "trace", path);
     json_text(object, "policy", name);

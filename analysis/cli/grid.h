@@ -10,10 +10,6 @@
 #include "analysis/whatif/demand.h"
 #include "analysis/whatif/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct table;
 
@@ -32,12 +28,12 @@ struct grid_trace {
     struct whatif_demand demand;
 };
 
-/// Errors: VARVE_ERROR_INVALID, with what is wrong in which option. The caller owes whatif_settings_free after VARVE_OK.
+/// Errors: VARVE_ERROR_INVALID, with what is wrong in which option. The caller owes
+/// whatif_settings_free after VARVE_OK.
 int grid_settings(const struct grid_options *options, struct whatif_settings *settings_out,
                   struct varve_message *message);
 /// Errors: those of reading and replaying; the message begins with the path. The caller owes grid_close after VARVE_OK.
-int grid_open(struct grid_trace *trace, const char *path, struct progress *progress,
-              struct varve_message *message);
+int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message);
 void grid_close(struct grid_trace *trace);
 /// A cell with the setting's name.
 void grid_add_name(struct table *table, const struct whatif_setting *setting);
@@ -45,9 +41,5 @@ void grid_add_name(struct table *table, const struct whatif_setting *setting);
 void grid_setting_json(struct cJSON *object, const char *path, const struct whatif_setting *setting);
 /// One object is the answer by itself, several are an array: `answer` begins NULL. Takes `object`.
 void grid_add_json(struct cJSON **answer, bool is_one, struct cJSON *object);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -20,16 +20,14 @@ struct help_values {
 
 static void print_option(FILE *out, const struct option_spec *option)
 {
-    char left[128];
-    int length;
     char letter[8] = "";
-
     if (option->letter != 0) {
         snprintf(letter, sizeof(letter), "-%c, ", option->letter);
     }
-    length = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, option->name,
-                      option->argument != NULL && option->kind != OPTION_MODE ? " " : "",
-                      option->argument != NULL ? option->argument : "");
+    char left[128];
+    int length = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, option->name,
+                          option->argument != NULL && option->kind != OPTION_MODE ? " " : "",
+                          option->argument != NULL ? option->argument : "");
     if (length + 2 > OPTION_COLUMN) {
         fprintf(out, "%s\n%*s", left, OPTION_COLUMN, "");
     } else {
@@ -83,18 +81,16 @@ void help_print(FILE *out)
 
 static int run(struct command_context *context, const void *values, const struct operands *operands)
 {
-    const struct command *command;
-
     if (((const struct help_values *)values)->man) {
-        return operands->count == 0 ? manual_print(context)
-                                    : command_fail(context, "--man is about all commands; %s is one too many",
-                                                   operands->items[0]);
+        return operands->count == 0
+                   ? manual_print(context)
+                   : command_fail(context, "--man is about all commands; %s is one too many", operands->items[0]);
     }
     if (operands->count == 0) {
         help_print(context->out);
         return 0;
     }
-    command = command_find(operands->items[0]);
+    const struct command *command = command_find(operands->items[0]);
     if (command == NULL) {
         return command_fail(context, "there is no command '%s'; varve help lists them", operands->items[0]);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve import`: a trace database of what others wrote. A folder holds CTF traces (import/ctf/import.c), a file what its first bytes
- * say: a snapshot of PyTorch's allocator (import/pytorch.c) or a log of another tool (import/log.c). Nothing is left behind when it
- * fails.
+ * `varve import`: a trace database of what others wrote. A folder holds CTF traces (import/ctf/import.c), a file what
+ * its first bytes say: a snapshot of PyTorch's allocator (import/pytorch.c) or a log of another tool (import/log.c).
+ * Nothing is left behind when it fails.
  */
 #include "analysis/import/ctf/ctf.h"
 
@@ -32,8 +32,7 @@ struct values {
 static const struct values defaults = {0};
 
 static const struct option_spec options[] = {
-    {"output", 'o', OPTION_TEXT, "DB", "the trace database to write", offsetof(struct values, output), 0, 0,
-     NULL},
+    {"output", 'o', OPTION_TEXT, "DB", "the trace database to write", offsetof(struct values, output), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no summary, no progress", offsetof(struct values, quiet), 0, 0, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
@@ -46,19 +45,16 @@ static int pytorch_run(struct command_context *context, const struct values *val
                        struct input_stream *input)
 {
     struct varve_message message = {""};
-    struct import_result result;
     struct progress progress;
-    int error;
-
     command_progress(context, &progress, values->quiet);
-    error = import_pytorch_stream(input, path, values->output, values->force, &progress, &result, &message);
+    struct import_result result;
+    int error = import_pytorch_stream(input, path, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     if (values->json) {
         struct cJSON *object = json_object();
-
         json_text(object, "database", values->output);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "callsites", (int64_t)result.callsites);
@@ -70,9 +66,8 @@ static int pytorch_run(struct command_context *context, const struct values *val
                 format_count((int64_t)result.events).text, format_count((int64_t)result.callsites).text,
                 format_count((int64_t)result.segments).text);
         if (result.starts_late) {
-            fputs(
-                "the snapshot begins in the middle of the run: what was live before was derived from its end\n",
-                context->out);
+            fputs("the snapshot begins in the middle of the run: what was live before was derived from its end\n",
+                  context->out);
         }
     }
     return 0;
@@ -81,18 +76,15 @@ static int pytorch_run(struct command_context *context, const struct values *val
 /* ---- a folder with CTF traces ---- */
 
 /* What is not in the database must be said even to those who want to hear nothing. */
-static void ctf_warn(struct command_context *context, const char *folder,
-                     const struct ctf_import_result *result)
+static void ctf_warn(struct command_context *context, const char *folder, const struct ctf_import_result *result)
 {
     if (result->discarded_events + result->discarded_packets > 0) {
-        command_say(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n",
-                    folder, result->uncounted > 0 ? "at least " : "",
-                    format_count(result->discarded_events).text,
+        command_say(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n", folder,
+                    result->uncounted > 0 ? "at least " : "", format_count(result->discarded_events).text,
                     format_count(result->discarded_packets).text);
     }
     if (result->unknown_events > 0) {
-        command_say(context->err,
-                    "varve import: %s: %s events are of kinds that this version of varve does not know\n",
+        command_say(context->err, "varve import: %s: %s events are of kinds that this version of varve does not know\n",
                     folder, format_count(result->unknown_events).text);
     }
 }
@@ -101,7 +93,6 @@ static void ctf_json(struct command_context *context, const struct values *value
                      const struct ctf_import_result *result)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "database", values->output);
     json_integer(object, "events", result->events);
     json_integer(object, "lost", result->lost);
@@ -132,12 +123,10 @@ static void ctf_summary(struct command_context *context, const struct values *va
 static int ctf_run(struct command_context *context, const struct values *values, const char *folder)
 {
     struct varve_message message = {""};
-    struct ctf_import_result result;
     struct progress progress;
-    int error;
-
     command_progress(context, &progress, values->quiet);
-    error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
+    struct ctf_import_result result;
+    int error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -154,12 +143,10 @@ static int ctf_run(struct command_context *context, const struct values *values,
 /* ---- a log of another tool ---- */
 
 /* What the log has wrong is said even to those who want to hear nothing. */
-static void log_warn(struct command_context *context, const char *path,
-                     const struct import_log_result *result)
+static void log_warn(struct command_context *context, const char *path, const struct import_log_result *result)
 {
     for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
         const struct import_fault_count *fault = &result->faults[i];
-
         if (fault->count > 0) {
             command_say(context->err, "varve import: %s: %s %s (the first: %s %" PRIu64 ")\n", path,
                         format_count((int64_t)fault->count).text,
@@ -169,8 +156,7 @@ static void log_warn(struct command_context *context, const char *path,
     }
     if (result->by_time) {
         command_say(context->err,
-                    "varve import: %s: its order makes less sense than that of its times, which was taken\n",
-                    path);
+                    "varve import: %s: its order makes less sense than that of its times, which was taken\n", path);
     }
 }
 
@@ -179,7 +165,6 @@ static void log_json(struct command_context *context, const struct values *value
 {
     struct cJSON *object = json_object();
     struct cJSON *faults = json_object();
-
     json_text(object, "database", values->output);
     json_text(object, "format", result->format);
     json_integer(object, "entries", (int64_t)result->entries);
@@ -198,9 +183,7 @@ static void log_json(struct command_context *context, const struct values *value
     json_text(object, "order", result->by_time ? "time" : "source");
     for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
         bool is_loss;
-
-        json_integer(faults, import_fault_stat((enum import_fault)i, &is_loss),
-                     (int64_t)result->faults[i].count);
+        json_integer(faults, import_fault_stat((enum import_fault)i, &is_loss), (int64_t)result->faults[i].count);
     }
     json_add(object, "faults", faults);
     json_print(object, context->out);
@@ -215,15 +198,14 @@ static void log_summary(struct command_context *context, const struct values *va
                         const struct import_log_result *result)
 {
     FILE *out = context->out;
-
     fprintf(out, "%s: ", values->output);
     print_counted(out, result->allocations, "allocation", "allocations");
     fputs(", ", out);
     print_counted(out, result->frees, "free", "frees");
     fputs(", ", out);
     print_counted(out, result->failures, "failure", "failures");
-    fprintf(out, " of a%s %s over %s: ", strchr("AEIOUNR", result->format[0]) != NULL ? "n" : "",
-            result->format, format_duration(result->duration_ns).text);
+    fprintf(out, " of a%s %s over %s: ", strchr("AEIOUNR", result->format[0]) != NULL ? "n" : "", result->format,
+            format_duration(result->duration_ns).text);
     print_counted(out, result->processes, "process", "processes");
     fputs(", ", out);
     print_counted(out, result->threads, "thread", "threads");
@@ -238,17 +220,15 @@ static void log_summary(struct command_context *context, const struct values *va
     fprintf(out, "next: varve report %s\n", values->output);
 }
 
-static int log_run(struct command_context *context, const struct values *values,
-                   const struct operands *operands, struct input_stream *input, enum import_source source)
+static int log_run(struct command_context *context, const struct values *values, const struct operands *operands,
+                   struct input_stream *input, enum import_source source)
 {
     struct varve_message message = {""};
-    struct import_log_result result;
     struct progress progress;
-    int error;
-
     command_progress(context, &progress, values->quiet);
-    error = import_log(operands->items, (size_t)operands->count, input, source, values->output, values->force,
-                       &progress, &result, &message);
+    struct import_log_result result;
+    int error = import_log(operands->items, (size_t)operands->count, input, source, values->output, values->force,
+                           &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -262,14 +242,12 @@ static int log_run(struct command_context *context, const struct values *values,
     return 0;
 }
 
-static int file_run(struct command_context *context, const struct values *values,
-                    const struct operands *operands)
+static int file_run(struct command_context *context, const struct values *values, const struct operands *operands)
 {
     struct varve_message message = {""};
     struct input_stream *input;
     enum import_source source;
     int error = input_stream_open(operands->items[0], &input, &message);
-
     if (error == VARVE_OK) {
         error = import_recognise(input, &source, &message);
         if (error != VARVE_OK) {
@@ -289,14 +267,13 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *source = operands->items[0];
     struct varve_message message = {""};
-    struct stat status;
-
     if (values->output == NULL) {
         return command_fail(context, "-o FILE is required");
     }
     if (output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct stat status;
     if (operands->count == 1 && stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
         return ctf_run(context, values, source);
     }
@@ -307,24 +284,23 @@ const struct command command_import = {
     .name = "import",
     .arguments = "SOURCE [FILE…]",
     .summary = "make a trace database of another tool's trace or log",
-    .purpose =
-        "What SOURCE is, its first bytes say; files may be compressed (.xz, .gz, .zst), an export of Nsight "
-        "Systems not. "
-        "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
-        "DB.ctf. The database is the one that varve record would have written itself. What LTTng "
-        "discarded is counted in it; a damaged trace is refused. babeltrace2 must be installed. "
-        "A snapshot of PyTorch's allocator, as torch.cuda.memory._dump_snapshot wrote it; nothing in it is "
-        "executed. Events, call sites, settings and the segments at the end go into the database. PyTorch has "
-        "no block sizes in its events: those of the requests are used. For exact blocks, splits and merges "
-        "use varve replay SNAPSHOT -o trace.db instead. "
-        "A log of RMM (logging_resource_adaptor): the requests to the resource below it, as blocks without "
-        "segments; several FILEs are logs of one program's devices (NAME.dev0.csv, …). "
-        "A trace of PyTorch's profiler with profile_memory=True: blocks, and tensors on the CPU as heap, with "
-        "the operators and functions of Python that were running. "
-        "An SQLite export of Nsight Systems with --cuda-memory-usage=true: calls of the driver. "
-        "The last three have requests only: varve replay --policy NAME makes them to an allocator of that "
-        "policy. What is wrong in a log (cut off, out of order, frees of unknown addresses) is counted, said, "
-        "and in the tables stats and data_loss.",
+    .purpose = "What SOURCE is, its first bytes say; files may be compressed (.xz, .gz, .zst), an export of Nsight "
+               "Systems not. "
+               "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
+               "DB.ctf. The database is the one that varve record would have written itself. What LTTng "
+               "discarded is counted in it; a damaged trace is refused. babeltrace2 must be installed. "
+               "A snapshot of PyTorch's allocator, as torch.cuda.memory._dump_snapshot wrote it; nothing in it is "
+               "executed. Events, call sites, settings and the segments at the end go into the database. PyTorch has "
+               "no block sizes in its events: those of the requests are used. For exact blocks, splits and merges "
+               "use varve replay SNAPSHOT -o trace.db instead. "
+               "A log of RMM (logging_resource_adaptor): the requests to the resource below it, as blocks without "
+               "segments; several FILEs are logs of one program's devices (NAME.dev0.csv, …). "
+               "A trace of PyTorch's profiler with profile_memory=True: blocks, and tensors on the CPU as heap, with "
+               "the operators and functions of Python that were running. "
+               "An SQLite export of Nsight Systems with --cuda-memory-usage=true: calls of the driver. "
+               "The last three have requests only: varve replay --policy NAME makes them to an allocator of that "
+               "policy. What is wrong in a log (cut off, out of order, frees of unknown addresses) is counted, said, "
+               "and in the tables stats and data_loss.",
     .examples = "  varve import trace.ctf -o trace.db\n"
                 "  varve import snapshot.pickle.xz --force -o trace.db\n"
                 "  varve import rmm_log.dev0.csv rmm_log.dev1.csv -o trace.db\n"

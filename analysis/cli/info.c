@@ -44,9 +44,8 @@ static const char process_sql[] = "SELECT id, pid, parent_pid, rank, executable,
                                   "end_ns, end_cause, exit_status, exec_path "
                                   "FROM process ORDER BY id LIMIT ?1";
 
-static const char thread_sql[] =
-    "SELECT id, process_id, ring, pid, tid, name, start_ns, end_ns, emitted, stored, "
-    "spilled, lost, lost_bytes, uncommitted FROM thread ORDER BY id LIMIT ?1";
+static const char thread_sql[] = "SELECT id, process_id, ring, pid, tid, name, start_ns, end_ns, emitted, stored, "
+                                 "spilled, lost, lost_bytes, uncommitted FROM thread ORDER BY id LIMIT ?1";
 
 /* Counted by code and named afterwards: the view `events` would join a name to each of the millions. */
 static const char kind_sql[] = "SELECT coalesce(k.name, 'kind ' || e.kind), e.events FROM "
@@ -59,8 +58,7 @@ static const char program_sql[] =
 static const char stats_sql[] =
     "SELECT severity, name, idx, source, value FROM stats ORDER BY severity, name, idx LIMIT ?1";
 
-static const char device_sql[] =
-    "SELECT id AS device, name, total_bytes, uuid FROM device ORDER BY id LIMIT ?1";
+static const char device_sql[] = "SELECT id AS device, name, total_bytes, uuid FROM device ORDER BY id LIMIT ?1";
 
 static const char stream_sql[] = "SELECT process_id, device, number, handle FROM stream "
                                  "ORDER BY process_id, device, number LIMIT ?1";
@@ -69,11 +67,9 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
 {
     struct cJSON *object = json_object();
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     while (cursor_next(&cursor)) {
         struct value value = cursor_value(&cursor, 1);
-
         json_add(object, cursor_name(&cursor, 0), value_json(&value));
     }
     cursor_close(&cursor);
@@ -83,17 +79,15 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
 static int64_t file_bytes(const struct database *database)
 {
     struct stat status;
-
     return stat(database_path(database), &status) == 0 ? (int64_t)status.st_size : 0;
 }
 
 static void info_json(FILE *out, struct database *database)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
-
     report_header_json(object, database);
     json_integer(object, "file_bytes", file_bytes(database));
+    struct report_loss loss;
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_add(object, "meta", pairs_json(database, "SELECT key, value FROM meta ORDER BY key"));
@@ -128,10 +122,8 @@ static void print_rest(FILE *out, int64_t all, int64_t shown)
 
 static void print_devices(FILE *out, struct database *database, int64_t top)
 {
-    static const struct table_column device[] = {
-        {"GPU", true}, {"name", false}, {"memory", true}, {"uuid", false}};
-    static const struct table_column stream[] = {
-        {"pid", true}, {"GPU", true}, {"stream", true}, {"handle", true}};
+    static const struct table_column device[] = {{"GPU", true}, {"name", false}, {"memory", true}, {"uuid", false}};
+    static const struct table_column stream[] = {{"pid", true}, {"GPU", true}, {"stream", true}, {"handle", true}};
     static const struct query devices = {.sql = device_sql, .columns = device, .kinds = "ntbt"};
     static const struct query streams = {
         .sql = "SELECT p.pid, s.device, s.number, s.handle FROM stream s LEFT JOIN process p ON p.id = "
@@ -140,7 +132,6 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
         .kinds = "nnnx",
     };
     int64_t all = database_integer(database, "SELECT count(*) FROM stream", 0);
-
     if (database_integer(database, "SELECT count(*) FROM device", 0) > 0) {
         print_part(out, database, "GPUs", &devices, INT64_MAX);
     }
@@ -154,8 +145,7 @@ static void info_text(FILE *out, struct database *database, int64_t top)
 {
     static const struct table_column meta[] = {{"key", false}, {"value", false}};
     static const struct table_column process[] = {
-        {"pid", true}, {"parent", true},    {"start", true},
-        {"end", true}, {"ended by", false}, {"command", false},
+        {"pid", true}, {"parent", true}, {"start", true}, {"end", true}, {"ended by", false}, {"command", false},
     };
     static const struct table_column thread[] = {
         {"pid", true},     {"tid", true},  {"emitted", true},    {"stored", true},
@@ -181,7 +171,6 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     static const struct table_column program[] = {{"program", false}, {"reason", false}, {"runs", true}};
     static const struct query programs = {program_sql, program, "ttc"};
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
     fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(database)).text);
@@ -207,7 +196,6 @@ static int answer(struct command_context *context, struct database *database, co
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
-
     (void)message;
     if (values->json) {
         info_json(context->out, database);
@@ -221,10 +209,9 @@ const struct command command_info = {
     .name = "info",
     .arguments = "DB",
     .summary = "what a database holds: processes, threads, GPUs, events, health",
-    .purpose =
-        "Shows how a trace was recorded, which processes, threads, GPUs and streams are in it, how many "
-        "events of which kind, how large it is, whether anything was lost, and which programs ran that could "
-        "not be recorded, and why (table unrecorded_program).",
+    .purpose = "Shows how a trace was recorded, which processes, threads, GPUs and streams are in it, how many "
+               "events of which kind, how large it is, whether anything was lost, and which programs ran that could "
+               "not be recorded, and why (table unrecorded_program).",
     .examples = "  varve info trace.db\n"
                 "  varve info --json trace.db | jq .events_by_kind\n",
     .options = options,

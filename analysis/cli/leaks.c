@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve leaks`: what was live at a moment, by the line of the user's code, and whether it kept growing; and the storages that look leaked.
+ * `varve leaks`: what was live at a moment, by the line of the user's code, and whether it kept growing; and the
+ * storages that look leaked.
  */
 #include "analysis/query/leaks/leaks.h"
 
@@ -34,25 +35,22 @@ static const struct option_spec options[] = {
      "what was live then: a time since the trace began such as 1.5s, 20ms, 7us, 900ns, the number of an event, end, or "
      "exit-of-main: when main() returned or exit() began (default: exit-of-main in each process where it is known, else end)",
      offsetof(struct values, query.at), 0, 0, NULL},
-    {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then",
-     offsetof(struct values, query.from), 0, 0, NULL},
+    {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then", offsetof(struct values, query.from), 0,
+     0, NULL},
     {"to", 0, OPTION_TEXT, "TIME", "the same as --at", offsetof(struct values, query.to), 0, 0, NULL},
-    {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1,
-     1000000000, NULL},
-    {"frames", 0, OPTION_INTEGER, "N",
-     "frames of each stack (default: the stack in a line; with --json all); 0: none",
+    {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1, 1000000000,
+     NULL},
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default: the stack in a line; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; also " STORAGE_DOMAIN,
-     offsetof(struct values, query.domain), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; also " STORAGE_DOMAIN, offsetof(struct values, query.domain), 0,
+     0, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
      offsetof(struct values, query.pid), 1, INT32_MAX, NULL},
-    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
-     0, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -65,7 +63,6 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     const struct leak_query *query = &values->query;
-
     return values->json && values->csv              ? "--json and --csv are mutually exclusive"
            : query->at != NULL && query->to != NULL ? "--at and --to are mutually exclusive"
            : is_of_storages(values) && (query->at != NULL || query->from != NULL || query->to != NULL)
@@ -74,12 +71,11 @@ static const char *check(const void *values_untyped)
 }
 
 /* What of storages looks leaked is more than that they were not freed. */
-static int answer_storages(struct command_context *context, struct database *database,
-                           const struct values *values, struct varve_message *message)
+static int answer_storages(struct command_context *context, struct database *database, const struct values *values,
+                           struct varve_message *message)
 {
     struct storage_leaks leaks;
     int error = storage_leaks_load(&leaks, database, values->query.pid, values->query.top, message);
-
     if (error == VARVE_OK && values->json) {
         json_print(storage_leaks_json(database, &leaks, values->query.pid, values->frames), context->out);
     } else if (error == VARVE_OK && values->csv) {
@@ -87,7 +83,6 @@ static int answer_storages(struct command_context *context, struct database *dat
         storage_leaks_csv(context->out, &leaks);
     } else if (error == VARVE_OK) {
         struct report_loss loss;
-
         report_loss_load(&loss, database);
         if (!report_is_lossless(&loss)) {
             report_loss_print(context->out, database, &loss);
@@ -102,10 +97,6 @@ static int answer(struct command_context *context, struct database *database, co
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
-    struct leak_query query;
-    struct leak_list list;
-    int error;
-
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }
@@ -116,11 +107,12 @@ static int answer(struct command_context *context, struct database *database, co
     if (is_of_storages(values)) {
         return answer_storages(context, database, values, message);
     }
-    query = values->query;
+    struct leak_query query = values->query;
     if (query.domain == NULL && strcmp(selection_default_domain(database), "heap") != 0) {
         query.domain = selection_default_domain(database);
     }
-    error = leak_list_load(&list, database, &query, message);
+    struct leak_list list;
+    int error = leak_list_load(&list, database, &query, message);
     if (error == VARVE_OK && values->json) {
         json_print(leak_list_json(database, &list, &query, values->frames), context->out);
     } else if (error == VARVE_OK && values->csv) {

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* A file that is opened would become the standard output, where that is closed. Nothing can be written to what stands there
- * instead, so that a lost answer is an error; recorded programs find it closed. */
+/* A file that is opened would become the standard output, where that is closed. Nothing can be written to what stands
+ * there instead, so that a lost answer is an error; recorded programs find it closed. */
 static void occupy_closed_descriptors(void)
 {
     for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
@@ -26,7 +26,6 @@ static void occupy_closed_descriptors(void)
 static void on_ending(int number)
 {
     int reason = errno;
-
     varve_publish_abandon();
     raise(number); /* now with its usual effect */
     errno = reason;
@@ -37,10 +36,8 @@ static void tidy_up_on_signals(void)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGTERM};
     const struct sigaction action = {.sa_handler = on_ending, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
-
     for (size_t i = 0; i < sizeof(ending) / sizeof(ending[0]); i++) {
         struct sigaction before;
-
         if (sigaction(ending[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
             sigaction(ending[i], &action, NULL);
         }

@@ -31,8 +31,7 @@ static void print_word(FILE *out, const char *word, size_t length)
     for (size_t i = 0; i < length; i++) {
         if (word[i] == '\\') {
             fputs("\\e", out);
-        } else if (word[i] == '-' &&
-                   (i == 0 || word[i - 1] == '-' || word[i - 1] == '`' || word[i - 1] == '(')) {
+        } else if (word[i] == '-' && (i == 0 || word[i - 1] == '-' || word[i - 1] == '`' || word[i - 1] == '(')) {
             fputs("\\-", out); /* of an option */
         } else {
             fputc(word[i], out);
@@ -44,10 +43,8 @@ static void print_word(FILE *out, const char *word, size_t length)
 static void print_text(FILE *out, const char *text)
 {
     bool is_begin = true;
-
     while (*text != '\0') {
         size_t word = strcspn(text, " \n");
-
         if (is_begin && (*text == '.' || *text == '\'')) {
             fputs("\\&", out);
         }
@@ -72,9 +69,8 @@ static void print_bold(FILE *out, const char *text)
 
 static void print_option(FILE *out, const struct option_spec *option)
 {
-    char name[NAME_BYTES];
-
     fputs(".TP\n", out);
+    char name[NAME_BYTES];
     if (option->letter != 0) {
         snprintf(name, sizeof(name), "-%c", option->letter);
         print_bold(out, name);
@@ -100,8 +96,7 @@ static void print_options(FILE *out, const struct option_spec *option)
 
 static void print_use(FILE *out, const struct command *command)
 {
-    fprintf(out, "\\fBvarve %s\\fR [\\fIOPTIONS\\fR]%s", command->name,
-            command->arguments[0] != '\0' ? " " : "");
+    fprintf(out, "\\fBvarve %s\\fR [\\fIOPTIONS\\fR]%s", command->name, command->arguments[0] != '\0' ? " " : "");
     print_word(out, command->arguments, strlen(command->arguments));
     fputc('\n', out);
 }
@@ -119,14 +114,12 @@ static void print_policy(FILE *out, const char *policy)
 {
     const struct varve_alloc_policy_option *option = varve_alloc_policy_options(policy);
     uint64_t mebi = UINT64_C(1) << 20;
-
     fputs(".TP\n", out);
     print_bold(out, policy);
     for (; option != NULL && option->name != NULL; option++) {
         bool is_mebi = option->is_bytes && option->initial >= mebi && option->initial % mebi == 0;
-
-        fprintf(out, ", \\fB%s\\fR=%" PRIu64 "%s", option->name,
-                is_mebi ? option->initial / mebi : option->initial, is_mebi ? "M" : "");
+        fprintf(out, ", \\fB%s\\fR=%" PRIu64 "%s", option->name, is_mebi ? option->initial / mebi : option->initial,
+                is_mebi ? "M" : "");
     }
     fputc('\n', out);
 }
@@ -136,17 +129,11 @@ static void print_examples(FILE *out)
     fputs(".nf\n", out);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         const char *line = command_table[i]->examples;
-
         while (*line != '\0') {
-            size_t length;
-
             line += strspn(line, " ");
-            length = strcspn(line, "\n");
+            size_t length = strcspn(line, "\n");
             for (size_t at = 0; at < length; at++) {
-                fputs(line[at] == '-'    ? "\\-"
-                      : line[at] == '\\' ? "\\e"
-                                         : (const char[]){line[at], '\0'},
-                      out);
+                fputs(line[at] == '-' ? "\\-" : line[at] == '\\' ? "\\e" : (const char[]){line[at], '\0'}, out);
             }
             fputc('\n', out);
             line += length + (line[length] == '\n' ? 1 : 0);
@@ -183,7 +170,6 @@ static bool fill_in(FILE *out, const char *what, struct named *named)
     const struct command *command = strncmp(what, "command ", 8) == 0 ? command_find(what + 8) : NULL;
     const char *policy = strncmp(what, "policy ", 7) == 0 ? policy_find(what + 7) : NULL;
     const char *name = command != NULL ? command->name : policy;
-
     if (name != NULL) {
         if (is_named(named, name) || named->count == NAMES_MAX) {
             return false;
@@ -228,24 +214,20 @@ static const char *first_missing(const struct named *named)
 int manual_print(struct command_context *context)
 {
     struct named named = {.count = 0};
-    const char *missing;
-
     context->is_exact = true;
     for (const char *line = manual_template; *line != '\0';) {
         size_t length = strcspn(line, "\n");
         char what[NAME_BYTES];
-
         if (length > 2 && line[0] == '@' && line[length - 1] == '@') {
             snprintf(what, sizeof(what), "%.*s", (int)length - 2, line + 1);
             if (!fill_in(context->out, what, &named)) {
-                return command_fail(context, "varve.1.in: @%s@ stands for nothing, or was there before",
-                                    what);
+                return command_fail(context, "varve.1.in: @%s@ stands for nothing, or was there before", what);
             }
         } else {
             fprintf(context->out, "%.*s\n", (int)length, line);
         }
         line += length + (line[length] == '\n' ? 1 : 0);
     }
-    missing = first_missing(&named);
+    const char *missing = first_missing(&named);
     return missing == NULL ? 0 : command_fail(context, "varve.1.in does not have %s", missing);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve oom`: the requests that a caching allocator could not serve, explained. A snapshot, and a database that was imported from one, are
- * followed into a database of their own first: only that has sizes of blocks and stages. It goes at the end.
+ * `varve oom`: the requests that a caching allocator could not serve, explained. A snapshot, and a database that was
+ * imported from one, are followed into a database of their own first: only that has sizes of blocks and stages. It
+ * goes at the end.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/oom/print.h"
@@ -22,16 +23,16 @@ struct values {
 static const struct values defaults = {.device = -1, .top = 1};
 
 static const struct option_spec options[] = {
-    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
-     0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
+     NULL},
     {"top", 'n', OPTION_INTEGER, "N", "requests that are explained, from the first one on (default 1)",
      offsetof(struct values, top), 1, 1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "explain all of them", offsetof(struct values, all), 0, 0, NULL},
     {"memory-limit", 'm', OPTION_BYTES, "BYTES",
      "what could be reserved when it was recorded (default: worked out from the trace)",
      offsetof(struct values, memory_limit), 1, INT64_MAX, NULL},
-    {"no-replay", 0, OPTION_FLAG, NULL, "only what the trace itself says", offsetof(struct values, no_replay),
-     0, 0, NULL},
+    {"no-replay", 0, OPTION_FLAG, NULL, "only what the trace itself says", offsetof(struct values, no_replay), 0, 0,
+     NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -55,7 +56,6 @@ static uint64_t limit_of(const struct source *source, struct database *database)
 {
     char *text = source->values->memory_limit == 0 ? replayed_with(database, "replay.memory_limit") : NULL;
     uint64_t limit = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)source->values->memory_limit;
-
     free(text);
     return limit;
 }
@@ -66,7 +66,6 @@ static void open_explain(struct source *source, struct oom_scene *scene, char *p
     struct explain_options explain = {
         .policy = policy, .memory_limit = limit_of(source, scene->given), .progress = &source->progress};
     struct varve_message message = {""};
-
     if (source->values->no_replay) {
         snprintf(scene->reason, sizeof(scene->reason), "--no-replay was given");
         return;
@@ -89,7 +88,6 @@ static bool is_approximate(struct database *database)
 {
     char *text = database_meta(database, "block_sizes");
     bool is = text != NULL && strcmp(text, "requested") == 0;
-
     free(text);
     return is;
 }
@@ -100,11 +98,8 @@ static int make_database(struct source *source, const struct oom_scene *scene, s
     const char *folder = getenv("TMPDIR");
     char path[4096 + 8];
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-    int error;
-
-    snprintf(path, sizeof(path), "%.4000s/varve-oom.db",
-             folder != NULL && folder[0] != '\0' ? folder : "/tmp");
-    error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
+    snprintf(path, sizeof(path), "%.4000s/varve-oom.db", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+    int error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
     if (error != VARVE_OK) {
         source->folder[0] = '\0';
         return error;
@@ -130,9 +125,8 @@ static int explain_scene(struct command_context *context, struct source *source,
 {
     char *policy = replayed_with(scene->given, "replay.policy");
     size_t explained = source->values->all ? SIZE_MAX : (size_t)source->values->top;
-    int error = VARVE_OK;
-
     open_explain(source, scene, policy);
+    int error = VARVE_OK;
     if (scene->given == NULL || (scene->explain != NULL && is_approximate(scene->given))) {
         error = make_database(source, scene, message);
     }
@@ -161,7 +155,6 @@ static bool has_failures(const struct source *source, struct database *given)
 {
     struct cursor cursor;
     bool has = false;
-
     if (given != NULL) {
         cursor_open(&cursor, given, "SELECT 1 FROM oom WHERE ?1 < 0 OR device = ?1 LIMIT 1");
         cursor_bind_integer(&cursor, 1, source->values->device);
@@ -171,7 +164,6 @@ static bool has_failures(const struct source *source, struct database *given)
     }
     for (size_t i = 0; i < source->history->device_count && !has; i++) {
         const struct history_device *device = &source->history->devices[i];
-
         for (size_t j = 0; j < device->event_count && !has; j++) {
             has = device->events[j].action == HISTORY_OOM &&
                   (source->values->device < 0 || (size_t)source->values->device == i);
@@ -184,7 +176,6 @@ static int answer_source(struct command_context *context, struct source *source,
                          const struct operands *operands, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     if (scene->given != NULL) {
         error = command_hide(context, scene->given, operands, message);
     }
@@ -208,24 +199,20 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct source *source = memory_resize(NULL, sizeof(*source));
     struct oom_scene scene = {.reason = "there is nothing to replay"};
     struct varve_message message = {""};
-    int error;
-    int status;
-
     *source = (struct source){.values = values_untyped, .path = operands->items[0]};
     command_progress(context, &source->progress, false);
+    int error;
     if (history_is_database(source->path)) {
         error = database_open(source->path, DATABASE_DERIVED, &scene.given, &message);
         scene.exact = scene.given;
     } else {
         error = history_read_pytorch(source->path, &source->history, &source->progress, &message);
     }
-    if (error == VARVE_OK) {
-        error = answer_source(context, source, &scene, operands, &message);
-    }
+    VARVE_THEN(error, answer_source(context, source, &scene, operands, &message));
     progress_end(&source->progress);
-    status = error == VARVE_OK ? 0
-                               : command_fail(context, "%s",
-                                              message.text[0] != '\0' ? message.text : varve_strerror(error));
+    int status = error == VARVE_OK
+                     ? 0
+                     : command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     close_source(source);
     if (scene.given != NULL) {
         database_close(scene.given);

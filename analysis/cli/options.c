@@ -23,13 +23,12 @@
 /* Edits (insert, delete, replace, swap neighbours) between two words: Damerau's distance without repeats. */
 static size_t edit_distance(const char *a, const char *b)
 {
-    size_t rows[3][WORD_MAX + 1];
     size_t length_a = strlen(a);
     size_t length_b = strlen(b);
-
     if (length_a > WORD_MAX || length_b > WORD_MAX) {
         return WORD_MAX;
     }
+    size_t rows[3][WORD_MAX + 1];
     for (size_t j = 0; j <= length_b; j++) {
         rows[0][j] = j;
     }
@@ -37,11 +36,9 @@ static size_t edit_distance(const char *a, const char *b)
         size_t *row = rows[i % 3];
         const size_t *above = rows[(i + 2) % 3];
         const size_t *above2 = rows[(i + 1) % 3];
-
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
             size_t best = above[j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
-
             best = above[j] + 1 < best ? above[j] + 1 : best;
             best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best) {
@@ -57,7 +54,6 @@ const char *option_suggest(const char *word, const char *const *names)
 {
     const char *nearest = NULL;
     size_t nearest_distance = strlen(word) < 4 ? 2 : 3;
-
     for (; *names != NULL; names++) {
         size_t distance = edit_distance(word, *names);
 
@@ -93,14 +89,10 @@ const struct option_spec *options_common(const struct command *command)
                                                      : &common[sizeof(common) / sizeof(common[0]) - 1];
 }
 
-static int fail_unknown(const struct command *command, const char *word, size_t length,
-                        struct varve_message *message)
+static int fail_unknown(const struct command *command, const char *word, size_t length, struct varve_message *message)
 {
     const char *names[NAMES_MAX] = {"help"};
     size_t count = 1;
-    char name[WORD_MAX * 2];
-    const char *nearest;
-
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT && count + 1 < NAMES_MAX) {
             names[count++] = option->name;
@@ -111,28 +103,26 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
         names[count++] = option->name;
     }
     names[count] = NULL;
+    char name[WORD_MAX * 2];
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
-    nearest = option_suggest(name + strspn(name, "-"), names);
+    const char *nearest = option_suggest(name + strspn(name, "-"), names);
     if (nearest != NULL) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; did you mean --%s?",
-                                 name, nearest);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; did you mean --%s?", name,
+                                 nearest);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; varve help %s lists them",
-                             name, command->name);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; varve help %s lists them", name,
+                             command->name);
 }
 
 static int parse_integer(const struct option_spec *option, const char *text, int64_t *value_out,
                          struct varve_message *message)
 {
-    char *end;
-    long long number;
-
     errno = 0;
-    number = strtoll(text, &end, 10);
+    char *end;
+    long long number = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || number < option->min || number > option->max) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--%s must be a number from %lld to %lld, not '%s'", option->name,
-                                 (long long)option->min, (long long)option->max, text);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be a number from %lld to %lld, not '%s'",
+                                 option->name, (long long)option->min, (long long)option->max, text);
     }
     *value_out = number;
     return VARVE_OK;
@@ -141,15 +131,12 @@ static int parse_integer(const struct option_spec *option, const char *text, int
 bool option_bytes(const char *text, int64_t *bytes_out)
 {
     static const char suffixes[] = "KMG";
-    char *end;
-    long long number;
-    unsigned shift = 0;
-
     errno = 0;
-    number = strtoll(text, &end, 10);
+    char *end;
+    long long number = strtoll(text, &end, 10);
+    unsigned shift = 0;
     if (end != text && *end != '\0') {
         const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);
-
         if (suffix != NULL) {
             shift = 10 * (unsigned)(suffix - suffixes + 1);
             end++;
@@ -166,11 +153,9 @@ static int parse_bytes(const struct option_spec *option, const char *text, int64
                        struct varve_message *message)
 {
     int64_t bytes;
-
     if (!option_bytes(text, &bytes) || bytes < option->min || bytes > option->max) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--%s must be bytes from %s to %s, such as 4M, not '%s'", option->name,
-                                 format_bytes(option->min).text, format_bytes(option->max).text, text);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes from %s to %s, such as 4M, not '%s'",
+                                 option->name, format_bytes(option->min).text, format_bytes(option->max).text, text);
     }
     *value_out = bytes;
     return VARVE_OK;
@@ -181,7 +166,6 @@ static int parse_seconds(const struct option_spec *option, const char *text, int
 {
     char *end;
     double seconds = strtod(text, &end);
-
     if (end == text || *end != '\0' || !isfinite(seconds) || seconds < 0 || seconds > 1e9) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be seconds, such as 2.5, not '%s'",
                                  option->name, text);
@@ -195,30 +179,25 @@ static int parse_choice(const struct option_spec *option, const char *text, int 
 {
     char list[256] = "";
     size_t used = 0;
-
     for (int i = 0; option->choices[i] != NULL; i++) {
         if (strcmp(option->choices[i], text) == 0) {
             *value_out = i;
             return VARVE_OK;
         }
-        used +=
-            (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", option->choices[i]);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", option->choices[i]);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be one of %s, not '%s'", option->name,
-                             list, text);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be one of %s, not '%s'", option->name, list,
+                             text);
 }
 
-static int parse_mode(const struct option_spec *option, const char *text, int *value_out,
-                      struct varve_message *message)
+static int parse_mode(const struct option_spec *option, const char *text, int *value_out, struct varve_message *message)
 {
-    int choice = 0;
-    int error;
-
     *value_out = 1;
     if (text == NULL) {
         return VARVE_OK;
     }
-    error = parse_choice(option, text, &choice, message);
+    int choice = 0;
+    int error = parse_choice(option, text, &choice, message);
     *value_out = error == VARVE_OK ? choice + 2 : 0;
     return error;
 }
@@ -226,7 +205,6 @@ static int parse_mode(const struct option_spec *option, const char *text, int *v
 bool option_names_file(const char *name, size_t length)
 {
     static const char *const names[] = {"DB", "FILE", "DIR", "TRACE", "LOG", "SOURCE", "A", "[B]"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) {
             return true;
@@ -244,18 +222,16 @@ static int parse_texts(const struct option_spec *option, const char *text, struc
                        struct varve_message *message)
 {
     if (texts->count == OPTION_TEXTS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s is given more than %d times",
-                                 option->name, OPTION_TEXTS_MAX);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s is given more than %d times", option->name,
+                                 OPTION_TEXTS_MAX);
     }
     texts->items[texts->count++] = text;
     return VARVE_OK;
 }
 
-static int parse_value(const struct option_spec *option, const char *text, void *values,
-                       struct varve_message *message)
+static int parse_value(const struct option_spec *option, const char *text, void *values, struct varve_message *message)
 {
     void *field = (char *)values + option->offset;
-
     switch (option->kind) {
     case OPTION_INTEGER:
         return parse_integer(option, text, field, message);
@@ -279,13 +255,11 @@ static int parse_value(const struct option_spec *option, const char *text, void 
     }
 }
 
-static const struct option_spec *find_option(const struct option_spec *options, const char *word,
-                                             size_t length)
+static const struct option_spec *find_option(const struct option_spec *options, const char *word, size_t length)
 {
     for (const struct option_spec *option = options; option->kind != OPTION_END; option++) {
-        bool is_long = word[1] == '-' && strlen(option->name) == length - 2 &&
-                       strncmp(option->name, word + 2, length - 2) == 0;
-
+        bool is_long =
+            word[1] == '-' && strlen(option->name) == length - 2 && strncmp(option->name, word + 2, length - 2) == 0;
         if (is_long || (word[1] != '-' && option->letter == word[1])) {
             return option;
         }
@@ -302,7 +276,6 @@ static int parse_option(const struct command *command, int argc, char *const arg
     size_t length = is_long ? strcspn(word, "=") : 2;
     const char *value = word[length] == '\0' ? NULL : word + length + (is_long ? 1 : 0);
     const struct option_spec *option = find_option(command->options, word, length);
-
     if ((is_long && length == 6 && strncmp(word, "--help", 6) == 0) || strcmp(word, "-h") == 0) {
         return OPTION_HELP_RESULT;
     }
@@ -341,7 +314,6 @@ static void argument_name(const struct command *command, int index, char *name, 
 {
     const char *word = command->arguments;
     size_t length = strcspn(word, " ");
-
     while (word[length] != '\0' && (index > 0 || strncmp(word, "[--]", length) == 0)) {
         index -= strncmp(word, "[--]", length) == 0 ? 0 : 1;
         word += length + 1;
@@ -350,12 +322,10 @@ static void argument_name(const struct command *command, int index, char *name, 
     snprintf(name, bytes, "%.*s", (int)length, word);
 }
 
-static int check_operands(const struct command *command, const struct operands *operands,
-                          struct varve_message *message)
+static int check_operands(const struct command *command, const struct operands *operands, struct varve_message *message)
 {
     if (operands->count < (command->answer != NULL ? 1 : command->operands_min)) {
         char name[WORD_MAX];
-
         argument_name(command, operands->count, name, sizeof(name));
         varve_message_set(message, VARVE_ERROR_INVALID, "missing argument %s", name);
         return OPTION_USAGE_RESULT;
@@ -363,15 +333,13 @@ static int check_operands(const struct command *command, const struct operands *
     return VARVE_OK;
 }
 
-int options_parse(const struct command *command, int argc, char *const argv[], void *values,
-                  struct operands *operands, struct varve_message *message)
+int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
+                  struct varve_message *message)
 {
-    bool only_operands = false;
-
     *operands = (struct operands){.rest = &argv[argc], .timeout_ns = DATABASE_TIMEOUT_NS};
+    bool only_operands = false;
     for (int index = 0; index < argc; index++) {
         const char *word = argv[index];
-
         if (!only_operands && strcmp(word, "--") == 0) {
             only_operands = true;
             continue;

@@ -11,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 enum option_kind {
@@ -46,8 +42,8 @@ struct option_spec {
 
 /// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0, VARVE_ERROR_INVALID, or
 /// OPTION_USAGE_RESULT: an error whose reason is followed by the usage line.
-int options_parse(const struct command *command, int argc, char *const argv[], void *values,
-                  struct operands *operands, struct varve_message *message);
+int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
+                  struct varve_message *message);
 /// A size as OPTION_BYTES takes them. False: it is none.
 bool option_bytes(const char *text, int64_t *bytes_out);
 /// Is it a file, by the name that the help gives an operand or a value?
@@ -60,9 +56,5 @@ extern const struct option_spec option_help; /* --help, of every command */
 
 /// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
 const struct option_spec *options_common(const struct command *command);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve peak`: who had the blocks that were live at the peak. Of all processes together they come from the totals of the call sites;
- * of one process from its allocations, which takes longer.
+ * `varve peak`: who had the blocks that were live at the peak. Of all processes together they come from the totals of
+ * the call sites; of one process from its allocations, which takes longer.
  */
 
 #include "analysis/cli/command.h"
@@ -36,23 +36,19 @@ static const struct values defaults = {.top = 10, .frames = -1};
 
 static const struct option_spec options[] = {
     {"by", 'b', OPTION_CHOICE, "WHAT", GROUP_BY_HELP, offsetof(struct values, by), 0, 0, group_by_names},
-    {"top", 'n', OPTION_INTEGER, "N", "entries shown (default 10)", offsetof(struct values, top), 1,
-     1000000000, NULL},
+    {"top", 'n', OPTION_INTEGER, "N", "entries shown (default 10)", offsetof(struct values, top), 1, 1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "exact figures, numbers of call sites, and whole stacks",
      offsetof(struct values, all), 0, 0, NULL},
-    {"frames", 0, OPTION_INTEGER, "N",
-     "frames of each stack (default: the stack in a line; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default: the stack in a line; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
-    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
-     offsetof(struct values, pid), 1, INT32_MAX, NULL},
-    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
-     0, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)", offsetof(struct values, pid), 1,
+     INT32_MAX, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -64,13 +60,12 @@ struct answer {
     struct report_loss loss;
 };
 
-static void answer_json(struct command_context *context, struct database *database,
-                        const struct values *values, const struct answer *answer)
+static void answer_json(struct command_context *context, struct database *database, const struct values *values,
+                        const struct answer *answer)
 {
     const struct callsite_options stacks = {.frames = values->frames, .stacks = -1};
     struct cJSON *object = json_object();
     const struct report_total *total = &answer->total;
-
     json_text(object, "database", database_path(database));
     json_text(object, "domain", answer->selection.domain);
     json_integer_or_null(object, "pid", values->pid > 0 ? values->pid : -1);
@@ -82,19 +77,17 @@ static void answer_json(struct command_context *context, struct database *databa
     json_text(object, "by", group_by_names[values->by]);
     json_integer(object, "callsites_all", answer->list.callsites_all);
     json_integer(object, "groups_all", answer->list.count_all);
-    json_add(object, "callsites",
-             callsite_list_json(database, &answer->list, CALLSITE_BY_PEAK, &stacks, false));
+    json_add(object, "callsites", callsite_list_json(database, &answer->list, CALLSITE_BY_PEAK, &stacks, false));
     json_print(object, context->out);
 }
 
-static void answer_text(struct command_context *context, struct database *database,
-                        const struct values *values, const struct answer *answer)
+static void answer_text(struct command_context *context, struct database *database, const struct values *values,
+                        const struct answer *answer)
 {
     const struct callsite_options stacks = {.frames = values->frames, .stacks = -1, .is_all = values->all};
     const struct report_total *total = &answer->total;
     char who[64] = "all processes together";
     FILE *out = context->out;
-
     if (values->pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, values->pid);
     }
@@ -106,8 +99,7 @@ static void answer_text(struct command_context *context, struct database *databa
         return;
     }
     terminal_style(out, TERMINAL_TITLE);
-    fprintf(out, "Peak of %s, %s: %s", answer->selection.domain, who,
-            format_bytes_exact(total->peak_bytes).text);
+    fprintf(out, "Peak of %s, %s: %s", answer->selection.domain, who, format_bytes_exact(total->peak_bytes).text);
     terminal_style(out, TERMINAL_PLAIN);
     fprintf(out, "\n  in %s allocation%s, %s after the start (event %" PRId64 "); ",
             format_count(total->peak_allocations).text, total->peak_allocations == 1 ? "" : "s",
@@ -126,11 +118,7 @@ static int make_answer(struct database *database, const struct values *values, s
 {
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     int result = selection_make(&answer->selection, database, domain, values->pid, message);
-    struct groups *groups;
-
-    if (result == VARVE_OK) {
-        result = groups_check(database, (enum group_by)values->by, message);
-    }
+    VARVE_THEN(result, groups_check(database, (enum group_by)values->by, message));
     if (result == VARVE_OK && values->pid > 0) {
         result = groups_check_allocations(database, "--pid", message);
     }
@@ -139,7 +127,7 @@ static int make_answer(struct database *database, const struct values *values, s
     }
     report_loss_load(&answer->loss, database);
     answer->has_total = selection_sum(&answer->selection, database, &answer->total);
-    groups = groups_open(database, (enum group_by)values->by);
+    struct groups *groups = groups_open(database, (enum group_by)values->by);
     if (values->pid == 0) {
         groups_load(groups, domain);
     } else if (answer->has_total) {
@@ -153,7 +141,6 @@ static int make_answer(struct database *database, const struct values *values, s
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
@@ -163,7 +150,6 @@ static int answer_peak(struct command_context *context, struct database *databas
     const struct values *values = values_untyped;
     struct answer answer = {.total = {.peak_seq = -1, .peak_ns = -1}};
     int error = make_answer(database, values, &answer, message);
-
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }

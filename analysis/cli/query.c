@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve query`: a user's SQL over a trace, as an aligned table, in vertical form, CSV or JSON; and what a user needs to write it: the
- * views with what their columns mean, and questions with their answers. All statements are compiled and judged before the
- * first runs, so that SQL which would write, or is wrong, gives one line and no rows. Rows are written as they come; a table
- * is aligned by the first rows.
+ * `varve query`: a user's SQL over a trace, as an aligned table, in vertical form, CSV or JSON; and what a user needs
+ * to write it: the views with what their columns mean, and questions with their answers. All statements are compiled
+ * and judged before the first runs, so that SQL which would write, or is wrong, gives one line and no rows. Rows are
+ * written as they come; a table is aligned by the first rows.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -49,8 +49,8 @@ static const struct option_spec options[] = {
      offsetof(struct values, json), 0, 0, NULL},
     {"vertical", 0, OPTION_FLAG, NULL, "each column of a row on a line of its own: for wide rows",
      offsetof(struct values, vertical), 0, 0, NULL},
-    {"no-header", 0, OPTION_FLAG, NULL, "leave out the names of the columns",
-     offsetof(struct values, no_header), 0, 0, NULL},
+    {"no-header", 0, OPTION_FLAG, NULL, "leave out the names of the columns", offsetof(struct values, no_header), 0, 0,
+     NULL},
     {"null", 0, OPTION_TEXT, "TEXT", "show NULL as TEXT (default: NULL in tables, nothing in CSV)",
      offsetof(struct values, null_text), 0, 0, NULL},
     {"schema", 0, OPTION_FLAG, NULL,
@@ -78,15 +78,12 @@ static void begin_output(const struct answer *answer)
 /* Blobs are shown as SQL writes them. */
 static char *value_text(const struct value *value, const char *null_text)
 {
-    char *digits;
-    char *text;
-
     if (value->type == VALUE_NULL) {
         return memory_copy_text(null_text);
     }
     if (value->type == VALUE_BLOB) {
-        digits = hexadecimal(value->text, value->bytes);
-        text = memory_resize(NULL, value->bytes * 2 + 4);
+        char *digits = hexadecimal(value->text, value->bytes);
+        char *text = memory_resize(NULL, value->bytes * 2 + 4);
         sprintf(text, "X'%s'", digits);
         free(digits);
         return text;
@@ -94,12 +91,11 @@ static char *value_text(const struct value *value, const char *null_text)
     return memory_copy_text(value->text);
 }
 
-/* A terminal gets no lines that it would break, as far as cutting texts goes: no column is left out. What reads a pipe gets
- * everything. */
+/* A terminal gets no lines that it would break, as far as cutting texts goes: no column is left out. What reads a pipe
+ * gets everything. */
 static void fit_terminal(const struct answer *answer, struct table *table)
 {
     int number = fileno(answer->out);
-
     if (number >= 0 && isatty(number)) {
         table->columns_max = terminal_columns();
         table->keeps_columns = true;
@@ -112,18 +108,15 @@ static void print_table(const struct answer *answer, struct cursor *cursor)
     int count = cursor_column_count(cursor);
     struct table_column *columns = memory_resize(NULL, (size_t)count * sizeof(columns[0]));
     bool with_titles = !values->no_header;
-    struct table table;
-
     for (int i = 0; i < count; i++) {
-        columns[i] =
-            (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
+        columns[i] = (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
     }
+    struct table table;
     table_init(&table, columns, (size_t)count);
     while (cursor_next(cursor)) {
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
             char *text = value_text(&value, values->null_text != NULL ? values->null_text : "NULL");
-
             if (value.type == VALUE_TEXT || value.type == VALUE_BLOB) {
                 columns[i].is_right = false;
             }
@@ -154,10 +147,8 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
     FILE *out = answer->out;
     int count = cursor_column_count(cursor);
     size_t width = 0;
-
     for (int i = 0; i < count; i++) {
         size_t name = format_width(cursor_column_name(cursor, i));
-
         width = name > width ? name : width;
     }
     for (int64_t row = 1; cursor_next(cursor); row++) {
@@ -166,9 +157,7 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
         for (int i = 0; i < count; i++) {
             const char *name = cursor_column_name(cursor, i);
             struct value value = cursor_value(cursor, i);
-            char *text =
-                value_text(&value, answer->values->null_text != NULL ? answer->values->null_text : "NULL");
-
+            char *text = value_text(&value, answer->values->null_text != NULL ? answer->values->null_text : "NULL");
             fputs("  ", out);
             format_print_safe(out, name);
             fprintf(out, "%*s", (int)(width - format_width(name)) + 2, "");
@@ -185,24 +174,19 @@ static void print_csv(const struct answer *answer, struct cursor *cursor)
     FILE *out = answer->out;
     int count = cursor_column_count(cursor);
     bool is_row = cursor_next(cursor);
-
     begin_output(answer);
-    for (int i = 0; i < count && !values->no_header && database_error(cursor->database, NULL) == VARVE_OK;
-         i++) {
+    for (int i = 0; i < count && !values->no_header && database_error(cursor->database, NULL) == VARVE_OK; i++) {
         const char *name = cursor_column_name(cursor, i);
-
         csv_text(out, name, strlen(name));
         fputc(i + 1 < count ? ',' : '\n', out);
     }
     for (; is_row; is_row = cursor_next(cursor)) {
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
-
             if (value.type == VALUE_NULL) {
                 fputs(values->null_text != NULL ? values->null_text : "", out);
             } else if (value.type == VALUE_BLOB) {
                 char *text = value_text(&value, "");
-
                 fputs(text, out);
                 free(text);
             } else {
@@ -220,7 +204,6 @@ static char *unique_name(struct cursor *cursor, int column)
     size_t bytes = strlen(name) + 24;
     char *text = memory_resize(NULL, bytes);
     int number = 1;
-
     for (int i = 0; i < column; i++) {
         number += strcmp(cursor_column_name(cursor, i), name) == 0 ? 1 : 0;
     }
@@ -238,16 +221,13 @@ static void print_json(const struct answer *answer, struct cursor *cursor)
     int count = cursor_column_count(cursor);
     char **names = memory_resize(NULL, (size_t)count * sizeof(names[0]));
     const char *separator = "[";
-
     for (int i = 0; i < count; i++) {
         names[i] = unique_name(cursor, i);
     }
     while (cursor_next(cursor)) {
         struct cJSON *row = json_object();
-
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
-
             json_add(row, names[i], value_json(&value));
         }
         begin_output(answer);
@@ -272,7 +252,6 @@ static char *read_stdin(struct varve_message *message)
     size_t used = 0;
     char *text = memory_resize(NULL, capacity);
     size_t got;
-
     while ((got = fread(text + used, 1, capacity - used - 1, stdin)) > 0 && used < SQL_BYTES_MAX) {
         used += got;
         if (capacity - used < 2) {
@@ -295,11 +274,9 @@ static char *read_stdin(struct varve_message *message)
 static int check_statements(struct database *database, const char *sql, struct varve_message *message)
 {
     int count = 0;
-
     for (;;) {
         struct cursor cursor;
         int result = cursor_open_user(&cursor, database, &sql, message);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -316,11 +293,9 @@ static int run_statements(const struct answer *answer, struct database *database
                           struct varve_message *message)
 {
     int tables = 0;
-
     for (;;) {
         struct cursor cursor;
         int result = cursor_open_user(&cursor, database, &sql, message);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -353,20 +328,16 @@ static int run_statements(const struct answer *answer, struct database *database
 
 /* ---- what there is to ask ---- */
 
-/* Adds the nearest name that the SQL may have meant, of the tables and views that there are, or of the columns of those in the SQL. */
+/* Adds the nearest name that the SQL may have meant, of the tables and views that there are, or of the columns of
+ * those in the SQL. */
 static void add_suggestion(struct database *database, const char *sql, struct varve_message *message)
 {
     static const char *const errors[] = {"no such table: ", "no such column: "};
     char word[64] = "";
     const char *names[NAMES_MAX + 1] = {NULL};
-    const char *nearest;
-    struct cursor cursor;
     bool is_column = false;
-    int count = 0;
-
     for (int i = 0; i < 2; i++) {
         const char *at = strstr(message->text, errors[i]);
-
         if (at != NULL) {
             at += strlen(errors[i]);
             const char *end = strstr(at, ", in: ");
@@ -378,18 +349,19 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     if (word[0] == '\0') {
         return;
     }
-    cursor_open(
-        &cursor, database,
-        is_column
-            ? "SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN "
-              "('table', 'view') AND instr(lower(?1), lower(s.name)) > 0 ORDER BY 1"
-            : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                is_column
+                    ? "SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN "
+                      "('table', 'view') AND instr(lower(?1), lower(s.name)) > 0 ORDER BY 1"
+                    : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
     cursor_bind_text(&cursor, 1, sql);
+    int count = 0;
     while (count < NAMES_MAX && cursor_next(&cursor)) {
         names[count++] = memory_copy_text(cursor_name(&cursor, 0));
     }
     cursor_close(&cursor);
-    nearest = option_suggest(strrchr(word, '.') != NULL ? strrchr(word, '.') + 1 : word, names);
+    const char *nearest = option_suggest(strrchr(word, '.') != NULL ? strrchr(word, '.') + 1 : word, names);
     if (nearest != NULL) {
         varve_message_set(message, VARVE_ERROR_INVALID,
                           "no such %s: %s; did you mean %s? (--schema lists what there is)",
@@ -411,14 +383,12 @@ static void add_suggestion(struct database *database, const char *sql, struct va
 /* Names in one column, meanings wrapped beside them; a type before its first name. */
 static void print_meanings(FILE *out, struct database *database, const char *sql, bool with_types)
 {
-    char type[8] = "";
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
+    char type[8] = "";
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
         size_t width = format_width(name) + 2;
-
         if (with_types && strcmp(type, cursor_name(&cursor, 1)) != 0) {
             snprintf(type, sizeof(type), "%s", cursor_name(&cursor, 1));
             fprintf(out, "%ss\n", type);
@@ -439,9 +409,8 @@ static void print_meanings(FILE *out, struct database *database, const char *sql
 static int find_table(char found[NAME_BYTES_MAX], struct database *database, const char *name, FILE *out,
                       struct varve_message *message)
 {
-    struct cursor cursor;
-
     found[0] = '\0';
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN help h "
@@ -468,11 +437,9 @@ static int answer_schema(const struct answer *answer, struct database *database,
     const struct values *values = answer->values;
     bool is_text = !values->csv && !values->json && !values->vertical;
     char sql[sizeof(COLUMNS_SQL) + 2 * NAME_BYTES_MAX] = SCHEMA_SQL;
-
     if (name != NULL) {
         char found[NAME_BYTES_MAX];
         int result = find_table(found, database, name, is_text ? answer->out : NULL, message);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -491,23 +458,20 @@ static int answer_sql(struct command_context *context, const struct answer *answ
 {
     const char *sql = operands->items[1];
     char *from_stdin = NULL;
-    char kept[240];
-    int result;
-
     if (strcmp(sql, "-") == 0) {
         sql = from_stdin = read_stdin(message);
     }
-    result = sql == NULL ? VARVE_ERROR_IO : command_hide(context, database, operands, message);
+    int result = sql == NULL ? VARVE_ERROR_IO : command_hide(context, database, operands, message);
     if (result == VARVE_OK) {
         result = check_statements(database, sql, message);
         if (result == VARVE_ERROR_INVALID) {
             add_suggestion(database, sql, message);
         }
     }
+    char kept[240];
     if (result == VARVE_OK) {
         if (!database_is_complete(database)) {
-            fprintf(context->err,
-                    "varve query: warning: the recording was cut off; derived tables may be empty\n");
+            fprintf(context->err, "varve query: warning: the recording was cut off; derived tables may be empty\n");
         }
         report_kept_words(kept, sizeof(kept), database);
         if (kept[0] != '\0') {
@@ -538,28 +502,26 @@ static int run(struct command_context *context, const void *values_untyped, cons
 {
     const struct values *values = values_untyped;
     const char *second = operands->count > 1 ? operands->items[1] : NULL;
-    struct database *database;
     struct varve_message message = {""};
     struct progress progress = {0};
     const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
     const char *wrong = check(values);
-    int result = VARVE_OK;
-
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
     if (second == NULL && !values->schema && !values->examples) {
         int status = command_fail(context, "missing argument SQL");
-
         help_print_usage(context->err, &command_query);
         return status;
     }
     if (second != NULL && values->examples) {
         return command_fail(context, "unexpected argument '%s'", second);
     }
+    struct database *database;
     if (database_open(operands->items[0], DATABASE_ANY, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    int result = VARVE_OK;
     if (values->examples) {
         fputs(strchr(query_questions_sql, '\n') + 1, context->out); /* without the line on its licence */
     } else if (values->schema) {

@@ -73,8 +73,7 @@ enum cuda_mode {
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0,
-     NULL},
+    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0, NULL},
     {"python-allocators", 0, OPTION_FLAG, NULL,
      "record every object of Python interpreters too, as domain python; slower, and a larger database",
      offsetof(struct values, python_allocators), 0, 0, NULL},
@@ -122,8 +121,7 @@ static const struct option_spec options[] = {
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0,
-     NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -144,7 +142,6 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
     char processes[80];
-
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
     fprintf(err, "varve: %s events of %s, %s thread%s", format_count((int64_t)result->events).text, processes,
             format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
@@ -175,8 +172,6 @@ struct libraries {
 static void find_libraries(struct libraries *libraries, const struct values *values,
                            struct varve_collect_options *collect)
 {
-    char *slash;
-
     component_find(COMPONENT_PROVIDER, libraries->provider, sizeof(libraries->provider));
     collect->provider_path = libraries->provider;
     component_find(COMPONENT_CUPTI, libraries->cupti, sizeof(libraries->cupti));
@@ -186,7 +181,7 @@ static void find_libraries(struct libraries *libraries, const struct values *val
     component_find(COMPONENT_TORCH, libraries->torch, sizeof(libraries->torch));
     collect->torch_path = libraries->torch;
     component_find(COMPONENT_PYTHON, libraries->python, sizeof(libraries->python));
-    slash = strrchr(libraries->python, '/');
+    char *slash = strrchr(libraries->python, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
@@ -197,7 +192,6 @@ static void find_libraries(struct libraries *libraries, const struct values *val
 static void choose_records(const struct values *values, struct varve_collect_options *collect)
 {
     bool is_named = values->heap || values->cuda != 0 || values->cupti || values->torch != 0;
-
     collect->heap = values->heap || !is_named;
     collect->python_allocators = values->python_allocators;
     collect->cuda = values->cuda != 0 || !is_named;
@@ -236,23 +230,20 @@ static void end_like_program(void)
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
-    struct varve_collect_options collect;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-    struct libraries libraries;
-    struct progress progress;
-    char output[4096];
-    int error;
-
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }
+    struct libraries libraries;
     if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
-        return command_fail(context, "%s is missing: build it, or install varve as a whole",
-                            libraries.preload);
+        return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
     }
+    char output[4096];
     name_output(output, sizeof(output), operands->rest[0]);
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
+    struct varve_collect_options collect;
     varve_collect_options_init(&collect);
     fill_options(values, &collect);
     find_libraries(&libraries, values, &collect);
@@ -261,7 +252,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     collect.argv = operands->rest;
     collect.progress = step;
     collect.progress_context = &progress;
-    error = varve_collect_record(&collect, &result, &message);
+    int error = varve_collect_record(&collect, &result, &message);
     if (result.started) {
         program_status = result.wait_status;
         memory_exhausted_then(end_like_program);

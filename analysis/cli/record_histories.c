@@ -20,27 +20,23 @@
 static bool import_one(const char *pickle, bool may_replace, struct progress *progress, FILE *err)
 {
     char output[4096];
-    struct import_result result;
     struct varve_message message = {""};
-
     snprintf(output, sizeof(output), "%.*s.db", (int)(strlen(pickle) - strlen(PICKLE)), pickle);
+    struct import_result result;
     if (import_pytorch_file(pickle, output, may_replace, progress, &result, &message) != VARVE_OK) {
         command_say(err, "varve: PyTorch's history stays in %s: %s\n", pickle, message.text);
         return false;
     }
     unlink(pickle);
-    command_say(err, "varve: PyTorch's own history: %s events in %s\n",
-                format_count((int64_t)result.events).text, output);
+    command_say(err, "varve: PyTorch's own history: %s events in %s\n", format_count((int64_t)result.events).text,
+                output);
     return true;
 }
 
 unsigned record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err)
 {
     char pattern[4096];
-    glob_t found;
-    unsigned count = 0;
     size_t used = 0;
-
     for (const char *at = prefix; *at != '\0' && used + 16 < sizeof(pattern); at++) {
         if (strchr("*?[\\", *at) != NULL) {
             pattern[used++] = '\\';
@@ -48,13 +44,14 @@ unsigned record_histories(const char *prefix, bool may_replace, struct progress 
         pattern[used++] = *at;
     }
     snprintf(pattern + used, sizeof(pattern) - used, ".[0-9]*" PICKLE);
+    glob_t found;
     if (glob(pattern, 0, NULL, &found) != 0) {
-        command_say(err,
-                    "varve: no PyTorch process left a history (%s.PID" PICKLE
-                    "): none used CUDA, or they were killed\n",
-                    prefix);
+        command_say(
+            err, "varve: no PyTorch process left a history (%s.PID" PICKLE "): none used CUDA, or they were killed\n",
+            prefix);
         return 0;
     }
+    unsigned count = 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         count += import_one(found.gl_pathv[i], may_replace, progress, err) ? 1 : 0;
     }

@@ -39,15 +39,12 @@ static void end_well(void)
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
-    struct varve_collect_result result = {0};
     struct varve_message message = {""};
     struct progress progress;
-    char processes[80];
-    int error;
-
     command_progress(context, &progress, false);
-    error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step,
-                                  &progress, &result, &message);
+    struct varve_collect_result result = {0};
+    int error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
+                                      &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -59,7 +56,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     }
     if (values->json) {
         struct cJSON *object = json_object();
-
         json_text(object, "database", result.database_path[0] != '\0' ? result.database_path : NULL);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "lost", (int64_t)result.lost);
@@ -73,9 +69,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
         json_print(object, context->out);
         return 0;
     }
+    char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result.processes, (int64_t)result.images);
-    fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text,
-            processes, result.database_path);
+    fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text, processes,
+            result.database_path);
     report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);

@@ -46,10 +46,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, conf), 0, 0, NULL},
     {"memory-limit", 'm', OPTION_BYTES, "BYTES", "what may be reserved (default: no limit)",
      offsetof(struct values, memory_limit), 1, INT64_MAX, NULL},
-    {"capacity", 0, OPTION_BYTES, "BYTES", "memory of the device (default: enough)",
-     offsetof(struct values, capacity), 1, INT64_MAX, NULL},
-    {"verify", 0, OPTION_FLAG, NULL, "compare every decision with the trace", offsetof(struct values, verify),
-     0, 0, NULL},
+    {"capacity", 0, OPTION_BYTES, "BYTES", "memory of the device (default: enough)", offsetof(struct values, capacity),
+     1, INT64_MAX, NULL},
+    {"verify", 0, OPTION_FLAG, NULL, "compare every decision with the trace", offsetof(struct values, verify), 0, 0,
+     NULL},
     {"output", 'o', OPTION_TEXT, "DB", "write what the replay did to this trace database",
      offsetof(struct values, output), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
@@ -64,12 +64,10 @@ static void add_stat(void *context, const char *key, int64_t value)
 
 static struct cJSON *mismatch_json(const struct replay_mismatch *mismatch)
 {
-    struct cJSON *object;
-
     if (!mismatch->is_set) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "device", mismatch->device);
     json_integer(object, "event", (int64_t)mismatch->event);
     json_text(object, "expected", mismatch->expected);
@@ -109,7 +107,6 @@ static int64_t figure(const struct replay_figures *from, size_t index)
 static struct cJSON *before_json(const struct replay_before *before)
 {
     struct cJSON *object = json_object();
-
     json_bool(object, "reproduced", before->is_reproduced);
     json_integer_or_null(object, "memory_limit", before->limit != 0 ? (int64_t)before->limit : -1);
     for (size_t i = 0; i < FIGURES; i++) {
@@ -121,10 +118,8 @@ static struct cJSON *before_json(const struct replay_before *before)
 static struct cJSON *ineffective_json(const struct whatif *whatif)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < whatif->ineffective_count; i++) {
         struct cJSON *object = json_object();
-
         json_text(object, "setting", whatif->ineffective[i].setting);
         json_text(object, "reason", whatif->ineffective[i].reason);
         json_append(array, object);
@@ -132,11 +127,9 @@ static struct cJSON *ineffective_json(const struct whatif *whatif)
     return array;
 }
 
-static void add_whatif_json(struct cJSON *object, const struct replay_result *result,
-                            const struct whatif *whatif)
+static void add_whatif_json(struct cJSON *object, const struct replay_result *result, const struct whatif *whatif)
 {
     struct replay_figures after = replay_figures_of(result);
-
     for (size_t i = 0; i < FIGURES; i++) {
         json_integer(object, figures[i].key, figure(&after, i));
     }
@@ -150,7 +143,6 @@ static void print_json(FILE *out, const struct replay_result *result, const stru
 {
     struct cJSON *object = json_object();
     struct cJSON *stats = json_object();
-
     json_integer(object, "events", (int64_t)result->events);
     json_integer(object, "allocations", (int64_t)result->allocations);
     if (whatif == NULL) {
@@ -167,8 +159,7 @@ static void print_json(FILE *out, const struct replay_result *result, const stru
     varve_alloc_stats_each(&result->stats, add_stat, stats);
     json_add(object, "stats", stats);
     json_real(object, "seconds", result->seconds);
-    json_real(object, "events_per_second",
-              result->seconds > 0 ? (double)result->events / result->seconds : 0);
+    json_real(object, "events_per_second", result->seconds > 0 ? (double)result->events / result->seconds : 0);
     json_print(object, out);
 }
 
@@ -176,7 +167,6 @@ static void add_cell(struct table *table, size_t index, int64_t value, bool is_d
 {
     int64_t size = value < 0 ? -value : value;
     char text[64];
-
     snprintf(text, sizeof(text), "%s%s",
              value < 0                    ? "-"
              : is_difference && value > 0 ? "+"
@@ -185,18 +175,15 @@ static void add_cell(struct table *table, size_t index, int64_t value, bool is_d
     table_add(table, text);
 }
 
-static void print_difference(FILE *out, const struct replay_before *before,
-                             const struct replay_figures *after)
+static void print_difference(FILE *out, const struct replay_before *before, const struct replay_figures *after)
 {
     static const struct table_column columns[] = {
         {"", false}, {"recorded", true}, {"replayed", true}, {"difference", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < FIGURES; i++) {
         int64_t old = figure(&before->figures, i);
         int64_t new = figure(after, i);
-
         table_add(&table, figures[i].title);
         if (old == REPLAY_UNKNOWN) {
             table_add(&table, "unknown");
@@ -219,26 +206,22 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
 {
     const struct replay_before *before = &whatif->before;
     struct replay_figures after = replay_figures_of(result);
-
     print_difference(out, before, &after);
     if (whatif->is_unchanged) {
         fputs("no decision changed: every address, segment, release and failure is as recorded\n", out);
     }
     for (size_t i = 0; i < whatif->ineffective_count; i++) {
         char line[REPLAY_REASON_BYTES + 96];
-
         snprintf(line, sizeof(line), "no effect: %s: %s", whatif->ineffective[i].setting,
                  whatif->ineffective[i].reason);
         format_print_wrapped(out, line, 0);
     }
     if (before->limit != 0 && replay->memory_limit == 0) {
         char line[256];
-
-        snprintf(
-            line, sizeof(line),
-            "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
-            "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
-            format_bytes((int64_t)before->limit).text, before->limit);
+        snprintf(line, sizeof(line),
+                 "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
+                 "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
+                 format_bytes((int64_t)before->limit).text, before->limit);
         format_print_wrapped(out, line, 0);
     }
     if (whatif->is_of_requests) {
@@ -258,10 +241,8 @@ static void print_text(FILE *out, const struct replay_options *replay, const str
                        const struct whatif *whatif)
 {
     const struct varve_alloc_stats *stats = &result->stats;
-
-    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n",
-            format_count((int64_t)result->events).text, format_count((int64_t)result->allocations).text,
-            format_duration((int64_t)(result->seconds * 1e9)).text,
+    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n", format_count((int64_t)result->events).text,
+            format_count((int64_t)result->allocations).text, format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
     if (whatif != NULL) {
         print_whatif(out, replay, result, whatif);
@@ -278,13 +259,11 @@ static void print_text(FILE *out, const struct replay_options *replay, const str
                 format_count(stats->num_alloc_retries).text);
     }
     if (result->starts_late) {
-        fprintf(out,
-                "the trace began late: the state before it was worked out from its end; what free blocks "
-                "were last requested for, and for how long they had been free, is not known\n");
+        fprintf(out, "the trace began late: the state before it was worked out from its end; what free blocks "
+                     "were last requested for, and for how long they had been free, is not known\n");
     }
     if (result->first_event > 0) {
-        fprintf(out,
-                "the first %zu events end a request that began before the trace: they were not compared\n",
+        fprintf(out, "the first %zu events end a request that began before the trace: they were not compared\n",
                 result->first_event);
     }
 }
@@ -294,7 +273,6 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
 {
     const struct replay_mismatch *first = &result->first;
     char device[32] = "";
-
     if (history->device_count > 1) {
         snprintf(device, sizeof(device), " of device %u", first->device);
     }
@@ -308,19 +286,18 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
             "%s: %zu private pool%s can't be distinguished in this snapshot: its events do not name them, "
             "and no assignment that was tried gives event %zu%s: expected %s; got %s (a memory limit "
             "or other settings may be the reason, too: --memory-limit, --conf)",
-            path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device,
-            first->expected, first->got);
+            path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device, first->expected,
+            first->got);
     }
     if (result->advice != NULL) {
         return command_fail(context, "%s: event %zu%s: expected %s; got %s (%s)", path, first->event, device,
                             first->expected, first->got, result->advice);
     }
-    return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device,
-                        first->expected, first->got,
-                        was_requested
-                            ? ""
-                            : " (were there a memory limit or other settings? --memory-limit, --conf; or "
-                              "give --policy to replay the requests alone)");
+    return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device, first->expected,
+                        first->got,
+                        was_requested ? ""
+                                      : " (were there a memory limit or other settings? --memory-limit, --conf; or "
+                                        "give --policy to replay the requests alone)");
 }
 
 static bool is_faithful(const struct replay_result *result)
@@ -334,7 +311,6 @@ static int play_again(const struct replay_inference *inference, const struct rep
 {
     struct replay_result again = {0};
     int error = replay_play(inference, replay, &again, message);
-
     if (error == VARVE_OK && replay->follow && again.mismatches > 0) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the second replay differed from the first");
     }
@@ -348,10 +324,8 @@ static int write_database(const struct values *values, const char *path, const s
                           const struct replay_inference *inference, struct replay_options *replay,
                           struct replay_result *result, struct varve_message *message)
 {
-    struct history_settings settings;
     struct varve_writer *writer;
     int error = varve_writer_open(values->output, values->force, &writer, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -364,6 +338,7 @@ static int write_database(const struct values *values, const char *path, const s
         varve_writer_meta_integer(writer, "replay.capacity", values->capacity);
     }
     replay->writer = history_writer_new(writer, history);
+    struct history_settings settings;
     error = replay_settings(history, values->conf, &settings, message);
     if (error == VARVE_OK) {
         history_write_settings(writer, &settings, history_writer_begin_us(replay->writer));
@@ -386,19 +361,16 @@ static int play(const struct values *values, const char *path, const struct hist
     replay_emit emit = replay_emit_find();
     bool is_kept = values->output != NULL || emit != NULL;
     int error = replay_infer(history, replay, &inference, result, message);
-
     if (error == VARVE_OK && !replay->follow && !is_kept) {
         double inferred = result->seconds;
-
         error = replay_play(inference, replay, result, message);
         result->seconds += inferred;
     }
     /* records go anywhere only when it is known that the replay ends well */
     if (error == VARVE_OK && is_kept && is_faithful(result)) {
         replay->emit = emit;
-        error = values->output != NULL
-                    ? write_database(values, path, history, inference, replay, result, message)
-                    : play_again(inference, replay, result, message);
+        error = values->output != NULL ? write_database(values, path, history, inference, replay, result, message)
+                                       : play_again(inference, replay, result, message);
     }
     replay_inference_free(inference);
     return error;
@@ -412,9 +384,8 @@ static int replay_history(struct command_context *context, const struct values *
         .conf = values->conf,
         .memory_limit = (uint64_t)values->memory_limit,
         .capacity = (uint64_t)values->capacity,
-        .follow =
-            values->verify || (!history->has_requests_only && values->policy == NULL &&
-                               values->conf == NULL && values->memory_limit == 0 && values->capacity == 0),
+        .follow = values->verify || (!history->has_requests_only && values->policy == NULL && values->conf == NULL &&
+                                     values->memory_limit == 0 && values->capacity == 0),
         .progress = progress,
     };
     struct replay_result result = {.segments_equal = true};
@@ -423,7 +394,6 @@ static int replay_history(struct command_context *context, const struct values *
     struct whatif_profile profile = {0};
     bool is_whatif = !replay.follow;
     int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
-
     if (error == VARVE_OK && is_whatif && whatif_needs_profile(values->policy)) {
         error = whatif_profile_make(history, &profile, &message);
         replay.plans = profile.plans;
@@ -433,14 +403,11 @@ static int replay_history(struct command_context *context, const struct values *
         whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
         replay.follow = whatif.is_unchanged; /* then the recorded history is what comes of it */
     }
-    if (error == VARVE_OK) {
-        error = play(values, path, history, &replay, &result, &message);
-    }
+    VARVE_THEN(error, play(values, path, history, &replay, &result, &message));
     whatif_profile_free(&profile);
     progress_end(progress);
     if (error != VARVE_OK) {
-        return command_fail(context, "%s: %s", path,
-                            message.text[0] != '\0' ? message.text : varve_strerror(error));
+        return command_fail(context, "%s: %s", path, message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
     if (is_whatif) {
         whatif.ineffective_count = replay_ineffective(history, &replay, &result, whatif.ineffective);
@@ -458,20 +425,18 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
     struct varve_message message = {""};
-    struct progress progress;
-    struct history *history;
-    int status;
-
     if (values->output != NULL &&
         output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct progress progress;
     command_progress(context, &progress, false);
+    struct history *history;
     if (history_read(path, &history, &progress, &message) != VARVE_OK) {
         progress_end(&progress);
         return command_fail(context, "%s", message.text);
     }
-    status = replay_history(context, values, path, history, &progress);
+    int status = replay_history(context, values, path, history, &progress);
     history_free(history);
     return status;
 }
@@ -480,13 +445,12 @@ const struct command command_replay = {
     .name = "replay",
     .arguments = "TRACE",
     .summary = "run the caching allocator on a recorded history, exactly or under other rules",
-    .purpose =
-        "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
-        "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
-        "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
-        "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
-        "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
-        "a database; under varve record they are recorded as well.",
+    .purpose = "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
+               "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
+               "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
+               "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
+               "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
+               "a database; under varve record they are recorded as well.",
     .examples = "  varve replay snapshot.pickle -o replay.db\n"
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",

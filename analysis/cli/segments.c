@@ -27,28 +27,25 @@ static const struct option_spec options[] = {
      "after this event: its number, a time since the trace began such as 1.5s, 20ms, 7us, 900ns, or peak: when "
      "most was reserved (default: the last event)",
      offsetof(struct values, at), 0, 0, NULL},
-    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
-     0, 255, NULL},
-    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all)", offsetof(struct values, pid),
-     1, INT32_MAX, NULL},
-    {"top", 'n', OPTION_INTEGER, "N",
-     "empty segments, holes and segments in use that are listed (default 10)", offsetof(struct values, top),
-     1, 1000000000, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
+     NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all)", offsetof(struct values, pid), 1,
+     INT32_MAX, NULL},
+    {"top", 'n', OPTION_INTEGER, "N", "empty segments, holes and segments in use that are listed (default 10)",
+     offsetof(struct values, top), 1, 1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "list all of them", offsetof(struct values, all), 0, 0, NULL},
     {"blocks", 0, OPTION_FLAG, NULL, "list the blocks of each segment in use, with the call site of each",
      offsetof(struct values, blocks), 0, 0, NULL},
-    {"map", 0, OPTION_FLAG, NULL, "draw the blocks of each segment in use (the default)",
-     offsetof(struct values, map), 0, 0, NULL},
+    {"map", 0, OPTION_FLAG, NULL, "draw the blocks of each segment in use (the default)", offsetof(struct values, map),
+     0, 0, NULL},
     {"no-map", 0, OPTION_FLAG, NULL, "no maps", offsetof(struct values, no_map), 0, 0, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "one JSON object, with every block", offsetof(struct values, json), 0, 0,
-     NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, with every block", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->map && values->no_map ? "--map and --no-map are mutually exclusive"
            : values->map && values->json ? "--map and --json are mutually exclusive"
                                          : NULL;
@@ -58,13 +55,12 @@ static const char *check(const void *values_untyped)
 static int64_t peak_seq(struct database *database, const struct values *values)
 {
     struct cursor cursor;
-    int64_t seq = 0;
-
     cursor_open(&cursor, database,
                 "SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?2) "
                 "ORDER BY reserved DESC, seq LIMIT 1");
     cursor_bind_integer(&cursor, 1, values->device);
     cursor_bind_integer(&cursor, 2, values->pid);
+    int64_t seq = 0;
     if (cursor_next(&cursor)) {
         seq = cursor_integer(&cursor, 0);
     }
@@ -80,11 +76,8 @@ static int answer(struct command_context *context, struct database *database, co
     int64_t seq = 0;
     bool is_peak = values->at != NULL && strcmp(values->at, "peak") == 0;
     int error = segments_moment(database, is_peak ? NULL : values->at, &seq, message);
-
     seq = is_peak ? peak_seq(database, values) : seq;
-    if (error == VARVE_OK) {
-        error = segments_state_load(&state, database, seq, values->device, values->pid, message);
-    }
+    VARVE_THEN(error, segments_state_load(&state, database, seq, values->device, values->pid, message));
     if (error == VARVE_OK && values->json) {
         listing_json(context->out, database, &state);
     } else if (error == VARVE_OK) {

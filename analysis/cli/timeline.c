@@ -33,17 +33,15 @@ struct values {
 static const struct values defaults = {.points = 80, .device = -1};
 
 static const struct option_spec options[] = {
-    {"points", 0, OPTION_INTEGER, "N",
-     "steps of time (default 80; a chart shows what the terminal has columns for)",
+    {"points", 0, OPTION_INTEGER, "N", "steps of time (default 80; a chart shows what the terminal has columns for)",
      offsetof(struct values, points), 2, 1000000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "memory of this GPU (default: the one that needed most)",
      offsetof(struct values, device), 0, 255, NULL},
-    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
-     offsetof(struct values, pid), 1, INT32_MAX, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)", offsetof(struct values, pid), 1,
+     INT32_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -52,18 +50,15 @@ static void print_csv(FILE *out, const struct timeline *timeline)
     fputs("begin_ns,end_ns,allocated,allocated_max,live\n", out);
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
-
-        fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", point->begin_ns,
-                point->end_ns, point->allocated, point->allocated_max, point->live);
+        fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", point->begin_ns, point->end_ns,
+                point->allocated, point->allocated_max, point->live);
     }
 }
 
-static void print_json(FILE *out, const struct timeline *timeline, const char *path,
-                       const struct selection *selection)
+static void print_json(FILE *out, const struct timeline *timeline, const char *path, const struct selection *selection)
 {
     struct cJSON *object = json_object();
     struct cJSON *points = json_array();
-
     json_text(object, "database", path);
     json_text(object, "domain", selection->domain);
     json_integer_or_null(object, "pid", selection->pid > 0 ? selection->pid : -1);
@@ -74,7 +69,6 @@ static void print_json(FILE *out, const struct timeline *timeline, const char *p
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
         struct cJSON *row = json_object();
-
         json_integer(row, "begin_ns", point->begin_ns);
         json_integer(row, "end_ns", point->end_ns);
         json_integer(row, "allocated", point->allocated);
@@ -93,8 +87,6 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     struct report_total total = {.peak_ns = -1};
     struct report_loss loss;
     char who[64] = "all processes together";
-    char where[32] = "";
-
     report_loss_load(&loss, database);
     if (!report_is_lossless(&loss)) {
         report_loss_print(out, database, &loss);
@@ -102,6 +94,7 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     if (selection->pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, selection->pid);
     }
+    char where[32] = "";
     if (selection->devices > 1) {
         snprintf(where, sizeof(where), " on GPU %" PRId64, selection->device);
     }
@@ -112,15 +105,14 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     fprintf(out, "%s%s, %s: live bytes, the maximum of each %s\n", selection->domain, where, who,
             format_duration(timeline->points[0].end_ns).text);
     timeline_chart(out, timeline, CHART_ROWS);
-    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n",
-            format_bytes_exact(total.peak_bytes).text, format_duration(total.peak_ns).text,
-            format_bytes_exact(last->allocated).text, format_count(last->live).text);
+    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n", format_bytes_exact(total.peak_bytes).text,
+            format_duration(total.peak_ns).text, format_bytes_exact(last->allocated).text,
+            format_count(last->live).text);
 }
 
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
@@ -135,7 +127,6 @@ static int answer(struct command_context *context, struct database *database, co
     struct selection selection;
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     int error = selection_make(&selection, database, domain, values->pid, message);
-
     if (error == VARVE_OK && values->device >= 0) {
         error = selection_device(&selection, database, values->device, message);
     }

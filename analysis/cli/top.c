@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve top`: which recording is meant, and whether its figures go to a screen, or once to the output. top/ does the rest.
+ * `varve top`: which recording is meant, and whether its figures go to a screen, or once to the output.
+ * top/ does the rest.
  */
 #include "analysis/base/memory.h"
 #include "analysis/cli/command.h"
@@ -40,16 +41,14 @@ static const struct values defaults = {.every_ns = EVERY_NS_MIN};
 static const struct option_spec options[] = {
     {"once", 0, OPTION_FLAG, NULL, "print one screen as text and end; without a terminal that is the default",
      offsetof(struct values, once), 0, 0, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "print one JSON object and end", offsetof(struct values, json), 0, 0,
-     NULL},
+    {"json", 0, OPTION_FLAG, NULL, "print one JSON object and end", offsetof(struct values, json), 0, 0, NULL},
     {"every", 0, OPTION_SECONDS, "SECONDS", "between two pictures (default 1; figures come once a second)",
      offsetof(struct values, every_ns), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "rows of a list (default: on a screen all that there are, else 20)",
      offsetof(struct values, top), 1, 100000, NULL},
     {"sort", 0, OPTION_CHOICE, "ORDER", "lines by live bytes (default), bytes allocated, or bytes per second",
      offsetof(struct values, sort), 0, 0, page_order_names},
-    {"domain", 'd', OPTION_TEXT, "NAME", "lines of this domain only", offsetof(struct values, domain), 0, 0,
-     NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "lines of this domain only", offsetof(struct values, domain), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -58,7 +57,6 @@ static const struct option_spec options[] = {
 static bool is_folder(const char *path)
 {
     struct stat status;
-
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
@@ -69,7 +67,6 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
     const size_t count = varve_watch_find(pid, paths, RECORDINGS_MAX);
     char text[400] = "";
     int error = VARVE_OK;
-
     if (count == 1) {
         *path_out = memory_copy_text(paths[0]);
     } else if (count == 0 && pid != 0) {
@@ -82,11 +79,9 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
     } else {
         for (size_t i = 0; i < count; i++) {
             const size_t used = strlen(text);
-
             snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "", paths[i]);
         }
-        error = varve_message_set(message, VARVE_ERROR_INVALID,
-                                  "several recordings are under way, name one: %s", text);
+        error = varve_message_set(message, VARVE_ERROR_INVALID, "several recordings are under way, name one: %s", text);
     }
     for (size_t i = 0; i < count; i++) {
         free(paths[i]);
@@ -97,27 +92,23 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
 static int no_recording(const char *name, struct varve_message *message)
 {
     if (access(name, F_OK) == 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "%.300s is not being recorded: varve report shows what is in a finished database", name);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s is not being recorded: varve report shows what is in a finished database",
+                                 name);
     }
-    return varve_message_set(
-        message, VARVE_ERROR_NOT_FOUND,
-        "no recording %.200s is under way (there is no %.200s.d, nor a process of that number)", name, name);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "no recording %.200s is under way (there is no %.200s.d, nor a process of that number)",
+                             name, name);
 }
 
 /* A database's name, its directory's, or a process; NULL: the only one. Owner of the path: the caller, by free. */
 static int directory_of(const char *name, char **path_out, struct varve_message *message)
 {
-    size_t bytes;
-    char *end;
-    long pid;
-
     *path_out = NULL;
     if (name == NULL) {
         return find(0, path_out, message);
     }
-    bytes = strlen(name) + sizeof(".d");
+    size_t bytes = strlen(name) + sizeof(".d");
     *path_out = memory_resize(NULL, bytes);
     snprintf(*path_out, bytes, "%s.d", name);
     if (is_folder(*path_out)) {
@@ -129,7 +120,8 @@ static int directory_of(const char *name, char **path_out, struct varve_message 
     }
     free(*path_out);
     *path_out = NULL;
-    pid = strtol(name, &end, 10);
+    char *end;
+    long pid = strtol(name, &end, 10);
     if (*end == '\0' && end != name && pid > 0 && pid <= INT32_MAX && access(name, F_OK) != 0) {
         return find((int32_t)pid, path_out, message);
     }
@@ -143,7 +135,6 @@ static const char *const state_keys[] = {"recording", "finishing", "ended", "dea
 static void print_json(FILE *out, const struct top *top, const struct page *page)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "directory", varve_watch_directory(top->watch));
     json_text(object, "state", state_keys[varve_watch_state(top->watch)]);
     json_add(object, "figures", page_json(top->figures, page));
@@ -165,18 +156,16 @@ static void print_text(FILE *out, const struct top *top, struct page *page)
 static int print_once(struct command_context *context, struct top *top, struct page *page, bool is_json,
                       struct varve_message *message)
 {
-    char state[4352];
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out;
     int error = top_wait(top, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    char state[4352];
     top_state(top, state, sizeof(state));
     page->state = state;
-    out = memory_stream(&text, &bytes);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = memory_stream(&text, &bytes);
     if (is_json) {
         print_json(out, top, page);
     } else {
@@ -203,7 +192,6 @@ static void end_by(int number)
 static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-
     return values->every_ns < EVERY_NS_MIN ? "--every is at least 1 second: figures come no faster" : NULL;
 }
 
@@ -220,21 +208,15 @@ static int run(struct command_context *context, const void *values_untyped, cons
                                                 : INT32_MAX};
     struct varve_message message = {""};
     struct top top = {0};
-    char *path = NULL;
     int number = 0;
-    int error;
-
     if (!is_once && screen_missing() != NULL) {
         return command_fail(context, "%s", screen_missing());
     }
-    error = directory_of(operands->count > 0 ? operands->items[0] : NULL, &path, &message);
-    if (error == VARVE_OK) {
-        error = varve_watch_open(path, &top.watch, &message);
-    }
-    if (error == VARVE_OK) {
-        error = is_once ? print_once(context, &top, &page, values->json, &message)
-                        : top_show(&top, &page, values->every_ns, &number, &message);
-    }
+    char *path = NULL;
+    int error = directory_of(operands->count > 0 ? operands->items[0] : NULL, &path, &message);
+    VARVE_THEN(error, varve_watch_open(path, &top.watch, &message));
+    VARVE_THEN(error, is_once ? print_once(context, &top, &page, values->json, &message)
+                              : top_show(&top, &page, values->every_ns, &number, &message));
     top_close(&top);
     free(path);
     end_by(number);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve tree` and `varve flamegraph`: the call sites of a domain as a tree of callers and callees, as text and as a picture.
+ * `varve tree` and `varve flamegraph`: the call sites of a domain as a tree of callers and callees, as text
+ * and as a picture.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -50,12 +51,11 @@ static const struct option_spec tree_options[] = {
     COMMON_OPTIONS,
     {"min-share", 0, OPTION_TEXT, "PERCENT", "leave out what has less of the total (default 1)",
      offsetof(struct values, share_min), 0, 0, NULL},
-    {"depth", 0, OPTION_INTEGER, "N", "levels of indentation (default: all)", offsetof(struct values, depth),
-     1, CALL_TREE_FRAMES_MAX, NULL},
-    {"top", 'n', OPTION_INTEGER, "N", "frames below a frame (default 10)", offsetof(struct values, top), 1,
-     1000000000, NULL},
-    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
-     0, NULL},
+    {"depth", 0, OPTION_INTEGER, "N", "levels of indentation (default: all)", offsetof(struct values, depth), 1,
+     CALL_TREE_FRAMES_MAX, NULL},
+    {"top", 'n', OPTION_INTEGER, "N", "frames below a frame (default 10)", offsetof(struct values, top), 1, 1000000000,
+     NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
@@ -63,16 +63,14 @@ static const struct option_spec tree_options[] = {
 };
 
 static const struct option_spec flamegraph_options[] = {
-    {"output", 'o', OPTION_TEXT, "FILE", "where to write it; - is standard output",
-     offsetof(struct values, output), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0,
-     NULL},
+    {"output", 'o', OPTION_TEXT, "FILE", "where to write it; - is standard output", offsetof(struct values, output), 0,
+     0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0, NULL},
     {"folded", 0, OPTION_FLAG, NULL,
      "folded stacks, one a line, for flamegraph.pl, speedscope or inferno; without -o to standard output",
      offsetof(struct values, folded), 0, 0, NULL},
     COMMON_OPTIONS,
-    {"min-share", 0, OPTION_TEXT, "PERCENT",
-     "leave out what has less of the total (default 0.1; with --folded 0.01)",
+    {"min-share", 0, OPTION_TEXT, "PERCENT", "leave out what has less of the total (default 0.1; with --folded 0.01)",
      offsetof(struct values, share_min), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -80,11 +78,9 @@ static const struct option_spec flamegraph_options[] = {
 /* In millionths; false: it is none. */
 static bool read_share(const char *text, int64_t *share)
 {
-    char *end;
-    double percent;
-
     errno = 0;
-    percent = strtod(text, &end);
+    char *end;
+    double percent = strtod(text, &end);
     end += *end == '%' ? 1 : 0;
     if (end == text || *end != '\0' || errno != 0 || !(percent >= 0 && percent <= 100)) {
         return false;
@@ -93,8 +89,8 @@ static bool read_share(const char *text, int64_t *share)
     return true;
 }
 
-static int load(struct call_tree *tree, struct database *database, const struct values *values,
-                const char *share_min, struct varve_message *message)
+static int load(struct call_tree *tree, struct database *database, const struct values *values, const char *share_min,
+                struct varve_message *message)
 {
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     struct call_tree_options options = {
@@ -106,16 +102,14 @@ static int load(struct call_tree *tree, struct database *database, const struct 
         .top = values->top,
         .depth = values->depth,
     };
-    struct selection selection;
-    int error;
-
     *tree = (struct call_tree){0};
     share_min = values->share_min != NULL ? values->share_min : share_min;
     if (!read_share(share_min, &options.share_min)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--min-share: '%s' is no percentage between 0 and 100", share_min);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--min-share: '%s' is no percentage between 0 and 100",
+                                 share_min);
     }
-    error = selection_make(&selection, database, domain, 0, message);
+    struct selection selection;
+    int error = selection_make(&selection, database, domain, 0, message);
     return error == VARVE_OK ? call_tree_load(tree, database, &options, message) : error;
 }
 
@@ -125,7 +119,6 @@ static int answer_tree(struct command_context *context, struct database *databas
     const struct values *values = values_untyped;
     struct call_tree tree;
     int error = load(&tree, database, values, "1", message);
-
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }
@@ -134,7 +127,6 @@ static int answer_tree(struct command_context *context, struct database *databas
         json_print(call_tree_json(database, &tree), context->out);
     } else if (error == VARVE_OK) {
         struct report_loss loss;
-
         report_loss_load(&loss, database);
         if (!report_is_lossless(&loss)) {
             report_loss_print(context->out, database, &loss);
@@ -157,7 +149,6 @@ struct graph {
 static int write_graph(const void *graph_untyped, FILE *out, struct varve_message *message)
 {
     const struct graph *graph = graph_untyped;
-
     if (graph->values->folded) {
         flamegraph_folded(out, &graph->tree);
     } else {
@@ -166,30 +157,26 @@ static int write_graph(const void *graph_untyped, FILE *out, struct varve_messag
     return database_error(graph->database, message);
 }
 
-static int answer_flamegraph(struct command_context *context, struct database *database,
-                             const void *values_untyped, struct varve_message *message)
+static int answer_flamegraph(struct command_context *context, struct database *database, const void *values_untyped,
+                             struct varve_message *message)
 {
     const struct values *values = values_untyped;
     bool is_file = values->output != NULL && strcmp(values->output, STDOUT) != 0;
     struct graph graph = {.database = database, .values = values};
-    int error = VARVE_OK;
-
     if (values->output == NULL && !values->folded) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "-o FILE is required");
     }
+    int error = VARVE_OK;
     if (is_file) {
-        error = output_check(values->output, values->force, (const char *[]){database_path(database)}, 1,
-                             message);
+        error = output_check(values->output, values->force, (const char *[]){database_path(database)}, 1, message);
     }
     if (error != VARVE_OK) {
         return error;
     }
     error = load(&graph.tree, database, values, values->folded ? "0.01" : "0.1", message);
     error = error == VARVE_OK ? database_error(database, message) : error;
-    if (error == VARVE_OK) {
-        error = is_file ? output_file(values->output, values->force, write_graph, &graph, message)
-                        : write_graph(&graph, context->out, message);
-    }
+    VARVE_THEN(error, is_file ? output_file(values->output, values->force, write_graph, &graph, message)
+                              : write_graph(&graph, context->out, message));
     call_tree_free(&graph.tree);
     return error;
 }

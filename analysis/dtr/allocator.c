@@ -6,19 +6,17 @@
 
 #include "analysis/base/memory.h"
 
-int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocator_options *options,
-                       uint64_t budget, struct varve_message *message)
+int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocator_options *options, uint64_t budget,
+                       struct varve_message *message)
 {
     bool is_limited = budget != VARVE_REMAT_UNLIMITED;
     const struct varve_sim_options sim = {.capacity_bytes = is_limited ? budget : 0};
-    struct varve_alloc_options alloc;
-    int error;
-
     *allocator = (struct dtr_allocator){0};
-    error = varve_sim_open(&sim, &allocator->device, message);
+    int error = varve_sim_open(&sim, &allocator->device, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_alloc_options alloc;
     varve_alloc_options_init(&alloc);
     alloc.device = allocator->device;
     alloc.policy = options->policy;
@@ -48,55 +46,48 @@ void dtr_allocator_close(struct dtr_allocator *allocator)
 static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.run(allocator->driver.context, run, message);
 }
 
 static void evict(void *context, uint32_t storage)
 {
     const struct dtr_allocator *allocator = context;
-
     allocator->driver.evict(allocator->driver.context, storage);
 }
 
 static uint64_t bytes_used(void *context)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.bytes_used(allocator->driver.context);
 }
 
 static uint64_t bytes_needed(void *context, uint32_t op)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.bytes_needed(allocator->driver.context, op);
 }
 
 static uint64_t free_neighbours(void *context, uint32_t storage)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.free_neighbours(allocator->driver.context, storage);
 }
 
 static size_t layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
 {
     const struct dtr_allocator *allocator = context;
-
     return allocator->driver.layout(allocator->driver.context, bytes, pieces_out);
 }
 
 static void event(void *context, const struct varve_remat_event *event)
 {
     const struct dtr_allocator *allocator = context;
-
     allocator->event(allocator->event_context, event);
 }
 
 void dtr_allocator_drive(struct dtr_allocator *allocator,
-                         void (*take_event)(void *context, const struct varve_remat_event *event),
-                         void *event_context, struct varve_remat_driver *driver_out)
+                         void (*take_event)(void *context, const struct varve_remat_event *event), void *event_context,
+                         struct varve_remat_driver *driver_out)
 {
     varve_remat_blocks_drive(allocator->blocks, &allocator->driver);
     allocator->event = take_event;
@@ -113,8 +104,7 @@ void dtr_allocator_drive(struct dtr_allocator *allocator,
     };
 }
 
-int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *remat,
-                         struct varve_message *message)
+int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *remat, struct varve_message *message)
 {
     return varve_remat_blocks_attach(allocator->blocks, remat, message);
 }
@@ -124,11 +114,10 @@ int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *re
 static uint64_t largest_free(struct varve_alloc *alloc)
 {
     struct varve_alloc_snapshot snapshot;
-    uint64_t largest = 0;
-
     if (varve_alloc_snapshot(alloc, &snapshot) != VARVE_OK) {
         memory_exhausted();
     }
+    uint64_t largest = 0;
     for (size_t i = 0; i < snapshot.block_count; i++) {
         if (snapshot.blocks[i].state == VARVE_BLOCK_INACTIVE && snapshot.blocks[i].bytes > largest) {
             largest = snapshot.blocks[i].bytes;
@@ -141,7 +130,6 @@ static uint64_t largest_free(struct varve_alloc *alloc)
 void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_figures *figures_out)
 {
     struct varve_alloc_stats stats;
-
     if (varve_alloc_get_device_stats(allocator->alloc, &stats) != VARVE_OK) {
         memory_exhausted();
     }
@@ -162,6 +150,5 @@ void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_fi
 
 double dtr_allocator_fragmentation(const struct dtr_allocator_figures *figures)
 {
-    return figures->peak_reserved > 0 ? 1 - (double)figures->peak_allocated / (double)figures->peak_reserved
-                                      : 0;
+    return figures->peak_reserved > 0 ? 1 - (double)figures->peak_allocated / (double)figures->peak_reserved : 0;
 }

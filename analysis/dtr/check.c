@@ -23,7 +23,6 @@ static int wrong(struct varve_message *message, const char *what, size_t index)
 static bool is_tensor_right(const struct dtr_log *log, const struct dtr_op *op, uint32_t tensor)
 {
     const int32_t alias = log->aliases[tensor];
-
     if (alias < 0) {
         return alias == -1 && log->sizes[tensor] == log->storage_bytes[tensor];
     }
@@ -33,21 +32,18 @@ static bool is_tensor_right(const struct dtr_log *log, const struct dtr_op *op, 
 
 static bool is_op_right(const struct dtr_log *log, const struct dtr_op *op, struct sums *sums)
 {
-    uint64_t bytes = 0;
-
     if (op->name >= log->names->count || op->line <= sums->line || op->line > log->lines ||
         op->first_input != sums->inputs || op->input_count > log->input_count - op->first_input ||
         op->first_output != sums->outputs || op->output_count == 0 ||
-        op->output_count > log->tensor_count - op->first_output ||
-        op->cost_ns > DTR_SUM_MAX - sums->cost_ns) {
+        op->output_count > log->tensor_count - op->first_output || op->cost_ns > DTR_SUM_MAX - sums->cost_ns) {
         return false;
     }
     if (op->is_constant && (op->input_count > 0 || op->output_count != 1 || op->cost_ns > 0)) {
         return false;
     }
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < op->input_count; i++) {
         uint32_t input = log->inputs[op->first_input + i];
-
         if (input >= op->first_output || log->storage_bytes[input] > DTR_SUM_MAX - bytes) {
             return false;
         }
@@ -78,11 +74,9 @@ static bool are_live(const struct dtr_op *op, const uint32_t *inputs, const uint
 }
 
 /* Is it right after those before it, of which `ops` were operators? */
-static bool play(const struct dtr_log *log, const struct dtr_event *event, uint32_t *ops,
-                 uint32_t *references)
+static bool play(const struct dtr_log *log, const struct dtr_event *event, uint32_t *ops, uint32_t *references)
 {
     const struct dtr_op *op = &log->ops[*ops];
-
     if (event->kind == DTR_EVENT_MARK) {
         return event->id < log->names->count;
     }
@@ -107,10 +101,9 @@ static bool play(const struct dtr_log *log, const struct dtr_event *event, uint3
 static int check_events(const struct dtr_log *log, struct varve_message *message)
 {
     uint32_t *references = memory_resize(NULL, log->tensor_count * sizeof(*references));
+    memset(references, 0, log->tensor_count * sizeof(*references));
     uint32_t ops = 0;
     int error = VARVE_OK;
-
-    memset(references, 0, log->tensor_count * sizeof(*references));
     for (size_t i = 0; error == VARVE_OK && i < log->event_count; i++) {
         if (!play(log, &log->events[i], &ops, references) ||
             (i >= log->end_event && log->events[i].kind != DTR_EVENT_PIN)) {
@@ -127,7 +120,6 @@ static int check_events(const struct dtr_log *log, struct varve_message *message
 int dtr_log_check(const struct dtr_log *log, struct varve_message *message)
 {
     struct sums sums = {0};
-
     for (uint32_t i = 0; i < log->op_count; i++) {
         if (!is_op_right(log, &log->ops[i], &sums)) {
             return wrong(message, "operator", i);

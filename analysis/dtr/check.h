@@ -7,16 +7,8 @@
 
 #include "analysis/dtr/log.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/// Numbers are in range and follow each other, sums are right, and nothing is used that has no reference. VARVE_ERROR_CORRUPT with
-/// the first thing that is wrong.
+/// Numbers are in range and follow each other, sums are right, and nothing is used that has no reference.
+/// VARVE_ERROR_CORRUPT with the first thing that is wrong.
 int dtr_log_check(const struct dtr_log *log, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -33,11 +33,9 @@ static void note_bound(struct pass *pass, uint64_t bytes, uint32_t op)
 static void enter_outputs(struct pass *pass, const struct dtr_op *op, uint64_t *bytes)
 {
     const struct dtr_log *log = pass->log;
-
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t tensor = op->first_output + i;
         int32_t alias = log->aliases[tensor];
-
         pass->storage_of[tensor] =
             alias < 0 ? tensor : pass->storage_of[log->inputs[op->first_input + (uint32_t)alias]];
         pass->storages[pass->storage_of[tensor]].references++;
@@ -53,11 +51,9 @@ static void enter_op(struct pass *pass, uint32_t number)
     const struct dtr_log *log = pass->log;
     const struct dtr_op *op = &log->ops[number];
     uint64_t bytes = pass->pinned_bytes;
-
     for (uint32_t i = 0; i < op->input_count; i++) {
         uint32_t tensor = log->inputs[op->first_input + i];
         struct storage_state *storage = &pass->storages[pass->storage_of[tensor]];
-
         if (!storage->is_pinned && storage->used_by != number + 1) {
             bytes += log->storage_bytes[tensor];
         }
@@ -70,8 +66,6 @@ static void enter_op(struct pass *pass, uint32_t number)
 
 static void enter_event(struct pass *pass, struct dtr_event event)
 {
-    struct storage_state *storage;
-
     if (event.kind == DTR_EVENT_COMPUTE) {
         enter_op(pass, event.id);
         return;
@@ -79,7 +73,7 @@ static void enter_event(struct pass *pass, struct dtr_event event)
     if (event.kind == DTR_EVENT_MARK) {
         return;
     }
-    storage = &pass->storages[pass->storage_of[event.id]];
+    struct storage_state *storage = &pass->storages[pass->storage_of[event.id]];
     if (event.kind == DTR_EVENT_PIN && !storage->is_pinned) {
         storage->is_pinned = true;
         pass->pinned_bytes += pass->log->storage_bytes[event.id];
@@ -92,8 +86,7 @@ static void enter_event(struct pass *pass, struct dtr_event event)
     }
 }
 
-void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc,
-                  struct dtr_description *description_out)
+void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc, struct dtr_description *description_out)
 {
     struct pass pass = {
         .log = log,
@@ -102,7 +95,6 @@ void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc,
         .storages = memory_resize(NULL, log->tensor_count * sizeof(*pass.storages)),
         .frees_pinned = dealloc == VARVE_REMAT_DEALLOC_BANISH,
     };
-
     *description_out = (struct dtr_description){.bound_op = VARVE_REMAT_NONE};
     for (uint32_t i = 0; i < log->tensor_count; i++) {
         pass.storages[i] = (struct storage_state){0};

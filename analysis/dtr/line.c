@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON (RFC 8259) without what these lines never have: objects within objects, lists within lists, fractions, true, false, null. A
- * text without escapes stays where it is; others are copied once.
+ * JSON (RFC 8259) without what these lines never have: objects within objects, lists within lists, fractions, true,
+ * false, null. A text without escapes stays where it is; others are copied once.
  */
 #include "analysis/dtr/line.h"
 
@@ -86,9 +86,7 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
     *unit_out = 0;
     for (int i = 0; i < 4; i++, scan->next++) {
         static const char digits[] = "0123456789abcdefABCDEF";
-        const char *digit =
-            scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
-
+        const char *digit = scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
         if (digit == NULL) {
             return fail(scan, "\\u wants four hexadecimal digits");
         }
@@ -100,11 +98,10 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
 static bool scan_unicode_escape(struct scan *scan)
 {
     uint32_t point;
-    uint32_t low;
-
     if (!scan_hexadecimal(scan, &point)) {
         return false;
     }
+    uint32_t low;
     if (point >= 0xd800 && point < 0xdc00 && is_next(scan, '\\')) {
         scan->next++;
         if (!is_next(scan, 'u')) {
@@ -133,14 +130,12 @@ static bool scan_escape(struct scan *scan)
 {
     static const char escapes[] = "\"\\/bfnrt";
     static const char meant[] = "\"\\/\b\f\n\r\t";
-    const char *escape;
-
     scan->next++;
     if (is_next(scan, 'u')) {
         scan->next++;
         return scan_unicode_escape(scan);
     }
-    escape = scan->next < scan->end && *scan->next != '\0' ? strchr(escapes, *scan->next) : NULL;
+    const char *escape = scan->next < scan->end && *scan->next != '\0' ? strchr(escapes, *scan->next) : NULL;
     if (escape == NULL) {
         return fail(scan, "no such escape");
     }
@@ -149,14 +144,13 @@ static bool scan_escape(struct scan *scan)
     return true;
 }
 
-/* A text with escapes, or beyond ASCII: `next` is at the first of these. What is unescaped is never longer than the line, so the room
- * for it does not move while it is scanned. */
+/* A text with escapes, or beyond ASCII: `next` is at the first of these. What is unescaped is never longer than the
+ * line, so the room for it does not move while it is scanned. */
 static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_text *text_out)
 {
     struct line *line = scan->line;
     size_t room = (size_t)(scan->end - scan->begin);
     size_t first = line->unescaped_count;
-
     if (first == 0 && line->unescaped_capacity < room) {
         line->unescaped_capacity = room;
         line->unescaped = memory_resize(line->unescaped, room);
@@ -166,7 +160,6 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
     }
     while (!is_next(scan, '"')) {
         size_t length = varve_utf8_length(scan->next, (size_t)(scan->end - scan->next));
-
         if (is_next(scan, '\\')) {
             if (!scan_escape(scan)) {
                 return false;
@@ -190,12 +183,10 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
 
 static bool scan_text(struct scan *scan, struct line_text *text_out)
 {
-    const char *begin;
-
     if (!is_next(scan, '"')) {
         return fail(scan, "a text in quotes is missing");
     }
-    begin = ++scan->next;
+    const char *begin = ++scan->next;
     while (scan->next < scan->end && *scan->next != '"' && *scan->next != '\\' &&
            (unsigned char)(*scan->next - ' ') < 0x80 - ' ') {
         scan->next++;
@@ -213,10 +204,8 @@ static bool scan_text(struct scan *scan, struct line_text *text_out)
 static bool scan_integer(struct scan *scan, struct line_text *text_out)
 {
     const char *begin = scan->next;
-    const char *digits;
-
     scan->next += is_next(scan, '-') ? 1 : 0;
-    digits = scan->next;
+    const char *digits = scan->next;
     if (!is_digit_next(scan)) {
         return fail(scan, "a text, a whole number or a list of them is missing");
     }
@@ -235,7 +224,6 @@ static bool scan_integer(struct scan *scan, struct line_text *text_out)
 static bool scan_item(struct scan *scan, enum line_kind *kind_out)
 {
     struct line *line = scan->line;
-
     line->items = memory_grow(line->items, &line->item_capacity, line->item_count, sizeof(*line->items));
     *kind_out = is_next(scan, '"') ? LINE_TEXT : LINE_INTEGER;
     if (*kind_out == LINE_TEXT ? !scan_text(scan, &line->items[line->item_count])
@@ -248,8 +236,6 @@ static bool scan_item(struct scan *scan, enum line_kind *kind_out)
 
 static bool scan_list(struct scan *scan, enum line_kind *kind_out)
 {
-    enum line_kind first = LINE_ABSENT;
-
     scan->next++;
     skip_space(scan);
     if (is_next(scan, ']')) {
@@ -257,9 +243,9 @@ static bool scan_list(struct scan *scan, enum line_kind *kind_out)
         *kind_out = LINE_EMPTY;
         return true;
     }
+    enum line_kind first = LINE_ABSENT;
     for (;;) {
         enum line_kind kind;
-
         if (!scan_item(scan, &kind)) {
             return false;
         }
@@ -307,12 +293,10 @@ static bool scan_member(struct scan *scan)
     struct line_value value = {.kind = LINE_ABSENT};
     const char *begin = scan->next;
     struct line_text text;
-    enum line_key key;
-
     if (!scan_text(scan, &text)) {
         return false;
     }
-    key = key_of(text);
+    enum line_key key = key_of(text);
     if (key != LINE_KEY_LIMIT && scan->line->values[key].kind != LINE_ABSENT) {
         scan->next = begin;
         return fail(scan, "a key for the second time");
@@ -335,7 +319,6 @@ static bool scan_member(struct scan *scan)
 bool line_scan(struct line *line, const char *bytes, size_t count)
 {
     struct scan scan = {.line = line, .begin = bytes, .next = bytes, .end = bytes + count};
-
     memset(line->values, 0, sizeof(line->values));
     line->item_count = line->unescaped_count = 0;
     skip_space(&scan);

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One line of an operator log: a flat JSON object of texts, whole numbers and lists of either. Keys come in any order, those that
- * nobody here knows are skipped. It is strict where cJSON is not (README.md), and makes no object of the heap. Called by log.c.
+ * One line of an operator log: a flat JSON object of texts, whole numbers and lists of either. Keys come in any order,
+ * those that nobody here knows are skipped. It is strict where cJSON is not (README.md), and makes no object of the
+ * heap. Called by log.c.
  */
 #ifndef VARVE_ANALYSIS_DTR_LINE_H
 #define VARVE_ANALYSIS_DTR_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* X(key) */
 #define LINE_KEY_LIST(X) \
@@ -69,9 +66,5 @@ const char *line_key_name(enum line_key key);
 /// False: `reason` and `column` say why.
 bool line_scan(struct line *line, const char *bytes, size_t count);
 void line_free(struct line *line);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

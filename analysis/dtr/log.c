@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines into a schedule. A handle is a name that points to a tensor; a tensor has as many references as handles point to it. An
- * operator is entered with its CALL, and its outputs are described by the lines that must follow: all before `described` have sizes.
+ * Lines into a schedule. A handle is a name that points to a tensor; a tensor has as many references as handles point
+ * to it. An operator is entered with its CALL, and its outputs are described by the lines that must follow: all before
+ * `described` have sizes.
  */
 #include "analysis/dtr/log.h"
 
@@ -70,22 +71,20 @@ struct reader {
     size_t handle_capacity, event_capacity, op_capacity, input_capacity, long_line_bytes, long_line_capacity;
     size_t tensor_capacity, is_mutated_capacity;
     struct varve_message reason;
-    struct varve_message
-        first_reason; /* of what came first, while it may still turn out to lie before ANNOTATE START */
-    bool is_waiting;  /* for that, and for nothing else */
+    /* of what came first, while it may still turn out to lie before ANNOTATE START */
+    struct varve_message first_reason;
+    bool is_waiting; /* for that, and for nothing else */
 };
 
 __attribute__((format(printf, 2, 3))) static int fail(struct reader *reader, const char *format, ...)
 {
-    char reason[300];
     va_list arguments;
-
     va_start(arguments, format);
+    char reason[300];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(&reader->reason, VARVE_ERROR_FORMAT, "%.180s: line %llu: %s",
-                             input_stream_path(reader->input), (unsigned long long)reader->log->lines,
-                             reason);
+                             input_stream_path(reader->input), (unsigned long long)reader->log->lines, reason);
 }
 
 /* ---- values of a line ---- */
@@ -103,7 +102,6 @@ static int fail_value(struct reader *reader, enum line_key key, const char *want
         [LINE_EMPTY] = "an empty list",
     };
     enum line_kind kind = reader->line.values[key].kind;
-
     if (kind == LINE_ABSENT) {
         return fail(reader, "%s has no '%s'", instructions[reader->instruction].bytes, line_key_name(key));
     }
@@ -132,14 +130,12 @@ static int number_of(struct reader *reader, enum line_key key, struct line_text 
     const char *name = line_key_name(key);
     bool is_negative = text.count > 1 && text.bytes[0] == '-';
     uint64_t number = 0;
-
     for (size_t i = is_negative ? 1 : 0; i < text.count; i++) {
         if (text.bytes[i] < '0' || text.bytes[i] > '9') {
             return fail(reader, "'%s' is '%.*s', not a whole number", name, SHOWN(text));
         }
         if (number <= DTR_SUM_MAX) { /* below 2^66 / 10 from then on, whatever follows */
-            number =
-                number > DTR_SUM_MAX / 10 ? DTR_SUM_MAX + 1 : 10 * number + (uint64_t)(text.bytes[i] - '0');
+            number = number > DTR_SUM_MAX / 10 ? DTR_SUM_MAX + 1 : 10 * number + (uint64_t)(text.bytes[i] - '0');
         }
     }
     if (text.count == 0) {
@@ -159,7 +155,6 @@ static int number_of(struct reader *reader, enum line_key key, struct line_text 
 static int need_number(struct reader *reader, enum line_key key, uint64_t *number_out)
 {
     enum line_kind kind = reader->line.values[key].kind;
-
     if (kind != LINE_TEXT && kind != LINE_INTEGER) {
         return fail_value(reader, key, "a whole number");
     }
@@ -172,12 +167,10 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
 {
     uint32_t before = reader->handle_names.count;
     uint32_t number = name_table_add(&reader->handle_names, name.bytes, name.count);
-
     if (number < before) {
         return fail(reader, "'%.*s' is defined already", SHOWN(name));
     }
-    reader->handles =
-        memory_grow(reader->handles, &reader->handle_capacity, number, sizeof(*reader->handles));
+    reader->handles = memory_grow(reader->handles, &reader->handle_capacity, number, sizeof(*reader->handles));
     reader->handles[number] = (struct handle){.tensor = tensor, .is_live = true};
     reader->references[tensor]++;
     return VARVE_OK;
@@ -187,7 +180,6 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
 static struct handle *find_handle(struct reader *reader, struct line_text name)
 {
     uint32_t number = name_table_find(&reader->handle_names, name.bytes, name.count);
-
     if (number == NAME_TABLE_NONE || !reader->handles[number].is_live) {
         (void)fail(reader, "'%.*s' %s", SHOWN(name),
                    number == NAME_TABLE_NONE ? "is not defined" : "was released before");
@@ -200,7 +192,6 @@ static struct handle *find_handle(struct reader *reader, struct line_text name)
 static struct handle *need_handle(struct reader *reader, enum line_key key)
 {
     struct line_text name = {"", 0};
-
     return need_text(reader, key, &name) == VARVE_OK ? find_handle(reader, name) : NULL;
 }
 
@@ -209,7 +200,6 @@ static struct handle *need_handle(struct reader *reader, enum line_key key)
 static void add_event(struct reader *reader, enum dtr_event_kind kind, uint32_t id)
 {
     struct dtr_log *log = reader->log;
-
     log->events = memory_grow(log->events, &reader->event_capacity, log->event_count, sizeof(*log->events));
     log->events[log->event_count++] = (struct dtr_event){.kind = kind & 7u, .id = id & DTR_ID_MAX};
 }
@@ -227,13 +217,11 @@ static int add_tensor(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     uint32_t tensor = log->tensor_count;
-
     if (tensor == DTR_ID_MAX) {
         return fail(reader, "more than %u tensors", (unsigned)DTR_ID_MAX);
     }
     if (tensor == reader->tensor_capacity) {
         size_t capacity = tensor == 0 ? 16 : 2 * (size_t)tensor;
-
         log->sizes = memory_resize(log->sizes, capacity * sizeof(*log->sizes));
         log->aliases = memory_resize(log->aliases, capacity * sizeof(*log->aliases));
         log->storage_bytes = memory_resize(log->storage_bytes, capacity * sizeof(*log->storage_bytes));
@@ -251,7 +239,6 @@ static int describe(struct reader *reader, uint64_t storage_bytes, int32_t alias
 {
     struct dtr_log *log = reader->log;
     uint32_t tensor = reader->described++;
-
     log->aliases[tensor] = alias;
     log->storage_bytes[tensor] = storage_bytes;
     log->sizes[tensor] = alias < 0 ? storage_bytes : 0;
@@ -270,9 +257,7 @@ static int add_op(struct reader *reader, struct line_text name, uint64_t cost_ns
         .first_input = log->input_count,
         .first_output = log->tensor_count,
     };
-
-    op.is_backward =
-        reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
+    op.is_backward = reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
     log->ops = memory_grow(log->ops, &reader->op_capacity, log->op_count, sizeof(*log->ops));
     log->ops[log->op_count++] = op;
     add_event(reader, DTR_EVENT_COMPUTE, log->op_count - 1);
@@ -284,20 +269,17 @@ static int add_inputs(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     size_t count = reader->line.values[LINE_KEY_ARGS].count;
-    uint64_t bytes = 0;
-    int error = VARVE_OK;
-
     if (count > UINT32_MAX - log->input_count) {
         return fail(reader, "more than %u inputs", (unsigned)UINT32_MAX);
     }
+    uint64_t bytes = 0;
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         const struct handle *handle = find_handle(reader, item(reader, LINE_KEY_ARGS, i));
-
         if (handle == NULL) {
             return VARVE_ERROR_FORMAT;
         }
-        log->inputs =
-            memory_grow(log->inputs, &reader->input_capacity, log->input_count, sizeof(*log->inputs));
+        log->inputs = memory_grow(log->inputs, &reader->input_capacity, log->input_count, sizeof(*log->inputs));
         log->inputs[log->input_count++] = handle->tensor;
         error = add_sum(reader, &bytes, log->storage_bytes[handle->tensor], "the sizes of the inputs");
     }
@@ -311,7 +293,6 @@ static int take_op(struct reader *reader)
     struct line_text name = {"", 0};
     uint64_t cost_ns = 0;
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     error = error != VARVE_OK ? error : need_number(reader, LINE_KEY_TIME, &cost_ns);
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_ARGS, LINE_TEXTS);
     error = error != VARVE_OK ? error : add_op(reader, name, cost_ns);
@@ -324,10 +305,8 @@ static int take_annotate(struct reader *reader)
 {
     struct line_text text = {"", 0};
     int error = need_text(reader, LINE_KEY_ANNOTATION, &text);
-
     if (error == VARVE_OK) {
         const uint32_t name = name_table_add(reader->log->names, text.bytes, text.count);
-
         add_event(reader, DTR_EVENT_MARK, name);
         reader->is_backward |= strcmp(name_table_text(reader->log->names, name), "BACKWARD") == 0;
     }
@@ -339,7 +318,6 @@ static int take_constant(struct reader *reader)
     static const struct line_text constant = {"constant", 8};
     struct line_text name = {"", 0};
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     error = error != VARVE_OK ? error : add_op(reader, constant, 0);
     error = error != VARVE_OK ? error : add_tensor(reader);
     if (error == VARVE_OK) {
@@ -355,16 +333,13 @@ static int take_call(struct reader *reader)
 {
     const struct line_value *results = &reader->line.values[LINE_KEY_RESULT];
     int error = take_op(reader);
-
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_RESULT, LINE_TEXTS);
     if (error == VARVE_OK && results->count == 0) {
         error = fail(reader, "CALL without results");
     }
     for (size_t i = 0; error == VARVE_OK && i < results->count; i++) {
         error = add_tensor(reader);
-        if (error == VARVE_OK) {
-            error = define_handle(reader, item(reader, LINE_KEY_RESULT, i), reader->log->tensor_count - 1);
-        }
+        VARVE_THEN(error, define_handle(reader, item(reader, LINE_KEY_RESULT, i), reader->log->tensor_count - 1));
     }
     reader->log->calls++;
     return error;
@@ -374,7 +349,6 @@ static int take_call(struct reader *reader)
 static const char *described_name(const struct reader *reader)
 {
     const uint32_t left = reader->log->tensor_count - reader->described;
-
     return name_table_text(&reader->handle_names, reader->handle_names.count - left);
 }
 
@@ -384,7 +358,6 @@ static int need_described_name(struct reader *reader)
     const char *instruction = instructions[reader->instruction].bytes;
     struct line_text name = {"", 0};
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -392,8 +365,7 @@ static int need_described_name(struct reader *reader)
         return fail(reader, "%s of '%.*s', which no CONSTANT or CALL before it has left open", instruction,
                     SHOWN(name));
     }
-    if (strlen(described_name(reader)) != name.count ||
-        memcmp(described_name(reader), name.bytes, name.count) != 0) {
+    if (strlen(described_name(reader)) != name.count || memcmp(described_name(reader), name.bytes, name.count) != 0) {
         return fail(reader, "%s of '%.*s' where that of '%.40s' is missing", instruction, SHOWN(name),
                     described_name(reader));
     }
@@ -403,7 +375,6 @@ static int need_described_name(struct reader *reader)
 static int take_memory(struct reader *reader)
 {
     int error = need_described_name(reader);
-
     error = error != VARVE_OK ? error : need_number(reader, LINE_KEY_MEMORY, &reader->memory);
     if (error != VARVE_OK) {
         return error;
@@ -420,32 +391,28 @@ static int take_alias(struct reader *reader)
     const struct dtr_log *log = reader->log;
     const struct dtr_op *op = &log->ops[log->op_count - 1];
     const struct line_value *value = &reader->line.values[LINE_KEY_ALIAS];
-    uint64_t alias = 0;
-    uint64_t storage_bytes;
     int error = need_described_name(reader);
-
     reader->is_alias_next = false;
     if (error != VARVE_OK) {
         return error;
     }
-    if ((value->kind == LINE_TEXT || value->kind == LINE_INTEGER) &&
-        item(reader, LINE_KEY_ALIAS, 0).count == 2 &&
+    if ((value->kind == LINE_TEXT || value->kind == LINE_INTEGER) && item(reader, LINE_KEY_ALIAS, 0).count == 2 &&
         memcmp(item(reader, LINE_KEY_ALIAS, 0).bytes, "-1", 2) == 0) {
         return describe(reader, reader->memory, -1);
     }
+    uint64_t alias = 0;
     error = need_number(reader, LINE_KEY_ALIAS, &alias);
     if (error != VARVE_OK) {
         return error;
     }
     if (alias >= op->input_count) {
-        return fail(reader, "'%.40s' is a view of input %llu, but its operator has %u",
-                    described_name(reader), (unsigned long long)alias, (unsigned)op->input_count);
+        return fail(reader, "'%.40s' is a view of input %llu, but its operator has %u", described_name(reader),
+                    (unsigned long long)alias, (unsigned)op->input_count);
     }
-    storage_bytes = log->storage_bytes[log->inputs[op->first_input + alias]];
+    uint64_t storage_bytes = log->storage_bytes[log->inputs[op->first_input + alias]];
     if (storage_bytes != reader->memory) {
         return fail(reader, "'%.40s' is a view of a storage of %llu bytes, but its MEMORY is %llu",
-                    described_name(reader), (unsigned long long)storage_bytes,
-                    (unsigned long long)reader->memory);
+                    described_name(reader), (unsigned long long)storage_bytes, (unsigned long long)reader->memory);
     }
     return describe(reader, storage_bytes, (int32_t)alias);
 }
@@ -466,7 +433,6 @@ static int add_mutated(struct reader *reader, size_t index)
     const struct dtr_op *op = &log->ops[log->op_count - 1];
     uint64_t input = 0;
     int error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, index), &input);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -479,16 +445,13 @@ static int add_mutated(struct reader *reader, size_t index)
     }
     reader->is_mutated[input] = 1;
     error = add_tensor(reader);
-    return error != VARVE_OK ? error
-                             : describe(reader, log->storage_bytes[log->inputs[op->first_input + input]], -1);
+    return error != VARVE_OK ? error : describe(reader, log->storage_bytes[log->inputs[op->first_input + input]], -1);
 }
 
 static int take_mutate(struct reader *reader)
 {
     const struct line_value *mutated = &reader->line.values[LINE_KEY_MUTATE];
-    const struct dtr_op *op;
     int error = take_op(reader);
-
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_MUTATE, LINE_INTEGERS);
     if (error == VARVE_OK && mutated->count == 0) {
         error = fail(reader, "MUTATE without an input that is changed");
@@ -496,7 +459,7 @@ static int take_mutate(struct reader *reader)
     if (error != VARVE_OK) {
         return error;
     }
-    op = &reader->log->ops[reader->log->op_count - 1];
+    const struct dtr_op *op = &reader->log->ops[reader->log->op_count - 1];
     if (op->input_count > reader->is_mutated_capacity) {
         reader->is_mutated_capacity = op->input_count;
         reader->is_mutated = memory_resize(reader->is_mutated, reader->is_mutated_capacity);
@@ -508,11 +471,9 @@ static int take_mutate(struct reader *reader)
         error = add_mutated(reader, i);
     }
     for (size_t i = 0; error == VARVE_OK && i < mutated->count; i++) {
-        struct handle *handle;
         uint64_t input = 0;
-
         error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, i), &input);
-        handle = error == VARVE_OK ? find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
+        struct handle *handle = error == VARVE_OK ? find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
         if (handle != NULL) {
             move_handle(reader, handle, op->first_output + (uint32_t)i);
         }
@@ -524,15 +485,13 @@ static int take_mutate(struct reader *reader)
 static int take_copy(struct reader *reader)
 {
     struct line_text name = {"", 0};
-    const struct handle *source;
-    uint32_t tensor;
     int error = need_text(reader, LINE_KEY_DST, &name);
 
-    source = error == VARVE_OK ? need_handle(reader, LINE_KEY_SRC) : NULL;
+    const struct handle *source = error == VARVE_OK ? need_handle(reader, LINE_KEY_SRC) : NULL;
     if (source == NULL) {
         return VARVE_ERROR_FORMAT;
     }
-    tensor = source->tensor;
+    uint32_t tensor = source->tensor;
     add_event(reader, DTR_EVENT_GET, tensor);
     reader->log->copies++;
     return define_handle(reader, name, tensor);
@@ -542,7 +501,6 @@ static int take_copy_from(struct reader *reader)
 {
     const struct handle *source = need_handle(reader, LINE_KEY_SRC);
     struct handle *target = source != NULL ? need_handle(reader, LINE_KEY_DST) : NULL;
-
     if (target == NULL) {
         return VARVE_ERROR_FORMAT;
     }
@@ -557,9 +515,7 @@ static int take_copy_from(struct reader *reader)
 static int take_release(struct reader *reader)
 {
     struct line_text name = {"", 0};
-    struct handle *handle;
     int error = need_text(reader, LINE_KEY_NAME, &name);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -568,7 +524,7 @@ static int take_release(struct reader *reader)
         reader->log->unknown_releases++;
         return VARVE_OK;
     }
-    handle = find_handle(reader, name);
+    struct handle *handle = find_handle(reader, name);
     if (handle == NULL) {
         return VARVE_ERROR_FORMAT;
     }
@@ -581,7 +537,6 @@ static int take_release(struct reader *reader)
 static int take_pin(struct reader *reader)
 {
     const struct handle *handle = need_handle(reader, LINE_KEY_NAME);
-
     if (handle == NULL) {
         return VARVE_ERROR_FORMAT;
     }
@@ -615,7 +570,6 @@ static void start(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     struct name_table *names = log->names;
-
     free_tables(log);
     *log = (struct dtr_log){.names = names, .lines = log->lines, .has_start = true};
     reader->event_capacity = reader->op_capacity = reader->input_capacity = reader->tensor_capacity = 0;
@@ -630,21 +584,18 @@ static void start(struct reader *reader)
 static int recognise(struct reader *reader, struct line_text text)
 {
     struct line_text word = {"", 0};
-    int error;
-
     if (!line_scan(&reader->line, text.bytes, text.count)) {
         return fail(reader, "at byte %zu: %s", reader->line.column, reader->line.reason);
     }
     if (reader->line.values[LINE_KEY_INSTRUCTION].kind == LINE_ABSENT) {
         return fail(reader, "it has no 'INSTRUCTION'");
     }
-    error = need_text(reader, LINE_KEY_INSTRUCTION, &word);
+    int error = need_text(reader, LINE_KEY_INSTRUCTION, &word);
     if (error != VARVE_OK) {
         return error;
     }
     for (size_t i = 0; i < INSTRUCTION_LIMIT; i++) {
-        if (instructions[i].count == word.count &&
-            memcmp(instructions[i].bytes, word.bytes, word.count) == 0) {
+        if (instructions[i].count == word.count && memcmp(instructions[i].bytes, word.bytes, word.count) == 0) {
             reader->instruction = (enum instruction)i;
             return VARVE_OK;
         }
@@ -655,7 +606,6 @@ static int recognise(struct reader *reader, struct line_text text)
 static bool is_start(const struct reader *reader)
 {
     const struct line_value *value = &reader->line.values[LINE_KEY_ANNOTATION];
-
     return reader->instruction == INSTRUCTION_ANNOTATE && value->kind == LINE_TEXT &&
            item(reader, LINE_KEY_ANNOTATION, 0).count == 5 &&
            memcmp(item(reader, LINE_KEY_ANNOTATION, 0).bytes, "START", 5) == 0;
@@ -665,11 +615,9 @@ static int take_instruction(struct reader *reader)
 {
     if (reader->described < reader->log->tensor_count) {
         enum instruction wanted = reader->is_alias_next ? INSTRUCTION_ALIAS : INSTRUCTION_MEMORY;
-
         if (reader->instruction != wanted) {
-            return fail(reader, "%s where the %s of '%.40s' is missing",
-                        instructions[reader->instruction].bytes, instructions[wanted].bytes,
-                        described_name(reader));
+            return fail(reader, "%s where the %s of '%.40s' is missing", instructions[reader->instruction].bytes,
+                        instructions[wanted].bytes, described_name(reader));
         }
     }
     return takes[reader->instruction](reader);
@@ -679,7 +627,6 @@ static int take_line(struct reader *reader, struct line_text text)
 {
     struct dtr_log *log = reader->log;
     int error = recognise(reader, text);
-
     if (error == VARVE_OK && !log->has_start && is_start(reader)) {
         start(reader);
         return VARVE_OK;
@@ -700,15 +647,12 @@ static int take_line(struct reader *reader, struct line_text text)
 static int next_line(struct reader *reader, struct line_text *line_out)
 {
     struct input_stream *input = reader->input;
-
     reader->long_line_bytes = 0;
     for (;;) {
         const size_t there = (size_t)(input->end - input->next);
         const unsigned char *newline = there > 0 ? memchr(input->next, '\n', there) : NULL;
         const size_t taken = newline != NULL ? (size_t)(newline - input->next) : there;
         const bool is_whole = newline != NULL || input->is_at_end;
-        int error;
-
         if (is_whole && reader->long_line_bytes == 0) {
             *line_out = (struct line_text){there > 0 ? (const char *)input->next : NULL, taken};
             input->next += taken + (newline != NULL ? 1 : 0);
@@ -731,13 +675,12 @@ static int next_line(struct reader *reader, struct line_text *line_out)
             *line_out = (struct line_text){reader->long_line, reader->long_line_bytes};
             return VARVE_OK;
         }
-        error = input_stream_fill(input, (size_t)(input->end - input->next) + 1, &reader->reason);
+        int error = input_stream_fill(input, (size_t)(input->end - input->next) + 1, &reader->reason);
         if (error != VARVE_OK) {
             return error;
         }
         if (reader->progress != NULL) {
-            progress_step(reader->progress, "reading the log", input_stream_done(input),
-                          input_stream_total(input));
+            progress_step(reader->progress, "reading the log", input_stream_done(input), input_stream_total(input));
         }
     }
 }
@@ -745,7 +688,6 @@ static int next_line(struct reader *reader, struct line_text *line_out)
 static bool is_blank(struct line_text text)
 {
     size_t i = 0;
-
     while (i < text.count && (text.bytes[i] == ' ' || text.bytes[i] == '\t' || text.bytes[i] == '\r')) {
         i++;
     }
@@ -755,11 +697,9 @@ static bool is_blank(struct line_text text)
 static int take_lines(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
-
     for (;;) {
         struct line_text text = {NULL, 0};
         int error = next_line(reader, &text);
-
         if (error != VARVE_OK || text.bytes == NULL) {
             return error;
         }
@@ -778,18 +718,16 @@ static int take_lines(struct reader *reader)
 static int finish(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
-
     if (reader->is_waiting) {
         reader->reason = reader->first_reason;
         return VARVE_ERROR_FORMAT;
     }
     if (reader->described < log->tensor_count) {
-        return fail(reader, "the log ends before the %s of '%.40s'",
-                    reader->is_alias_next ? "ALIAS" : "MEMORY", described_name(reader));
+        return fail(reader, "the log ends before the %s of '%.40s'", reader->is_alias_next ? "ALIAS" : "MEMORY",
+                    described_name(reader));
     }
     if (log->op_count == 0) {
-        return fail(reader, "the log ends without an operator%s",
-                    log->has_start ? " after ANNOTATE START" : "");
+        return fail(reader, "the log ends without an operator%s", log->has_start ? " after ANNOTATE START" : "");
     }
     log->end_event = log->event_count;
     for (uint32_t i = 0; i < reader->handle_names.count; i++) {
@@ -803,13 +741,10 @@ static int finish(struct reader *reader)
 int dtr_log_read_stream(struct input_stream *input, struct progress *progress, struct dtr_log **log_out,
                         struct varve_message *message)
 {
-    struct reader reader = {
-        .input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
-    int error;
-
+    struct reader reader = {.input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
     *reader.log = (struct dtr_log){.names = memory_resize(NULL, sizeof(*reader.log->names))};
     *reader.log->names = (struct name_table){.count = 0};
-    error = take_lines(&reader);
+    int error = take_lines(&reader);
     error = error != VARVE_OK ? error : finish(&reader);
     line_free(&reader.line);
     name_table_free(&reader.handle_names);
@@ -827,12 +762,10 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
     return error;
 }
 
-int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out,
-                 struct varve_message *message)
+int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out, struct varve_message *message)
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     *log_out = NULL;
     return error != VARVE_OK ? error : dtr_log_read_stream(input, progress, log_out, message);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A log of operators, as DTR's prototype and what followed it write them: what a program called, with costs and sizes, read into a
- * schedule that a planner (storage/remat.h) plays. Tensors, operators and inputs have the numbers that a planner gives when it plays
- * the operators in order. The result is the caller's, by dtr_log_free; nothing in it changes, so any thread may read it.
+ * A log of operators, as DTR's prototype and what followed it write them: what a program called, with costs and sizes,
+ * read into a schedule that a planner (storage/remat.h) plays. Tensors, operators and inputs have the numbers that a
+ * planner gives when it plays the operators in order. The result is the caller's, by dtr_log_free; nothing in it
+ * changes, so any thread may read it.
  *
- * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); docs/dtr.md says where this reader is stricter.
+ * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); docs/dtr.md says where this
+ * reader is stricter.
  */
 #ifndef VARVE_ANALYSIS_DTR_LOG_H
 #define VARVE_ANALYSIS_DTR_LOG_H
@@ -14,10 +16,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define DTR_ID_MAX ((UINT32_C(1) << 29) - 1)
 #define DTR_SUM_MAX (UINT64_C(1) << 62)
@@ -69,9 +67,8 @@ struct dtr_log {
     uint64_t *storage_bytes;
     uint32_t op_count, input_count, tensor_count;
     struct name_table *names;
-    uint64_t bytes,
-        cost_ns;    /* of all tensors, of all operators: at most DTR_SUM_MAX, inputs of one operator too */
-    uint64_t lines; /* of the file */
+    uint64_t bytes, cost_ns; /* of all tensors, of all operators: at most DTR_SUM_MAX, inputs of one operator too */
+    uint64_t lines;          /* of the file */
     bool has_start;
 #define DTR_LOG_COUNT_FIELD(name, meaning) uint64_t name;
     DTR_LOG_COUNT_LIST(DTR_LOG_COUNT_FIELD)
@@ -81,19 +78,14 @@ struct dtr_log {
 struct input_stream;
 struct progress;
 
-/// Read a log, plain or compressed. `progress`: NULL for none. Errors, each with the file, and of contents with the line and what is
-/// wrong there: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
-int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out,
-                 struct varve_message *message);
+/// Read a log, plain or compressed. `progress`: NULL for none. Errors, each with the file, and of contents with the
+/// line and what is wrong there: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
+int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out, struct varve_message *message);
 /// The same; takes the stream.
 int dtr_log_read_stream(struct input_stream *input, struct progress *progress, struct dtr_log **log_out,
                         struct varve_message *message);
 void dtr_log_free(struct dtr_log *log); /* NULL is allowed */
 /// The text of an operator's name, or of a mark. Lives as long as the log.
 const char *dtr_log_name(const struct dtr_log *log, uint32_t name);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts, each once, numbered from 0 in the order in which they came. Used by log.c for the names of operators and of handles.
+ * Texts, each once, numbered from 0 in the order in which they came. Used by log.c for the names of
+ * operators and of handles.
  */
 #ifndef VARVE_ANALYSIS_DTR_NAME_TABLE_H
 #define VARVE_ANALYSIS_DTR_NAME_TABLE_H
 
 #include "analysis/base/map.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define NAME_TABLE_NONE UINT32_MAX
 
@@ -29,9 +26,5 @@ uint32_t name_table_add(struct name_table *table, const char *bytes, size_t coun
 /// With a NUL at its end; until the next one is added.
 const char *name_table_text(const struct name_table *table, uint32_t number);
 void name_table_free(struct name_table *table);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

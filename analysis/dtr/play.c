@@ -23,7 +23,6 @@ struct play {
 static void on_event(void *context, const struct varve_remat_event *event)
 {
     const struct play *play = context;
-
     play->options->event(play->options->event_context, event, play->op);
 }
 
@@ -47,7 +46,6 @@ static int compute(struct play *play, uint32_t number, struct varve_message *mes
         .output_count = op->output_count,
         .cost_ns = op->cost_ns,
     };
-
     set_op(play, number);
     return varve_remat_compute(play->remat, &planned, play->outputs, message);
 }
@@ -55,7 +53,6 @@ static int compute(struct play *play, uint32_t number, struct varve_message *mes
 static int play_event(struct play *play, struct dtr_event event, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     switch (event.kind) {
     case DTR_EVENT_COMPUTE:
         return compute(play, event.id, message);
@@ -81,7 +78,6 @@ static void show_progress(const struct play *play, size_t events_done)
 {
     const struct dtr_options *options = play->options;
     uint64_t events = play->log->event_count, plays = options->plays > 0 ? options->plays : 1;
-
     progress_step(options->progress, options->stage != NULL ? options->stage : "playing",
                   options->plays_done * events + events_done, plays * events);
 }
@@ -90,7 +86,6 @@ static int play_events(struct play *play, struct dtr_result *result)
 {
     const struct dtr_log *log = play->log;
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < log->event_count; i++) {
         if (play->options->progress != NULL && i % PROGRESS_INTERVAL == 0) {
             show_progress(play, i);
@@ -115,9 +110,7 @@ static int take_result(struct play *play, int error, struct dtr_result *result, 
     if (error == VARVE_ERROR_NO_MEMORY && result->counters.failures == 0 && result->allocator.failures == 0) {
         memory_exhausted();
     }
-    result->status = error == VARVE_ERROR_NO_MEMORY ? DTR_OOM
-                     : error == VARVE_ERROR_FULL    ? DTR_THRASH
-                                                    : DTR_OK;
+    result->status = error == VARVE_ERROR_NO_MEMORY ? DTR_OOM : error == VARVE_ERROR_FULL ? DTR_THRASH : DTR_OK;
     if (error != VARVE_OK && result->status == DTR_OK) {
         return varve_message_set(message, error, "%s", result->reason.text);
     }
@@ -127,7 +120,6 @@ static int take_result(struct play *play, int error, struct dtr_result *result, 
 static uint32_t *make_outputs(const struct dtr_log *log)
 {
     uint32_t most = 0;
-
     for (uint32_t i = 0; i < log->op_count; i++) {
         most = log->ops[i].output_count > most ? log->ops[i].output_count : most;
     }
@@ -140,8 +132,6 @@ static int open_planner(struct play *play, struct varve_message *message)
     const struct dtr_options *options = play->options;
     void (*event)(void *, const struct varve_remat_event *) = options->event != NULL ? on_event : NULL;
     struct varve_remat_options remat;
-    int error;
-
     varve_remat_options_init(&remat);
     remat.heuristic = options->heuristic;
     remat.dealloc = options->dealloc;
@@ -154,7 +144,7 @@ static int open_planner(struct play *play, struct varve_message *message)
     if (options->allocator == NULL) {
         return varve_remat_open(&remat, &play->remat, message);
     }
-    error = dtr_allocator_open(&play->allocator, options->allocator, options->budget, message);
+    int error = dtr_allocator_open(&play->allocator, options->allocator, options->budget, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -167,13 +157,11 @@ int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struc
              struct varve_message *message)
 {
     struct play play = {.log = log, .options = options, .op = VARVE_REMAT_NONE};
-    uint64_t begin_ns;
     int error = open_planner(&play, message);
-
     *result_out = (struct dtr_result){.op = VARVE_REMAT_NONE};
     if (error == VARVE_OK) {
         play.outputs = make_outputs(log);
-        begin_ns = varve_clock_monotonic_ns();
+        uint64_t begin_ns = varve_clock_monotonic_ns();
         error = play_events(&play, result_out);
         result_out->seconds = (double)(varve_clock_monotonic_ns() - begin_ns) / 1e9;
         error = take_result(&play, error, result_out, message);
@@ -194,13 +182,11 @@ int dtr_play_baseline(const struct dtr_log *log, struct progress *progress, stru
         .remat_limit_ns = VARVE_REMAT_UNLIMITED,
         .progress = progress,
     };
-
     return dtr_play(log, &options, result_out, message);
 }
 
 const char *dtr_status_name(enum dtr_status status)
 {
     static const char *const names[] = {[DTR_OK] = "ok", [DTR_OOM] = "oom", [DTR_THRASH] = "thrash"};
-
     return names[status];
 }

@@ -11,10 +11,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What every answer is about; all borrowed. */
 struct dtr_subject {
     const char *path;
@@ -28,15 +24,11 @@ struct dtr_subject {
 void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result);
 void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result);
 /// What the log is, and what it is below some budgets; `smallest`: that was found to work, NULL if none does.
-void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
-                        size_t count, const struct dtr_point *smallest);
-void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
-                             size_t count, const struct dtr_point *smallest);
+void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                        const struct dtr_point *smallest);
+void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                             const struct dtr_point *smallest);
 void dtr_print_sweep(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep);
 void dtr_print_sweep_json(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

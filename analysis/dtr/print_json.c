@@ -8,7 +8,6 @@
 static double overhead(const struct dtr_subject *subject, uint64_t clock)
 {
     uint64_t cost = subject->baseline.counters.model_compute_ns;
-
     return cost > 0 ? (double)clock / (double)cost : 1;
 }
 
@@ -25,12 +24,10 @@ static void add_number(struct cJSON *object, const char *key, uint64_t number)
 /* The operator, by its number, its name and the line of the log; null at the end of the log. */
 static struct cJSON *op_json(const struct dtr_log *log, uint32_t op)
 {
-    struct cJSON *object;
-
     if (op == VARVE_REMAT_NONE) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     add_number(object, "number", op);
     json_text(object, "name", dtr_log_name(log, log->ops[op].name));
     add_number(object, "line", log->ops[op].line);
@@ -96,7 +93,6 @@ static void add_setting(struct cJSON *object, const struct dtr_subject *subject)
 void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
 {
     struct cJSON *object = json_object();
-
     add_setting(object, subject);
     json_text(object, "status", dtr_status_name(result->status));
     add_bytes(object, "budget", subject->options->budget);
@@ -107,8 +103,7 @@ void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const str
     add_number(object, "heuristic_accesses", result->counters.heuristic_accesses);
     json_real(object, "seconds", result->seconds);
     add_number(object, "events", result->events);
-    json_real(object, "events_per_second",
-              result->seconds > 0 ? (double)result->events / result->seconds : 0);
+    json_real(object, "events_per_second", result->seconds > 0 ? (double)result->events / result->seconds : 0);
     add_allocator(object, subject, &result->allocator);
     if (result->status != DTR_OK) {
         json_add(object, "failed_op", op_json(subject->log, result->op));
@@ -121,7 +116,6 @@ void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const str
 static struct cJSON *point_json(const struct dtr_subject *subject, const struct dtr_point *point)
 {
     struct cJSON *object = json_object();
-
     add_bytes(object, "budget", point->budget);
     json_text(object, "status", dtr_status_name(point->status));
     add_figures(object, subject, &point->counters);
@@ -130,11 +124,9 @@ static struct cJSON *point_json(const struct dtr_subject *subject, const struct 
     return object;
 }
 
-static struct cJSON *points_json(const struct dtr_subject *subject, const struct dtr_point *points,
-                                 size_t count)
+static struct cJSON *points_json(const struct dtr_subject *subject, const struct dtr_point *points, size_t count)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count; i++) {
         json_append(array, point_json(subject, &points[i]));
     }
@@ -146,13 +138,12 @@ static struct cJSON *point_or_null(const struct dtr_subject *subject, const stru
     return point != NULL ? point_json(subject, point) : json_null_value();
 }
 
-void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
-                             size_t count, const struct dtr_point *smallest)
+void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                             const struct dtr_point *smallest)
 {
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
     struct cJSON *object = json_object();
-
     add_setting(object, subject);
     add_number(object, "operators", log->op_count);
     add_number(object, "backward_operators", description->backward_ops);
@@ -175,11 +166,9 @@ void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const
 static struct cJSON *bands_json(const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < sweep->band_count; i++) {
         const struct dtr_band *band = &sweep->bands[i];
         struct cJSON *object = json_object();
-
         json_text(object, "status", dtr_status_name(band->status));
         add_bytes(object, "from", sweep->points[band->first].budget);
         add_bytes(object, "to", sweep->points[band->end - 1].budget);
@@ -195,30 +184,25 @@ static struct cJSON *bands_json(const struct dtr_subject *subject, const struct 
 
 static struct cJSON *decision_json(const struct dtr_log *log, const struct dtr_decision *decision)
 {
-    struct cJSON *object;
-
     if (!decision->is_made) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_add(object, "op", op_json(log, decision->op));
     add_number(object, "storage", decision->storage);
     json_add(object, "made_by", op_json(log, decision->made_by));
     add_number(object, "bytes", decision->bytes);
     add_number(object, "clock", decision->clock);
-    json_add(object, "score",
-             isfinite(decision->score) ? json_real_value(decision->score) : json_null_value());
+    json_add(object, "score", isfinite(decision->score) ? json_real_value(decision->score) : json_null_value());
     return object;
 }
 
 static struct cJSON *partings_json(const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < sweep->parting_count; i++) {
         const struct dtr_parting *parting = &sweep->partings[i];
         struct cJSON *object = json_object();
-
         add_bytes(object, "smaller_budget", sweep->points[parting->below].budget);
         add_bytes(object, "larger_budget", sweep->points[parting->below + 1].budget);
         add_number(object, "decisions_alike", parting->index);
@@ -232,7 +216,6 @@ static struct cJSON *partings_json(const struct dtr_subject *subject, const stru
 void dtr_print_sweep_json(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *object = json_object();
-
     add_setting(object, subject);
     json_add(object, "smallest", point_or_null(subject, dtr_sweep_smallest(sweep)));
     json_add(object, "bands", bands_json(subject, sweep));

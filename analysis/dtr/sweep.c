@@ -17,8 +17,7 @@
 /* ---- threads ---- */
 
 struct work {
-    int (*run)(const struct work *work, const struct dtr_options *options, size_t index,
-               struct varve_message *message);
+    int (*run)(const struct work *work, const struct dtr_options *options, size_t index, struct varve_message *message);
     const struct dtr_log *log;
     const struct dtr_options *options;
     void *items;
@@ -34,14 +33,12 @@ static void run_next(struct work *work, struct progress *progress)
 {
     struct varve_message message = {""};
     struct dtr_options options = *work->options;
-    size_t index;
-    int error = VARVE_OK;
-
     options.progress = progress;
     options.stage = work->what;
     options.plays = work->count;
-    while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count &&
-           error == VARVE_OK) {
+    size_t index;
+    int error = VARVE_OK;
+    while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count && error == VARVE_OK) {
         options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
         error = work->run(work, &options, index, &message);
         __atomic_fetch_add(&work->done, 1, __ATOMIC_RELAXED);
@@ -62,12 +59,11 @@ static void *run_thread(void *work)
 
 static int run_all(struct work *work, unsigned jobs, struct varve_message *message)
 {
-    pthread_t threads[JOBS_MAX];
-    unsigned started = 0;
-
     jobs = jobs > JOBS_MAX ? JOBS_MAX : jobs;
     jobs = jobs > work->count ? (unsigned)work->count : jobs;
     pthread_mutex_init(&work->lock, NULL);
+    pthread_t threads[JOBS_MAX];
+    unsigned started = 0;
     while (started + 1 < jobs && pthread_create(&threads[started], NULL, run_thread, work) == 0) {
         started++;
     }
@@ -88,11 +84,9 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
                       struct varve_message *message)
 {
     struct dtr_options own = *options;
-    struct dtr_result result;
-    int error;
-
     own.budget = point->budget;
-    error = dtr_play(log, &own, &result, message);
+    struct dtr_result result;
+    int error = dtr_play(log, &own, &result, message);
     point->status = result.status;
     point->seconds = result.seconds;
     point->counters = result.counters;
@@ -104,20 +98,14 @@ static int run_point(const struct work *work, const struct dtr_options *options,
                      struct varve_message *message)
 {
     struct dtr_point *points = work->items;
-
     return play_point(work->log, options, &points[index], message);
 }
 
 int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
                      struct dtr_point *points, size_t count, struct varve_message *message)
 {
-    struct work work = {.run = run_point,
-                        .log = log,
-                        .options = options,
-                        .items = points,
-                        .count = count,
-                        .what = "playing budgets"};
-
+    struct work work = {
+        .run = run_point, .log = log, .options = options, .items = points, .count = count, .what = "playing budgets"};
     return run_all(&work, jobs, message);
 }
 
@@ -125,12 +113,10 @@ int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *option
                      struct dtr_point *fails, struct dtr_point *works, struct varve_message *message)
 {
     struct dtr_options staged = *options;
-
     staged.stage = "looking for the smallest budget";
     while (works->budget - fails->budget > step) {
         struct dtr_point middle = {.budget = fails->budget + (works->budget - fails->budget) / 2};
         int error = play_point(log, &staged, &middle, message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -144,17 +130,14 @@ int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *option
 static void make_bands(struct dtr_sweep *sweep)
 {
     size_t capacity = 0;
-
     for (size_t i = 0; i < sweep->point_count; i++) {
         const struct dtr_point *point = &sweep->points[i];
-        struct dtr_band *band;
-
         if (sweep->band_count == 0 || sweep->bands[sweep->band_count - 1].status != point->status) {
             sweep->bands = memory_grow(sweep->bands, &capacity, sweep->band_count, sizeof(*sweep->bands));
             sweep->bands[sweep->band_count++] =
                 (struct dtr_band){.first = i, .status = point->status, .clock_min = point->counters.clock};
         }
-        band = &sweep->bands[sweep->band_count - 1];
+        struct dtr_band *band = &sweep->bands[sweep->band_count - 1];
         band->end = i + 1;
         band->clock_min = point->counters.clock < band->clock_min ? point->counters.clock : band->clock_min;
         band->clock_max = point->counters.clock > band->clock_max ? point->counters.clock : band->clock_max;
@@ -189,17 +172,14 @@ static void note_decision(void *context, const struct varve_remat_event *event, 
         .clock = event->time,
         .score = event->score,
     };
-
     if (event->kind != VARVE_REMAT_EVENT_EVICT || decisions->has_parted ||
         (event->cause != VARVE_REMAT_CAUSE_BUDGET && event->cause != VARVE_REMAT_CAUSE_ALLOCATOR)) {
         return;
     }
     if (!decisions->is_second) {
-        decisions->items =
-            memory_grow(decisions->items, &decisions->capacity, decisions->count, sizeof(decision));
+        decisions->items = memory_grow(decisions->items, &decisions->capacity, decisions->count, sizeof(decision));
         decisions->items[decisions->count++] = decision;
-    } else if (decisions->compared < decisions->count &&
-               is_same(&decisions->items[decisions->compared], &decision)) {
+    } else if (decisions->compared < decisions->count && is_same(&decisions->items[decisions->compared], &decision)) {
         decisions->compared++;
     } else {
         decisions->has_parted = true;
@@ -218,19 +198,15 @@ static int run_parting(const struct work *work, const struct dtr_options *played
     const struct parting_work *items = work->items;
     struct dtr_parting *parting = &items->partings[index];
     struct dtr_options options = *played;
-    struct decisions decisions = {0};
-    struct dtr_result result;
-    int error;
-
     options.event = note_decision;
+    struct decisions decisions = {0};
     options.event_context = &decisions;
     options.budget = items->points[parting->below].budget;
-    error = dtr_play(work->log, &options, &result, message);
+    struct dtr_result result;
+    int error = dtr_play(work->log, &options, &result, message);
     decisions.is_second = true;
     options.budget = items->points[parting->below + 1].budget;
-    if (error == VARVE_OK) {
-        error = dtr_play(work->log, &options, &result, message);
-    }
+    VARVE_THEN(error, dtr_play(work->log, &options, &result, message));
     parting->index = decisions.compared;
     parting->larger = decisions.other;
     if (decisions.compared < decisions.count) {
@@ -246,7 +222,6 @@ static int find_partings(const struct dtr_log *log, const struct dtr_options *op
     struct parting_work items = {.points = sweep->points};
     struct work work = {
         .run = run_parting, .log = log, .options = options, .items = &items, .what = "comparing neighbours"};
-
     sweep->parting_count = sweep->band_count > 0 ? sweep->band_count - 1 : 0;
     sweep->partings = memory_resize(NULL, sweep->parting_count * sizeof(*sweep->partings));
     for (size_t i = 0; i < sweep->parting_count; i++) {
@@ -260,11 +235,9 @@ static int find_partings(const struct dtr_log *log, const struct dtr_options *op
 /* ---- the whole ---- */
 
 int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
-                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
-                   struct varve_message *message)
+                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out, struct varve_message *message)
 {
     int error = dtr_sweep_points(log, options, jobs, points, count, message);
-
     *sweep_out = (struct dtr_sweep){.points = points, .point_count = count};
     if (error != VARVE_OK) {
         return error;

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One log under many budgets, on as many threads as there are jobs, a planner each: what each of them costs, which do not work, and
- * where the runs of two neighbours part that end otherwise. A larger budget is not always the better one.
+ * One log under many budgets, on as many threads as there are jobs, a planner each: what each of them costs, which do
+ * not work, and where the runs of two neighbours part that end otherwise. A larger budget is not always the better one.
  */
 #ifndef VARVE_ANALYSIS_DTR_SWEEP_H
 #define VARVE_ANALYSIS_DTR_SWEEP_H
 
 #include "analysis/dtr/play.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct dtr_point {
     uint64_t budget;
@@ -50,23 +46,20 @@ struct dtr_sweep {
     size_t point_count, band_count, parting_count;
 };
 
-/// Play all points, whose budgets are set and rise. `options` hold for all but for the budget; nobody sees their events. Errors: as of dtr_play.
+/// Play all points, whose budgets are set and rise. `options` hold for all but for the budget; nobody sees their
+/// events. Errors: as of dtr_play.
 int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
                      struct dtr_point *points, size_t count, struct varve_message *message);
-/// The same with all that follows from the points. Takes them; owner of the sweep: the caller, by dtr_sweep_free, also after an error.
+/// The same with all that follows from the points. Takes them; owner of the sweep: the caller, by dtr_sweep_free,
+/// also after an error.
 int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
-                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
-                   struct varve_message *message);
+                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out, struct varve_message *message);
 void dtr_sweep_free(struct dtr_sweep *sweep);
 /// The first point that works, NULL: none does.
 const struct dtr_point *dtr_sweep_smallest(const struct dtr_sweep *sweep);
-/// A budget that works, found by bisection between one that does not and one that does, at most `step` above one that does not. Both
-/// are changed.
+/// A budget that works, found by bisection between one that does not and one that does, at most `step` above one that
+/// does not. Both are changed.
 int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *options, uint64_t step,
                      struct dtr_point *fails, struct dtr_point *works, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A statement's rows, column by column, in the buffers that Arrow wants, which the consumer then owns. The types of the
- * columns are fixed with the first batch, before which nobody is told of them. SQLite's own interface is used for values, since
- * a call for each through db.c would cost more than the value; and where a key is known, an aggregate function gets the rows of
- * a range at once, since a sqlite3_step and a sqlite3_column_value for each cost a third of the time.
+ * columns are fixed with the first batch, before which nobody is told of them. SQLite's own interface is used for
+ * values, since a call for each through db.c would cost more than the value; and where a key is known, an aggregate
+ * function gets the rows of a range at once, since a sqlite3_step and a sqlite3_column_value for each cost a
+ * third of the time.
  */
 #include "analysis/export/arrow.h"
 
@@ -50,8 +51,7 @@ struct stream {
     size_t batch_rows, rows; /* rows: in this batch, */
     uint64_t rows_before;    /* and in all before it */
     int64_t timeout_ns, begin_ns;
-    struct cursor ranges,
-        keys; /* with a key: the rows of a range as one aggregate; the first key from one on */
+    struct cursor ranges, keys; /* with a key: the rows of a range as one aggregate; the first key from one on */
     bool has_key;
     int64_t next, last;
     bool has_ended, has_first; /* has_first: the first batch waits to be fetched */
@@ -61,8 +61,7 @@ struct stream {
 
 static int fail(struct stream *stream, int error, const char *reason)
 {
-    stream->error =
-        varve_message_set(&stream->message, error, "%s: %s", database_path(stream->database), reason);
+    stream->error = varve_message_set(&stream->message, error, "%s: %s", database_path(stream->database), reason);
     return stream->error;
 }
 
@@ -112,7 +111,6 @@ static bool column_reserve(struct column *column, size_t bytes)
     if (column->bytes == NULL || column->capacity - column->used < bytes) {
         size_t capacity = 2 * (column->capacity + bytes) + 4096;
         char *grown = realloc(column->bytes, capacity);
-
         if (grown == NULL) {
             return false;
         }
@@ -126,7 +124,6 @@ static bool is_ascii(const char *text, size_t bytes)
 {
     uint64_t word, all = 0;
     size_t i;
-
     for (i = 0; i + sizeof(word) <= bytes; i += sizeof(word)) {
         memcpy(&word, text + i, sizeof(word));
         all |= word;
@@ -140,7 +137,6 @@ static bool is_ascii(const char *text, size_t bytes)
 static bool column_set_text(struct column *column, size_t row, const char *text, size_t bytes)
 {
     bool is_copied = column->type == 'z' || is_ascii(text, bytes);
-
     if (!column_reserve(column, is_copied ? bytes : 3 * bytes)) {
         return false;
     }
@@ -157,7 +153,6 @@ static bool column_set_text(struct column *column, size_t row, const char *text,
 static bool column_set_hexadecimal(struct column *column, size_t row, const unsigned char *blob, size_t bytes)
 {
     static const char digits[] = "0123456789ABCDEF";
-
     if (!column_reserve(column, 2 * bytes)) {
         return false;
     }
@@ -180,16 +175,14 @@ static bool is_present(const struct column *column, size_t row)
 static bool numbers_to_text(struct column *column, size_t rows, size_t row)
 {
     struct column made = {.type = 'u'};
-    bool is_done = true;
-    char text[40];
-
     made.integers = calloc(rows + 1, sizeof(*made.integers));
     if (made.integers == NULL) {
         return false;
     }
+    bool is_done = true;
+    char text[40];
     for (size_t i = 0; i < row && is_done; i++) {
         int length = 0;
-
         if (is_present(column, i)) {
             length = column->type == 'l' ? snprintf(text, sizeof(text), "%" PRId64, column->integers[i])
                                          : snprintf(text, sizeof(text), "%.17g", column->reals[i]);
@@ -210,7 +203,6 @@ static bool column_widen(struct column *column, size_t rows, size_t row, int fou
 {
     static const char types[] = {
         [SQLITE_INTEGER] = 'l', [SQLITE_FLOAT] = 'g', [SQLITE_TEXT] = 'u', [SQLITE_BLOB] = 'z'};
-
     if (column->type == UNDECIDED) {
         column->type = types[found];
         return column_allocate(column, rows);
@@ -238,7 +230,6 @@ static int refuse_value(struct stream *stream, const struct column *column, int 
                                         [SQLITE_TEXT] = "text",
                                         [SQLITE_BLOB] = "a blob"};
     char reason[300];
-
     snprintf(reason, sizeof(reason),
              "row %" PRIu64 ": column %.100s has %s among %s; CAST(… AS TEXT) or AS REAL makes them alike",
              stream->rows_before + stream->rows + 1, column->name, names[found],
@@ -252,12 +243,11 @@ static int refuse_value(struct stream *stream, const struct column *column, int 
 static int append_other(struct stream *stream, struct column *column, sqlite3_value *value, int found)
 {
     size_t row = stream->rows;
-    bool is_done = true;
-
     if (found == SQLITE_NULL) {
         column_set_null(column, row);
         return VARVE_OK;
     }
+    bool is_done = true;
     if (column->type == UNDECIDED || !fits(column, found)) {
         if (column->is_fixed) {
             return refuse_value(stream, column, found);
@@ -274,11 +264,9 @@ static int append_other(struct stream *stream, struct column *column, sqlite3_va
         column->reals[row] = sqlite3_value_double(value);
     } else if (found == SQLITE_BLOB && column->type == 'u') {
         const unsigned char *blob = sqlite3_value_blob(value);
-
         is_done = column_set_hexadecimal(column, row, blob, (size_t)sqlite3_value_bytes(value));
     } else {
         const char *text = sqlite3_value_blob(value);
-
         is_done = column_set_text(column, row, text, (size_t)sqlite3_value_bytes(value));
     }
     return is_done ? VARVE_OK : fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
@@ -289,7 +277,6 @@ static void append(struct stream *stream, int index, sqlite3_value *value)
     struct column *column = &stream->columns[index];
     size_t row = stream->rows;
     int found = sqlite3_value_type(value);
-
     if (found == SQLITE_INTEGER && column->type == 'l') {
         column->integers[row] = sqlite3_value_int64(value);
         column->present[row / 8] |= (uint8_t)(1U << row % 8);
@@ -311,7 +298,6 @@ static void append_row(struct stream *stream)
 static void take_row(sqlite3_context *context, int count, sqlite3_value **values)
 {
     struct stream *stream = sqlite3_user_data(context);
-
     if (stream->error == VARVE_OK && (stream->rows >= stream->batch_rows || count != stream->column_count)) {
         fail(stream, VARVE_ERROR_DATABASE, "the key has the same value twice");
     }
@@ -342,7 +328,6 @@ static bool is_full(const struct stream *stream)
 static int64_t computed_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
@@ -350,17 +335,15 @@ static int64_t computed_ns(void)
 static int watch(void *context)
 {
     const struct stream *stream = context;
-
     return stream->timeout_ns > 0 && computed_ns() - stream->begin_ns > stream->timeout_ns;
 }
 
 static int fail_step(struct stream *stream, int code)
 {
-    char reason[200];
-
     if (stream->error != VARVE_OK) {
         return stream->error;
     }
+    char reason[200];
     if (code == SQLITE_INTERRUPT) {
         snprintf(reason, sizeof(reason), "no end after %g s of computing: a larger timeout gives it more",
                  (double)stream->timeout_ns / 1e9);
@@ -372,7 +355,6 @@ static int fail_step(struct stream *stream, int code)
 static void read_rows(struct stream *stream)
 {
     int code = SQLITE_ROW;
-
     while (!is_full(stream) && stream->error == VARVE_OK) {
         code = sqlite3_step(stream->cursor.statement);
         if (code != SQLITE_ROW) {
@@ -391,12 +373,10 @@ static void read_rows(struct stream *stream)
 /* One row of a statement about keys; false: there is none, or an error. */
 static bool step_once(struct stream *stream, struct cursor *cursor, int64_t from, int64_t to)
 {
-    int code;
-
     cursor_reset(cursor);
     sqlite3_bind_int64(cursor->statement, 1, from);
     sqlite3_bind_int64(cursor->statement, 2, to);
-    code = sqlite3_step(cursor->statement);
+    int code = sqlite3_step(cursor->statement);
     if (code != SQLITE_ROW) {
         fail_step(stream, code);
     }
@@ -407,7 +387,6 @@ static bool step_once(struct stream *stream, struct cursor *cursor, int64_t from
 static void read_range(struct stream *stream)
 {
     int64_t width = (int64_t)stream->batch_rows - 1;
-
     while (stream->rows == 0 && !stream->has_ended) {
         if (!step_once(stream, &stream->keys, stream->next, stream->last) ||
             sqlite3_column_type(stream->keys.statement, 0) != SQLITE_INTEGER) {
@@ -416,7 +395,6 @@ static void read_range(struct stream *stream)
             int64_t from = cursor_integer(&stream->keys, 0);
             bool is_last = (uint64_t)stream->last - (uint64_t)from <= (uint64_t)width;
             int64_t to = is_last ? stream->last : from + width;
-
             stream->has_ended = !step_once(stream, &stream->ranges, from, to) || is_last;
             stream->next = stream->has_ended ? stream->next : to + 1;
         }
@@ -469,7 +447,6 @@ static void release_batch(struct ArrowArray *array)
 static bool give_column(struct column *column, int64_t rows, struct ArrowArray *array)
 {
     const void **buffers = calloc(3, sizeof(*buffers));
-
     if (buffers == NULL || (has_text(column) && !column_reserve(column, 1))) {
         free(buffers);
         return false;
@@ -493,7 +470,6 @@ static bool give_batch(struct stream *stream, struct ArrowArray *out)
 {
     size_t count = (size_t)stream->column_count;
     struct ArrowArray *arrays = calloc(count, sizeof(*arrays));
-
     *out = (struct ArrowArray){.length = (int64_t)stream->rows,
                                .n_buffers = 1,
                                .buffers = calloc(1, sizeof(*out->buffers)),
@@ -518,7 +494,6 @@ static bool give_batch(struct stream *stream, struct ArrowArray *out)
 static int get_next(struct ArrowArrayStream *arrow, struct ArrowArray *out)
 {
     struct stream *stream = arrow->private_data;
-
     *out = (struct ArrowArray){.release = NULL};
     if (stream->error == VARVE_OK && !stream->has_first && !stream->has_ended) {
         read_batch(stream);
@@ -555,7 +530,6 @@ static int get_schema(struct ArrowArrayStream *arrow, struct ArrowSchema *out)
     struct stream *stream = arrow->private_data;
     size_t count = (size_t)stream->column_count;
     struct ArrowSchema *schemas = calloc(count, sizeof(*schemas));
-
     *out = (struct ArrowSchema){.format = "+s",
                                 .name = strdup(""),
                                 .children = calloc(count, sizeof(*out->children)),
@@ -582,7 +556,6 @@ static int get_schema(struct ArrowArrayStream *arrow, struct ArrowSchema *out)
 static const char *get_last_error(struct ArrowArrayStream *arrow)
 {
     const struct stream *stream = arrow->private_data;
-
     return stream->error != VARVE_OK ? stream->message.text : NULL;
 }
 
@@ -614,17 +587,14 @@ static int bind(struct stream *stream, const struct varve_query_options *options
 {
     sqlite3_stmt *statement = stream->cursor.statement;
     int expected = sqlite3_bind_parameter_count(statement);
-
     if ((size_t)expected != options->parameter_count) {
         char reason[120];
-
         snprintf(reason, sizeof(reason), "the statement has %d parameter(s), but got %zu value(s)", expected,
                  options->parameter_count);
         return fail(stream, VARVE_ERROR_INVALID, reason);
     }
     for (int i = 0; i < expected; i++) {
         const struct varve_query_value *value = &options->parameters[i];
-
         if (value->type == VARVE_QUERY_INTEGER) {
             sqlite3_bind_int64(statement, i + 1, value->integer);
         } else if (value->type == VARVE_QUERY_REAL) {
@@ -642,7 +612,6 @@ static char declared_type(const char *name)
         const char *name;
         char type;
     } types[] = {{"INTEGER", 'l'}, {"REAL", 'g'}, {"TEXT", 'u'}, {"BLOB", 'z'}};
-
     for (size_t i = 0; name != NULL && i < sizeof(types) / sizeof(types[0]); i++) {
         if (strcmp(name, types[i].name) == 0) {
             return types[i].type;
@@ -655,7 +624,6 @@ static int make_columns(struct stream *stream, const char *types)
 {
     sqlite3_stmt *statement = stream->cursor.statement;
     int count = sqlite3_column_count(statement);
-
     stream->columns = calloc((size_t)count, sizeof(*stream->columns));
     if (stream->columns == NULL) {
         return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
@@ -667,7 +635,6 @@ static int make_columns(struct stream *stream, const char *types)
         struct column *column = &stream->columns[i];
         const char *name = cursor_column_name(&stream->cursor, i);
         bool is_given = types != NULL && types[i] != '?';
-
         if (is_given && strchr("lguz", types[i]) == NULL) {
             return fail(stream, VARVE_ERROR_INVALID, "a column's type is none of l, g, u, z, ?");
         }
@@ -687,7 +654,6 @@ static int make_columns(struct stream *stream, const char *types)
 static size_t quote(char *to, const char *name)
 {
     size_t used = 0;
-
     to[used++] = '"';
     for (; *name != '\0'; name++) {
         to[used++] = *name;
@@ -704,7 +670,6 @@ static bool open_keyed(struct stream *stream, struct cursor *cursor, const char 
 {
     const char *rest = sql;
     int error = cursor_open_user(cursor, stream->database, &rest, &stream->message);
-
     if (error != VARVE_OK) {
         stream->error = error;
     }
@@ -717,10 +682,8 @@ static size_t check_names(struct stream *stream, const char *key)
 {
     size_t bytes = 0;
     bool has_key = false;
-
     for (int i = 0; i < stream->column_count; i++) {
         const char *name = stream->columns[i].name;
-
         for (int other = 0; other < i; other++) {
             if (strcmp(name, stream->columns[other].name) == 0) {
                 fail(stream, VARVE_ERROR_INVALID, "with a key all columns need different names");
@@ -746,23 +709,21 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
 {
     sqlite3 *sqlite = sqlite3_db_handle(stream->cursor.statement);
     size_t names = check_names(stream, options->key);
-    size_t bytes = names + 2 * strlen(options->key) + strlen(options->sql) + 200, used;
-    char *key, *sql;
-
+    size_t bytes = names + 2 * strlen(options->key) + strlen(options->sql) + 200;
     if (names == 0) {
         return stream->error;
     }
-    key = malloc(2 * strlen(options->key) + 3);
-    sql = malloc(bytes);
+    char *key = malloc(2 * strlen(options->key) + 3);
+    char *sql = malloc(bytes);
     if (key == NULL || sql == NULL ||
-        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL,
-                                   take_row, take_end, NULL) != SQLITE_OK) {
+        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL, take_row,
+                                   take_end, NULL) != SQLITE_OK) {
         fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     } else {
         quote(key, options->key);
         snprintf(sql, bytes, "SELECT min(%s) FROM (%s) WHERE %s BETWEEN ?1 AND ?2", key, options->sql, key);
         open_keyed(stream, &stream->keys, sql);
-        used = (size_t)sprintf(sql, "SELECT varve_rows(");
+        size_t used = (size_t)sprintf(sql, "SELECT varve_rows(");
         for (int i = 0; i < stream->column_count; i++) {
             used += (size_t)sprintf(sql + used, i > 0 ? ", " : "");
             used += quote(sql + used, stream->columns[i].name);
@@ -784,9 +745,7 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
 static int prepare(struct stream *stream, const struct varve_query_options *options)
 {
     const char *sql = options->sql;
-    sqlite3 *sqlite;
     int error = cursor_open_user(&stream->cursor, stream->database, &sql, &stream->message);
-
     if (error != VARVE_OK) {
         stream->error = error;
         return error;
@@ -795,7 +754,7 @@ static int prepare(struct stream *stream, const struct varve_query_options *opti
         sql[strspn(sql, " \t\r\n;")] != '\0') {
         return fail(stream, VARVE_ERROR_INVALID, "not one statement that has rows");
     }
-    sqlite = sqlite3_db_handle(stream->cursor.statement);
+    sqlite3 *sqlite = sqlite3_db_handle(stream->cursor.statement);
     sqlite3_limit(sqlite, SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX);
     sqlite3_progress_handler(sqlite, PROGRESS_STEPS, watch, stream);
     if (bind(stream, options) != VARVE_OK || make_columns(stream, options->types) != VARVE_OK) {
@@ -817,7 +776,6 @@ static int start(struct stream *stream, const struct varve_query_options *option
     stream->has_first = true;
     for (int i = 0; i < stream->column_count; i++) {
         struct column *column = &stream->columns[i];
-
         column->is_fixed = true;
         if (column->type == UNDECIDED) {
             column->type = 'l'; /* all of them NULL */
@@ -829,16 +787,14 @@ static int start(struct stream *stream, const struct varve_query_options *option
     return VARVE_OK;
 }
 
-int varve_query_arrow(const char *path, const struct varve_query_options *options,
-                      struct ArrowArrayStream *stream_out, struct varve_message *message)
+int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
+                      struct varve_message *message)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
-    int error;
-
     if (stream == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: out of memory", path);
     }
-    error = database_open(path, DATABASE_ANY, &stream->database, message);
+    int error = database_open(path, DATABASE_ANY, &stream->database, message);
     if (error == VARVE_OK) {
         error = start(stream, options);
         if (error != VARVE_OK) {

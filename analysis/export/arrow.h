@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 /* As the specification has them; other copies in a program are the same. */
@@ -81,31 +77,28 @@ struct varve_query_value {
 
 struct varve_query_options {
     const char *sql; /* one statement that only reads */
-    /* A letter for each column: l 64-bit integer, g double, u UTF-8, z bytes; ? or NULL: as it was declared, or as its values
-     * in the first batch are. */
+    /* A letter for each column: l 64-bit integer, g double, u UTF-8, z bytes; ? or NULL: as it was declared, or as its
+     * values in the first batch are. */
     const char *types;
     const struct varve_query_value *parameters;
     size_t parameter_count;
     int64_t batch_rows; /* at most, 1 to 2^24 */
     int64_t timeout_ns; /* of computing, for each batch; 0: as long as it wants */
-    /* NULL, or an integer column of the statement with different values, by which SQLite finds rows and in whose order it has
-     * them, as of a rowid: then only rows with first to last in it are read, and quicker. All types must be given, and be l
-     * or g; there are no parameters. */
+    /* NULL, or an integer column of the statement with different values, by which SQLite finds rows and in whose order
+     * it has them, as of a rowid: then only rows with first to last in it are read, and quicker. All types must be
+     * given, and be l or g; there are no parameters. */
     const char *key;
     int64_t first, last;
 };
 
-/// Open the trace database at `path`, run the statement up to its first batch, and give the rest as a stream. Columns are
-/// nullable. A value that does not fit the type of its column ends the stream with an error, but for numbers in text,
-/// which are written out, and integers among doubles. Text that is no UTF-8 gets U+FFFD for each wrong byte.
+/// Open the trace database at `path`, run the statement up to its first batch, and give the rest as a stream. Columns
+/// are nullable. A value that does not fit the type of its column ends the stream with an error, but for numbers in
+/// text, which are written out, and integers among doubles. Text that is no UTF-8 gets U+FFFD for each wrong byte.
 /// The stream owns a connection of its own: any number of them may run at the same time, each in one thread at a time.
 /// Owner of `stream_out`: the caller, by its release. Errors: those of opening a database, VARVE_ERROR_INVALID and
-/// VARVE_ERROR_PERMISSION of the statement, VARVE_ERROR_DATABASE of reading, VARVE_ERROR_NO_MEMORY; `stream_out` is untouched then.
-int varve_query_arrow(const char *path, const struct varve_query_options *options,
-                      struct ArrowArrayStream *stream_out, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+/// VARVE_ERROR_PERMISSION of the statement, VARVE_ERROR_DATABASE of reading, VARVE_ERROR_NO_MEMORY; `stream_out`
+/// is untouched then.
+int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
+                      struct varve_message *message);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CSV (RFC 4180) of tables and views, column by column as SQL has them: NULL is an empty field, an empty text is quoted, blobs are X'…'.
- * Nearly all values of a trace are integers, so these are written here, without asking SQLite for their text.
+ * CSV (RFC 4180) of tables and views, column by column as SQL has them: NULL is an empty field, an empty text is
+ * quoted, blobs are X'…'. Nearly all values of a trace are integers, so these are written here, without asking
+ * SQLite for their text.
  */
 #include "analysis/export/export.h"
 
@@ -16,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What SQL users rely on. Keyframes are blobs for varve itself; views that rebuild a state (hole, ladder) are asked for by --view. */
+/* What SQL users rely on. Keyframes are blobs for varve itself; views that rebuild a state (hole, ladder) are
+ * asked for by --view. */
 static const char *const names[] = {
     "help",
     "meta",
@@ -76,11 +78,10 @@ static void put_integer(struct row_buffer *buffer, int64_t value)
 {
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     char digits[20];
-    size_t count = 0;
-
     if (buffer->used + sizeof(digits) + 2 > sizeof(buffer->text)) {
         flush(buffer);
     }
+    size_t count = 0;
     do {
         digits[count++] = (char)('0' + rest % 10);
         rest /= 10;
@@ -104,7 +105,6 @@ static void put_byte(struct row_buffer *buffer, char byte)
 static bool is_ascii(const char *text, size_t bytes)
 {
     size_t i = 0;
-
     while (i < bytes && (signed char)text[i] > 0) {
         i++;
     }
@@ -116,7 +116,6 @@ static void put_utf8(struct row_buffer *buffer, const struct value *value)
 {
     char *copy = memory_resize(NULL, 3 * value->bytes);
     size_t bytes = format_utf8(copy, value->text, value->bytes, false);
-
     flush(buffer);
     csv_text(buffer->out, copy, bytes);
     free(copy);
@@ -145,7 +144,6 @@ static void put_value(struct row_buffer *buffer, struct cursor *cursor, int colu
     struct value value;
     int64_t integer;
     char *digits;
-
     switch (cursor_scalar(cursor, column, &integer)) {
     case VALUE_NULL:
         return;
@@ -171,7 +169,6 @@ static void write_rows(struct cursor *cursor, FILE *out)
 {
     struct row_buffer *buffer = memory_resize(NULL, sizeof(*buffer));
     int count = cursor_column_count(cursor);
-
     buffer->out = out;
     buffer->used = 0;
     for (int i = 0; i < count; i++) {
@@ -190,15 +187,14 @@ static void write_rows(struct cursor *cursor, FILE *out)
 
 static int write_view(struct database *database, const char *name, FILE *out, struct varve_message *message)
 {
-    struct cursor cursor;
-    char sql[256];
-
     if (strchr(name, '"') != NULL || !database_has(database, name, NULL)) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                  "%s has no table or view '%.100s'; varve query --schema lists them",
                                  database_path(database), name);
     }
+    char sql[256];
     snprintf(sql, sizeof(sql), "SELECT * FROM \"%.200s\"", name);
+    struct cursor cursor;
     cursor_open(&cursor, database, sql);
     if (cursor.statement != NULL) {
         write_rows(&cursor, out);
@@ -210,7 +206,6 @@ static int write_view(struct database *database, const char *name, FILE *out, st
 int export_csv(const void *request_untyped, FILE *out, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
-
     return write_view(request->database, request->view, out, message);
 }
 
@@ -218,20 +213,16 @@ int export_csv_folder(const void *request_untyped, const char *folder, struct va
 {
     const struct export_request *request = request_untyped;
     int error = VARVE_OK;
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && error == VARVE_OK; i++) {
         char path[4096 + 64];
-        FILE *out;
-        bool is_whole;
-
         snprintf(path, sizeof(path), "%s/%s.csv", folder, names[i]);
-        out = fopen(path, "wbxe");
+        FILE *out = fopen(path, "wbxe");
         error = out != NULL ? write_view(request->database, names[i], out, message) : VARVE_OK;
-        is_whole = out != NULL && !ferror(out);
+        bool is_whole = out != NULL && !ferror(out);
         is_whole = out != NULL && fclose(out) == 0 && is_whole;
         if (!is_whole && error == VARVE_OK) {
-            error = varve_message_set(message, VARVE_ERROR_IO, "%s.csv: cannot be written: %s", names[i],
-                                      strerror(errno));
+            error =
+                varve_message_set(message, VARVE_ERROR_IO, "%s.csv: cannot be written: %s", names[i], strerror(errno));
         }
     }
     return error;

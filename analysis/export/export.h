@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cli/export.c writes, by format. What comes from a database is asked for by a struct export_request, which fits output_writer
- * and output_folder_writer: errors are those of the database, VARVE_ERROR_UNSUPPORTED where it lacks what the format is made of, and
- * VARVE_ERROR_NOT_FOUND; failures of the stream show in ferror. Names in the files are UTF-8 without control characters, and cut.
+ * What cli/export.c writes, by format. What comes from a database is asked for by a struct export_request, which fits
+ * output_writer and output_folder_writer: errors are those of the database, VARVE_ERROR_UNSUPPORTED where it lacks what
+ * the format is made of, and VARVE_ERROR_NOT_FOUND; failures of the stream show in ferror. Names in the files are UTF-8
+ * without control characters, and cut.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_EXPORT_H
 #define VARVE_ANALYSIS_EXPORT_EXPORT_H
@@ -12,10 +13,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct varve_message;
@@ -43,11 +40,8 @@ int export_perfetto(const void *request, FILE *out, struct varve_message *messag
 /// CSV of request->view, or of every table and view of the contract in an empty folder, NAME.csv each.
 int export_csv(const void *request, FILE *out, struct varve_message *message);
 int export_csv_folder(const void *request, const char *folder, struct varve_message *message);
-/// Does this build write pprof and Perfetto? It needs protobuf-c; where that was not there, these answer VARVE_ERROR_UNSUPPORTED.
+/// Does this build write pprof and Perfetto? It needs protobuf-c; where that was not there, these answer
+/// VARVE_ERROR_UNSUPPORTED.
 bool export_has_protobuf(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

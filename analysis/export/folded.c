@@ -10,9 +10,7 @@ int export_folded(const void *request_untyped, FILE *out, struct varve_message *
 {
     const struct export_request *request = request_untyped;
     struct call_tree tree;
-    int error =
-        export_tree_load(&tree, request, (enum call_tree_metric)request->metric, CALL_TREE_BYTES, message);
-
+    int error = export_tree_load(&tree, request, (enum call_tree_metric)request->metric, CALL_TREE_BYTES, message);
     if (error == VARVE_OK) {
         flamegraph_folded(out, &tree);
         error = database_error(request->database, message);

@@ -79,8 +79,6 @@ void pickle_write_signed(struct pickle_writer *writer, int64_t value)
 /* Longs are two's complement: a top bit that is set needs one byte more. */
 void pickle_write_unsigned(struct pickle_writer *writer, uint64_t value)
 {
-    unsigned bytes;
-
     if (value <= UINT8_MAX) {
         put(writer, OP_BININT1);
         put_little(writer, value, 1);
@@ -91,7 +89,7 @@ void pickle_write_unsigned(struct pickle_writer *writer, uint64_t value)
         put(writer, OP_BININT);
         put_little(writer, value, 4);
     } else {
-        bytes = (unsigned)(64 - __builtin_clzll(value)) / 8 + 1;
+        unsigned bytes = (unsigned)(64 - __builtin_clzll(value)) / 8 + 1;
         put(writer, OP_LONG1);
         put(writer, (int)bytes);
         put_little(writer, value, bytes < 8 ? bytes : 8);
@@ -104,7 +102,6 @@ void pickle_write_unsigned(struct pickle_writer *writer, uint64_t value)
 void pickle_write_real(struct pickle_writer *writer, double value)
 {
     uint64_t bits;
-
     memcpy(&bits, &value, sizeof(bits));
     put(writer, OP_BINFLOAT);
     bits = __builtin_bswap64(bits);
@@ -114,7 +111,6 @@ void pickle_write_real(struct pickle_writer *writer, double value)
 void pickle_write_text(struct pickle_writer *writer, const char *text)
 {
     size_t bytes = strlen(text);
-
     if (bytes <= UINT8_MAX) {
         put(writer, OP_SHORT_BINUNICODE);
         put_little(writer, bytes, 1);

@@ -11,10 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define PICKLE_WRITER_KEYS_MAX 64
 
 struct pickle_writer {
@@ -56,9 +52,5 @@ void pickle_list_end(struct pickle_writer *writer, struct pickle_batch *batch);
 void pickle_dict_begin(struct pickle_writer *writer);
 /// After the last of alternating keys and values; a dict of ours has fewer than a batch.
 void pickle_dict_end(struct pickle_writer *writer);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -37,17 +37,17 @@ static bool is_there(const char *path)
 /* So that the child finds what lies beside this program. What the user has set stays first. */
 static void set_paths(const char *folder)
 {
-    char path[PATH_MAX + 64], both[2 * PATH_MAX];
+    char path[PATH_MAX + 64];
     const char *before = getenv("PYTHONPATH");
-
     snprintf(path, sizeof(path), "%s/libvarve_query.so", folder);
     if (is_there(path)) {
         setenv("VARVE_BUILD_DIR", folder, 0);
     }
     snprintf(path, sizeof(path), "%s/../notebooks/varve/__main__.py", folder);
+    char both[2 * PATH_MAX];
     if (is_there(path)) {
-        snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "",
-                 before != NULL ? ":" : "", PATH_MAX - 1, folder);
+        snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "", before != NULL ? ":" : "",
+                 PATH_MAX - 1, folder);
         setenv("PYTHONPATH", both, 1);
     }
 }
@@ -55,7 +55,6 @@ static void set_paths(const char *folder)
 static const char *find_python(const char *folder, char *buffer, size_t bytes)
 {
     const char *chosen = getenv("VARVE_PYTHON3");
-
     snprintf(buffer, bytes, "%s/venv/bin/python3", folder);
     return chosen != NULL && chosen[0] != '\0' ? chosen : is_there(buffer) ? buffer : "python3";
 }
@@ -65,7 +64,6 @@ static void read_reason(int descriptor, char *reason, size_t bytes)
 {
     size_t used = 0;
     ssize_t got;
-
     while ((got = read(descriptor, reason + used, bytes - 1 - used)) > 0 || (got < 0 && errno == EINTR)) {
         used += got > 0 ? (size_t)got : 0;
         if (used > bytes / 2) {
@@ -83,7 +81,6 @@ static const char *last_line(const char *text)
 {
     const char *newline = strrchr(text, '\n');
     const char *line = newline != NULL ? newline + 1 : text;
-
     return strncmp(line, PREFIX, strlen(PREFIX)) == 0 ? line + strlen(PREFIX) : line;
 }
 
@@ -92,11 +89,9 @@ static int spawn(const char *const *argv, int error_stream, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
-
     if (error == 0) {
         error = posix_spawn_file_actions_adddup2(&actions, error_stream, STDERR_FILENO);
-        error =
-            error != 0 ? error : posix_spawnp(pid_out, argv[0], &actions, NULL, (char *const *)argv, environ);
+        error = error != 0 ? error : posix_spawnp(pid_out, argv[0], &actions, NULL, (char *const *)argv, environ);
         posix_spawn_file_actions_destroy(&actions);
     }
     return error;
@@ -120,19 +115,19 @@ int export_by_python(const struct python_export *request, struct varve_message *
                           "--",
                           request->database,
                           NULL};
-    int streams[2], status = 0, error;
-    pid_t pid;
-
     if (component_folder(folder, sizeof(folder))) {
         set_paths(folder);
     }
     argv[0] = find_python(folder, python, sizeof(python));
     snprintf(timeout, sizeof(timeout), "%.3f", (double)request->timeout_ns / 1e9);
+    int streams[2];
     if (pipe2(streams, O_CLOEXEC) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "%s", strerror(errno));
     }
-    error = spawn(argv, streams[1], &pid);
+    pid_t pid;
+    int error = spawn(argv, streams[1], &pid);
     close(streams[1]);
+    int status = 0;
     if (error == 0) {
         read_reason(streams[0], reason, sizeof(reason));
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -141,8 +136,8 @@ int export_by_python(const struct python_export *request, struct varve_message *
     close(streams[0]);
     if (error != 0) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%s can't be run (%s): --to %s needs Python 3 with pandas and pyarrow",
-                                 argv[0], strerror(error), request->format);
+                                 "%s can't be run (%s): --to %s needs Python 3 with pandas and pyarrow", argv[0],
+                                 strerror(error), request->format);
     }
     if (status == 0) {
         return VARVE_OK;

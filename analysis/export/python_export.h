@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 struct python_export {
@@ -22,13 +18,10 @@ struct python_export {
     int64_t timeout_ns;    /* of computing, for a batch of rows; 0: none */
 };
 
-/// `python3 -m varve export`, by the interpreter that VARVE_PYTHON3 names, that of build/venv beside this program, or the python3 in
-/// PATH; with the package of the source tree that this program was built in, else an installed one. Waits for its end. Errors:
-/// VARVE_ERROR_UNSUPPORTED (no Python, or without the package or pyarrow), VARVE_ERROR_FORMAT with the reason that it gave.
+/// `python3 -m varve export`, by the interpreter that VARVE_PYTHON3 names, that of build/venv beside this program, or
+/// the python3 in PATH; with the package of the source tree that this program was built in, else an installed one.
+/// Waits for its end. Errors: VARVE_ERROR_UNSUPPORTED (no Python, or without the package or pyarrow),
+/// VARVE_ERROR_FORMAT with the reason that it gave.
 int export_by_python(const struct python_export *request, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

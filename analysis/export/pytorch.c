@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history as a PyTorch snapshot: the dictionary of torch.cuda.memory._snapshot with segments, blocks,
- * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does. What a snapshot had
- * that means nothing here is written as it was, and what it lacked is not added.
+ * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does. What a
+ * snapshot had that means nothing here is written as it was, and what it lacked is not added.
  */
 #include "analysis/export/export.h"
 
@@ -59,16 +59,14 @@ static void write_frames(struct exporter *exporter, uint32_t number)
 {
     const struct history_stack *stack = &exporter->history->stacks[number];
     struct pickle_writer *writer = &exporter->writer;
-    struct pickle_batch batch;
-
     pickle_write_key(writer, "frames");
     if (exporter->stack_memos[number] != NO_MEMO) {
         pickle_write_again(writer, exporter->stack_memos[number]);
         return;
     }
+    struct pickle_batch batch;
     pickle_list_begin(writer, &batch);
-    exporter->stack_memos[number] =
-        pickle_write_memo(writer); /* of the list itself, which fills from here on */
+    exporter->stack_memos[number] = pickle_write_memo(writer); /* of the list itself, which fills from here on */
     for (uint32_t i = 0; i < stack->frame_count; i++) {
         const struct history_frame *frame = &exporter->history->frames[stack->first_frame + i];
         pickle_list_item(writer, &batch);
@@ -96,8 +94,6 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
 {
     const struct history_device *device = &exporter->history->devices[index];
     struct pickle_writer *writer = &exporter->writer;
-    struct pickle_batch batch;
-
     pickle_dict_begin(writer);
     write_number(exporter, "device", index);
     write_number(exporter, "address", segment->addr);
@@ -114,6 +110,7 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
     write_flag(exporter, "is_expandable", segment->is_expandable);
     write_frames(exporter, segment->stack);
     pickle_write_key(writer, "blocks");
+    struct pickle_batch batch;
     pickle_list_begin(writer, &batch);
     for (size_t i = 0; i < segment->block_count; i++) {
         pickle_list_item(writer, &batch);
@@ -126,7 +123,6 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
 static void write_segments(struct exporter *exporter)
 {
     struct pickle_batch batch;
-
     pickle_list_begin(&exporter->writer, &batch);
     for (size_t index = 0; index < exporter->history->device_count; index++) {
         const struct history_device *device = &exporter->history->devices[index];
@@ -148,11 +144,9 @@ static void write_rest(struct exporter *exporter, uint32_t text)
 /* Of a history that is from no snapshot: what PyTorch's viewers look for. */
 static const struct history_rest no_rest = {.keys = HISTORY_HAS_TIME | HISTORY_HAS_FRAMES};
 
-static void write_event(struct exporter *exporter, const struct history_event *event,
-                        const struct history_rest *rest)
+static void write_event(struct exporter *exporter, const struct history_event *event, const struct history_rest *rest)
 {
     struct pickle_writer *writer = &exporter->writer;
-
     pickle_dict_begin(writer);
     write_word(exporter, "action", history_action_name(event->action));
     write_number(exporter, event->action == HISTORY_OOM ? "device_free" : "addr", event->addr);
@@ -174,8 +168,8 @@ static void write_event(struct exporter *exporter, const struct history_event *e
     pickle_dict_end(writer);
 }
 
-static void write_skipped(struct exporter *exporter, const struct history_device *device, size_t *next,
-                          size_t event, struct pickle_batch *batch)
+static void write_skipped(struct exporter *exporter, const struct history_device *device, size_t *next, size_t event,
+                          struct pickle_batch *batch)
 {
     for (; *next < device->skipped_count && device->skipped[*next].event <= event; ++*next) {
         pickle_list_item(&exporter->writer, batch);
@@ -187,10 +181,9 @@ static void write_trace(struct exporter *exporter, const struct history_device *
 {
     const struct history_rest *rest = &no_rest;
     struct pickle_batch batch;
+    pickle_list_begin(&exporter->writer, &batch);
     size_t next_rest = 0;
     size_t next_skipped = 0;
-
-    pickle_list_begin(&exporter->writer, &batch);
     for (size_t i = 0; i < device->event_count; i++) {
         write_skipped(exporter, device, &next_skipped, i, &batch);
         while (next_rest < device->rest_count && device->rests[next_rest].event <= i) {
@@ -206,7 +199,6 @@ static void write_trace(struct exporter *exporter, const struct history_device *
 static void write_traces(struct exporter *exporter)
 {
     struct pickle_batch traces;
-
     pickle_list_begin(&exporter->writer, &traces);
     for (size_t index = 0; index < exporter->history->device_count; index++) {
         pickle_list_item(&exporter->writer, &traces);
@@ -219,7 +211,6 @@ static void write_settings(struct exporter *exporter)
 {
     const struct history_settings *settings = &exporter->history->settings;
     struct pickle_writer *writer = &exporter->writer;
-
     pickle_dict_begin(writer);
     pickle_write_key(writer, "PYTORCH_CUDA_ALLOC_CONF");
     pickle_write_text(writer, settings->text);
@@ -251,7 +242,6 @@ static void write_settings(struct exporter *exporter)
 static uint32_t *new_memos(size_t count)
 {
     uint32_t *memos = memory_resize(NULL, (count + 1) * sizeof(*memos));
-
     for (size_t i = 0; i < count; i++) {
         memos[i] = NO_MEMO;
     }
@@ -263,8 +253,6 @@ void export_pytorch(const struct history *history, FILE *out)
     struct exporter exporter = {.history = history,
                                 .text_memos = new_memos(history->text_count),
                                 .stack_memos = new_memos(history->stack_count)};
-    struct pickle_batch none;
-
     pickle_write_begin(&exporter.writer, out);
     pickle_dict_begin(&exporter.writer);
     pickle_write_key(&exporter.writer, "segments");
@@ -275,6 +263,7 @@ void export_pytorch(const struct history *history, FILE *out)
         pickle_write_key(&exporter.writer, "allocator_settings");
         write_settings(&exporter);
     }
+    struct pickle_batch none;
     if (history->rests.is_known) {
         write_rest(&exporter, history->rests.root);
     } else {

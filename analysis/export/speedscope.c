@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of speedscope: profiles of type "sampled" over one list of frames. A sample is a node of a call tree that has a figure of its
- * own: its frames, outermost first, and that figure as its weight. Trees are read twice, for the frames that are shared and for the
- * samples, so that one is in memory at a time.
+ * A file of speedscope: profiles of type "sampled" over one list of frames. A sample is a node of a call tree that has
+ * a figure of its own: its frames, outermost first, and that figure as its weight. Trees are read twice, for the frames
+ * that are shared and for the samples, so that one is in memory at a time.
  *
  * Source: the format's schema, https://www.speedscope.app/file-format-schema.json.
  */
@@ -50,13 +50,11 @@ static void write_frame(struct writer *writer, const struct call_tree_frame *fra
 {
     struct cJSON *object = json_object();
     char name[FRAME_NAME_BYTES];
-    char file[FRAME_NAME_BYTES];
-
     frame_name(name, frame);
     json_text(object, "name", name);
+    char file[FRAME_NAME_BYTES];
     if (frame->file != NULL || frame->module != NULL) {
-        format_tail(file, sizeof(file), frame->file != NULL ? frame->file : frame->module,
-                    FRAME_NAME_COLUMNS);
+        format_tail(file, sizeof(file), frame->file != NULL ? frame->file : frame->module, FRAME_NAME_COLUMNS);
         json_text(object, "file", file);
     }
     if (frame->line > 0) {
@@ -76,19 +74,17 @@ static void write_frames(struct writer *writer, const struct call_tree *tree)
     }
 }
 
-static void write_sample(const struct writer *writer, const struct call_tree *tree, size_t number,
-                         bool is_left_out, const char *separator)
+static void write_sample(const struct writer *writer, const struct call_tree *tree, size_t number, bool is_left_out,
+                         const char *separator)
 {
     uint32_t path[CALL_TREE_FRAMES_MAX];
     size_t count = 0;
-
     for (size_t i = number; i != 0; i = tree->nodes[i].parent) {
         path[count++] = tree->nodes[i].frame;
     }
     fprintf(writer->out, "%s[", separator);
     while (count > 0) {
         const uint64_t *index = map_find(&writer->frames, tree->frames[path[--count]].symbol);
-
         fprintf(writer->out, count > 0 || is_left_out ? "%" PRIu64 "," : "%" PRIu64,
                 index != NULL ? *index : (uint64_t)SMALLER_FRAME);
     }
@@ -98,9 +94,8 @@ static void write_sample(const struct writer *writer, const struct call_tree *tr
 static void write_samples(const struct writer *writer, const struct call_tree *tree)
 {
     enum call_tree_figure figure = tree->options.figure;
-    const char *separator = "";
-
     fputs("\"samples\":[", writer->out);
+    const char *separator = "";
     for (size_t i = 0; i < tree->count; i++) {
         for (int left_out = 0; left_out < 2; left_out++) {
             if ((left_out ? tree->nodes[i].left_out : tree->nodes[i].own)[figure] > 0) {
@@ -114,7 +109,6 @@ static void write_samples(const struct writer *writer, const struct call_tree *t
     for (size_t i = 0; i < tree->count; i++) {
         for (int left_out = 0; left_out < 2; left_out++) {
             int64_t weight = (left_out ? tree->nodes[i].left_out : tree->nodes[i].own)[figure];
-
             if (weight > 0) {
                 fprintf(writer->out, "%s%" PRId64, separator, weight);
                 separator = ",";
@@ -128,20 +122,17 @@ static void write_samples(const struct writer *writer, const struct call_tree *t
 static int walk(struct writer *writer, bool with_samples, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; i < PROFILES && error == VARVE_OK; i++) {
         struct call_tree tree;
-
         error = export_tree_load(&tree, writer->request, profiles[i].metric, profiles[i].figure, message);
         if (error == VARVE_OK && !with_samples) {
             write_frames(writer, &tree);
         } else if (error == VARVE_OK) {
-            fprintf(
-                writer->out,
-                "%s{\"type\":\"sampled\",\"name\":\"%s, %s\",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%" PRId64
-                ",\n",
-                i > 0 ? ",\n" : "", writer->request->domain, profiles[i].name, profiles[i].unit,
-                tree.nodes[0].total[tree.options.figure]);
+            fprintf(writer->out,
+                    "%s{\"type\":\"sampled\",\"name\":\"%s, %s\",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%" PRId64
+                    ",\n",
+                    i > 0 ? ",\n" : "", writer->request->domain, profiles[i].name, profiles[i].unit,
+                    tree.nodes[0].total[tree.options.figure]);
             write_samples(writer, &tree);
         }
         call_tree_free(&tree);
@@ -153,12 +144,10 @@ int export_speedscope(const void *request_untyped, FILE *out, struct varve_messa
 {
     const struct export_request *request = request_untyped;
     struct writer writer = {.out = out, .request = request};
-    int error;
-
     fputs("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"varve\",\n"
           "\"shared\":{\"frames\":[{\"name\":\"(smaller)\"}\n",
           out);
-    error = walk(&writer, false, message);
+    int error = walk(&writer, false, message);
     fputs("]},\n\"profiles\":[\n", out);
     error = error == VARVE_OK ? walk(&writer, true, message) : error;
     fprintf(out, "],\n\"activeProfileIndex\":%d}\n", request->metric);

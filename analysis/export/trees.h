@@ -5,22 +5,13 @@
 
 #include "analysis/query/tree/call_tree.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct export_request;
 struct varve_message;
 
 /// Nothing is left out but what no tree holds. Owner: the caller, by call_tree_free, also after an error.
-int export_tree_load(struct call_tree *tree, const struct export_request *request,
-                     enum call_tree_metric metric, enum call_tree_figure figure,
-                     struct varve_message *message);
+int export_tree_load(struct call_tree *tree, const struct export_request *request, enum call_tree_metric metric,
+                     enum call_tree_figure figure, struct varve_message *message);
 /// Say in request->note that the domain has nothing, or that it has no stacks.
 void export_note_stacks(const struct export_request *request, bool is_empty, bool has_stacks);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -32,12 +32,8 @@
 
 /* ---- settings ---- */
 
-void history_write_settings(struct varve_writer *writer, const struct history_settings *settings,
-                            int64_t begin_us)
+void history_write_settings(struct varve_writer *writer, const struct history_settings *settings, int64_t begin_us)
 {
-    char text[DIVISIONS * 24];
-    size_t used = 0;
-
     varve_writer_meta_integer(writer, "history.begin_us", begin_us);
     if (!settings->is_known) {
         return;
@@ -45,11 +41,13 @@ void history_write_settings(struct varve_writer *writer, const struct history_se
     varve_writer_meta_text(writer, "allocator.conf", settings->text);
     varve_writer_meta_integer(writer, "allocator.max_split_size", settings->max_split_size);
     varve_writer_meta_integer(writer, "allocator.expandable_segments", settings->expandable_segments);
+    char text[DIVISIONS * 24];
     snprintf(text, sizeof(text), "%.17g", settings->garbage_collection_threshold);
     varve_writer_meta_text(writer, "allocator.garbage_collection_threshold", text);
+    size_t used = 0;
     for (size_t i = 0; i < DIVISIONS; i++) {
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, i > 0 ? " " : "",
-                                 settings->divisions[i]);
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, i > 0 ? " " : "", settings->divisions[i]);
     }
     varve_writer_meta_text(writer, "allocator.roundup_power2_divisions", text);
 }
@@ -58,7 +56,6 @@ static int64_t meta_integer(struct database *database, const char *key, int64_t 
 {
     char *text = database_meta(database, key);
     int64_t value = text == NULL ? otherwise : strtoll(text, NULL, 10);
-
     free(text);
     return value;
 }
@@ -66,7 +63,6 @@ static int64_t meta_integer(struct database *database, const char *key, int64_t 
 static void read_settings(struct database *database, struct history_settings *settings, int64_t *begin_us)
 {
     char *text = database_meta(database, "allocator.conf");
-
     *begin_us = meta_integer(database, "history.begin_us", 0);
     *settings = (struct history_settings){.max_split_size = -1};
     if (text == NULL) {
@@ -83,7 +79,6 @@ static void read_settings(struct database *database, struct history_settings *se
     text = database_meta(database, "allocator.roundup_power2_divisions");
     if (text != NULL) {
         char *rest = text;
-
         for (size_t i = 0; i < DIVISIONS; i++) {
             settings->divisions[i] = strtoull(rest, &rest, 10);
         }
@@ -102,26 +97,22 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
                          const uint32_t *callsites)
 {
     const struct history_device *device = &history->devices[index];
-    char key[KEY_BYTES];
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-
     if (out == NULL) {
         memory_exhausted();
     }
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
-
         fprintf(out,
-                "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64
-                " %" PRIx64 " %" PRIx32 "\n",
+                "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64 " %" PRIx64
+                " %" PRIx32 "\n",
                 segment->addr, segment->size, history->streams[segment->stream], segment->pool_id[0],
-                segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated,
-                segment->active, segment->requested, callsite_of(callsites, segment->stack));
+                segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated, segment->active,
+                segment->requested, callsite_of(callsites, segment->stack));
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-
             fprintf(out, "b %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %" PRIx32 "\n", block->addr, block->size,
                     block->requested, block->state, callsite_of(callsites, block->stack));
         }
@@ -129,6 +120,7 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
     if (fclose(out) != 0) {
         memory_exhausted();
     }
+    char key[KEY_BYTES];
     snprintf(key, sizeof(key), "history.segments.%u", index);
     varve_writer_meta_text(writer, key, text);
     free(text);
@@ -139,7 +131,6 @@ static bool read_numbers(char *line, uint64_t *numbers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         char *end;
-
         numbers[i] = strtoull(line, &end, 16);
         if (end == line || (*end != ' ' && *end != '\0')) {
             return false;
@@ -160,15 +151,13 @@ struct final_reader {
 static bool read_segment(struct final_reader *reader, char *line)
 {
     uint64_t n[SEGMENT_FIELDS];
-    struct history_segment *segment;
-
     if (!read_numbers(line, n, SEGMENT_FIELDS) || n[1] == 0 || n[0] + n[1] < n[0] ||
         (reader->device->segment_count > 0 &&
          n[0] < reader->device->segments[reader->device->segment_count - 1].addr +
                     reader->device->segments[reader->device->segment_count - 1].size)) {
         return false;
     }
-    segment = history_add_segment(reader->device);
+    struct history_segment *segment = history_add_segment(reader->device);
     reader->segment = segment;
     reader->end = n[0];
     *segment = (struct history_segment){
@@ -190,7 +179,6 @@ static bool read_block(struct final_reader *reader, char *line)
 {
     struct history_segment *segment = reader->segment;
     uint64_t n[BLOCK_FIELDS];
-
     if (segment == NULL || !read_numbers(line, n, BLOCK_FIELDS) || n[0] < reader->end || n[1] == 0 ||
         n[3] > HISTORY_ACTIVE_PENDING_FREE || n[0] - segment->addr >= segment->size ||
         n[1] > segment->size - (n[0] - segment->addr)) {
@@ -208,18 +196,16 @@ static bool read_block(struct final_reader *reader, char *line)
     return true;
 }
 
-static int read_final(struct database *database, struct history *history, unsigned index,
-                      struct history_stacks *stacks, bool *is_found_out, struct varve_message *message)
+static int read_final(struct database *database, struct history *history, unsigned index, struct history_stacks *stacks,
+                      bool *is_found_out, struct varve_message *message)
 {
     struct final_reader reader = {.history = history, .device = &history->devices[index], .stacks = stacks};
     char key[KEY_BYTES];
-    char *position = NULL;
-    char *text;
-    bool is_good = true;
-
     snprintf(key, sizeof(key), "history.segments.%u", index);
-    text = database_meta(database, key);
+    char *text = database_meta(database, key);
     *is_found_out = text != NULL;
+    bool is_good = true;
+    char *position = NULL;
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
         is_good = (line[0] == 's' && line[1] == ' ' && read_segment(&reader, line + 2)) ||
@@ -227,20 +213,18 @@ static int read_final(struct database *database, struct history *history, unsign
     }
     free(text);
     return is_good ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged",
-                                       database_path(database), key);
+                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
+                                       key);
 }
 
 /* ---- the segments at the end, as the events lead to them ---- */
 
 #define OF_NUMBER " WHERE process_id = " HISTORY_PROCESS " AND device = ?1 AND number = ?2"
 
-static uint64_t lookup(struct database *database, const char *sql, unsigned device, unsigned number,
-                       uint64_t otherwise)
+static uint64_t lookup(struct database *database, const char *sql, unsigned device, unsigned number, uint64_t otherwise)
 {
     struct cursor cursor;
     uint64_t value = otherwise;
-
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, device);
     cursor_bind_integer(&cursor, 2, number);
@@ -256,9 +240,7 @@ static int begin_segment(struct database *database, struct history *history, uns
 {
     struct history_device *device = &history->devices[index];
     struct history_segment *segment = history_add_segment(device);
-    uint64_t stream =
-        lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
-
+    uint64_t stream = lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
     segment->addr = block->addr;
     segment->first_block = device->block_count;
     segment->is_expandable = block->is_expandable;
@@ -283,19 +265,14 @@ static int read_layout(struct database *database, struct history *history, unsig
     uint32_t segment_number = 0;
     uint64_t end = 0;
     int result = VARVE_OK;
-
     for (uint64_t from = 0; result == VARVE_OK && varve_layout_block(layout, from, &block);
          from = block.addr + block.extent) {
-        struct history_segment *segment;
-
         if (device->segment_count == 0 || block.segment != segment_number || block.addr != end) {
             result = begin_segment(database, history, index, &block);
         }
-        segment = &device->segments[device->segment_count - 1];
-        *history_add_block(device) = (struct history_block){.addr = block.addr,
-                                                            .size = block.extent,
-                                                            .requested = block.requested,
-                                                            .state = states[block.state]};
+        struct history_segment *segment = &device->segments[device->segment_count - 1];
+        *history_add_block(device) = (struct history_block){
+            .addr = block.addr, .size = block.extent, .requested = block.requested, .state = states[block.state]};
         segment_number = block.segment;
         end = block.addr + block.extent;
         segment->size = end - segment->addr;
@@ -324,15 +301,13 @@ struct reader {
 static int read_streams(struct reader *reader)
 {
     struct cursor cursor;
-    int result = VARVE_OK;
-
     cursor_open(&cursor, reader->database,
                 "SELECT device, number, handle FROM stream WHERE process_id = " HISTORY_PROCESS);
+    int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
         uint64_t number = (uint64_t)cursor_integer(&cursor, 1);
         uint16_t stream;
-
         if (device < DEVICES && number <= UINT16_MAX) {
             result = history_stream(reader->history, (uint64_t)cursor_integer(&cursor, 2), &stream);
             if (result == VARVE_OK && reader->streams[device] == NULL) {
@@ -352,7 +327,6 @@ static int read_streams(struct reader *reader)
 static int stream_of(struct reader *reader, unsigned device, unsigned number, uint16_t *stream_out)
 {
     const uint16_t *numbers = reader->streams[device];
-
     if (numbers != NULL && numbers[number] != 0) {
         *stream_out = (uint16_t)(numbers[number] - 1U);
         return VARVE_OK;
@@ -369,8 +343,8 @@ static struct varve_record record_of(struct cursor *cursor)
         .arg = (uint64_t)cursor_integer(cursor, 8),
         .id_stream = ((uint64_t)cursor_integer(cursor, 9) & UINT64_C(0xffffffffffff)) |
                      (uint64_t)cursor_integer(cursor, 3) << 48,
-        .dev_seq_kind_flags = varve_record_tag(0, (enum varve_kind)cursor_integer(cursor, 2),
-                                               (unsigned)cursor_integer(cursor, 12)),
+        .dev_seq_kind_flags =
+            varve_record_tag(0, (enum varve_kind)cursor_integer(cursor, 2), (unsigned)cursor_integer(cursor, 12)),
         .callsite = (uint32_t)cursor_integer(cursor, 11),
         .pool = (uint16_t)cursor_integer(cursor, 4),
         .device = (uint8_t)cursor_integer(cursor, 1),
@@ -381,14 +355,12 @@ static struct varve_record record_of(struct cursor *cursor)
 static int add_event(struct reader *reader, const struct varve_record *record, int64_t ts_ns)
 {
     unsigned action = history_action_of_kind(varve_record_kind(record));
-    struct history_event *event;
     uint16_t stream;
     int result = stream_of(reader, record->device, varve_record_stream(record), &stream);
-
     if (result != VARVE_OK) {
         return result;
     }
-    event = history_add_event(&reader->history->devices[record->device]);
+    struct history_event *event = history_add_event(&reader->history->devices[record->device]);
     event->action = (uint8_t)action;
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
@@ -400,15 +372,12 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
 
 static int begin_device(struct reader *reader, unsigned device, struct varve_message *message)
 {
-    int result;
-
-    if (device < reader->history->device_count &&
-        (reader->is_stored[device] || reader->layouts[device] != NULL)) {
+    if (device < reader->history->device_count && (reader->is_stored[device] || reader->layouts[device] != NULL)) {
         return VARVE_OK;
     }
     history_device(reader->history, device);
-    result = read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device],
-                        message);
+    int result =
+        read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device], message);
     if (result == VARVE_OK && !reader->is_stored[device]) {
         reader->layouts[device] = varve_layout_new();
         if (reader->layouts[device] == NULL) {
@@ -422,16 +391,14 @@ static int read_events(struct reader *reader, struct varve_message *message)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event", 0);
     struct cursor cursor;
-    int64_t count = 0;
-    int result = VARVE_OK;
-
     cursor_open(&cursor, reader->database,
                 "SELECT seq, device, kind, stream, pool, addr, size, requested, arg, id, cause, callsite_id, "
                 "flags, ts_ns FROM event WHERE kind BETWEEN 1 AND 12 ORDER BY seq");
+    int64_t count = 0;
+    int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         struct varve_record record = record_of(&cursor);
         int64_t seq = cursor_integer(&cursor, 0);
-
         if (reader->progress != NULL && count++ % PROGRESS_EVENTS == 0) {
             progress_step(reader->progress, "reading", (uint64_t)seq, total);
         }
@@ -452,9 +419,8 @@ static int read_events(struct reader *reader, struct varve_message *message)
 static int check_processes(struct reader *reader, struct varve_message *message)
 {
     int error = report_require_events(reader->database, message);
-    int64_t count = database_integer(reader->database,
-                                     "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
-
+    int64_t count =
+        database_integer(reader->database, "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
     if (error != VARVE_OK) {
         return error;
     }
@@ -472,27 +438,20 @@ static int check_processes(struct reader *reader, struct varve_message *message)
 
 static int read_requests(struct reader *reader, struct varve_message *message)
 {
-    int result;
-
     read_settings(reader->database, &reader->history->settings, &reader->begin_us);
     reader->stacks = history_stacks_new(reader->database, reader->history);
-    result =
-        history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
-    if (result == VARVE_OK) {
-        result = database_error(reader->database, message);
-    }
+    int result = history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
+    VARVE_THEN(result, database_error(reader->database, message));
     return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
 
 static int read_all(struct reader *reader, struct varve_message *message)
 {
     struct history *history = reader->history;
-    int result;
-
     if (history_is_of_requests(reader->database)) {
         return read_requests(reader, message);
     }
-    result = check_processes(reader, message);
+    int result = check_processes(reader, message);
     if (result != VARVE_OK) {
         return result;
     }
@@ -501,44 +460,35 @@ static int read_all(struct reader *reader, struct varve_message *message)
         database_integer(reader->database, "SELECT max(seq) FROM event WHERE kind = 1 AND cause = 29", 0);
     reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
-    if (result == VARVE_OK) {
-        result = read_events(reader, message);
-    }
+    VARVE_THEN(result, read_events(reader, message));
     for (unsigned i = 0; i < history->device_count && result == VARVE_OK; i++) {
         if (reader->layouts[i] != NULL) {
             result = read_layout(reader->database, history, i, reader->layouts[i]);
         }
     }
-    if (result == VARVE_OK) {
-        result = history_read_rests(reader->database, history, reader->stacks, message);
-    }
-    if (result == VARVE_OK) {
-        result = database_error(reader->database, message);
-    }
+    VARVE_THEN(result, history_read_rests(reader->database, history, reader->stacks, message));
+    VARVE_THEN(result, database_error(reader->database, message));
     return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
 
 int history_read_database(const char *path, struct history **history_out, struct progress *progress,
                           struct varve_message *message)
 {
-    struct reader *reader;
     struct database *database;
     struct varve_message reason = {""};
     int result = database_open(path, DATABASE_ANY, &database, &reason);
-
     *history_out = NULL;
     if (result != VARVE_OK) {
         return varve_message_set(message, result, "%s", reason.text);
     }
-    reader = memory_resize(NULL, sizeof(*reader));
+    struct reader *reader = memory_resize(NULL, sizeof(*reader));
     *reader = (struct reader){.database = database, .history = history_new(), .progress = progress};
     result = read_all(reader, &reason);
     if (result == VARVE_OK) {
         *history_out = reader->history;
     } else {
         history_free(reader->history);
-        varve_message_set(message, result, "%s",
-                          reason.text[0] != '\0' ? reason.text : varve_strerror(result));
+        varve_message_set(message, result, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(result));
     }
     for (unsigned i = 0; i < DEVICES; i++) {
         varve_layout_free(reader->layouts[i]);

@@ -21,20 +21,11 @@
 
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_writer;
 
-void history_write_settings(struct varve_writer *writer, const struct history_settings *settings,
-                            int64_t begin_us);
+void history_write_settings(struct varve_writer *writer, const struct history_settings *settings, int64_t begin_us);
 /// `callsites`: number in the database of each of the history's stacks; NULL: none.
 void history_write_final(struct varve_writer *writer, const struct history *history, unsigned index,
                          const uint32_t *callsites);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

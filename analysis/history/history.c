@@ -65,7 +65,6 @@ enum varve_kind history_action_kind(unsigned action)
 unsigned history_action_of_kind(unsigned kind)
 {
     unsigned action = kind < VARVE_KIND_LIMIT ? action_of_kind[kind] : 0;
-
     return action != 0 ? action - 1 : HISTORY_ACTION_LIMIT;
 }
 
@@ -75,11 +74,10 @@ struct history *history_new(void)
 {
     struct history *history = memory_resize(NULL, sizeof(*history));
     const struct history_frame no_frame = {0, 0, 0};
-    uint16_t stream;
-
     *history = (struct history){.settings = {.max_split_size = -1}};
     history->tables = memory_resize(NULL, sizeof(*history->tables));
     *history->tables = (struct history_tables){.last_handle = 1};
+    uint16_t stream;
     history_stream(history, 0, &stream);
     history_text(history, "", 0);
     history_add_stack(history, &no_frame, 0);
@@ -118,11 +116,9 @@ void history_free(struct history *history)
 /* The handle's number, NULL if it is new; its key. */
 static const uint64_t *find_stream(const struct history *history, uint64_t handle, uint64_t *key_out)
 {
-    const uint64_t *found;
-
     *key_out = map_hash(&handle, sizeof(handle));
-    while ((found = map_find(&history->tables->streams, *key_out)) != NULL &&
-           history->streams[*found] != handle) {
+    const uint64_t *found;
+    while ((found = map_find(&history->tables->streams, *key_out)) != NULL && history->streams[*found] != handle) {
         ++*key_out;
     }
     return found;
@@ -132,21 +128,18 @@ uint16_t history_find_stream(const struct history *history, uint64_t handle)
 {
     uint64_t key;
     const uint64_t *found = find_stream(history, handle, &key);
-
     return found != NULL ? (uint16_t)*found : 0;
 }
 
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out)
 {
     struct history_tables *tables = history->tables;
-    const uint64_t *found;
-    uint64_t key;
-
     if (handle == tables->last_handle && history->stream_count > 0) {
         *number_out = tables->last_stream;
         return VARVE_OK;
     }
-    found = find_stream(history, handle, &key);
+    uint64_t key;
+    const uint64_t *found = find_stream(history, handle, &key);
     if (found == NULL && history->stream_count == STREAMS_MAX) {
         return VARVE_ERROR_UNSUPPORTED;
     }
@@ -169,7 +162,6 @@ struct history_device *history_device(struct history *history, size_t index)
     }
     if (index >= history->device_count) {
         size_t count = index + 1;
-
         history->devices = memory_resize(history->devices, count * sizeof(*history->devices));
         memset(history->devices + history->device_count, 0,
                (count - history->device_count) * sizeof(*history->devices));
@@ -180,24 +172,22 @@ struct history_device *history_device(struct history *history, size_t index)
 
 struct history_event *history_add_event(struct history_device *device)
 {
-    device->events =
-        memory_grow(device->events, &device->event_capacity, device->event_count, sizeof(*device->events));
+    device->events = memory_grow(device->events, &device->event_capacity, device->event_count, sizeof(*device->events));
     device->events[device->event_count] = (struct history_event){0};
     return &device->events[device->event_count++];
 }
 
 struct history_segment *history_add_segment(struct history_device *device)
 {
-    device->segments = memory_grow(device->segments, &device->segment_capacity, device->segment_count,
-                                   sizeof(*device->segments));
+    device->segments =
+        memory_grow(device->segments, &device->segment_capacity, device->segment_count, sizeof(*device->segments));
     device->segments[device->segment_count] = (struct history_segment){0};
     return &device->segments[device->segment_count++];
 }
 
 struct history_block *history_add_block(struct history_device *device)
 {
-    device->blocks =
-        memory_grow(device->blocks, &device->block_capacity, device->block_count, sizeof(*device->blocks));
+    device->blocks = memory_grow(device->blocks, &device->block_capacity, device->block_count, sizeof(*device->blocks));
     device->blocks[device->block_count] = (struct history_block){0};
     return &device->blocks[device->block_count++];
 }
@@ -207,15 +197,13 @@ uint32_t history_text(struct history *history, const char *text, size_t bytes)
     struct history_tables *tables = history->tables;
     uint64_t key = map_hash(text, bytes);
     size_t number = history->text_count;
-
     for (const uint64_t *found; (found = map_find(&tables->texts, key)) != NULL && *found < number; key++) {
         if (tables->text_bytes[*found] == bytes && memcmp(history->texts[*found], text, bytes) == 0) {
             return (uint32_t)*found;
         }
     }
     history->texts = memory_grow(history->texts, &history->text_capacity, number, sizeof(char *));
-    tables->text_bytes =
-        memory_grow(tables->text_bytes, &tables->text_bytes_capacity, number, sizeof(size_t));
+    tables->text_bytes = memory_grow(tables->text_bytes, &tables->text_bytes_capacity, number, sizeof(size_t));
     history->texts[number] = memory_resize(NULL, bytes + 1);
     memcpy(history->texts[number], text, bytes);
     history->texts[number][bytes] = '\0';
@@ -233,21 +221,18 @@ size_t history_text_bytes(const struct history *history, uint32_t number)
 void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys)
 {
     const struct history_rest *last = device->rest_count > 0 ? &device->rests[device->rest_count - 1] : NULL;
-
     if (last != NULL && last->text == text && last->keys == keys) {
         return;
     }
-    device->rests =
-        memory_grow(device->rests, &device->rest_capacity, device->rest_count, sizeof(device->rests[0]));
+    device->rests = memory_grow(device->rests, &device->rest_capacity, device->rest_count, sizeof(device->rests[0]));
     device->rests[device->rest_count++] = (struct history_rest){.event = event, .text = text, .keys = keys};
 }
 
 void history_add_skipped(struct history_device *device, uint32_t text)
 {
-    device->skipped = memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count,
-                                  sizeof(device->skipped[0]));
-    device->skipped[device->skipped_count++] =
-        (struct history_entry){.event = device->event_count, .text = text};
+    device->skipped =
+        memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count, sizeof(device->skipped[0]));
+    device->skipped[device->skipped_count++] = (struct history_entry){.event = device->event_count, .text = text};
 }
 
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count)
@@ -255,23 +240,17 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
     size_t bytes = count * sizeof(*frames);
     uint64_t key = map_hash(frames, bytes);
     size_t number = history->stack_count;
-
-    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number;
-         key++) {
+    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number; key++) {
         const struct history_stack *stack = &history->stacks[*found];
-
         if (stack->frame_count == count &&
             (count == 0 || memcmp(history->frames + stack->first_frame, frames, bytes) == 0)) {
             return (uint32_t)*found;
         }
     }
-    history->stacks =
-        memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));
-    history->stacks[number] =
-        (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
+    history->stacks = memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));
+    history->stacks[number] = (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
     for (uint32_t i = 0; i < count; i++) {
-        history->frames =
-            memory_grow(history->frames, &history->frame_capacity, history->frame_count, sizeof(*frames));
+        history->frames = memory_grow(history->frames, &history->frame_capacity, history->frame_count, sizeof(*frames));
         history->frames[history->frame_count++] = frames[i];
     }
     map_put(&history->tables->stacks, key, number);

@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* PyTorch's actions. */
 enum history_action {
     HISTORY_ALLOC,
@@ -73,8 +69,8 @@ struct history_segment {
     bool is_small, is_expandable;
 };
 
-/* Of a snapshot's entries from number `event` on, up to the next of these: the keys that they have and that mean nothing here, with
- * their values, and which of the others they have. */
+/* Of a snapshot's entries from number `event` on, up to the next of these: the keys that they have and that mean
+ * nothing here, with their values, and which of the others they have. */
 struct history_rest {
     size_t event;
     uint32_t text; /* number in history.texts: opcodes of a pickle, key and value by turns, without a memo */
@@ -145,9 +141,9 @@ struct history {
     size_t stack_count, stack_capacity;
     uint64_t pool_ids[HISTORY_POOLS_MAX][2];
     size_t pool_count;
-    bool
-        has_requests_only; /* allocs and frees of a program to what is no caching allocator of PyTorch's, or to one of which no more is
-                               known: there are no segments, and no decisions that could come out again */
+    /* allocs and frees of a program to what is no caching allocator of PyTorch's, or to one of which no more is known:
+     * there are no segments, and no decisions that could come out again */
+    bool has_requests_only;
     struct history_settings settings;
     struct history_rests rests;
     struct history_tables *tables;
@@ -165,15 +161,11 @@ struct history_event *history_add_event(struct history_device *device);         
 struct history_segment *history_add_segment(struct history_device *device);     /* zeroed, at the end */
 struct history_block *history_add_block(struct history_device *device);         /* zeroed, at the end */
 uint32_t history_text(struct history *history, const char *text, size_t bytes); /* interned */
-size_t history_text_bytes(const struct history *history, uint32_t number); /* texts may hold zero bytes */
+size_t history_text_bytes(const struct history *history, uint32_t number);      /* texts may hold zero bytes */
 /// Entries from number `event` on have these keys; adds nothing if those before it have the same.
 void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys);
 void history_add_skipped(struct history_device *device, uint32_t text); /* before the next event */
 /// Equal stacks get one number.
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

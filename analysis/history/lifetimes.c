@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over the events with a map of the addresses in use; a free of an address that is not among them shows a block from
- * before the first event, which had the size that the free says.
+ * One walk over the events with a map of the addresses in use; a free of an address that is not among them shows a
+ * block from before the first event, which had the size that the free says.
  */
 #include "analysis/history/lifetimes.h"
 
@@ -22,7 +22,6 @@ struct maker {
 static uint16_t pool_number(struct history_lifetimes *out, const uint64_t id[2])
 {
     size_t number = 0;
-
     while (number < out->pool_count && memcmp(out->pools[number], id, sizeof(out->pools[0])) != 0) {
         number++;
     }
@@ -42,19 +41,16 @@ static uint16_t pool_at(const struct maker *maker, uint64_t addr)
     const struct history_device *device = maker->device;
     size_t low = 0;
     size_t high = device->segment_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (device->segments[middle].addr <= addr) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return low > 0 && addr - device->segments[low - 1].addr < device->segments[low - 1].size
-               ? maker->pools[low - 1]
-               : 0;
+    return low > 0 && addr - device->segments[low - 1].addr < device->segments[low - 1].size ? maker->pools[low - 1]
+                                                                                             : 0;
 }
 
 static uint16_t pool_of(struct maker *maker, const struct history_event *event)
@@ -67,7 +63,6 @@ static uint16_t pool_of(struct maker *maker, const struct history_event *event)
 static void begin(struct maker *maker, int64_t lower, const struct history_event *event)
 {
     struct history_lifetimes *out = maker->out;
-
     map_put(&maker->live, event->addr, out->count);
     out->items = memory_grow(out->items, &out->capacity, out->count, sizeof(*out->items));
     out->items[out->count++] = (struct history_lifetime){
@@ -85,7 +80,6 @@ static void follow(struct maker *maker, size_t index)
 {
     const struct history_event *event = &maker->device->events[index];
     uint64_t number;
-
     switch (event->action) {
     case HISTORY_ALLOC:
         if (map_remove(&maker->live, event->addr, &number)) {
@@ -115,13 +109,10 @@ static void follow(struct maker *maker, size_t index)
 static void add_unnamed(struct maker *maker)
 {
     const struct history_device *device = maker->device;
-
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
-
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-
             if (block->state != HISTORY_INACTIVE && map_find(&maker->live, block->addr) == NULL) {
                 begin(maker, HISTORY_BEFORE,
                       &(struct history_event){.addr = block->addr,
@@ -137,7 +128,6 @@ static int compare_lifetimes(const void *a_untyped, const void *b_untyped)
 {
     const struct history_lifetime *a = a_untyped;
     const struct history_lifetime *b = b_untyped;
-
     if (a->lower != b->lower) {
         return a->lower < b->lower ? -1 : 1;
     }
@@ -149,7 +139,6 @@ void history_lifetimes_make(const struct history *history, const struct history_
 {
     struct maker maker = {.history = history, .device = device, .out = lifetimes};
     static const uint64_t default_pool[2] = {0, 0};
-
     *lifetimes = (struct history_lifetimes){0};
     pool_number(lifetimes, default_pool);
     maker.pools = memory_resize(NULL, (device->segment_count + 1) * sizeof(*maker.pools));

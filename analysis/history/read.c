@@ -13,19 +13,16 @@
 bool history_is_database(const char *path)
 {
     static const char magic[16] = "SQLite format 3";
-    char begin[sizeof(magic)] = {0};
     struct stat status;
-    int file;
-    ssize_t got;
-
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) {
         return false; /* a pipe can be read only once */
     }
-    file = open(path, O_RDONLY | O_CLOEXEC);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) {
         return false;
     }
-    got = read(file, begin, sizeof(begin));
+    char begin[sizeof(magic)] = {0};
+    ssize_t got = read(file, begin, sizeof(begin));
     close(file);
     return got == (ssize_t)sizeof(begin) && memcmp(begin, magic, sizeof(magic)) == 0;
 }

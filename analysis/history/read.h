@@ -8,10 +8,6 @@
 
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct progress;
 
 /// Read a PyTorch snapshot, plain or compressed. Executes nothing that the file says. Errors, each with file,
@@ -26,9 +22,5 @@ bool history_is_database(const char *path);
 /// Either of them, by what the file is.
 int history_read(const char *path, struct history **history_out, struct progress *progress,
                  struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -28,18 +28,16 @@
 static void write_bytes(FILE *out, const struct history *history, uint32_t text)
 {
     char *digits = hexadecimal(history->texts[text], history_text_bytes(history, text));
-
     fprintf(out, " %s\n", digits);
     free(digits);
 }
 
-static void write_event(FILE *out, const struct history *history, const struct history_event *event,
-                        size_t index, const uint32_t *callsites)
+static void write_event(FILE *out, const struct history *history, const struct history_event *event, size_t index,
+                        const uint32_t *callsites)
 {
     if (event->action == HISTORY_SNAPSHOT) {
-        fprintf(out, "s %zx %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx32 "\n", index,
-                event->addr, event->size, history->streams[event->stream], (uint64_t)event->time_us,
-                callsites[event->stack]);
+        fprintf(out, "s %zx %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx32 "\n", index, event->addr,
+                event->size, history->streams[event->stream], (uint64_t)event->time_us, callsites[event->stack]);
     } else if (event->action == HISTORY_OOM) {
         fprintf(out, "f %zx %" PRIx64 "\n", index, event->addr);
     }
@@ -52,8 +50,7 @@ static void write_device(FILE *out, const struct history *history, const struct 
         write_event(out, history, &device->events[i], i, callsites);
     }
     for (size_t i = 0; i < moved->count; i++) {
-        fprintf(out, "t %zx %" PRIx64 "\n", moved->items[i],
-                (uint64_t)device->events[moved->items[i]].time_us);
+        fprintf(out, "t %zx %" PRIx64 "\n", moved->items[i], (uint64_t)device->events[moved->items[i]].time_us);
     }
     for (size_t i = 0; i < device->rest_count; i++) {
         fprintf(out, "r %zx %x", device->rests[i].event, device->rests[i].keys);
@@ -77,24 +74,21 @@ static void write_text(struct varve_writer *writer, const char *key, FILE *out, 
 static FILE *open_text(char **text, size_t *bytes)
 {
     FILE *out = open_memstream(text, bytes);
-
     if (out == NULL) {
         memory_exhausted();
     }
     return out;
 }
 
-void history_write_rests(struct varve_writer *writer, const struct history *history,
-                         const uint32_t *callsites, const struct history_numbers *moved)
+void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites,
+                         const struct history_numbers *moved)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out;
-
     if (!history->rests.is_known) {
         return;
     }
-    out = open_text(&text, &bytes);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_text(&text, &bytes);
     fputs("root", out);
     write_bytes(out, history, history->rests.root);
     fputs("settings", out);
@@ -102,7 +96,6 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
     write_text(writer, "history.rest", out, &text);
     for (size_t i = 0; i < history->device_count; i++) {
         char key[KEY_BYTES];
-
         snprintf(key, sizeof(key), "history.rest.%zu", i);
         out = open_text(&text, &bytes);
         write_device(out, history, &history->devices[i], callsites, &moved[i]);
@@ -114,9 +107,7 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
 
 static int digit(char letter)
 {
-    return letter >= '0' && letter <= '9'   ? letter - '0'
-           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
-                                            : -1;
+    return letter >= '0' && letter <= '9' ? letter - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 /* A file may be hostile, and what is taken here goes into a pickle that others load: these must be the opcodes of plain
@@ -129,14 +120,11 @@ static uint64_t little(const unsigned char *bytes)
 }
 
 /* Values from `at` on up to the opcode `end`. */
-static size_t container_bytes(const unsigned char *bytes, size_t count, size_t at, unsigned char end,
-                              unsigned depth)
+static size_t container_bytes(const unsigned char *bytes, size_t count, size_t at, unsigned char end, unsigned depth)
 {
     size_t values = 0;
-
     while (at < count && bytes[at] != end) {
         size_t value = depth < DEPTH_MAX ? value_bytes(bytes + at, count - at, depth + 1) : 0;
-
         if (value == 0) {
             return 0;
         }
@@ -148,11 +136,10 @@ static size_t container_bytes(const unsigned char *bytes, size_t count, size_t a
 
 static size_t value_bytes(const unsigned char *bytes, size_t count, unsigned depth)
 {
-    size_t needed = 0;
-
     if (count == 0) {
         return 0;
     }
+    size_t needed = 0;
     switch (bytes[0]) {
     case 'N':
     case 0x88:
@@ -173,9 +160,7 @@ static size_t value_bytes(const unsigned char *bytes, size_t count, unsigned dep
         break;
     case ']':
     case '}':
-        return count > 1 && bytes[1] == '('
-                   ? container_bytes(bytes, count, 2, bytes[0] == ']' ? 'e' : 'u', depth)
-                   : 0;
+        return count > 1 && bytes[1] == '(' ? container_bytes(bytes, count, 2, bytes[0] == ']' ? 'e' : 'u', depth) : 0;
     case '(':
         return container_bytes(bytes, count, 1, 't', depth);
     default:
@@ -189,10 +174,8 @@ static bool is_plain(const char *text, size_t count, bool is_dict)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t values = 0;
-
     for (size_t at = 0; at < count; values++) {
         size_t value = value_bytes(bytes + at, count - at, 0);
-
         if (value == 0 || (is_dict ? bytes[at] != '}' : values % 2 == 0 && bytes[at] != 'X')) {
             return false;
         }
@@ -205,11 +188,9 @@ static bool is_plain(const char *text, size_t count, bool is_dict)
 static bool take_bytes(struct history *history, char *text, bool is_dict, uint32_t *number_out)
 {
     size_t count = strlen(text);
-
     for (size_t i = 0; i < count; i += 2) {
         int high = digit(text[i]);
         int low = digit(text[i + 1]); /* at the end of an odd number of digits: the zero */
-
         if (high < 0 || low < 0) {
             return false;
         }
@@ -226,11 +207,10 @@ static bool take_bytes(struct history *history, char *text, bool is_dict, uint32
 static bool take_numbers(char *line, uint64_t *numbers, size_t count, char **rest_out)
 {
     for (size_t i = 0; i < count; i++) {
-        char *end;
-
         if (*line != ' ') {
             return false;
         }
+        char *end;
         numbers[i] = strtoull(line + 1, &end, 16);
         if (end == line + 1) {
             return false;
@@ -251,9 +231,7 @@ struct rests_reader {
 static bool take_mark(struct rests_reader *reader, const uint64_t *n)
 {
     struct history_device *device = reader->device;
-    struct history_event mark = {
-        .addr = n[1], .size = n[2], .time_us = (int64_t)n[4], .action = HISTORY_SNAPSHOT};
-
+    struct history_event mark = {.addr = n[1], .size = n[2], .time_us = (int64_t)n[4], .action = HISTORY_SNAPSHOT};
     if (n[0] > device->event_count || history_stream(reader->history, n[3], &mark.stream) != VARVE_OK) {
         return false;
     }
@@ -271,11 +249,10 @@ static bool take_line(struct rests_reader *reader, char *line)
     size_t fields = line[0] == 's' ? 6 : line[0] == 'x' ? 1 : 2;
     uint64_t n[FIELDS_MAX];
     char *rest;
-    uint32_t text;
-
     if (!take_numbers(line + 1, n, fields, &rest)) {
         return false;
     }
+    uint32_t text;
     switch (line[0]) {
     case 's':
         return take_mark(reader, n);
@@ -311,7 +288,6 @@ static bool take_root_line(struct history *history, char *line)
 {
     char *space = strchr(line, ' ');
     bool is_root = strncmp(line, "root ", 5) == 0;
-
     return space != NULL && (is_root || strncmp(line, "settings ", 9) == 0) &&
            take_bytes(history, space + 1, false, is_root ? &history->rests.root : &history->rests.settings);
 }
@@ -322,7 +298,6 @@ static int read_text(struct database *database, const char *key, struct rests_re
     char *text = database_meta(database, key);
     char *position = NULL;
     bool is_good = true;
-
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
         is_good = reader->device == NULL ? take_root_line(reader->history, line) : take_line(reader, line);
@@ -330,8 +305,8 @@ static int read_text(struct database *database, const char *key, struct rests_re
     reader->history->rests.is_known |= text != NULL;
     free(text);
     return is_good ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged",
-                                       database_path(database), key);
+                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
+                                       key);
 }
 
 int history_read_rests(struct database *database, struct history *history, struct history_stacks *stacks,
@@ -339,10 +314,8 @@ int history_read_rests(struct database *database, struct history *history, struc
 {
     struct rests_reader reader = {.history = history, .stacks = stacks};
     int error = read_text(database, "history.rest", &reader, message);
-
     for (size_t i = 0; i < history->device_count && error == VARVE_OK && history->rests.is_known; i++) {
         char key[KEY_BYTES];
-
         snprintf(key, sizeof(key), "history.rest.%zu", i);
         reader.device = &history->devices[i];
         error = read_text(database, key, &reader, message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tree of nodes is read in one sweep, and a stack is walked in memory from its innermost frame outwards. A caller has the
- * smaller number, so that a walk ends in any database.
+ * The tree of nodes is read in one sweep, and a stack is walked in memory from its innermost frame outwards. A caller
+ * has the smaller number, so that a walk ends in any database.
  */
 #include "analysis/history/stacks.h"
 
@@ -43,10 +43,8 @@ struct history_stacks {
 static void *array_of(struct database *database, const char *sql, size_t item_bytes, int64_t *limit_out)
 {
     int64_t limit = database_number_limit(database, sql);
-    void *array;
-
     *limit_out = limit < UINT32_MAX ? limit : UINT32_MAX;
-    array = memory_resize(NULL, (size_t)*limit_out * item_bytes);
+    void *array = memory_resize(NULL, (size_t)*limit_out * item_bytes);
     memset(array, 0, (size_t)*limit_out * item_bytes);
     return array;
 }
@@ -55,10 +53,8 @@ static void *array_of(struct database *database, const char *sql, size_t item_by
 static struct history_frame read_frame(struct history *history, struct cursor *cursor, int column)
 {
     uint32_t texts[2];
-
     for (int i = 0; i < 2; i++) {
         const char *text = cursor_text(cursor, column + i);
-
         texts[i] = text == NULL ? 0 : history_text(history, text, strlen(text));
     }
     return (struct history_frame){
@@ -68,11 +64,9 @@ static struct history_frame read_frame(struct history *history, struct cursor *c
 static void read_symbols(struct history_stacks *stacks)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, stacks->database, "SELECT id, function, file, line FROM symbol");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < stacks->symbol_limit) {
             stacks->symbols[id] = read_frame(stacks->history, &cursor, 1);
         }
@@ -83,16 +77,13 @@ static void read_symbols(struct history_stacks *stacks)
 static void read_nodes(struct history_stacks *stacks)
 {
     struct cursor cursor;
-
-    cursor_open(
-        &cursor, stacks->database,
-        "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
-        "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
+    cursor_open(&cursor, stacks->database,
+                "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
+                "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t symbol = cursor_integer(&cursor, 2);
-
         if (id > 0 && id < stacks->node_limit) {
             stacks->nodes[id] = (struct stack_node){
                 .parent = parent > 0 && parent < id ? (uint32_t)parent : 0,
@@ -106,12 +97,10 @@ static void read_nodes(struct history_stacks *stacks)
 static void read_callsites(struct history_stacks *stacks)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, stacks->database, "SELECT id, node_id FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t node = cursor_integer(&cursor, 1);
-
         if (id > 0 && id < stacks->callsite_limit) {
             stacks->callsites[id] = (struct callsite){
                 .node = node > 0 && node < stacks->node_limit ? (uint32_t)node : 0, .stack = STACK_UNKNOWN};
@@ -123,14 +112,13 @@ static void read_callsites(struct history_stacks *stacks)
 struct history_stacks *history_stacks_new(struct database *database, struct history *history)
 {
     struct history_stacks *stacks = memory_resize(NULL, sizeof(*stacks));
-
     *stacks = (struct history_stacks){.database = database, .history = history};
     stacks->callsites = array_of(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0",
                                  sizeof(*stacks->callsites), &stacks->callsite_limit);
-    stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0",
-                             sizeof(*stacks->nodes), &stacks->node_limit);
-    stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0",
-                               sizeof(*stacks->symbols), &stacks->symbol_limit);
+    stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0", sizeof(*stacks->nodes),
+                             &stacks->node_limit);
+    stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0", sizeof(*stacks->symbols),
+                               &stacks->symbol_limit);
     read_symbols(stacks);
     read_nodes(stacks);
     read_callsites(stacks);
@@ -146,7 +134,6 @@ static void add_frame(struct history_stacks *stacks, size_t *count, struct histo
 static size_t walk(struct history_stacks *stacks, uint32_t node)
 {
     size_t count = 0;
-
     for (uint32_t depth = 0; node != 0 && depth < DEPTH_MAX; depth++) {
         if (stacks->nodes[node].symbol != 0) {
             add_frame(stacks, &count, stacks->symbols[stacks->nodes[node].symbol]);
@@ -158,17 +145,14 @@ static size_t walk(struct history_stacks *stacks, uint32_t node)
 
 uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
 {
-    struct callsite *row;
-    size_t count;
-
     if (callsite >= (uint64_t)stacks->callsite_limit) {
         return 0;
     }
-    row = &stacks->callsites[callsite];
+    struct callsite *row = &stacks->callsites[callsite];
     if (row->stack != STACK_UNKNOWN) {
         return row->stack;
     }
-    count = walk(stacks, row->node);
+    size_t count = walk(stacks, row->node);
     stacks->is_full = stacks->is_full || stacks->history->frame_count + count > FRAMES_MAX;
     row->stack = stacks->is_full ? 0 : history_add_stack(stacks->history, stacks->frames, (uint32_t)count);
     return row->stack;
@@ -176,11 +160,10 @@ uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
 
 int history_stacks_error(const struct history_stacks *stacks, struct varve_message *message)
 {
-    return stacks->is_full
-               ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                   "%s: the stacks of its allocators' events have more than %u frames",
-                                   database_path(stacks->database), FRAMES_MAX)
-               : VARVE_OK;
+    return stacks->is_full ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                               "%s: the stacks of its allocators' events have more than %u frames",
+                                               database_path(stacks->database), FRAMES_MAX)
+                           : VARVE_OK;
 }
 
 void history_stacks_free(struct history_stacks *stacks)

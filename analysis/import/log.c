@@ -18,17 +18,12 @@ static bool is_space(unsigned char byte)
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
-int import_recognise(struct input_stream *input, enum import_source *source_out,
-                     struct varve_message *message)
+int import_recognise(struct input_stream *input, enum import_source *source_out, struct varve_message *message)
 {
     static const char database[] = "SQLite format 3";
-    const unsigned char *at;
-    const unsigned char *newline;
-    size_t line_bytes;
     int error = input_stream_fill(input, PEEK_BYTES, message);
-
     *source_out = IMPORT_SOURCE_UNKNOWN;
-    at = input->next;
+    const unsigned char *at = input->next;
     if (input->end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) {
         at += 3; /* a byte order mark */
         input->next = at;
@@ -36,8 +31,8 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
     if (error != VARVE_OK && input->end == at) {
         return error;
     }
-    newline = memchr(at, '\n', (size_t)(input->end - at));
-    line_bytes = (size_t)((newline != NULL ? newline : input->end) - at);
+    const unsigned char *newline = memchr(at, '\n', (size_t)(input->end - at));
+    size_t line_bytes = (size_t)((newline != NULL ? newline : input->end) - at);
     if ((size_t)(input->end - at) >= sizeof(database) && memcmp(at, database, sizeof(database)) == 0) {
         *source_out = IMPORT_SOURCE_DATABASE;
     } else if (at < input->end && *at == 0x80) {
@@ -48,8 +43,7 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
         while (at < input->end && is_space(*at)) {
             at++;
         }
-        *source_out =
-            at < input->end && (*at == '{' || *at == '[') ? IMPORT_SOURCE_PROFILER : IMPORT_SOURCE_UNKNOWN;
+        *source_out = at < input->end && (*at == '{' || *at == '[') ? IMPORT_SOURCE_PROFILER : IMPORT_SOURCE_UNKNOWN;
     }
     return VARVE_OK;
 }
@@ -58,38 +52,32 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
 static unsigned device_of(const char *path, unsigned otherwise)
 {
     const char *at = strstr(format_base_name(path), ".dev");
-    char *end;
-    unsigned long number;
-
     if (at == NULL || at[4] < '0' || at[4] > '9') {
         return otherwise;
     }
-    number = strtoul(at + 4, &end, 10);
+    char *end;
+    unsigned long number = strtoul(at + 4, &end, 10);
     return number < DEVICES && (*end == '.' || *end == '\0') ? (unsigned)number : otherwise;
 }
 
 static int read_rmm(const char *const *paths, size_t count, struct input_stream *first,
-                    struct import_requests *requests, struct progress *progress,
-                    struct varve_message *message)
+                    struct import_requests *requests, struct progress *progress, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         struct input_stream *input = first;
         enum import_source source = IMPORT_SOURCE_RMM;
-
         if (i > 0) {
             error = input_stream_open(paths[i], &input, message);
             error = error == VARVE_OK ? import_recognise(input, &source, message) : error;
         }
         if (error == VARVE_OK && source != IMPORT_SOURCE_RMM) {
-            error =
-                varve_message_set(message, VARVE_ERROR_FORMAT,
-                                  "%s is no RMM log: only these can be imported several at a time", paths[i]);
+            error = varve_message_set(message, VARVE_ERROR_FORMAT,
+                                      "%s is no RMM log: only these can be imported several at a time", paths[i]);
         }
         if (error == VARVE_OK) {
-            error = rmm_read(input, device_of(paths[i], (unsigned)i), i * IMPORT_NUMBERS_PER_FILE, requests,
-                             progress, message);
+            error = rmm_read(input, device_of(paths[i], (unsigned)i), i * IMPORT_NUMBERS_PER_FILE, requests, progress,
+                             message);
         } else if (i > 0) {
             input_stream_close(input);
         }
@@ -98,9 +86,8 @@ static int read_rmm(const char *const *paths, size_t count, struct input_stream 
 }
 
 /* The requests of the source that `input`, which is taken, begins with. */
-static int read_source(const char *const *paths, size_t count, enum import_source source,
-                       struct input_stream *input, struct import_requests **requests_out,
-                       struct progress *progress, struct varve_message *message)
+static int read_source(const char *const *paths, size_t count, enum import_source source, struct input_stream *input,
+                       struct import_requests **requests_out, struct progress *progress, struct varve_message *message)
 {
     switch (source) {
     case IMPORT_SOURCE_RMM:
@@ -124,12 +111,9 @@ static int read_source(const char *const *paths, size_t count, enum import_sourc
 }
 
 int import_log(const char *const *paths, size_t count, struct input_stream *input, enum import_source source,
-               const char *output, bool may_replace, struct progress *progress,
-               struct import_log_result *result, struct varve_message *message)
+               const char *output, bool may_replace, struct progress *progress, struct import_log_result *result,
+               struct varve_message *message)
 {
-    struct import_requests *requests = NULL;
-    int error;
-
     if (count > 1 && source != IMPORT_SOURCE_RMM) {
         input_stream_close(input);
         return varve_message_set(message, VARVE_ERROR_FORMAT,
@@ -137,15 +121,12 @@ int import_log(const char *const *paths, size_t count, struct input_stream *inpu
     }
     if (count > DEVICES) {
         input_stream_close(input);
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%zu logs: no machine has that many GPUs",
-                                 count);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%zu logs: no machine has that many GPUs", count);
     }
-    error = read_source(paths, count, source, input, &requests, progress, message);
-    if (error == VARVE_OK) {
-        error =
-            import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
-                                  paths[0], output, may_replace, progress, result, message);
-    }
+    struct import_requests *requests = NULL;
+    int error = read_source(paths, count, source, input, &requests, progress, message);
+    VARVE_THEN(error, import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
+                                            paths[0], output, may_replace, progress, result, message));
     import_requests_free(requests);
     return error;
 }

@@ -7,10 +7,6 @@
 
 #include "analysis/import/requests.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct input_stream;
 
 enum import_source {
@@ -22,17 +18,13 @@ enum import_source {
 };
 
 /// What the stream's first bytes are; they stay in it. Errors: those of the stream.
-int import_recognise(struct input_stream *input, enum import_source *source_out,
-                     struct varve_message *message);
-/// A log into a new database; nothing is left behind by an error. `input` is that of the first path, and is taken. Several are logs
-/// of RMM, one for each device: its number is in the name (NAME.devN.csv, as RMM makes them), else it is the place in the list.
+int import_recognise(struct input_stream *input, enum import_source *source_out, struct varve_message *message);
+/// A log into a new database; nothing is left behind by an error. `input` is that of the first path, and is taken.
+/// Several are logs of RMM, one for each device: its number is in the name (NAME.devN.csv, as RMM makes them), else it
+/// is the place in the list.
 /// Errors: VARVE_ERROR_FORMAT (one is no log, or there is nothing in it), those of the streams and of the writer.
 int import_log(const char *const *paths, size_t count, struct input_stream *input, enum import_source source,
-               const char *output, bool may_replace, struct progress *progress,
-               struct import_log_result *result, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+               const char *output, bool may_replace, struct progress *progress, struct import_log_result *result,
+               struct varve_message *message);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One statement over the rows of memory, in the order of their times, with the call that made each where there is one; SQLite finds it
- * through an index of its own making, as exports have none. Ids of processes and threads carry the pid in bits 24 to 47
- * and the tid in bits 0 to 23. What columns and kinds there are, the file says.
+ * One statement over the rows of memory, in the order of their times, with the call that made each where there is one;
+ * SQLite finds it through an index of its own making, as exports have none. Ids of processes and threads carry the pid
+ * in bits 24 to 47 and the tid in bits 0 to 23. What columns and kinds there are, the file says.
  */
 #include "analysis/import/nsight.h"
 
@@ -80,18 +80,16 @@ static const struct {
 
 static void read_kinds(struct reader *reader)
 {
-    struct cursor cursor;
-
     for (size_t i = 0; i < MEMORY_LABELS; i++) {
         reader->kinds[i] = (uint8_t)memory_labels[i].memory; /* as all versions so far number them */
     }
     if (!database_has(reader->database, "ENUM_CUDA_MEM_KIND", "label")) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, reader->database, "SELECT id, label FROM ENUM_CUDA_MEM_KIND");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         for (size_t i = 0; i < MEMORY_LABELS && id >= 0 && id < KINDS_MAX; i++) {
             if (strcmp(cursor_name(&cursor, 1), memory_labels[i].label) == 0) {
                 reader->kinds[id] = (uint8_t)memory_labels[i].memory;
@@ -103,19 +101,17 @@ static void read_kinds(struct reader *reader)
 
 static void read_operations(struct reader *reader)
 {
-    struct cursor cursor;
-
     memset(reader->operations, -1, sizeof(reader->operations));
     reader->operations[0] = IMPORT_ALLOC;
     reader->operations[1] = IMPORT_FREE;
     if (!database_has(reader->database, "ENUM_CUDA_DEV_MEM_EVENT_OPER", "label")) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, reader->database, "SELECT id, label FROM ENUM_CUDA_DEV_MEM_EVENT_OPER");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         const char *label = cursor_name(&cursor, 1);
-
         if (id >= 0 && id < KINDS_MAX) {
             reader->operations[id] = (int8_t)(strcasecmp(label, "Allocation") == 0     ? IMPORT_ALLOC
                                               : strcasecmp(label, "Deallocation") == 0 ? IMPORT_FREE
@@ -129,15 +125,13 @@ static void read_operations(struct reader *reader)
 static void read_devices(struct reader *reader)
 {
     struct cursor cursor;
-
     if (database_has(reader->database, "TARGET_INFO_CUDA_DEVICE", "gpuId") &&
         database_has(reader->database, "TARGET_INFO_CUDA_DEVICE", "pid")) {
         cursor_open(&cursor, reader->database,
                     "SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE gpuId IS NOT NULL");
         while (cursor_next(&cursor)) {
-            uint64_t key = (uint64_t)(uint32_t)cursor_integer(&cursor, 0) << 16 |
-                           ((uint64_t)cursor_integer(&cursor, 1) & 0xffff);
-
+            uint64_t key =
+                (uint64_t)(uint32_t)cursor_integer(&cursor, 0) << 16 | ((uint64_t)cursor_integer(&cursor, 1) & 0xffff);
             map_put(&reader->gpus, key, (uint64_t)cursor_integer(&cursor, 2));
         }
         cursor_close(&cursor);
@@ -151,10 +145,9 @@ static void read_devices(struct reader *reader)
                     : "SELECT id, name, 0 FROM TARGET_INFO_GPU");
     while (cursor_next(&cursor)) {
         int64_t bytes = cursor_integer(&cursor, 2);
-
         if (cursor_integer(&cursor, 0) >= 0 && cursor_integer(&cursor, 0) < DEVICES) {
-            import_requests_device(reader->requests, (unsigned)cursor_integer(&cursor, 0),
-                                   cursor_text(&cursor, 1), bytes > 0 ? (uint64_t)bytes : 0);
+            import_requests_device(reader->requests, (unsigned)cursor_integer(&cursor, 0), cursor_text(&cursor, 1),
+                                   bytes > 0 ? (uint64_t)bytes : 0);
         }
     }
     cursor_close(&cursor);
@@ -162,24 +155,20 @@ static void read_devices(struct reader *reader)
 
 static unsigned device_of(struct reader *reader, int32_t pid, int64_t number)
 {
-    const uint64_t *gpu =
-        map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
-
+    const uint64_t *gpu = map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
     number = gpu != NULL ? (int64_t)*gpu : number;
     return number >= 0 && number < DEVICES ? (unsigned)number : 0; /* memory of the host has any */
 }
 
 static void read_processes(struct reader *reader)
 {
-    struct cursor cursor;
-
     if (!database_has(reader->database, "PROCESSES", "name")) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, reader->database, "SELECT pid, name FROM PROCESSES");
     while (cursor_next(&cursor)) {
-        import_requests_process(reader->requests, (int32_t)cursor_integer(&cursor, 0),
-                                cursor_text(&cursor, 1));
+        import_requests_process(reader->requests, (int32_t)cursor_integer(&cursor, 0), cursor_text(&cursor, 1));
     }
     cursor_close(&cursor);
 }
@@ -191,7 +180,6 @@ static uint8_t cause_of(const char *name)
     static const char *const names[] = {VARVE_CAUSE_LIST(CAUSE_NAME)};
 #undef CAUSE_NAME
     size_t length = strcspn(name, "_");
-
     for (unsigned i = VARVE_CAUSE_CUDA_MALLOC; i < sizeof(names) / sizeof(names[0]); i++) {
         if (names[i] != NULL && strlen(names[i]) == length && memcmp(names[i], name, length) == 0) {
             return (uint8_t)i;
@@ -204,21 +192,19 @@ static uint8_t cause_of(const char *name)
 
 static uint32_t read_chain(struct reader *reader, int64_t id)
 {
+    struct cursor cursor;
+    cursor_open(&cursor, reader->database,
+                reader->has_modules
+                    ? "SELECT s.value, m.value FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
+                      "LEFT JOIN StringIds m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.stackDepth"
+                    : "SELECT s.value, NULL FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
+                      "WHERE c.id = ?1 ORDER BY c.stackDepth");
+    cursor_bind_integer(&cursor, 1, id);
     uint32_t symbols[DEPTH_MAX];
     size_t depth = 0;
-    struct cursor cursor;
-
-    cursor_open(
-        &cursor, reader->database,
-        reader->has_modules
-            ? "SELECT s.value, m.value FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
-              "LEFT JOIN StringIds m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.stackDepth"
-            : "SELECT s.value, NULL FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
-              "WHERE c.id = ?1 ORDER BY c.stackDepth");
-    cursor_bind_integer(&cursor, 1, id);
     while (cursor_next(&cursor) && depth < DEPTH_MAX) {
-        symbols[depth++] = import_requests_symbol(reader->requests, cursor_name(&cursor, 0), NULL, 0,
-                                                  cursor_text(&cursor, 1));
+        symbols[depth++] =
+            import_requests_symbol(reader->requests, cursor_name(&cursor, 0), NULL, 0, cursor_text(&cursor, 1));
     }
     cursor_close(&cursor);
     return import_requests_callsite(reader->requests, symbols, depth);
@@ -227,15 +213,13 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
 static uint32_t callsite_of(struct reader *reader, int64_t chain)
 {
     const uint64_t *found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
-    uint32_t callsite;
-
     if (!reader->has_chains) {
         return 0;
     }
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    callsite = read_chain(reader, chain);
+    uint32_t callsite = read_chain(reader, chain);
     map_put(&reader->chains, (uint64_t)chain & INT64_MAX, callsite);
     return callsite;
 }
@@ -246,7 +230,6 @@ static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 {
     const uint64_t *found = map_find(&reader->pools, addr & INT64_MAX);
     unsigned number = found != NULL ? (unsigned)*found : (unsigned)reader->pools.count + 1;
-
     if (number > POOLS_MAX) {
         return POOLS_MAX;
     }
@@ -262,7 +245,6 @@ static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 static void take_call(struct reader *reader, struct cursor *cursor, struct import_request *request)
 {
     int64_t begin = cursor_integer(cursor, COLUMN_CALL), end = cursor_integer(cursor, COLUMN_CALL_END);
-
     if (cursor_is_null(cursor, COLUMN_CALL)) {
         return;
     }
@@ -286,9 +268,6 @@ static void take_row(struct reader *reader, struct cursor *cursor)
     uint64_t kind = (uint64_t)cursor_integer(cursor, COLUMN_KIND);
     uint64_t stream = (uint64_t)cursor_integer(cursor, COLUMN_STREAM);
     int action = operation < KINDS_MAX ? reader->operations[operation] : -1;
-    struct import_request *request;
-    unsigned memory;
-
     import_requests_entry(reader->requests);
     if (action < 0) {
         import_requests_fault(reader->requests, IMPORT_FAULT_UNKNOWN_ACTION, number);
@@ -302,8 +281,8 @@ static void take_row(struct reader *reader, struct cursor *cursor)
         import_requests_fault(reader->requests, IMPORT_FAULT_EMPTY, number);
         return;
     }
-    memory = kind < KINDS_MAX ? reader->kinds[kind] : VARVE_MEMORY_UNKNOWN;
-    request = import_requests_add(reader->requests, number);
+    unsigned memory = kind < KINDS_MAX ? reader->kinds[kind] : VARVE_MEMORY_UNKNOWN;
+    struct import_request *request = import_requests_add(reader->requests, number);
     request->time_ns = start;
     request->addr = addr;
     request->size = bytes;
@@ -316,8 +295,8 @@ static void take_row(struct reader *reader, struct cursor *cursor)
                                : (uint16_t)(cursor_integer(cursor, COLUMN_CONTEXT) & 0xfff);
     take_call(reader, cursor, request);
     request->stream = import_requests_stream(reader->requests, stream, number);
-    request->thread = import_requests_thread(
-        reader->requests, PID_OF(process), thread != 0 ? TID_OF(thread) : (uint64_t)PID_OF(process), number);
+    request->thread = import_requests_thread(reader->requests, PID_OF(process),
+                                             thread != 0 ? TID_OF(thread) : (uint64_t)PID_OF(process), number);
 }
 
 /* The columns that this version of nsys has; the others are NULL. */
@@ -335,20 +314,18 @@ static char *make_statement(struct reader *reader)
                                           "localMemoryPoolAddress",
                                           "localMemoryPoolSize"};
     struct database *database = reader->database;
-    bool has_calls =
-        database_has(database, RUNTIME, "correlationId") && database_has(database, RUNTIME, "nameId") &&
-        database_has(database, "StringIds", "value") && database_has(database, MEMORY, "correlationId");
+    bool has_calls = database_has(database, RUNTIME, "correlationId") && database_has(database, RUNTIME, "nameId") &&
+                     database_has(database, "StringIds", "value") && database_has(database, MEMORY, "correlationId");
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     fputs("SELECT m.rowid", out);
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         fprintf(out, database_has(database, MEMORY, columns[i]) ? ", m.%s" : ", NULL AS %s", columns[i]);
     }
     if (has_calls) {
-        reader->has_chains = database_has(database, RUNTIME, "callchainId") &&
-                             database_has(database, "CUDA_CALLCHAINS", "stackDepth");
+        reader->has_chains =
+            database_has(database, RUNTIME, "callchainId") && database_has(database, "CUDA_CALLCHAINS", "stackDepth");
         reader->has_modules = database_has(database, "CUDA_CALLCHAINS", "module");
         fprintf(out,
                 ", r.start, r.\"end\", r.globalTid, (SELECT value FROM StringIds WHERE id = r.nameId), %s "
@@ -367,11 +344,10 @@ static void read_rows(struct reader *reader, struct progress *progress)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT count(*) FROM " MEMORY, 0);
     char *sql = make_statement(reader);
-    int64_t last = INT64_MIN;
     struct cursor cursor;
-    uint64_t rows = 0;
-
     cursor_open(&cursor, reader->database, sql);
+    int64_t last = INT64_MIN;
+    uint64_t rows = 0;
     while (cursor_next(&cursor)) {
         if (cursor_integer(&cursor, COLUMN_ROWID) == last) {
             continue; /* two calls have its number: the first one */
@@ -386,14 +362,10 @@ static void read_rows(struct reader *reader, struct progress *progress)
     free(sql);
 }
 
-static int read_all(struct reader *reader, const char *path, struct progress *progress,
-                    struct varve_message *message)
+static int read_all(struct reader *reader, const char *path, struct progress *progress, struct varve_message *message)
 {
-    uint64_t reserved = 0;
-
     if (!database_has(reader->database, MEMORY, "bytes")) {
         int error = database_error(reader->database, message);
-
         return error != VARVE_OK ? error
                : database_has(reader->database, "META_DATA_EXPORT", NULL) ||
                        database_has(reader->database, "TARGET_INFO_SYSTEM_ENV", NULL)
@@ -401,17 +373,17 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
                                        "%s is an export of Nsight Systems without " MEMORY
                                        ": profile with --cuda-memory-usage=true",
                                        path)
-                   : varve_message_set(
-                         message, VARVE_ERROR_FORMAT,
-                         "%s is an SQLite database, but neither a trace nor an export of Nsight "
-                         "Systems",
-                         path);
+                   : varve_message_set(message, VARVE_ERROR_FORMAT,
+                                       "%s is an SQLite database, but neither a trace nor an export of Nsight "
+                                       "Systems",
+                                       path);
     }
     read_kinds(reader);
     read_operations(reader);
     read_devices(reader);
     read_rows(reader, progress);
     read_processes(reader);
+    uint64_t reserved = 0;
     for (unsigned i = 0; i <= POOLS_MAX; i++) {
         reserved += reader->pool_sizes[i];
     }
@@ -422,14 +394,12 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
 int nsight_read(const char *path, struct import_requests *requests, struct progress *progress,
                 struct varve_message *message)
 {
-    struct reader *reader;
     struct database *database;
     int error = database_open_other(path, &database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
-    reader = memory_resize(NULL, sizeof(*reader));
+    struct reader *reader = memory_resize(NULL, sizeof(*reader));
     *reader = (struct reader){.database = database, .requests = requests};
     error = read_all(reader, path, progress, message);
     map_free(&reader->gpus);

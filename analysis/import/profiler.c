@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace may have gigabytes, of which a few per cent are about memory: it is cut into its events as it passes, and only those that are
- * needed become JSON. Brackets are counted outside of strings, which is all that cutting needs.
+ * A trace may have gigabytes, of which a few per cent are about memory: it is cut into its events as it passes, and
+ * only those that are needed become JSON. Brackets are counted outside of strings, which is all that cutting needs.
  */
 #include "analysis/import/profiler.h"
 
@@ -17,8 +17,7 @@
 #include <string.h>
 
 #define PROGRESS_EVENTS 65536
-#define EVENT_BYTES_MAX \
-    (1U << 20) /* of one that is looked at: stacks of inputs may be long, those of memory are not */
+#define EVENT_BYTES_MAX (1U << 20) /* of one that is looked at: stacks of inputs may be long, those of memory are not */
 #define KEY_BYTES 16
 #define DEPTH_MAX 512
 #define TIME_US_MAX 4e15 /* of which sums and differences of two fit into 64 bits, in ns */
@@ -55,7 +54,6 @@ struct reader {
 static bool whole_number(const struct cJSON *object, const char *key, int64_t *value_out)
 {
     double number;
-
     if (!json_find_number(object, key, &number) || !(fabs(number) < 9e18)) {
         return false;
     }
@@ -66,7 +64,6 @@ static bool whole_number(const struct cJSON *object, const char *key, int64_t *v
 static bool read_time(const struct cJSON *event, const char *key, int64_t *ns_out)
 {
     double us;
-
     if (!json_find_number(event, key, &us) || !(fabs(us) < TIME_US_MAX)) {
         return false;
     }
@@ -78,37 +75,33 @@ static bool read_time(const struct cJSON *event, const char *key, int64_t *ns_ou
 static uint64_t read_id(const struct cJSON *event, const char *key)
 {
     const char *text = json_find_text(event, key);
-    int64_t number = 0;
-
     if (text != NULL) {
         return strtoull(text, NULL, 10);
     }
+    int64_t number = 0;
     return whole_number(event, key, &number) ? (uint64_t)number : 0;
 }
 
 static void read_thread(const struct cJSON *event, uint64_t *thread_out, uint64_t *tid_out, int32_t *pid_out)
 {
     uint64_t pid = read_id(event, "pid");
-
     *tid_out = read_id(event, "tid");
     *pid_out = pid <= INT32_MAX ? (int32_t)pid : 0;
     *thread_out = pid << 32 ^ *tid_out;
 }
 
-static bool read_memory(struct reader *reader, const struct cJSON *event, bool is_failure,
-                        struct memory_event *out)
+static bool read_memory(struct reader *reader, const struct cJSON *event, bool is_failure, struct memory_event *out)
 {
     const struct cJSON *args = json_find_object(event, "args");
-    int64_t bytes, reserved;
+    int64_t bytes;
     int64_t addr = 0;
-    int64_t type = 1;
-    int64_t device = 0;
-
     if (args == NULL || !read_time(event, "ts", &out->time_ns) || !whole_number(args, "Bytes", &bytes) ||
         (!is_failure && !whole_number(args, "Addr", &addr)) || bytes == INT64_MIN) {
         return false;
     }
+    int64_t type = 1;
     whole_number(args, "Device Type", &type);
+    int64_t device = 0;
     whole_number(args, "Device Id", &device);
     device = device < 0 ? 0 : device; /* "the current one" */
     out->addr = (uint64_t)addr;
@@ -121,8 +114,8 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     if (device >= DEVICES || !import_is_memory(out->addr, out->size)) {
         return false;
     }
-    if (type != 0 && whole_number(args, "Total Reserved", &reserved) &&
-        reserved > (int64_t)reader->reserved[device]) {
+    int64_t reserved;
+    if (type != 0 && whole_number(args, "Total Reserved", &reserved) && reserved > (int64_t)reader->reserved[device]) {
         reader->reserved[device] = (uint64_t)reserved;
     }
     return true;
@@ -130,16 +123,15 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
 
 static void take_memory(struct reader *reader, const struct cJSON *event, bool is_failure)
 {
-    struct memory_event memory = {0};
-
     import_requests_entry(reader->requests);
+    struct memory_event memory = {0};
     if (!read_memory(reader, event, is_failure, &memory)) {
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, reader->number);
     } else if (!is_failure && (memory.addr == 0 || memory.size == 0)) {
         import_requests_fault(reader->requests, IMPORT_FAULT_EMPTY, reader->number);
     } else {
-        reader->events = memory_grow(reader->events, &reader->event_capacity, reader->event_count,
-                                     sizeof(*reader->events));
+        reader->events =
+            memory_grow(reader->events, &reader->event_capacity, reader->event_count, sizeof(*reader->events));
         reader->events[reader->event_count++] = memory;
     }
 }
@@ -149,18 +141,15 @@ static uint32_t symbol_of(struct reader *reader, const char *name)
 {
     const char *end = strstr(name, "): ");
     const char *open = end;
-    char *file;
-    uint32_t symbol;
-
     while (open != NULL && open > name && open[-1] >= '0' && open[-1] <= '9') {
         open--;
     }
     if (open == NULL || open == end || open - name < 2 || open[-1] != '(') {
         return import_requests_symbol(reader->requests, name, NULL, 0, NULL);
     }
-    file = memory_copy_text(name);
+    char *file = memory_copy_text(name);
     file[open - name - 1] = '\0';
-    symbol = import_requests_symbol(reader->requests, end + 3, file, (uint32_t)strtoul(open, NULL, 10), NULL);
+    uint32_t symbol = import_requests_symbol(reader->requests, end + 3, file, (uint32_t)strtoul(open, NULL, 10), NULL);
     free(file);
     return symbol;
 }
@@ -168,19 +157,15 @@ static uint32_t symbol_of(struct reader *reader, const char *name)
 static void take_span(struct reader *reader, const struct cJSON *event)
 {
     const char *name = json_find_text(event, "name");
-    uint64_t tid;
-    int32_t pid;
     int64_t begin_ns, duration_ns;
-    struct span *span;
-
     if (name == NULL || !read_time(event, "ts", &begin_ns) || !read_time(event, "dur", &duration_ns)) {
         return;
     }
-    reader->spans =
-        memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
-    span = &reader->spans[reader->span_count++];
-    *span = (struct span){
-        .begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = symbol_of(reader, name)};
+    reader->spans = memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
+    struct span *span = &reader->spans[reader->span_count++];
+    *span = (struct span){.begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = symbol_of(reader, name)};
+    uint64_t tid;
+    int32_t pid;
     read_thread(event, &span->thread, &tid, &pid);
 }
 
@@ -194,15 +179,12 @@ static void take_event(struct reader *reader, const char *text, size_t bytes)
     bool may_be_memory = contains(text, bytes, "[memory]") || contains(text, bytes, "[OutOfMemory]");
     bool may_be_code = contains(text, bytes, "\"cpu_op\"") || contains(text, bytes, "\"python_function\"") ||
                        contains(text, bytes, "\"user_annotation\"");
-    struct cJSON *event;
-    const char *name;
-
     reader->number++;
     if (!may_be_memory && !may_be_code) {
         return;
     }
-    event = json_parse(text, bytes);
-    name = json_find_text(event, "name");
+    struct cJSON *event = json_parse(text, bytes);
+    const char *name = json_find_text(event, "name");
     if (event == NULL) {
         import_requests_entry(reader->requests);
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, reader->number);
@@ -234,7 +216,6 @@ struct cutter {
 static void keep(struct cutter *cutter, const unsigned char *from, const unsigned char *to)
 {
     size_t bytes = (size_t)(to - from);
-
     if (cutter->is_too_long || bytes > EVENT_BYTES_MAX - cutter->kept_bytes) {
         cutter->is_too_long = true;
         return;
@@ -283,11 +264,8 @@ static void in_string(struct cutter *cutter, unsigned char byte)
 static void open_bracket(struct cutter *cutter, unsigned char byte)
 {
     static const char events[] = "traceEvents";
-    bool is_events =
-        cutter->key_bytes == sizeof(events) - 1 && memcmp(cutter->key, events, cutter->key_bytes) == 0;
-
-    if (byte == '[' && cutter->event_depth == 0 &&
-        (cutter->depth == 0 || (cutter->depth == 1 && is_events))) {
+    bool is_events = cutter->key_bytes == sizeof(events) - 1 && memcmp(cutter->key, events, cutter->key_bytes) == 0;
+    if (byte == '[' && cutter->event_depth == 0 && (cutter->depth == 0 || (cutter->depth == 1 && is_events))) {
         cutter->event_depth = cutter->depth + 1;
         cutter->has_events = true;
     }
@@ -305,7 +283,6 @@ static void close_bracket(struct cutter *cutter)
 static void cut_window(struct cutter *cutter, const unsigned char *at, const unsigned char *end)
 {
     const unsigned char *begin = at; /* of the event in this window */
-
     for (; at < end; at++) {
         if (cutter->is_in_string) {
             in_string(cutter, *at);
@@ -336,7 +313,6 @@ static int compare_spans(const void *a, const void *b)
 {
     const struct span *one = a;
     const struct span *two = b;
-
     if (one->thread != two->thread) {
         return one->thread < two->thread ? -1 : 1;
     }
@@ -350,7 +326,6 @@ static int compare_events(const void *a, const void *b)
 {
     const struct memory_event *one = a;
     const struct memory_event *two = b;
-
     if (one->thread != two->thread) {
         return one->thread < two->thread ? -1 : 1;
     }
@@ -369,7 +344,6 @@ static uint32_t callsite_at(struct reader *reader, const struct open_spans *open
 {
     uint32_t symbols[DEPTH_MAX];
     size_t depth = 0;
-
     for (size_t i = open->count; i-- > 0;) {
         if (open->items[i]->end_ns >= time_ns) {
             symbols[depth++] = open->items[i]->symbol;
@@ -389,16 +363,14 @@ static void close_spans(struct open_spans *open, int64_t time_ns)
 static void find_callsites(struct reader *reader)
 {
     struct open_spans open = {.count = 0};
-    size_t next = 0;
-
     if (reader->event_count == 0 || reader->span_count == 0) {
         return; /* qsort takes no NULL */
     }
     qsort(reader->spans, reader->span_count, sizeof(*reader->spans), compare_spans);
     qsort(reader->events, reader->event_count, sizeof(*reader->events), compare_events);
+    size_t next = 0;
     for (size_t i = 0; i < reader->event_count; i++) {
         struct memory_event *event = &reader->events[i];
-
         if (open.count > 0 && open.items[0]->thread != event->thread) {
             open.count = 0;
         }
@@ -422,12 +394,9 @@ static void find_callsites(struct reader *reader)
 
 static void give_requests(struct reader *reader)
 {
-    uint64_t reserved = 0;
-
     for (size_t i = 0; i < reader->event_count; i++) {
         const struct memory_event *event = &reader->events[i];
         struct import_request *request = import_requests_add(reader->requests, event->number);
-
         request->time_ns = event->time_ns;
         request->addr = event->addr;
         request->size = event->size;
@@ -437,6 +406,7 @@ static void give_requests(struct reader *reader)
         request->target = event->target;
         request->thread = import_requests_thread(reader->requests, event->pid, event->tid, event->number);
     }
+    uint64_t reserved = 0;
     for (unsigned i = 0; i < DEVICES; i++) {
         reserved += reader->reserved[i];
     }
@@ -448,7 +418,6 @@ static int read_events(struct reader *reader, struct input_stream *input, struct
 {
     uint64_t shown = 0;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && (input->next < input->end || !input->is_at_end)) {
         error = input_stream_fill(input, 1, message);
         cut_window(cutter, input->next, input->end);
@@ -466,7 +435,6 @@ static int check_end(struct reader *reader, const struct cutter *cutter, int err
                      const struct varve_message *reason, struct varve_message *message)
 {
     bool is_cut = cutter->depth > 0 || cutter->is_in_string || error == VARVE_ERROR_FORMAT;
-
     if (error != VARVE_OK && (error != VARVE_ERROR_FORMAT || reader->event_count == 0)) {
         return varve_message_set(message, error, "%s", reason->text);
     }
@@ -493,7 +461,6 @@ int profiler_read(struct input_stream *input, struct import_requests *requests, 
     struct cutter cutter = {.reader = &reader};
     struct varve_message reason = {""};
     int error = read_events(&reader, input, &cutter, progress, &reason);
-
     error = check_end(&reader, &cutter, error, input_stream_path(input), &reason, message);
     input_stream_close(input);
     if (error == VARVE_OK) {

@@ -31,8 +31,7 @@ struct import {
     struct history_numbers moved[256]; /* events that get another time */
 };
 
-static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind,
-                                      uint16_t stream)
+static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind, uint16_t stream)
 {
     return (struct varve_record){
         .id_stream = (uint64_t)stream << 48,
@@ -77,20 +76,17 @@ static void write_event(struct import *import, unsigned number, size_t index)
 {
     const struct history_device *device = &import->history->devices[number];
     const struct history_event *event = &device->events[index];
-    struct varve_record record;
-    int64_t ts_ns;
-
     if (history_action_kind(event->action) == VARVE_KIND_NONE) {
         return; /* a snapshot was taken */
     }
-    record = new_record(import, number, history_action_kind(event->action), event->stream);
+    struct varve_record record = new_record(import, number, history_action_kind(event->action), event->stream);
     record.addr = event->action == HISTORY_OOM ? 0 : event->addr;
     record.size = event->size;
     record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;
     record.pool = is_small(event) ? 1 : 0;
     record.cause = (uint8_t)cause_of(device, index);
     record.callsite = history_writer_callsite(import->out, event->stack);
-    ts_ns = history_writer_time(import->out, event);
+    int64_t ts_ns = history_writer_time(import->out, event);
     if (history_writer_begin_us(import->out) + ts_ns / 1000 != event->time_us) {
         note_moved(&import->moved[number], index);
     }
@@ -107,14 +103,12 @@ static uint16_t stream_number(const struct history *history, uint64_t handle)
     return 0;
 }
 
-static void write_start_segment(struct import *import, unsigned number,
-                                const struct varve_alloc_snapshot *start,
+static void write_start_segment(struct import *import, unsigned number, const struct varve_alloc_snapshot *start,
                                 const struct varve_segment_info *segment)
 {
     uint16_t stream = stream_number(import->history, segment->stream);
-    struct varve_record record = new_record(
-        import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
-
+    struct varve_record record =
+        new_record(import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
     record.addr = segment->addr;
     record.size = segment->bytes;
     record.requested = segment->is_expandable ? 0 : segment->bytes;
@@ -123,7 +117,6 @@ static void write_start_segment(struct import *import, unsigned number,
     varve_writer_event(import->writer, &record, 0);
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *block = &start->blocks[segment->first_block + i];
-
         if (block->state == VARVE_BLOCK_INACTIVE) {
             continue;
         }
@@ -141,13 +134,12 @@ static int write_start(struct import *import, unsigned number, struct import_res
                        struct varve_message *message)
 {
     const struct history_device *device = &import->history->devices[number];
-    struct varve_alloc_snapshot start = {0};
     uint64_t reserved;
     int error = replay_reserved_at_start(device, &reserved, message);
-
     if (error != VARVE_OK || reserved == 0) {
         return error;
     }
+    struct varve_alloc_snapshot start = {0};
     error = replay_start_of(import->history, device, &start, message);
     for (size_t i = 0; i < start.segment_count && error == VARVE_OK; i++) {
         write_start_segment(import, number, &start, &start.segments[i]);
@@ -162,11 +154,10 @@ static int write_start(struct import *import, unsigned number, struct import_res
 static size_t earliest(const struct history *history, const size_t *next)
 {
     size_t best = SIZE_MAX;
-
     for (size_t i = 0; i < history->device_count; i++) {
         if (next[i] < history->devices[i].event_count &&
-            (best == SIZE_MAX || history->devices[i].events[next[i]].time_us <
-                                     history->devices[best].events[next[best]].time_us)) {
+            (best == SIZE_MAX ||
+             history->devices[i].events[next[i]].time_us < history->devices[best].events[next[best]].time_us)) {
             best = i;
         }
     }
@@ -176,13 +167,12 @@ static size_t earliest(const struct history *history, const size_t *next)
 static void write_events(struct import *import, struct progress *progress)
 {
     const struct history *history = import->history;
-    size_t next[256] = {0};
     uint64_t total = 0;
-    uint64_t done = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         total += history->devices[i].event_count;
     }
+    size_t next[256] = {0};
+    uint64_t done = 0;
     for (size_t device = earliest(history, next); device != SIZE_MAX; device = earliest(history, next)) {
         write_event(import, (unsigned)device, next[device]++);
         if (progress != NULL && ++done % PROGRESS_EVENTS == 0) {
@@ -195,7 +185,6 @@ static void write_end(struct import *import, struct import_result *result)
 {
     const struct history *history = import->history;
     const uint32_t *callsites = history_writer_callsites(import->out);
-
     for (unsigned i = 0; i < history->device_count; i++) {
         varve_writer_device(import->writer, i, NULL, 0);
         for (size_t stream = 0; stream < history->stream_count; stream++) {
@@ -213,11 +202,10 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
                    struct import_result *result, struct varve_message *message)
 {
     struct import import = {.history = history, .writer = writer, .out = history_writer_new(writer, history)};
-    int error = VARVE_OK;
-
     *result = (struct import_result){0};
     varve_writer_meta_text(writer, "block_sizes", "requested");
     history_write_settings(writer, &history->settings, history_writer_begin_us(import.out));
+    int error = VARVE_OK;
     for (unsigned i = 0; i < history->device_count && error == VARVE_OK; i++) {
         error = write_start(&import, i, result, message);
         if (history->devices[i].has_overflowed) {
@@ -238,20 +226,17 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
 }
 
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
-                          struct progress *progress, struct import_result *result,
-                          struct varve_message *message)
+                          struct progress *progress, struct import_result *result, struct varve_message *message)
 {
-    struct varve_writer *writer;
     struct history *history;
     int error = history_read_pytorch_stream(input, &history, progress, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_writer *writer;
     error = varve_writer_open(output, may_replace, &writer, message);
     if (error == VARVE_OK) {
         struct varve_message reason = {""};
-
         varve_writer_meta_text(writer, "import.source", path);
         error = import_pytorch(history, writer, progress, result, &reason);
         if (error != VARVE_OK) {
@@ -270,8 +255,6 @@ int import_pytorch_file(const char *path, const char *output, bool may_replace, 
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
-    return error != VARVE_OK
-               ? error
-               : import_pytorch_stream(input, path, output, may_replace, progress, result, message);
+    return error != VARVE_OK ? error
+                             : import_pytorch_stream(input, path, output, may_replace, progress, result, message);
 }

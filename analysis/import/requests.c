@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order: lines of a log are in the order in which the allocator was asked, and their times may go back a little, as threads
- * take the time before they take the log's lock. Where lines were shuffled it is the other way round. Both orders are tried, and the
- * one with fewer contradictions (frees of what is not there, allocations of what is) is taken. At equal times, which clocks of a
- * microsecond give in plenty, an entry that does not fit waits for those behind it.
+ * The order: lines of a log are in the order in which the allocator was asked, and their times may go back a little, as
+ * threads take the time before they take the log's lock. Where lines were shuffled it is the other way round. Both
+ * orders are tried, and the one with fewer contradictions (frees of what is not there, allocations of what is) is
+ * taken. At equal times, which clocks of a microsecond give in plenty, an entry that does not fit waits for
+ * those behind it.
  */
 #include "analysis/import/requests.h"
 
@@ -90,7 +91,6 @@ struct import_requests {
 struct import_requests *import_requests_new(const char *format, const char *entry)
 {
     struct import_requests *requests = memory_resize(NULL, sizeof(*requests));
-
     *requests = (struct import_requests){.result = {.format = format, .entry = entry}};
     import_requests_stream(requests, 0, 0);
     return requests;
@@ -134,8 +134,7 @@ void import_requests_free(struct import_requests *requests)
 
 struct import_request *import_requests_add(struct import_requests *requests, uint64_t number)
 {
-    requests->items =
-        memory_grow(requests->items, &requests->capacity, requests->count, sizeof(*requests->items));
+    requests->items = memory_grow(requests->items, &requests->capacity, requests->count, sizeof(*requests->items));
     requests->items[requests->count] = (struct import_request){.number = number};
     return &requests->items[requests->count++];
 }
@@ -143,7 +142,6 @@ struct import_request *import_requests_add(struct import_requests *requests, uin
 void import_requests_fault(struct import_requests *requests, enum import_fault fault, uint64_t number)
 {
     struct import_fault_count *count = &requests->result.faults[fault];
-
     count->first = count->count == 0 ? number : count->first;
     count->count++;
 }
@@ -178,14 +176,12 @@ void import_requests_reserved(struct import_requests *requests, uint64_t bytes)
     }
 }
 
-void import_requests_device(struct import_requests *requests, unsigned index, const char *name,
-                            uint64_t total_bytes)
+void import_requests_device(struct import_requests *requests, unsigned index, const char *name, uint64_t total_bytes)
 {
     struct import_device *device = &requests->devices[index % DEVICES];
-
     free(device->name);
-    *device = (struct import_device){
-        .name = memory_copy_text(name), .total_bytes = total_bytes, .is_used = device->is_used};
+    *device =
+        (struct import_device){.name = memory_copy_text(name), .total_bytes = total_bytes, .is_used = device->is_used};
 }
 
 /* ---- what is interned: threads, streams, spaces, symbols, stacks ---- */
@@ -193,12 +189,11 @@ void import_requests_device(struct import_requests *requests, unsigned index, co
 static size_t process_number(struct import_requests *requests, int32_t pid)
 {
     const uint64_t *found = map_find(&requests->process_numbers, (uint32_t)pid);
-
     if (found != NULL) {
         return *found;
     }
-    requests->processes = memory_grow(requests->processes, &requests->process_capacity,
-                                      requests->process_count, sizeof(*requests->processes));
+    requests->processes = memory_grow(requests->processes, &requests->process_capacity, requests->process_count,
+                                      sizeof(*requests->processes));
     requests->processes[requests->process_count] = (struct import_process){.pid = pid};
     map_put(&requests->process_numbers, (uint32_t)pid, requests->process_count);
     return requests->process_count++;
@@ -208,10 +203,8 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
 {
     const uint64_t named[2] = {(uint64_t)(uint32_t)pid, tid};
     uint64_t key = map_hash(named, sizeof(named));
-
     for (const uint64_t *found; (found = map_find(&requests->thread_numbers, key)) != NULL; key++) {
         const struct import_thread *thread = &requests->threads[*found];
-
         if (thread->tid == tid && requests->processes[thread->process].pid == pid) {
             return (uint32_t)*found;
         }
@@ -220,8 +213,8 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
         import_requests_fault(requests, IMPORT_FAULT_NAMELESS, number);
         return THREADS_MAX - 1;
     }
-    requests->threads = memory_grow(requests->threads, &requests->thread_capacity, requests->thread_count,
-                                    sizeof(*requests->threads));
+    requests->threads =
+        memory_grow(requests->threads, &requests->thread_capacity, requests->thread_count, sizeof(*requests->threads));
     requests->threads[requests->thread_count] =
         (struct import_thread){.tid = tid, .process = (uint32_t)process_number(requests, pid)};
     map_put(&requests->thread_numbers, key, requests->thread_count);
@@ -231,7 +224,6 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
 void import_requests_process(struct import_requests *requests, int32_t pid, const char *name)
 {
     const uint64_t *found = map_find(&requests->process_numbers, (uint32_t)pid);
-
     if (found != NULL) {
         free(requests->processes[*found].name);
         requests->processes[*found].name = memory_copy_text(name);
@@ -241,7 +233,6 @@ void import_requests_process(struct import_requests *requests, int32_t pid, cons
 uint16_t import_requests_stream(struct import_requests *requests, uint64_t handle, uint64_t number)
 {
     const uint64_t *found = map_find(&requests->stream_numbers, handle & INT64_MAX);
-
     if (found != NULL) {
         return (uint16_t)*found;
     }
@@ -256,23 +247,21 @@ uint16_t import_requests_stream(struct import_requests *requests, uint64_t handl
     return (uint16_t)requests->stream_count++;
 }
 
-uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file,
-                                uint32_t line, const char *module)
+uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file, uint32_t line,
+                                const char *module)
 {
     uint64_t key = map_hash(function, strlen(function)) ^ ((uint64_t)line << 32);
-
     key ^= file != NULL ? map_hash(file, strlen(file)) << 1 : 0;
     key ^= module != NULL ? map_hash(module, strlen(module)) << 2 : 0;
     for (const uint64_t *found; (found = map_find(&requests->symbol_numbers, key)) != NULL; key++) {
         const struct import_symbol *symbol = &requests->symbols[*found];
-
-        if (symbol->line == line && strcmp(symbol->function, function) == 0 &&
-            memory_same_text(symbol->file, file) && memory_same_text(symbol->module, module)) {
+        if (symbol->line == line && strcmp(symbol->function, function) == 0 && memory_same_text(symbol->file, file) &&
+            memory_same_text(symbol->module, module)) {
             return (uint32_t)*found;
         }
     }
-    requests->symbols = memory_grow(requests->symbols, &requests->symbol_capacity, requests->symbol_count,
-                                    sizeof(*requests->symbols));
+    requests->symbols =
+        memory_grow(requests->symbols, &requests->symbol_capacity, requests->symbol_count, sizeof(*requests->symbols));
     requests->symbols[requests->symbol_count] = (struct import_symbol){.function = memory_copy_text(function),
                                                                        .file = memory_copy_text(file),
                                                                        .module = memory_copy_text(module),
@@ -284,25 +273,21 @@ uint32_t import_requests_symbol(struct import_requests *requests, const char *fu
 uint32_t import_requests_callsite(struct import_requests *requests, const uint32_t *symbols, size_t depth)
 {
     uint64_t key = map_hash(symbols, depth * sizeof(*symbols));
-
     if (depth == 0) {
         return 0;
     }
     for (const uint64_t *found; (found = map_find(&requests->stack_numbers, key)) != NULL; key++) {
         const struct import_stack *stack = &requests->stacks[*found];
-
-        if (stack->depth == depth &&
-            memcmp(requests->frames + stack->first, symbols, depth * sizeof(*symbols)) == 0) {
+        if (stack->depth == depth && memcmp(requests->frames + stack->first, symbols, depth * sizeof(*symbols)) == 0) {
             return (uint32_t)*found + 1;
         }
     }
-    requests->stacks = memory_grow(requests->stacks, &requests->stack_capacity, requests->stack_count,
-                                   sizeof(*requests->stacks));
-    requests->stacks[requests->stack_count] =
-        (struct import_stack){.first = requests->frame_count, .depth = depth};
+    requests->stacks =
+        memory_grow(requests->stacks, &requests->stack_capacity, requests->stack_count, sizeof(*requests->stacks));
+    requests->stacks[requests->stack_count] = (struct import_stack){.first = requests->frame_count, .depth = depth};
     for (size_t i = 0; i < depth; i++) {
-        requests->frames = memory_grow(requests->frames, &requests->frame_capacity, requests->frame_count,
-                                       sizeof(*requests->frames));
+        requests->frames =
+            memory_grow(requests->frames, &requests->frame_capacity, requests->frame_count, sizeof(*requests->frames));
         requests->frames[requests->frame_count++] = symbols[i];
     }
     map_put(&requests->stack_numbers, key, requests->stack_count);
@@ -313,18 +298,17 @@ uint32_t import_requests_callsite(struct import_requests *requests, const uint32
 static uint16_t space_of(struct import_requests *requests, const struct import_request *request)
 {
     uint64_t process = requests->threads[request->thread].process;
-    uint64_t key = process << 16 | (uint64_t)request->target << 8 |
-                   (request->target == IMPORT_BLOCK ? request->device : 0U);
+    uint64_t key =
+        process << 16 | (uint64_t)request->target << 8 | (request->target == IMPORT_BLOCK ? request->device : 0U);
     const uint64_t *found = map_find(&requests->space_numbers, key);
-
     if (found != NULL) {
         return (uint16_t)*found;
     }
     if (requests->space_count == SPACES_MAX) {
         return SPACES_MAX - 1;
     }
-    requests->spaces = memory_grow(requests->spaces, &requests->space_capacity, requests->space_count,
-                                   sizeof(*requests->spaces));
+    requests->spaces =
+        memory_grow(requests->spaces, &requests->space_capacity, requests->space_count, sizeof(*requests->spaces));
     requests->spaces[requests->space_count] = (struct import_space){.key = key};
     map_put(&requests->space_numbers, key, requests->space_count);
     return (uint16_t)requests->space_count++;
@@ -336,7 +320,6 @@ static int compare_times(const void *a, const void *b)
 {
     const struct import_request *one = a;
     const struct import_request *two = b;
-
     if (one->time_ns != two->time_ns) {
         return one->time_ns < two->time_ns ? -1 : 1;
     }
@@ -347,7 +330,6 @@ static int compare_numbers(const void *a, const void *b)
 {
     const struct import_request *one = a;
     const struct import_request *two = b;
-
     return (one->number > two->number) - (one->number < two->number);
 }
 
@@ -369,7 +351,6 @@ static void spaces_clear(struct import_requests *requests)
 static bool fits(struct import_requests *requests, const struct import_request *request)
 {
     const struct map *live = &requests->spaces[request->space].live;
-
     return request->action == IMPORT_FAILURE ||
            (map_find(live, request->addr) != NULL) == (request->action == IMPORT_FREE);
 }
@@ -378,7 +359,6 @@ static void apply(struct import_requests *requests, const struct import_request 
 {
     struct map *live = &requests->spaces[request->space].live;
     uint64_t size;
-
     if (request->action == IMPORT_ALLOC) {
         map_put(live, request->addr, request->size);
     } else if (request->action == IMPORT_FREE) {
@@ -389,7 +369,6 @@ static void apply(struct import_requests *requests, const struct import_request 
 static uint64_t count_contradictions(struct import_requests *requests)
 {
     uint64_t count = 0;
-
     for (size_t i = 0; i < requests->count; i++) {
         count += !fits(requests, &requests->items[i]);
         apply(requests, &requests->items[i]);
@@ -404,10 +383,8 @@ static void settle_tie(struct import_requests *requests, struct import_request *
 {
     size_t placed = 0;
     size_t waiting = count;
-
     for (int round = 0; waiting > 0 && round <= TIE_ROUNDS; round++) {
         size_t before = waiting;
-
         waiting = 0;
         for (size_t i = 0; i < before; i++) {
             if (round == TIE_ROUNDS || fits(requests, &items[i])) {
@@ -417,8 +394,7 @@ static void settle_tie(struct import_requests *requests, struct import_request *
                 items[waiting++] = items[i];
             }
         }
-        round =
-            waiting == before && round < TIE_ROUNDS ? TIE_ROUNDS - 1 : round; /* nothing fits: as they are */
+        round = waiting == before && round < TIE_ROUNDS ? TIE_ROUNDS - 1 : round; /* nothing fits: as they are */
     }
     memcpy(items, room, count * sizeof(*items));
 }
@@ -427,10 +403,8 @@ static void settle_ties(struct import_requests *requests)
 {
     struct import_request *room = NULL;
     size_t capacity = 0;
-
     for (size_t i = 0; i < requests->count;) {
         size_t end = i + 1;
-
         while (end < requests->count && requests->items[end].time_ns == requests->items[i].time_ns) {
             end++;
         }
@@ -454,7 +428,6 @@ static bool same_file(const struct import_request *one, const struct import_requ
 static void straighten_times(struct import_requests *requests)
 {
     struct import_request *items = requests->items;
-
     for (size_t i = 1; i < requests->count; i++) {
         if (items[i].time_ns < items[i - 1].time_ns && same_file(&items[i], &items[i - 1])) {
             items[i].time_ns = items[i - 1].time_ns;
@@ -468,8 +441,6 @@ static void straighten_times(struct import_requests *requests)
 static void put_in_order(struct import_requests *requests, enum import_order order)
 {
     const struct import_fault_count *backwards = &requests->result.faults[IMPORT_FAULT_BACKWARDS];
-    uint64_t by_number, by_time;
-
     for (size_t i = 0; i < requests->count; i++) {
         requests->items[i].space = space_of(requests, &requests->items[i]);
         if (order == IMPORT_BY_NUMBER && i > 0 && same_file(&requests->items[i], &requests->items[i - 1]) &&
@@ -482,11 +453,11 @@ static void put_in_order(struct import_requests *requests, enum import_order ord
         settle_ties(requests);
         return;
     }
-    by_number = backwards->count > 0 ? count_contradictions(requests) : 0;
+    uint64_t by_number = backwards->count > 0 ? count_contradictions(requests) : 0;
     if (by_number > 0) {
         sort(requests, compare_times);
         settle_ties(requests);
-        by_time = count_contradictions(requests);
+        uint64_t by_time = count_contradictions(requests);
         requests->result.by_time = by_time < by_number;
         if (!requests->result.by_time) {
             sort(requests, compare_numbers);
@@ -513,14 +484,13 @@ struct import_output {
 static uint32_t write_symbol(struct import_output *output, uint32_t *written, uint32_t number)
 {
     const struct import_symbol *symbol = &output->requests->symbols[number];
-
     if (written[number] == 0) {
-        written[number] = varve_writer_symbol(
-            output->writer, &(struct varve_writer_symbol){.function = symbol->function,
-                                                          .file = symbol->file,
-                                                          .module = symbol->module,
-                                                          .line = symbol->line,
-                                                          .is_python = symbol->file != NULL});
+        written[number] =
+            varve_writer_symbol(output->writer, &(struct varve_writer_symbol){.function = symbol->function,
+                                                                              .file = symbol->file,
+                                                                              .module = symbol->module,
+                                                                              .line = symbol->line,
+                                                                              .is_python = symbol->file != NULL});
     }
     return written[number];
 }
@@ -529,15 +499,13 @@ static void write_callsites(struct import_output *output)
 {
     struct import_requests *requests = output->requests;
     uint32_t *symbols = memory_resize(NULL, (requests->symbol_count + 1) * sizeof(*symbols));
-    uint32_t *frames = NULL;
-    size_t capacity = 0;
-
     memset(symbols, 0, (requests->symbol_count + 1) * sizeof(*symbols));
     output->callsites = memory_resize(NULL, (requests->stack_count + 1) * sizeof(*output->callsites));
     output->callsites[0] = 0;
+    uint32_t *frames = NULL;
+    size_t capacity = 0;
     for (size_t i = 0; i < requests->stack_count; i++) {
         const struct import_stack *stack = &requests->stacks[i];
-
         if (stack->depth > capacity) {
             capacity = 2 * stack->depth;
             frames = memory_resize(frames, capacity * sizeof(*frames));
@@ -559,8 +527,6 @@ static void enter_thread(struct import_output *output, uint32_t number)
     int32_t pid = process->pid > 0 ? process->pid : (int32_t)thread->process + 1;
     bool is_tid = thread->tid > 0 && thread->tid <= INT32_MAX;
     int32_t tid = is_tid ? (int32_t)thread->tid : (int32_t)number + 1;
-    char name[24];
-
     if (output->thread == number) {
         return;
     }
@@ -569,6 +535,7 @@ static void enter_thread(struct import_output *output, uint32_t number)
         varve_writer_use_thread(output->writer, thread->written);
         return;
     }
+    char name[24];
     snprintf(name, sizeof(name), "%" PRIu64, thread->tid);
     thread->written = varve_writer_process(
         output->writer, &(struct varve_writer_process){.pid = pid, .rank = -1, .executable = process->name});
@@ -579,7 +546,6 @@ static void enter_thread(struct import_output *output, uint32_t number)
 static void say_stream(struct import_output *output, const struct import_request *request)
 {
     uint64_t key = (uint64_t)request->space << 24 | (uint64_t)request->device << 16 | request->stream;
-
     if (request->target != IMPORT_HEAP && map_find(&output->streams, key) == NULL) {
         map_put(&output->streams, key, 1);
         varve_writer_stream(output->writer, request->device, request->stream,
@@ -595,15 +561,13 @@ static enum varve_kind kind_of(const struct import_request *request)
         [IMPORT_HEAP] = {VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE, VARVE_KIND_HEAP_ALLOC},
     };
     enum varve_kind kind = kinds[request->target][request->action];
-
     if (request->is_async && request->action != IMPORT_FAILURE) {
         kind = request->action == IMPORT_ALLOC ? VARVE_KIND_DEV_ALLOC_ASYNC : VARVE_KIND_DEV_FREE_ASYNC;
     }
     return kind;
 }
 
-static void write_record(struct import_output *output, const struct import_request *request,
-                         enum varve_kind kind)
+static void write_record(struct import_output *output, const struct import_request *request, enum varve_kind kind)
 {
     struct import_space *space = &output->requests->spaces[request->space];
     bool has_failed = request->action == IMPORT_FAILURE;
@@ -612,15 +576,13 @@ static void write_record(struct import_output *output, const struct import_reque
         .size = request->size,
         .requested = request->target == IMPORT_DEVICE ? request->took_ns : request->size,
         .id_stream = (uint64_t)request->stream << 48,
-        .dev_seq_kind_flags =
-            varve_record_tag(request->target == IMPORT_BLOCK ? ++space->dev_seq : 0, kind,
-                             has_failed && request->target == IMPORT_HEAP ? VARVE_FLAG_FAILED : 0),
+        .dev_seq_kind_flags = varve_record_tag(request->target == IMPORT_BLOCK ? ++space->dev_seq : 0, kind,
+                                               has_failed && request->target == IMPORT_HEAP ? VARVE_FLAG_FAILED : 0),
         .callsite = output->callsites[request->callsite],
         .pool = request->pool,
         .device = request->device,
         .cause = request->cause,
     };
-
     if (kind == VARVE_KIND_OOM) {
         record.requested = space->live_bytes;
     }
@@ -636,7 +598,6 @@ static void follow(struct import_output *output, struct import_request *request)
     struct map *live = &space->live;
     uint64_t size = 0;
     bool was_live = request->action != IMPORT_FAILURE && map_remove(live, request->addr, &size);
-
     result->live_bytes -= was_live ? size : 0;
     space->live_bytes -= was_live ? size : 0;
     switch (request->action) {
@@ -669,11 +630,9 @@ static void follow(struct import_output *output, struct import_request *request)
 static void write_requests(struct import_output *output, struct progress *progress)
 {
     struct import_requests *requests = output->requests;
-
     output->begin_ns = requests->items[0].time_ns;
     for (size_t i = 0; i < requests->count; i++) {
         struct import_request *request = &requests->items[i];
-
         enter_thread(output, request->thread);
         say_stream(output, request);
         follow(output, request);
@@ -705,7 +664,6 @@ static void write_end(struct import_output *output, const char *source)
     struct import_requests *requests = output->requests;
     struct import_log_result *result = output->result;
     struct varve_writer *writer = output->writer;
-
     for (unsigned i = 0; i < DEVICES; i++) {
         if (requests->devices[i].is_used) {
             varve_writer_device(writer, i, requests->devices[i].name, requests->devices[i].total_bytes);
@@ -727,7 +685,6 @@ static void write_end(struct import_output *output, const char *source)
     for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
         bool is_loss;
         const char *stat = import_fault_stat((enum import_fault)i, &is_loss);
-
         if (requests->result.faults[i].count > 0) {
             varve_writer_stat(writer, stat, is_loss, requests->result.faults[i].count);
         }
@@ -739,13 +696,11 @@ int import_requests_write(struct import_requests *requests, enum import_order or
                           struct import_log_result *result, struct varve_message *message)
 {
     struct import_output output = {.requests = requests, .result = &requests->result, .thread = UINT32_MAX};
-    int error;
-
     if (requests->count == 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: the %s has no allocations", source,
                                  requests->result.format);
     }
-    error = varve_writer_open(output_path, may_replace, &output.writer, message);
+    int error = varve_writer_open(output_path, may_replace, &output.writer, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -767,10 +722,8 @@ int import_requests_write(struct import_requests *requests, enum import_order or
 bool import_requests_check(struct import_requests *requests)
 {
     uint64_t numbers = 0;
-
     for (size_t i = 0; i < requests->count; i++) {
         const struct import_request *request = &requests->items[i];
-
         if (request->thread >= requests->thread_count || request->stream >= requests->stream_count ||
             request->callsite > requests->stack_count || !import_is_memory(request->addr, request->size)) {
             return false;
@@ -799,7 +752,6 @@ const char *import_fault_stat(enum import_fault fault, bool *is_loss_out)
         IMPORT_FAULT_LIST(IMPORT_FAULT_STAT)
 #undef IMPORT_FAULT_STAT
     };
-
     *is_loss_out = stats[fault].is_loss;
     return stats[fault].stat;
 }
@@ -811,6 +763,5 @@ const char *import_fault_words(enum import_fault fault, uint64_t count)
         IMPORT_FAULT_LIST(IMPORT_FAULT_WORDS)
 #undef IMPORT_FAULT_WORDS
     };
-
     return words[fault][count != 1];
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other tools logged of a program's allocations and frees, as one list, whatever the format. The readers (rmm.c, nsight.c,
- * profiler.c) fill it; it puts the list in order, counts what contradicts itself, and becomes events of a trace database.
- * One thread uses it; memory that is not there ends the process.
+ * What other tools logged of a program's allocations and frees, as one list, whatever the format. The readers (rmm.c,
+ * nsight.c, profiler.c) fill it; it puts the list in order, counts what contradicts itself, and becomes events of a
+ * trace database. One thread uses it; memory that is not there ends the process.
  */
 #ifndef VARVE_ANALYSIS_IMPORT_REQUESTS_H
 #define VARVE_ANALYSIS_IMPORT_REQUESTS_H
@@ -12,10 +12,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct progress;
 
@@ -111,11 +107,10 @@ void import_requests_process(struct import_requests *requests, int32_t pid, cons
 /// The number of a stream; the upmost bit of a handle distinguishes none.
 uint16_t import_requests_stream(struct import_requests *requests, uint64_t handle, uint64_t number);
 /// What a device is; `total_bytes` 0: not known.
-void import_requests_device(struct import_requests *requests, unsigned index, const char *name,
-                            uint64_t total_bytes);
+void import_requests_device(struct import_requests *requests, unsigned index, const char *name, uint64_t total_bytes);
 /// A symbol, interned; `file` and `module` NULL, `line` 0: not known. With a file it is one of Python.
-uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file,
-                                uint32_t line, const char *module);
+uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file, uint32_t line,
+                                const char *module);
 /// A stack of symbols, innermost first, interned.
 uint32_t import_requests_callsite(struct import_requests *requests, const uint32_t *symbols, size_t depth);
 void import_requests_reserved(struct import_requests *requests, uint64_t bytes); /* at one moment */
@@ -129,8 +124,8 @@ enum import_order {
     IMPORT_BY_TIME,   /* its order says nothing; at equal times what fits comes first */
 };
 
-/// The list as a database. The source's name is for `meta` and messages. Errors: VARVE_ERROR_FORMAT (there is nothing in it), and the
-/// writer's; nothing is left behind then.
+/// The list as a database. The source's name is for `meta` and messages. Errors: VARVE_ERROR_FORMAT (there is nothing
+/// in it), and the writer's; nothing is left behind then.
 int import_requests_write(struct import_requests *requests, enum import_order order, const char *source,
                           const char *output, bool may_replace, struct progress *progress,
                           struct import_log_result *result, struct varve_message *message);
@@ -141,9 +136,5 @@ bool import_requests_check(struct import_requests *requests);
 /// Name in `stats`, and whether it means loss; words behind a count. Static.
 const char *import_fault_stat(enum import_fault fault, bool *is_loss_out);
 const char *import_fault_words(enum import_fault fault, uint64_t count);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,15 +9,11 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Writes all of `subject`. Failures of `out` are found by the caller; others are the result, with their message.
 typedef int output_writer(const void *subject, FILE *out, struct varve_message *message);
 
-/// May the output of a command that reads `count` files be put at `path`? Errors: as varve_publish_check; VARVE_ERROR_INVALID, it is
-/// one of those files, which would be lost.
+/// May the output of a command that reads `count` files be put at `path`? Errors: as varve_publish_check;
+/// VARVE_ERROR_INVALID, it is one of those files, which would be lost.
 int output_check(const char *path, bool may_replace, const char *const *inputs, int count,
                  struct varve_message *message);
 
@@ -30,11 +26,6 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
 typedef int output_folder_writer(const void *subject, const char *folder, struct varve_message *message);
 
 /// A folder where nothing is yet: `write` fills one beside `path`, which then moves there. Errors: as of output_file.
-int output_folder(const char *path, output_folder_writer *write, const void *subject,
-                  struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int output_folder(const char *path, output_folder_writer *write, const void *subject, struct varve_message *message);
 
 #endif

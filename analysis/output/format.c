@@ -24,7 +24,6 @@ struct format_text format_count(int64_t number)
     size_t length = (size_t)snprintf(digits, sizeof(digits), "%" PRId64, number);
     size_t first = digits[0] == '-' ? 1 : 0;
     size_t to = 0;
-
     for (size_t from = 0; from < length; from++) {
         if (from > first && (length - from) % 3 == 0) {
             result.text[to++] = ',';
@@ -38,7 +37,6 @@ struct format_text format_count(int64_t number)
 struct format_text format_bytes(int64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    struct format_text result;
     double scaled = (double)bytes;
     double size = scaled < 0 ? -scaled : scaled;
     unsigned unit = 0;
@@ -49,6 +47,7 @@ struct format_text format_bytes(int64_t bytes)
         scaled /= 1024;
         unit++;
     }
+    struct format_text result;
     if (unit == 0) {
         snprintf(result.text, sizeof(result.text), "%" PRId64 " B", bytes);
     } else {
@@ -63,12 +62,11 @@ struct format_text format_bytes(int64_t bytes)
 
 struct format_text format_bytes_exact(int64_t bytes)
 {
-    struct format_text result;
     struct format_text human = format_bytes(bytes);
-
     if (bytes > -1024 && bytes < 1024) {
         return human;
     }
+    struct format_text result;
     snprintf(result.text, sizeof(result.text), "%.14s (%.30s)", human.text, format_count(bytes).text);
     return result;
 }
@@ -79,14 +77,12 @@ struct format_text format_duration(int64_t ns)
         double ns;
         const char *name;
     } units[] = {{3.6e12, "h"}, {6e10, "min"}, {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}};
-    struct format_text result;
-
     if (ns < 0) {
         return (struct format_text){"-"};
     }
+    struct format_text result;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         double scaled = (double)ns / units[i].ns;
-
         if (scaled >= 0.9995) {
             snprintf(result.text, sizeof(result.text), "%.*f %s",
                      scaled < 9.995   ? 2
@@ -102,11 +98,10 @@ struct format_text format_duration(int64_t ns)
 
 struct format_text format_share(int64_t part, int64_t whole)
 {
-    struct format_text result;
-
     if (whole <= 0) {
         return (struct format_text){"-"};
     }
+    struct format_text result;
     snprintf(result.text, sizeof(result.text), "%.1f %%", 100.0 * (double)part / (double)whole);
     return result;
 }
@@ -116,7 +111,6 @@ struct format_text format_time_utc(int64_t seconds)
     struct format_text result;
     time_t when = (time_t)seconds;
     struct tm parts;
-
     if (gmtime_r(&when, &parts) == NULL ||
         strftime(result.text, sizeof(result.text), "%Y-%m-%d %H:%M:%S UTC", &parts) == 0) {
         return (struct format_text){"-"};
@@ -128,7 +122,6 @@ struct format_text format_time_utc(int64_t seconds)
 static size_t step(const char *text, bool *is_shown)
 {
     size_t length = varve_utf8_shown(text, strnlen(text, 4));
-
     *is_shown = length > 0;
     return length > 0 ? length : 1;
 }
@@ -143,7 +136,6 @@ static size_t take(char *buffer, const char **text)
 {
     bool is_shown;
     size_t length = step(*text, &is_shown);
-
     if (is_shown) {
         memcpy(buffer, *text, length);
     } else {
@@ -157,10 +149,8 @@ size_t format_utf8(char *to, const char *text, size_t bytes, bool keeps_nul)
 {
     static const char wrong[] = "\xef\xbf\xbd";
     size_t used = 0;
-
     for (size_t i = 0; i < bytes;) {
         size_t length = text[i] != '\0' || keeps_nul ? varve_utf8_length(text + i, bytes - i) : 0;
-
         memcpy(to + used, length > 0 ? text + i : wrong, length > 0 ? length : sizeof(wrong) - 1);
         used += length > 0 ? length : sizeof(wrong) - 1;
         i += length > 0 ? length : 1;
@@ -176,7 +166,6 @@ const char *format_plural(int64_t count, const char *one, const char *many)
 const char *format_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
@@ -190,7 +179,6 @@ size_t format_width(const char *text)
 {
     size_t width = 0;
     bool is_shown;
-
     for (; *text != '\0'; text += step(text, &is_shown)) {
         width++;
     }
@@ -202,7 +190,6 @@ void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t col
     size_t width = format_width(text);
     size_t to = 0;
     bool is_shown;
-
     if (width > columns && columns > 0) {
         for (size_t skip = width - columns + 1; skip > 0; skip--) {
             text += step(text, &is_shown);
@@ -221,7 +208,6 @@ void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t col
     bool is_cut = format_width(text) > columns;
     size_t left = is_cut && columns > 0 ? columns - 1 : columns;
     size_t to = 0;
-
     for (; *text != '\0' && left > 0 && to + 4 + sizeof(mark) < buffer_bytes; left--) {
         to += take(buffer + to, &text);
     }
@@ -242,7 +228,6 @@ static size_t operator_bytes(const char *name, const char *text)
 {
     static const char word[] = "operator";
     size_t length = sizeof(word) - 1;
-
     if ((text > name && is_of_name(text[-1])) || strncmp(text, word, length) != 0) {
         return 0;
     }
@@ -252,12 +237,11 @@ static size_t operator_bytes(const char *name, const char *text)
     return length + strspn(text + length, "<>=-");
 }
 
-/* Whether the bracket at `text` is opened by what it belongs to: arguments or those of a template. Others are part of the name:
- * <module>, <T as Trait>::f, (anonymous namespace)::f. */
+/* Whether the bracket at `text` is opened by what it belongs to: arguments or those of a template. Others are part of
+ * the name: <module>, <T as Trait>::f, (anonymous namespace)::f. */
 static bool opens_arguments(const char *name, const char *text)
 {
     bool follows = text > name && (is_of_name(text[-1]) || strchr(">=-)]", text[-1]) != NULL);
-
     return follows && text[1] != ')';
 }
 
@@ -267,10 +251,8 @@ static char *without_arguments(const char *name)
     char *shorter = memory_resize(NULL, 3 * strlen(name) + 1);
     size_t depth = 0;
     char *to = shorter;
-
     for (const char *text = name; *text != '\0';) {
         size_t length = depth == 0 ? operator_bytes(name, text) : 0;
-
         if (length > 0) {
             memcpy(to, text, length);
             to += length;
@@ -296,25 +278,22 @@ static char *without_arguments(const char *name)
 
 void format_function(char *buffer, size_t buffer_bytes, const char *text, size_t columns)
 {
-    char *shorter;
-
     if (format_width(text) <= columns) {
         format_head(buffer, buffer_bytes, text, columns);
         return;
     }
-    shorter = without_arguments(text);
+    char *shorter = without_arguments(text);
     format_head(buffer, buffer_bytes, shorter, columns);
     free(shorter);
 }
 
 void format_print_function(FILE *out, const char *text, size_t columns)
 {
-    char cut[4 * TERMINAL_COLUMNS_MAX + 8];
-
     if (terminal_has_full_names()) {
         format_print_safe(out, text);
         return;
     }
+    char cut[4 * TERMINAL_COLUMNS_MAX + 8];
     format_function(cut, sizeof(cut), text, columns);
     fputs(cut, out);
 }
@@ -323,12 +302,11 @@ void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t col
 {
     const char *rest = text;
     size_t width = format_width(text);
-    bool is_shown;
-
     if (width <= columns) {
         format_head(buffer, buffer_bytes, text, columns);
         return;
     }
+    bool is_shown;
     while (width + 1 > columns) {
         do {
             rest += step(rest, &is_shown);
@@ -347,7 +325,6 @@ void format_print_safe(FILE *out, const char *text)
 {
     while (*text != '\0') {
         char character[4] = "";
-
         fwrite(character, 1, take(character, &text), out);
     }
 }
@@ -356,15 +333,12 @@ void format_print_xml(FILE *out, const char *text)
 {
     static const struct {
         const char *text, *entity;
-    } entities[] = {
-        {"<", "&lt;"},        {">", "&gt;"},         {"&", "&amp;"},
-        {"\"", "&quot;"},     {"\xef\xbf\xbe", "?"}, /* U+FFFE and U+FFFF are no characters of XML */
-        {"\xef\xbf\xbf", "?"}};
-
+    } entities[] = {{"<", "&lt;"},        {">", "&gt;"},         {"&", "&amp;"},
+                    {"\"", "&quot;"},     {"\xef\xbf\xbe", "?"}, /* U+FFFE and U+FFFF are no characters of XML */
+                    {"\xef\xbf\xbf", "?"}};
     while (*text != '\0') {
         char character[8] = "";
         const char *shown = character;
-
         take(character, &text);
         for (size_t i = 0; i < sizeof(entities) / sizeof(entities[0]); i++) {
             shown = strcmp(character, entities[i].text) == 0 ? entities[i].entity : shown;
@@ -377,17 +351,14 @@ void format_print_wrapped(FILE *out, const char *text, size_t column)
 {
     size_t columns = terminal_columns();
     size_t at = column;
-
     while (*text != '\0') {
         size_t word = strcspn(text, " ");
-        char whole[TERMINAL_COLUMNS_MAX + 1];
-        char piece[TERMINAL_COLUMNS_MAX + 1];
-
         if (strncmp(text + word, " %", 2) == 0) { /* not between a number and its unit */
             word += 1 + strcspn(text + word + 1, " ");
         }
-        snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1,
-                 text);
+        char whole[TERMINAL_COLUMNS_MAX + 1];
+        snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1, text);
+        char piece[TERMINAL_COLUMNS_MAX + 1];
         format_head(piece, sizeof(piece), whole, columns - column);
         if (at > column && at + 1 + format_width(piece) > columns) {
             fprintf(out, "\n%*s", (int)column, "");
@@ -409,10 +380,8 @@ void format_print_lines(FILE *out, const char *text)
     while (*text != '\0') {
         size_t line = strcspn(text, "\n");
         const char *end = text + line;
-
         while (text < end) {
             char character[4] = "";
-
             fwrite(character, 1, take(character, &text), out);
         }
         if (*text == '\n') {
@@ -426,7 +395,6 @@ void format_print_folded(FILE *out, const char *text, size_t column)
     while (*text != '\0') {
         size_t bytes = strcspn(text, "\n");
         char *line = memory_resize(NULL, bytes + 1);
-
         memcpy(line, text, bytes);
         line[bytes] = '\0';
         if (format_width(line) <= terminal_columns()) {
@@ -435,7 +403,6 @@ void format_print_folded(FILE *out, const char *text, size_t column)
         } else {
             size_t indent = strspn(line, " ");
             size_t head = indent < column && bytes > column ? column : indent;
-
             fwrite(line, 1, head, out);
             format_print_wrapped(out, line + head, head);
         }
@@ -448,7 +415,6 @@ char *hexadecimal(const char *bytes, size_t count)
 {
     static const char digits[] = "0123456789abcdef";
     char *text = memory_resize(NULL, count * 2 + 1);
-
     for (size_t i = 0; i < count; i++) {
         text[2 * i] = digits[(unsigned char)bytes[i] >> 4];
         text[2 * i + 1] = digits[(unsigned char)bytes[i] & 15U];

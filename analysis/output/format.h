@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct format_text {
     char text[48];
 };
@@ -31,8 +27,8 @@ const char *format_base_name(const char *path);
 void format_unresolved(char *buffer, size_t buffer_bytes, const char *module);
 /// Columns that UTF-8 text takes on a terminal (one for each code point).
 size_t format_width(const char *text);
-/// All of a text, with U+FFFD for each byte of no UTF-8 sequence, and for each NUL unless `keeps_nul`. `to` has room for three times
-/// `bytes`; the result is how many it took.
+/// All of a text, with U+FFFD for each byte of no UTF-8 sequence, and for each NUL unless `keeps_nul`. `to` has room
+/// for three times `bytes`; the result is how many it took.
 size_t format_utf8(char *to, const char *text, size_t bytes, bool keeps_nul);
 /// Copy without control characters and malformed UTF-8, at most `columns` wide; what is cut at the front
 /// becomes "…".
@@ -49,8 +45,8 @@ void format_print_function(FILE *out, const char *text, size_t columns);
 void format_print_safe(FILE *out, const char *text);
 /// The same as text or an attribute's value of XML.
 void format_print_xml(FILE *out, const char *text);
-/// The same, word by word from column `column` on, at which lines that follow begin too; and the end of the line. What is longer than
-/// a line is cut.
+/// The same, word by word from column `column` on, at which lines that follow begin too; and the end of the line. What
+/// is longer than a line is cut.
 void format_print_wrapped(FILE *out, const char *text, size_t column);
 /// The same for a whole answer: ends of lines stay.
 void format_print_lines(FILE *out, const char *text);
@@ -58,9 +54,5 @@ void format_print_lines(FILE *out, const char *text);
 void format_print_folded(FILE *out, const char *text, size_t column);
 
 char *hexadecimal(const char *bytes, size_t count); /* owner: the caller, by free */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

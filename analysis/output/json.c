@@ -42,7 +42,6 @@ struct cJSON *json_null_value(void)
 struct cJSON *json_integer_value(int64_t number)
 {
     char digits[32];
-
     snprintf(digits, sizeof(digits), "%" PRId64, number);
     return checked(cJSON_CreateRaw(digits));
 }
@@ -56,19 +55,15 @@ struct cJSON *json_text_value(const char *text, size_t bytes)
 {
     char *quoted = memory_resize(NULL, bytes * 6 + 3);
     size_t to = 0;
-    struct cJSON *value;
-
     quoted[to++] = '"';
     for (size_t i = 0; i < bytes;) {
         size_t length = varve_utf8_length(text + i, bytes - i);
-
         if (length == 0) {
             to += (size_t)sprintf(quoted + to, "\\ufffd");
             i++;
             continue;
         }
-        if (varve_utf8_shown(text + i, bytes - i) ==
-            0) { /* of U+0080 to U+009F the second byte is the number */
+        if (varve_utf8_shown(text + i, bytes - i) == 0) { /* of U+0080 to U+009F the second byte is the number */
             to += (size_t)sprintf(quoted + to, "\\u%04x", (unsigned)(unsigned char)text[i + length - 1]);
         } else {
             if (text[i] == '"' || text[i] == '\\') {
@@ -81,7 +76,7 @@ struct cJSON *json_text_value(const char *text, size_t bytes)
     }
     quoted[to++] = '"';
     quoted[to] = '\0';
-    value = checked(cJSON_CreateRaw(quoted));
+    struct cJSON *value = checked(cJSON_CreateRaw(quoted));
     free(quoted);
     return value;
 }
@@ -126,7 +121,6 @@ void json_real(struct cJSON *object, const char *key, double value)
 struct cJSON *json_member(struct cJSON *object, const char *key)
 {
     struct cJSON *found = cJSON_GetObjectItemCaseSensitive(object, key);
-
     return found != NULL ? found : checked(cJSON_AddObjectToObject(object, key));
 }
 
@@ -135,11 +129,9 @@ static void print_shown(const char *text, FILE *out)
 {
     size_t bytes = strlen(text);
     size_t printed = 0;
-
     for (size_t i = 0; i < bytes;) {
         size_t shown = varve_utf8_shown(text + i, bytes - i);
         size_t length = shown > 0 ? shown : varve_utf8_length(text + i, bytes - i);
-
         if (shown == 0) {
             fwrite(text + printed, 1, i - printed, out);
             if (length > 0) {
@@ -157,7 +149,6 @@ static void print_shown(const char *text, FILE *out)
 void json_print(struct cJSON *value, FILE *out)
 {
     char *text = cJSON_PrintUnformatted(value);
-
     if (text == NULL) {
         memory_exhausted();
     }
@@ -180,7 +171,6 @@ void json_free(struct cJSON *value)
 const struct cJSON *json_find_object(const struct cJSON *object, const char *key)
 {
     const struct cJSON *found = cJSON_GetObjectItemCaseSensitive(object, key);
-
     return cJSON_IsObject(found) ? found : NULL;
 }
 
@@ -192,7 +182,6 @@ const char *json_find_text(const struct cJSON *object, const char *key)
 bool json_find_number(const struct cJSON *object, const char *key, double *number_out)
 {
     const struct cJSON *found = cJSON_GetObjectItemCaseSensitive(object, key);
-
     if (!cJSON_IsNumber(found)) {
         return false;
     }

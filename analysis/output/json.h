@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON of all commands: one line; and what others wrote, in pieces that fit memory. Text that is not UTF-8 gets U+FFFD; integers keep all 64 bits.
+ * JSON of all commands: one line; and what others wrote, in pieces that fit memory. Text that is not UTF-8 gets U+FFFD;
+ * integers keep all 64 bits.
  */
 #ifndef VARVE_ANALYSIS_OUTPUT_JSON_H
 #define VARVE_ANALYSIS_OUTPUT_JSON_H
@@ -9,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cJSON;
 
@@ -42,9 +39,5 @@ void json_free(struct cJSON *value); /* NULL is allowed */
 const struct cJSON *json_find_object(const struct cJSON *object, const char *key);
 const char *json_find_text(const struct cJSON *object, const char *key);
 bool json_find_number(const struct cJSON *object, const char *key, double *number_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -36,12 +36,10 @@ static void print_count(FILE *out, uint64_t done, uint64_t total)
 static void print_time_left(const struct progress *progress, int64_t now, uint64_t done, uint64_t total)
 {
     int64_t took = now - progress->stage_ns;
-    double left_s;
-
     if (took < RATE_AFTER_NS || done <= progress->stage_done || done >= total) {
         return;
     }
-    left_s = (double)took / 1e9 * (double)(total - done) / (double)(done - progress->stage_done);
+    double left_s = (double)took / 1e9 * (double)(total - done) / (double)(done - progress->stage_done);
     if (left_s >= 90) {
         fprintf(progress->out, ", %.0f min left", left_s / 60);
     } else {
@@ -52,12 +50,10 @@ static void print_time_left(const struct progress *progress, int64_t now, uint64
 void progress_step(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     struct progress *progress = context;
-    int64_t now;
-
     if (!progress->is_on) {
         return;
     }
-    now = monotonic_ns();
+    int64_t now = monotonic_ns();
     if (progress->stage == NULL || strcmp(progress->stage, stage) != 0) {
         progress->stage = stage;
         progress->stage_ns = now;

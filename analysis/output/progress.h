@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct progress {
     FILE *out;
     bool is_on;
@@ -29,9 +25,5 @@ void progress_begin(struct progress *progress, FILE *out, bool is_on);
 /// varve_collect_progress; `context` is a struct progress.
 void progress_step(void *context, const char *stage, uint64_t done, uint64_t total);
 void progress_end(struct progress *progress);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -31,7 +31,6 @@ void table_add(struct table *table, const char *text)
 {
     size_t column = table->cell_count % table->column_count;
     size_t width = format_width(text);
-
     if (table->cell_count == table->cell_capacity) {
         table->cell_capacity = table->cell_capacity * 2 + 64;
         table->cells = memory_resize(table->cells, table->cell_capacity * sizeof(table->cells[0]));
@@ -47,7 +46,6 @@ void table_add(struct table *table, const char *text)
 static size_t line_width(const struct table *table, size_t columns)
 {
     size_t width = format_width(table->indent);
-
     for (size_t i = 0; i < columns; i++) {
         width += table->widths[i] + (i > 0 ? sizeof(COLUMN_GAP) - 1 : 0);
     }
@@ -59,11 +57,9 @@ static size_t fit(struct table *table)
 {
     size_t columns = table->column_count;
     size_t width = line_width(table, columns);
-
     while (table->columns_max > 0 && width > table->columns_max) {
         size_t *widest = NULL;
         size_t excess = width - table->columns_max;
-
         for (size_t i = 0; i < columns; i++) {
             if (!table->columns[i].is_right && table->widths[i] > TEXT_COLUMNS_MIN &&
                 (widest == NULL || table->widths[i] > *widest)) {
@@ -87,7 +83,6 @@ static void print_cell(const struct table *table, FILE *out, size_t column, bool
     size_t width = format_width(text);
     size_t room = table->widths[column];
     size_t padding = room > width ? room - width : 0;
-
     if (column > 0) {
         fputs(COLUMN_GAP, out);
     }
@@ -96,7 +91,6 @@ static void print_cell(const struct table *table, FILE *out, size_t column, bool
     }
     if (width > room) {
         char cut[4 * TERMINAL_COLUMNS_MAX + 8];
-
         format_head(cut, sizeof(cut), text, room);
         fputs(cut, out);
     } else {
@@ -121,7 +115,6 @@ static size_t last_cell(char *const *row, size_t columns)
 void table_print(struct table *table, FILE *out, bool with_titles)
 {
     size_t columns = fit(table);
-
     assert(table->column_count > 0 && table->cell_count % table->column_count == 0);
     if (with_titles) {
         fputs(table->indent, out);
@@ -131,7 +124,6 @@ void table_print(struct table *table, FILE *out, bool with_titles)
     }
     for (size_t row = 0; row < table->cell_count; row += table->column_count) {
         size_t last = last_cell(&table->cells[row], columns);
-
         fputs(table->indent, out);
         for (size_t i = 0; i <= last; i++) {
             print_cell(table, out, i, i == last, table->cells[row + i]);
@@ -156,7 +148,6 @@ void table_free(struct table *table)
 bool csv_is_plain(const char *text, size_t bytes)
 {
     bool is_plain = bytes > 0;
-
     for (size_t i = 0; i < bytes && is_plain; i++) {
         is_plain = text[i] != '"' && text[i] != ',' && text[i] != '\r' && text[i] != '\n';
     }

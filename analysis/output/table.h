@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct table_column {
     const char *title;
     bool is_right; /* aligned to the right: numbers */
@@ -25,8 +21,8 @@ struct table {
     char **cells; /* row after row */
     size_t cell_count, cell_capacity;
     const char *indent;
-    size_t
-        columns_max; /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
+    /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
+    size_t columns_max;
     bool keeps_columns; /* no column is left out: lines may be wider */
 };
 
@@ -39,9 +35,5 @@ void table_free(struct table *table);
 bool csv_is_plain(const char *text, size_t bytes);        /* it stands as it is */
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
 void csv_field(FILE *out, const char *text);              /* the same of all of it; NULL: nothing */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Styles are positions in the collected text. The text is filtered piece by piece when it is let out, and the sequences for the
- * terminal are written between the pieces.
+ * Styles are positions in the collected text. The text is filtered piece by piece when it is let out, and the sequences
+ * for the terminal are written between the pieces.
  */
 #include "analysis/output/terminal.h"
 
@@ -42,7 +42,6 @@ static int64_t window_columns(int descriptor)
 {
     const char *text = getenv("COLUMNS");
     struct winsize size = {0};
-
     if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
         return size.ws_col;
     }
@@ -53,9 +52,7 @@ static bool wants_colour(void)
 {
     const char *refused = getenv("NO_COLOR");
     const char *kind = getenv("TERM");
-
-    return (refused == NULL || refused[0] == '\0') && kind != NULL && kind[0] != '\0' &&
-           strcmp(kind, "dumb") != 0;
+    return (refused == NULL || refused[0] == '\0') && kind != NULL && kind[0] != '\0' && strcmp(kind, "dumb") != 0;
 }
 
 void terminal_begin(FILE *out)
@@ -63,7 +60,6 @@ void terminal_begin(FILE *out)
     int descriptor = fileno(out);
     bool is_terminal = descriptor >= 0 && isatty(descriptor);
     int64_t columns = is_terminal ? window_columns(descriptor) : 0;
-
     terminal.columns = columns > 0 ? clamp_columns(columns) : COLUMNS_ELSE;
     terminal.is_coloured = is_terminal && wants_colour();
     terminal.has_full_names = false;
@@ -105,15 +101,12 @@ void terminal_fold(void)
 
 void terminal_style(FILE *collected, enum terminal_style style)
 {
-    off_t position;
-
     if (!terminal.is_coloured || collected != terminal.collected) {
         return;
     }
-    position = ftello(collected);
+    off_t position = ftello(collected);
     if (position >= 0) {
-        terminal.marks =
-            memory_grow(terminal.marks, &terminal.capacity, terminal.count, sizeof(terminal.marks[0]));
+        terminal.marks = memory_grow(terminal.marks, &terminal.capacity, terminal.count, sizeof(terminal.marks[0]));
         terminal.marks[terminal.count++] = (struct mark){.position = (size_t)position, .style = style};
     }
 }
@@ -124,16 +117,15 @@ static void print_style(FILE *out, enum terminal_style style)
         [TERMINAL_PLAIN] = "\033[0m", [TERMINAL_TITLE] = "\033[1m", [TERMINAL_GOOD] = "\033[32m",
         [TERMINAL_BAD] = "\033[31m",  [TERMINAL_FAINT] = "\033[2m",
     };
-
     fputs(sequences[style], out);
 }
 
-/* Where a line that is too wide is broken: its last space within the columns, behind its indent; its end if there is none. */
+/* Where a line that is too wide is broken: its last space within the columns, behind its indent; its end
+ * if there is none. */
 static size_t line_break(const char *line, size_t bytes, size_t indent, size_t columns)
 {
     size_t at = bytes;
     size_t width = 0;
-
     for (size_t i = 0; i < bytes && width <= columns; i++) {
         width += ((unsigned char)line[i] & 0xc0U) != 0x80U ? 1 : 0; /* of UTF-8 the first byte counts */
         if (line[i] == ' ' && i > indent && width <= columns + 1) {
@@ -153,20 +145,15 @@ static char *fold(const char *text)
     size_t mark = 0;
     FILE *out = memory_stream(&folded, &bytes);
     const char *at = text;
-
     while (*at != '\0') {
         size_t length = strcspn(at, "\n");
         size_t indent = strspn(at, " ");
         size_t behind = indent; /* of this part */
-        size_t next =
-            indent + FOLD_INDENT < terminal.columns / 2 ? indent + FOLD_INDENT : terminal.columns / 2;
+        size_t next = indent + FOLD_INDENT < terminal.columns / 2 ? indent + FOLD_INDENT : terminal.columns / 2;
         size_t columns = terminal.columns;
-
         while (length > 0) {
             size_t part = line_break(at, length, behind, columns);
-
-            for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text) + part;
-                 mark++) {
+            for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text) + part; mark++) {
                 terminal.marks[mark].position += (size_t)ftello(out) - (size_t)(at - text);
             }
             fwrite(at, 1, part, out);
@@ -196,7 +183,6 @@ void terminal_print(FILE *out, const char *text)
     char *shown = terminal.is_folded && !terminal.has_full_names ? fold(text) : memory_copy_text(text);
     size_t length = strlen(shown);
     size_t from = 0;
-
     for (size_t i = 0; i < terminal.count; i++) {
         size_t to = terminal.marks[i].position;
 
@@ -206,7 +192,6 @@ void terminal_print(FILE *out, const char *text)
         }
         if (to >= from && to <= length) {
             char next = shown[to];
-
             shown[to] = '\0';
             format_print_lines(out, shown + from);
             shown[to] = next;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the output looks like to who reads it: how many columns a line may have, and whether it has colour. Set once per command line,
- * by terminal_begin; one thread. Colour is kept beside the text, not in it: nothing that a database holds can make an escape sequence.
+ * What the output looks like to who reads it: how many columns a line may have, and whether it has colour. Set once per
+ * command line, by terminal_begin; one thread. Colour is kept beside the text, not in it: nothing that a database holds
+ * can make an escape sequence.
  */
 #ifndef VARVE_ANALYSIS_OUTPUT_TERMINAL_H
 #define VARVE_ANALYSIS_OUTPUT_TERMINAL_H
@@ -10,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define TERMINAL_COLUMNS_MIN 60
 #define TERMINAL_COLUMNS_MAX 1000
@@ -26,8 +23,8 @@ enum terminal_style {
     TERMINAL_FAINT, /* what is read second */
 };
 
-/// `out` is where the answer goes in the end. A terminal has its columns, and colour unless NO_COLOR is set or TERM is dumb; all else
-/// has 100 columns and no colour.
+/// `out` is where the answer goes in the end. A terminal has its columns, and colour unless NO_COLOR is set or TERM is
+/// dumb; all else has 100 columns and no colour.
 void terminal_begin(FILE *out);
 /// As asked for by --width.
 void terminal_set_columns(int64_t columns);
@@ -36,17 +33,13 @@ size_t terminal_columns(void);
 void terminal_set_full_names(bool is_on);
 bool terminal_has_full_names(void);
 
-/// The text of `collected` (an open_memstream) has its style from here on. Streams are distinguished: of another one than the last given
-/// to terminal_collect nothing is noted.
+/// The text of `collected` (an open_memstream) has its style from here on. Streams are distinguished: of another one
+/// than the last given to terminal_collect nothing is noted.
 void terminal_style(FILE *collected, enum terminal_style style);
 void terminal_collect(FILE *collected);
 /// Lines of what is collected that are too wide go on in the next one, except with --full-names.
 void terminal_fold(void);
 /// What was collected, without control characters but line ends, and in the styles that were noted; forgets them.
 void terminal_print(FILE *out, const char *text);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -33,18 +33,9 @@ static const struct {
     const char *name;
     enum column column;
 } column_names[] = {
-    {"id", COLUMN_ID},
-    {"buffer", COLUMN_ID},
-    {"buffer_id", COLUMN_ID},
-    {"lower", COLUMN_LOWER},
-    {"start", COLUMN_LOWER},
-    {"begin", COLUMN_LOWER},
-    {"upper", COLUMN_UPPER},
-    {"end", COLUMN_UPPER},
-    {"size", COLUMN_SIZE},
-    {"offset", COLUMN_OFFSET},
-    {"alignment", COLUMN_UNSUPPORTED},
-    {"gaps", COLUMN_UNSUPPORTED},
+    {"id", COLUMN_ID},       {"buffer", COLUMN_ID},     {"buffer_id", COLUMN_ID},          {"lower", COLUMN_LOWER},
+    {"start", COLUMN_LOWER}, {"begin", COLUMN_LOWER},   {"upper", COLUMN_UPPER},           {"end", COLUMN_UPPER},
+    {"size", COLUMN_SIZE},   {"offset", COLUMN_OFFSET}, {"alignment", COLUMN_UNSUPPORTED}, {"gaps", COLUMN_UNSUPPORTED},
 };
 
 struct text {
@@ -67,33 +58,28 @@ static int fail(struct reader *reader, const char *format, ...) __attribute__((f
 
 static int fail(struct reader *reader, const char *format, ...)
 {
-    char reason[256];
     va_list arguments;
-
     va_start(arguments, format);
+    char reason[256];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
-    return varve_message_set(reader->message, VARVE_ERROR_FORMAT, "%s: line %zu: %s",
-                             input_stream_path(reader->input), reader->line, reason);
+    return varve_message_set(reader->message, VARVE_ERROR_FORMAT, "%s: line %zu: %s", input_stream_path(reader->input),
+                             reader->line, reason);
 }
 
 /* The next line, without its end; it lives until the next call. At the end: `bytes` is NULL. */
 static int next_line(struct reader *reader, struct text *line_out)
 {
     struct input_stream *input = reader->input;
-
     for (;;) {
         size_t there = (size_t)(input->end - input->next);
         const unsigned char *newline = there > 0 ? memchr(input->next, '\n', there) : NULL;
-        int error;
-
         if (newline != NULL || input->is_at_end) {
             size_t taken = newline != NULL ? (size_t)(newline - input->next) : there;
-
             *line_out = (struct text){there > 0 ? (const char *)input->next : NULL, taken};
             input->next += taken + (newline != NULL ? 1 : 0);
-            while (line_out->count > 0 && (line_out->bytes[line_out->count - 1] == '\r' ||
-                                           line_out->bytes[line_out->count - 1] == ' ')) {
+            while (line_out->count > 0 &&
+                   (line_out->bytes[line_out->count - 1] == '\r' || line_out->bytes[line_out->count - 1] == ' ')) {
                 line_out->count--;
             }
             reader->line++;
@@ -103,7 +89,7 @@ static int next_line(struct reader *reader, struct text *line_out)
             reader->line++;
             return fail(reader, "longer than %zu bytes", LINE_BYTES_MAX);
         }
-        error = input_stream_fill(input, there + 1, reader->message);
+        int error = input_stream_fill(input, there + 1, reader->message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -116,12 +102,10 @@ static int split(struct text line, struct text fields[FIELDS_MAX])
     int count = 0;
     const char *at = line.bytes;
     const char *end = line.bytes + line.count;
-
     for (;;) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         const char *stop = comma != NULL ? comma : end;
         const char *last = stop;
-
         while (at < last && (*at == ' ' || *at == '\t')) {
             at++;
         }
@@ -149,7 +133,6 @@ static bool is_plain(struct text text)
 {
     for (size_t i = 0; i < text.count; i++) {
         unsigned char byte = (unsigned char)text.bytes[i];
-
         if (byte < ' ' || byte == 0x7f) {
             return false;
         }
@@ -170,7 +153,6 @@ static enum column column_of(struct text name)
 static const char *column_name(enum column column)
 {
     size_t i = 0;
-
     while (column_names[i].column != column) {
         i++;
     }
@@ -180,7 +162,6 @@ static const char *column_name(enum column column)
 static int take_header(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
-
     reader->field_count = split(line, fields);
     if (reader->field_count > FIELDS_MAX) {
         return fail(reader, "more than %d columns", FIELDS_MAX);
@@ -190,7 +171,6 @@ static int take_header(struct reader *reader, struct text line)
     }
     for (int i = 0; i < reader->field_count; i++) {
         enum column column = column_of(fields[i]);
-
         if (column == COLUMN_UNSUPPORTED) {
             return fail(reader, "buffers with a column '%.*s' can't be placed here", SHOWN(fields[i]));
         }
@@ -213,13 +193,10 @@ static int take_header(struct reader *reader, struct text line)
     return VARVE_OK;
 }
 
-static int take_number(struct reader *reader, const struct text *fields, enum column column,
-                       int64_t *number_out)
+static int take_number(struct reader *reader, const struct text *fields, enum column column, int64_t *number_out)
 {
     struct text text = fields[reader->field_of[column]];
     char digits[32];
-    char *end;
-
     if (text.count == 0 || text.count >= sizeof(digits) || (text.bytes[0] != '-' && text.bytes[0] < '0') ||
         text.bytes[0] > '9') {
         return fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
@@ -227,6 +204,7 @@ static int take_number(struct reader *reader, const struct text *fields, enum co
     memcpy(digits, text.bytes, text.count);
     digits[text.count] = '\0';
     errno = 0;
+    char *end;
     *number_out = strtoll(digits, &end, 10);
     if (end != digits + text.count || end == digits) {
         return fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
@@ -258,19 +236,16 @@ static void add_buffer(struct buffer_file *file, struct text id, const struct pl
 static int take_buffer(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
-    int64_t numbers[COLUMN_LIMIT] = {0};
     int count = split(line, fields);
-
     if (count != reader->field_count) {
         return fail(reader, "%d fields, but the first line names %d columns", count, reader->field_count);
     }
     if (!is_plain(fields[reader->field_of[COLUMN_ID]])) {
         return fail(reader, "the id has a control character");
     }
+    int64_t numbers[COLUMN_LIMIT] = {0};
     for (int i = COLUMN_LOWER; i < COLUMN_LIMIT; i++) {
-        int error =
-            reader->field_of[i] < 0 ? VARVE_OK : take_number(reader, fields, (enum column)i, &numbers[i]);
-
+        int error = reader->field_of[i] < 0 ? VARVE_OK : take_number(reader, fields, (enum column)i, &numbers[i]);
         if (error != VARVE_OK) {
             return error;
         }
@@ -299,7 +274,6 @@ static int take_lines(struct reader *reader)
     for (;;) {
         struct text line;
         int error = next_line(reader, &line);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -318,14 +292,11 @@ static int take_lines(struct reader *reader)
                                                        input_stream_path(reader->input));
 }
 
-int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file,
-                            struct varve_message *message)
+int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file, struct varve_message *message)
 {
     struct reader reader = {.input = input, .file = file, .message = message};
-    int error;
-
     *file = (struct buffer_file){0};
-    error = take_lines(&reader);
+    int error = take_lines(&reader);
     input_stream_close(input);
     if (error != VARVE_OK) {
         buffer_file_free(file);
@@ -337,7 +308,6 @@ int buffer_file_read(const char *path, struct buffer_file *file, struct varve_me
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     return error != VARVE_OK ? error : buffer_file_read_stream(input, file, message);
 }
 
@@ -348,14 +318,12 @@ bool buffer_file_recognise(const char *path)
     struct reader reader = {.file = &none, .message = &ignored};
     struct text line = {NULL, 0};
     struct stat status;
-    bool is_one;
-
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
         input_stream_open(path, &reader.input, &ignored) != VARVE_OK) {
         return false;
     }
-    is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
-             memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
+    bool is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
+                  memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
     for (size_t i = 0; is_one && i < line.count; i++) {
         is_one = line.bytes[i] != '{' && line.bytes[i] != '[' && line.bytes[i] != '(';
     }
@@ -368,8 +336,7 @@ const char *buffer_file_id(const struct buffer_file *file, size_t number)
     return file->texts + file->ids[number];
 }
 
-void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers,
-                       size_t count)
+void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers, size_t count)
 {
     fputs("id,lower,upper,size,offset\n", out);
     for (size_t i = 0; i < count; i++) {

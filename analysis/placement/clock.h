@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a search has gone on: in seconds of the machine, or in steps of the search, a million of which count as one second, so
- * that the answer is the same on every machine and in every run. Threads: by steps, the caller's own.
+ * How long a search has gone on: in seconds of the machine, or in steps of the search, a million of which count as one
+ * second, so that the answer is the same on every machine and in every run. Threads: by steps, the caller's own.
  */
 #ifndef VARVE_ANALYSIS_PLACEMENT_CLOCK_H
 #define VARVE_ANALYSIS_PLACEMENT_CLOCK_H

@@ -31,7 +31,6 @@ static bool make_items(struct skyline_item *items, int64_t *height, const struct
     for (size_t i = 0; i < instance->count; i++) {
         const struct placement_item *item = &instance->items[i];
         uint64_t size = buffers[instance->buffers[i]].size; /* the last one need not be rounded up */
-
         if (size > capacity) {
             return false;
         }
@@ -65,7 +64,6 @@ static void fill_rank(double *rank, enum rank by, const struct skyline *skyline)
         const struct skyline_item *item = &skyline->items[i];
         double sections = item->end - item->first;
         int64_t load = 0;
-
         for (uint32_t s = item->first; s < item->end; s++) {
             load = skyline->left[s] > load ? skyline->left[s] : load;
         }
@@ -86,24 +84,21 @@ static void shake(double *rank, size_t count, uint64_t *random)
     }
 }
 
-static enum skyline_outcome search_by_turns(struct skyline *skyline, struct placement_clock *clock,
-                                            double seconds)
+static enum skyline_outcome search_by_turns(struct skyline *skyline, struct placement_clock *clock, double seconds)
 {
     struct skyline_order order = {.clock = clock, .end = placement_clock_now(clock) + seconds};
     struct skyline_memory *memory = skyline_memory_make();
     double *rank = memory_resize(NULL, (skyline->count + 1) * sizeof(*rank));
-    enum skyline_outcome outcome = SKYLINE_STOPPED;
-    uint64_t random = 1;
     uint64_t steps_short = STEPS_SHORT + skyline->count;
     uint64_t steps_long = STEPS_LONG + skyline->count;
     int64_t lead = -PLAIN_TURNS * (int64_t)steps_short; /* steps of short turns less those of long ones */
     unsigned turns[2] = {0, 0};
-
     order.rank = rank;
+    enum skyline_outcome outcome = SKYLINE_STOPPED;
+    uint64_t random = 1;
     while (outcome == SKYLINE_STOPPED && placement_clock_now(clock) < order.end) {
         bool is_long = lead >= (int64_t)steps_long;
         unsigned turn = turns[is_long]++;
-
         fill_rank(rank, turn % PLAIN_TURNS / SKYLINE_CHOICES, skyline);
         order.choice = turn % SKYLINE_CHOICES;
         order.steps = is_long ? steps_long : steps_short;
@@ -122,9 +117,7 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, struct plac
 static enum placement_verdict solve(struct placement_buffer *buffers, struct skyline *skyline, uint64_t unit,
                                     struct placement_clock *clock, double seconds)
 {
-    enum skyline_outcome outcome =
-        fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
-
+    enum skyline_outcome outcome = fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
     if (outcome == SKYLINE_FOUND) {
         for (size_t i = 0; i < skyline->count; i++) {
             buffers[skyline->items[i].buffer].offset = (uint64_t)skyline->offset[i] * unit;
@@ -138,22 +131,19 @@ static enum placement_verdict solve(struct placement_buffer *buffers, struct sky
 enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t count, uint64_t capacity,
                                        uint64_t alignment, struct placement_clock *clock, double seconds)
 {
-    enum placement_verdict verdict = PLACEMENT_UNDECIDED;
-    struct placement_instance instance;
-    struct skyline skyline;
-    size_t covered = 0;
-    int64_t height;
-
     alignment = alignment == 0 ? 1 : alignment;
-    capacity =
-        capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
+    capacity = capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
+    struct placement_instance instance;
     placement_instance_make(&instance, buffers, count, alignment);
+    size_t covered = 0;
     for (size_t i = 0; i < instance.count; i++) {
         covered += instance.items[i].end - instance.items[i].first;
     }
+    enum placement_verdict verdict = PLACEMENT_UNDECIDED;
+    struct skyline skyline;
+    int64_t height;
     if (covered <= COVERED_MAX) {
         struct skyline_item *items = memory_resize(NULL, (instance.count + 1) * sizeof(*items));
-
         if (make_items(items, &height, &instance, buffers, capacity, alignment)) {
             skyline_make(&skyline, items, instance.count, instance.points, height);
             verdict = solve(buffers, &skyline, instance.unit, clock, seconds);

@@ -13,18 +13,10 @@
 #include "analysis/placement/clock.h"
 #include "analysis/placement/placement.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum placement_verdict { PLACEMENT_FITS, PLACEMENT_IMPOSSIBLE, PLACEMENT_UNDECIDED };
 
 /// Buffers as placement_solve takes them; `alignment` is a power of two or 0. Only PLACEMENT_FITS changes `offset`.
 enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t count, uint64_t capacity,
                                        uint64_t alignment, struct placement_clock *clock, double seconds);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

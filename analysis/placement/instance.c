@@ -19,21 +19,17 @@ static int compare_edges(const void *a_untyped, const void *b_untyped)
 {
     const struct edge *a = a_untyped;
     const struct edge *b = b_untyped;
-
     if (a->time != b->time) {
         return a->time < b->time ? -1 : 1;
     }
     return (int)a->is_begin - (int)b->is_begin;
 }
 
-static struct edge *sort_edges(const struct placement_instance *instance,
-                               const struct placement_buffer *buffers)
+static struct edge *sort_edges(const struct placement_instance *instance, const struct placement_buffer *buffers)
 {
     struct edge *edges = memory_resize(NULL, (2 * instance->count + 1) * sizeof(*edges));
-
     for (size_t i = 0; i < instance->count; i++) {
         const struct placement_buffer *buffer = &buffers[instance->buffers[i]];
-
         edges[2 * i] = (struct edge){buffer->lower, (uint32_t)i, true};
         edges[2 * i + 1] = (struct edge){buffer->upper, (uint32_t)i, false};
     }
@@ -48,11 +44,9 @@ static void walk_edges(struct placement_instance *instance, const struct placeme
     uint64_t live = 0;
     uint64_t rounded = 0; /* of what is live */
     bool was_begin = false;
-
     for (size_t i = 0; i < 2 * instance->count; i++) {
         struct placement_item *item = &instance->items[edges[i].item];
         uint64_t size = buffers[instance->buffers[edges[i].item]].size;
-
         if (!edges[i].is_begin) {
             item->end = instance->points;
             live -= size;
@@ -74,32 +68,28 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
 {
     while (b != 0) {
         uint64_t rest = a % b;
-
         a = b;
         b = rest;
     }
     return a;
 }
 
-void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers,
-                             size_t count, uint64_t alignment)
+void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers, size_t count,
+                             uint64_t alignment)
 {
-    struct edge *edges;
-
     *instance = (struct placement_instance){
         .items = memory_resize(NULL, (count + 1) * sizeof(*instance->items)),
         .buffers = memory_resize(NULL, (count + 1) * sizeof(*instance->buffers)),
     };
     for (size_t i = 0; i < count; i++) {
         uint64_t size = placement_round(buffers[i].size, alignment);
-
         if (size > 0) {
             instance->unit = greatest_common_divisor(instance->unit, size);
             instance->items[instance->count] = (struct placement_item){.size = size};
             instance->buffers[instance->count++] = i;
         }
     }
-    edges = sort_edges(instance, buffers);
+    struct edge *edges = sort_edges(instance, buffers);
     walk_edges(instance, buffers, edges);
     free(edges);
 }

@@ -49,7 +49,6 @@ struct occupied {
 struct occupied *occupied_new(uint32_t points)
 {
     struct occupied *occupied = memory_resize(NULL, sizeof(*occupied));
-
     *occupied = (struct occupied){.leaves = 1};
     while (occupied->leaves < points) {
         occupied->leaves *= 2;
@@ -85,10 +84,8 @@ static uint32_t find_end_above(const struct range_set *set, uint32_t from, uint6
 {
     uint32_t low = from;
     uint32_t high = set->count;
-
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-
         if (set->ranges[middle].end > offset) {
             high = middle;
         } else {
@@ -101,11 +98,9 @@ static uint32_t find_end_above(const struct range_set *set, uint32_t from, uint6
 /* Ranges with less than `size_min` between them become one. */
 static void set_add(struct range_set *set, struct range range, uint64_t size_min)
 {
-    uint32_t first;
-    uint32_t end;
-
     /* the first that is not wholly below, with a gap that counts; then all up to the first that is so above */
-    first = range.begin < size_min ? 0 : find_end_above(set, 0, range.begin - size_min);
+    uint32_t first = range.begin < size_min ? 0 : find_end_above(set, 0, range.begin - size_min);
+    uint32_t end;
     for (end = first; end < set->count && set->ranges[end].begin < range.end + size_min; end++) {
     }
     if (first == end) {
@@ -134,7 +129,6 @@ static void add_below(struct occupied *occupied, uint32_t number, uint32_t from,
                       const struct addition *addition)
 {
     struct node *node = &occupied->nodes[number];
-
     set_add(&node->any, addition->range, addition->size_min);
     if (addition->first <= from && from + points <= addition->end) {
         set_add(&node->whole, addition->range, addition->size_min);
@@ -153,7 +147,6 @@ void occupied_add(struct occupied *occupied, uint32_t first, uint32_t end, uint6
                   uint64_t size_min)
 {
     struct addition addition = {first, end, {offset, offset + size}, size_min};
-
     add_below(occupied, 1, 0, occupied->leaves, &addition);
 }
 
@@ -166,11 +159,10 @@ static void add_cursor(struct occupied *occupied, const struct range_set *set)
 }
 
 /* What is taken during [first, end) is in the sets of the cursors then. */
-static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from, uint32_t points,
-                      uint32_t first, uint32_t end)
+static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from, uint32_t points, uint32_t first,
+                      uint32_t end)
 {
     const struct node *node = &occupied->nodes[number];
-
     if (first <= from && from + points <= end) {
         add_cursor(occupied, &node->any);
         return;
@@ -187,17 +179,15 @@ static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from,
 
 uint64_t occupied_first_fit(struct occupied *occupied, uint32_t first, uint32_t end, uint64_t size)
 {
-    uint64_t offset = 0;
-    bool has_moved = true;
-
     occupied->cursor_count = 0;
     find_sets(occupied, 1, 0, occupied->leaves, first, end);
+    uint64_t offset = 0;
+    bool has_moved = true;
     while (has_moved) {
         has_moved = false;
         for (size_t i = 0; i < occupied->cursor_count;) {
             struct cursor *cursor = &occupied->cursors[i];
             const struct range *ranges = cursor->set->ranges;
-
             if (ranges[cursor->next].end <= offset) {
                 cursor->next = find_end_above(cursor->set, cursor->next + 1, offset);
             }

@@ -26,20 +26,18 @@
 static int check_input(const struct placement_buffer *buffers, size_t count, uint64_t alignment,
                        struct varve_message *message)
 {
-    uint64_t bytes = 0;
-
     if ((alignment & (alignment - 1)) != 0 || alignment > PLACEMENT_BYTES_MAX / 2) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "alignment %" PRIu64 " is no power of two",
-                                 alignment);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "alignment %" PRIu64 " is no power of two", alignment);
     }
     if (count > BUFFERS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "more than %zu buffers", BUFFERS_MAX);
     }
+    uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
         if (buffers[i].lower >= buffers[i].upper) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "buffer %zu begins at %" PRId64 ", but ends at %" PRId64, i,
-                                     buffers[i].lower, buffers[i].upper);
+                                     "buffer %zu begins at %" PRId64 ", but ends at %" PRId64, i, buffers[i].lower,
+                                     buffers[i].upper);
         }
         if (buffers[i].size > PLACEMENT_BYTES_MAX - bytes ||
             placement_round(buffers[i].size, alignment) > PLACEMENT_BYTES_MAX - bytes) {
@@ -54,7 +52,6 @@ static int check_input(const struct placement_buffer *buffers, size_t count, uin
 static unsigned thread_count(unsigned threads)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
     return threads > 0 ? threads : cores > 0 ? (unsigned)cores : 1;
 }
 
@@ -90,12 +87,9 @@ static struct solution begin_solution(const struct placement_instance *instance,
                       .offsets = offsets,
                       .method = "nothing to place"},
     };
-
     for (size_t i = 0; i < instance->count; i++) {
         const struct placement_item *item = &instance->items[i];
-
-        solution.buffers[i] =
-            (struct placement_buffer){.lower = item->first, .upper = item->end, .size = item->size};
+        solution.buffers[i] = (struct placement_buffer){.lower = item->first, .upper = item->end, .size = item->size};
     }
     return solution;
 }
@@ -104,27 +98,23 @@ static double seconds_left(const struct solution *solution)
 {
     const struct portfolio *portfolio = &solution->portfolio;
     bool is_good = portfolio->height <= portfolio->good && GOOD_SECONDS < solution->seconds;
-
-    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) -
-           placement_clock_now(portfolio->clock);
+    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) - placement_clock_now(portfolio->clock);
 }
 
 /* More may be found, or proved. */
 static bool is_open(const struct solution *solution)
 {
-    return solution->portfolio.height > solution->portfolio.target &&
-           solution->bound <= solution->portfolio.target && seconds_left(solution) > 0;
+    return solution->portfolio.height > solution->portfolio.target && solution->bound <= solution->portfolio.target &&
+           seconds_left(solution) > 0;
 }
 
 static void take_exact(struct solution *solution)
 {
     struct portfolio *portfolio = &solution->portfolio;
-
     portfolio->height = 0;
     portfolio->method = "exact";
     for (size_t i = 0; i < solution->instance->count; i++) {
         uint64_t end = solution->buffers[i].offset + solution->buffers[i].size;
-
         portfolio->offsets[i] = solution->buffers[i].offset;
         portfolio->height = end > portfolio->height ? end : portfolio->height;
     }
@@ -134,48 +124,42 @@ static void take_exact(struct solution *solution)
 static enum placement_verdict try_capacity(struct solution *solution, uint64_t capacity, double seconds)
 {
     struct portfolio *portfolio = &solution->portfolio;
-    enum placement_verdict verdict;
-
     if (portfolio->progress != NULL) {
         progress_step(portfolio->progress, "searching",
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(solution->seconds * 1e3));
     }
-    verdict =
+    enum placement_verdict verdict =
         placement_exact(solution->buffers, solution->instance->count, capacity, 1, portfolio->clock, seconds);
     if (verdict == PLACEMENT_FITS) {
         take_exact(solution);
     } else if (verdict == PLACEMENT_IMPOSSIBLE) {
         uint64_t unit = solution->instance->unit;
-
         solution->bound = capacity / unit * unit + unit;
         portfolio->target = solution->is_minimizing ? solution->bound : portfolio->target;
     }
     return verdict;
 }
 
-/* The optimum is most often the load, so that a third of the time is for that; then what is open is halved again and again. */
+/* The optimum is most often the load, so that a third of the time is for that; then what is open is halved
+ * again and again. */
 static void search(struct solution *solution)
 {
     struct portfolio *portfolio = &solution->portfolio;
     double whole = seconds_left(solution) * SEARCH_SHARE;
     double end = placement_clock_now(portfolio->clock) + whole;
     double slice = solution->is_minimizing ? whole / 3 : whole;
-
     while (is_open(solution) && placement_clock_now(portfolio->clock) < end) {
         double begin = placement_clock_now(portfolio->clock);
         uint64_t low = portfolio->target;
         enum placement_verdict verdict = try_capacity(solution, low, slice);
-
         if (verdict == PLACEMENT_UNDECIDED && placement_clock_now(portfolio->clock) - begin < slice / 2) {
             return; /* it is not made for this many */
         }
         slice = slice > whole / 16 ? whole / 16 : slice * 2;
-        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) &&
-               placement_clock_now(portfolio->clock) < end &&
+        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) && placement_clock_now(portfolio->clock) < end &&
                portfolio->height - low > solution->instance->unit) {
             uint64_t middle = low + (portfolio->height - low) / 2;
-
             low = try_capacity(solution, middle, slice) == PLACEMENT_FITS ? low : middle;
         }
     }
@@ -198,19 +182,16 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
                     struct placement_result *result, struct varve_message *message)
 {
     uint64_t alignment = options->alignment > 1 ? options->alignment : 1;
-    struct placement_instance instance;
     struct placement_clock clock = {.by_steps = options->by_steps};
     double begin = monotonic_seconds();
-    struct solution solution;
-    uint64_t *offsets;
     int error = check_input(buffers, count, alignment, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    struct placement_instance instance;
     placement_instance_make(&instance, buffers, count, alignment);
-    offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
-    solution = begin_solution(&instance, options, &clock, offsets);
+    uint64_t *offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
+    struct solution solution = begin_solution(&instance, options, &clock, offsets);
     solve(&solution);
     *result = (struct placement_result){
         .load = instance.load,
@@ -235,10 +216,8 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
 uint64_t placement_load(const struct placement_buffer *buffers, size_t count)
 {
     struct placement_instance instance;
-    uint64_t load;
-
     placement_instance_make(&instance, buffers, count, 1);
-    load = instance.load;
+    uint64_t load = instance.load;
     placement_instance_free(&instance);
     return load;
 }
@@ -257,7 +236,6 @@ static int compare_lower(const void *a_untyped, const void *b_untyped, void *buf
     const struct placement_buffer *buffers = buffers_untyped;
     int64_t a = buffers[*(const size_t *)a_untyped].lower;
     int64_t b = buffers[*(const size_t *)b_untyped].lower;
-
     return (a > b) - (a < b);
 }
 
@@ -266,7 +244,6 @@ static int compare_upper(const void *a_untyped, const void *b_untyped, void *buf
     const struct placement_buffer *buffers = buffers_untyped;
     int64_t a = buffers[*(const size_t *)a_untyped].upper;
     int64_t b = buffers[*(const size_t *)b_untyped].upper;
-
     return (a > b) - (a < b);
 }
 
@@ -275,10 +252,8 @@ static size_t find_live(const struct walker *walker, uint64_t offset)
 {
     size_t low = 0;
     size_t high = walker->live_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (walker->buffers[walker->live[middle]].offset < offset) {
             low = middle + 1;
         } else {
@@ -293,12 +268,10 @@ static bool walker_begin(struct walker *walker, size_t number, struct varve_mess
     const struct placement_buffer *buffer = &walker->buffers[number];
     size_t at = find_live(walker, buffer->offset);
     const size_t *other = NULL;
-
     if (at < walker->live_count && walker->buffers[walker->live[at]].offset - buffer->offset < buffer->size) {
         other = &walker->live[at];
     } else if (at > 0) {
         const struct placement_buffer *below = &walker->buffers[walker->live[at - 1]];
-
         other = buffer->offset - below->offset < below->size ? &walker->live[at - 1] : NULL;
     }
     if (other != NULL) {
@@ -314,20 +287,17 @@ static bool walker_begin(struct walker *walker, size_t number, struct varve_mess
 static void walker_end(struct walker *walker, size_t number)
 {
     size_t at = find_live(walker, walker->buffers[number].offset);
-
     walker->live_count--;
     memmove(&walker->live[at], &walker->live[at + 1], (walker->live_count - at) * sizeof(*walker->live));
 }
 
 static bool walk(struct walker *walker, size_t count, struct varve_message *message)
 {
-    size_t ended = 0;
-
     qsort_r(walker->by_lower, count, sizeof(*walker->by_lower), compare_lower, (void *)walker->buffers);
     qsort_r(walker->by_upper, count, sizeof(*walker->by_upper), compare_upper, (void *)walker->buffers);
+    size_t ended = 0;
     for (size_t i = 0; i < count; i++) {
         int64_t now = walker->buffers[walker->by_lower[i]].lower;
-
         while (walker->buffers[walker->by_upper[ended]].upper <= now) {
             walker_end(walker, walker->by_upper[ended++]);
         }
@@ -349,7 +319,6 @@ bool placement_check(const struct placement_buffer *buffers, size_t count, uint6
     };
     size_t with_size = 0;
     bool is_valid = true;
-
     for (size_t i = 0; i < count && is_valid; i++) {
         is_valid = buffers[i].size <= height && buffers[i].offset <= height - buffers[i].size;
         if (!is_valid) {

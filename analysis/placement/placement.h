@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offline placement: buffers whose lifetimes and sizes are all known, put into one address range that is as small as can be
- * found ("dynamic storage allocation"). Two buffers that live at the same time must not share an address. The most bytes that
- * live at a time, the load, is a bound for every placement and every allocator.
+ * Offline placement: buffers whose lifetimes and sizes are all known, put into one address range that is as small as
+ * can be found ("dynamic storage allocation"). Two buffers that live at the same time must not share an address. The
+ * most bytes that live at a time, the load, is a bound for every placement and every allocator.
  *
  * Units: bytes; times are any numbers, half-open. Threads: any, each with its own buffers.
  */
@@ -15,15 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define PLACEMENT_BYTES_MAX (UINT64_C(1) << 62) /* of all buffers together */
 
 struct progress;
 
-/* Lives in [lower, upper), lower < upper; takes [offset, offset + size), which is the solver's answer. Size 0 takes nothing. */
+/* Lives in [lower, upper), lower < upper; takes [offset, offset + size), which is the solver's answer. Size
+ * 0 takes nothing. */
 struct placement_buffer {
     int64_t lower, upper;
     uint64_t size, offset;
@@ -34,8 +31,7 @@ struct placement_options {
     uint64_t capacity;  /* 0: as low as possible; else it is enough that the height is not above it */
     double seconds;     /* after that the best so far is the answer; 0: PLACEMENT_SECONDS, and less where no
                                   more than a hundredth could be gained */
-    bool
-        by_steps; /* seconds are steps of the search, see clock.h: the answer is the same in every run; one thread */
+    bool by_steps; /* seconds are steps of the search, see clock.h: the answer is the same in every run; one thread */
     unsigned threads;          /* 0: all cores */
     struct progress *progress; /* NULL: none */
 };
@@ -51,8 +47,9 @@ struct placement_result {
     double seconds;
 };
 
-/// Fill `offset` of all buffers with the best placement that is found. Errors: VARVE_ERROR_INVALID (lower >= upper, an alignment
-/// that is no power of two, more than PLACEMENT_BYTES_MAX in all; the message names the buffer by its number, from 0).
+/// Fill `offset` of all buffers with the best placement that is found. Errors: VARVE_ERROR_INVALID (lower >= upper, an
+/// alignment that is no power of two, more than PLACEMENT_BYTES_MAX in all; the message names the buffer by its
+/// number, from 0).
 int placement_solve(struct placement_buffer *buffers, size_t count, const struct placement_options *options,
                     struct placement_result *result, struct varve_message *message);
 /// The most bytes that live at a time. Buffers as placement_solve takes them.
@@ -60,9 +57,5 @@ uint64_t placement_load(const struct placement_buffer *buffers, size_t count);
 /// No two overlap in time and in addresses, and none ends above `height`; else the message names the two, by number.
 bool placement_check(const struct placement_buffer *buffers, size_t count, uint64_t height,
                      struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an order and with
- * random numbers of its own. All share the best answer. A round does not depend on others: where it ends after a number of rounds, it is the same with any
- * number of threads.
+ * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an
+ * order and with random numbers of its own. All share the best answer. A round does not depend on others: where it ends
+ * after a number of rounds, it is the same with any number of threads.
  */
 #include "analysis/placement/portfolio.h"
 
@@ -69,7 +69,6 @@ static int compare_ranked(const void *a_untyped, const void *b_untyped, void *it
     const struct ranked *a = a_untyped;
     const struct ranked *b = b_untyped;
     const struct placement_item *items = items_untyped;
-
     if (a->key != b->key) {
         return a->key < b->key ? -1 : 1;
     }
@@ -88,7 +87,6 @@ static double key_of(enum order order, const struct placement_item *item)
 {
     double size = (double)item->size;
     double lifetime = (double)(item->end - item->first);
-
     switch (order) {
 #define ORDER_CASE(name, key, text) \
     case ORDER_##name:              \
@@ -113,26 +111,22 @@ static void begin_order(struct work *work, enum order order)
 static bool is_over(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
-
-    return portfolio->height != 0 &&
-           (portfolio->height <= portfolio->target ||
-            placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
+    return portfolio->height != 0 && (portfolio->height <= portfolio->target ||
+                                      placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
 }
 
-/* Rounds that are running go on where those after them are not needed, so that the answer does not depend on which were the first. */
+/* Rounds that are running go on where those after them are not needed, so that the answer does not depend on
+ * which were the first. */
 static bool needs_round(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
-
     return !is_over(shared) && (shared->next_round < GOOD_ROUNDS || portfolio->height > portfolio->good);
 }
 
 static bool look_whether_over(struct work *work)
 {
-    bool answer;
-
     pthread_mutex_lock(&work->shared->lock);
-    answer = is_over(work->shared);
+    bool answer = is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return answer;
 }
@@ -142,25 +136,21 @@ static uint64_t place(struct work *work)
 {
     const struct placement_item *items = work->instance->items;
     uint64_t smallest = UINT64_MAX;
-    uint64_t height = 0;
-
     for (size_t i = work->instance->count; i-- > 0;) {
         uint64_t size = items[work->order[i].item].size;
-
         smallest = size < smallest ? size : smallest;
         work->size_min[i] = smallest;
     }
     occupied_clear(work->occupied);
+    uint64_t height = 0;
     for (size_t i = 0; i < work->instance->count; i++) {
         uint32_t number = work->order[i].item;
         const struct placement_item *item = &items[number];
-        uint64_t offset;
-
         if (i % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1 && look_whether_over(work)) {
             return UINT64_MAX;
         }
         placement_clock_step(work->shared->portfolio->clock);
-        offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
+        uint64_t offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
         occupied_add(work->occupied, item->first, item->end, offset, item->size, work->size_min[i]);
         work->offsets[number] = offset;
         height = offset + item->size > height ? offset + item->size : height;
@@ -174,10 +164,8 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
     const struct portfolio *portfolio = work->shared->portfolio;
     uint64_t high = portfolio->target + portfolio->target / 1024;
     double all = (double)work->instance->count;
-
     for (size_t i = 0; i < work->instance->count; i++) {
         struct ranked *ranked = &work->order[i];
-
         ranked->key = (double)i;
         if (work->offsets[ranked->item] + work->instance->items[ranked->item].size > high) {
             ranked->key = by_rank ? ranked->key * (0.3 + 0.6 * erand48(random))
@@ -191,8 +179,6 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
 static bool keep(struct work *work, uint64_t height, enum order order)
 {
     struct portfolio *portfolio = work->shared->portfolio;
-    bool goes_on;
-
     pthread_mutex_lock(&work->shared->lock);
     if (height != UINT64_MAX && (portfolio->height == 0 || height < portfolio->height)) {
         portfolio->height = height;
@@ -204,7 +190,7 @@ static bool keep(struct work *work, uint64_t height, enum order order)
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(portfolio->seconds * 1e3));
     }
-    goes_on = !is_over(work->shared);
+    bool goes_on = !is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return goes_on;
 }
@@ -213,13 +199,11 @@ static bool keep(struct work *work, uint64_t height, enum order order)
 static void improve(struct work *work, unsigned round, enum order order)
 {
     unsigned short random[3] = {(unsigned short)round, (unsigned short)(round >> 16), 0x330e};
+    begin_order(work, order);
     uint64_t best = UINT64_MAX;
     bool goes_on = true;
-
-    begin_order(work, order);
     for (unsigned since = 0; goes_on && since < ROUND_PASSES; since++) {
         uint64_t height = place(work);
-
         if (height < best) {
             best = height;
             since = 0;
@@ -243,20 +227,15 @@ static void *run_rounds(void *shared_untyped)
         .size_min = memory_resize(NULL, instance->count * sizeof(*work.size_min)),
         .occupied = occupied_new(instance->points),
     };
-
     for (;;) {
-        unsigned round;
-        bool is_needed;
-        enum order order;
-
         pthread_mutex_lock(&shared->lock);
-        is_needed = needs_round(shared);
-        round = shared->next_round++;
+        bool is_needed = needs_round(shared);
+        unsigned round = shared->next_round++;
         pthread_mutex_unlock(&shared->lock);
         if (!is_needed) {
             break;
         }
-        order = (enum order)(round % ORDER_LIMIT);
+        enum order order = (enum order)(round % ORDER_LIMIT);
         if (round < ORDER_LIMIT) {
             begin_order(&work, order);
             keep(&work, place(&work), order);
@@ -274,12 +253,11 @@ static void *run_rounds(void *shared_untyped)
 void portfolio_run(struct portfolio *portfolio)
 {
     struct shared shared = {.portfolio = portfolio, .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t threads[THREADS_MAX];
-    unsigned count = 0;
-
     if (portfolio->instance->count == 0) {
         return;
     }
+    pthread_t threads[THREADS_MAX];
+    unsigned count = 0;
     /* where a thread can't be made, fewer do the work */
     while (count < THREADS_MAX && count + 1 < portfolio->threads &&
            pthread_create(&threads[count], NULL, run_rounds, &shared) == 0) {

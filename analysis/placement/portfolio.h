@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement by first fit in many orders, for any number of buffers: some orders that are often good, then each of these again and
- * again, with the buffers that ended too high placed earlier. Called by placement.c.
+ * Placement by first fit in many orders, for any number of buffers: some orders that are often good, then each of these
+ * again and again, with the buffers that ended too high placed earlier. Called by placement.c.
  *
  * Source: of the second part, D. E. Joslin and D. P. Clements, "Squeaky Wheel" Optimization, JAIR 10, 1999.
  */
@@ -10,10 +10,6 @@
 
 #include "analysis/placement/clock.h"
 #include "analysis/placement/instance.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct portfolio {
     const struct placement_instance *instance;
@@ -32,9 +28,5 @@ struct portfolio {
 
 /// Fill the answer. Goes on from the answer that is there, if `height` is not 0.
 void portfolio_run(struct portfolio *portfolio);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

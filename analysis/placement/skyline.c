@@ -19,7 +19,6 @@ struct skyline_change {
 static void *allocate(size_t count, size_t bytes)
 {
     void *memory = memory_resize(NULL, (count + 1) * bytes);
-
     memset(memory, 0, (count + 1) * bytes);
     return memory;
 }
@@ -33,7 +32,6 @@ static int compare_items(const void *a_untyped, const void *b_untyped)
 {
     const struct skyline_item *a = a_untyped;
     const struct skyline_item *b = b_untyped;
-
     if (a->first != b->first) {
         return a->first < b->first ? -1 : 1;
     }
@@ -57,7 +55,6 @@ static void forget_options(struct skyline *skyline, uint32_t first, uint32_t end
 uint32_t skyline_options(struct skyline *skyline, uint32_t section)
 {
     uint32_t options = 0;
-
     if (skyline->options[section] == SKYLINE_UNKNOWN) {
         for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
             options += skyline_is_option(skyline, skyline->cover[section][k], section);
@@ -67,8 +64,7 @@ uint32_t skyline_options(struct skyline *skyline, uint32_t section)
     return skyline->options[section];
 }
 
-void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
-                  int64_t height)
+void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections, int64_t height)
 {
     *skyline = (struct skyline){.items = items, .count = count, .sections = sections, .height = height};
     skyline->begin = allocate(sections, sizeof(*skyline->begin));
@@ -130,8 +126,7 @@ void skyline_free(struct skyline *skyline)
 
 static void set(struct skyline *skyline, int kind, uint32_t index, int64_t *value, int64_t after)
 {
-    skyline->trail =
-        memory_grow(skyline->trail, &skyline->changes_capacity, skyline->changes, sizeof(*skyline->trail));
+    skyline->trail = memory_grow(skyline->trail, &skyline->changes_capacity, skyline->changes, sizeof(*skyline->trail));
     skyline->trail[skyline->changes].kind = kind;
     skyline->trail[skyline->changes].index = index;
     skyline->trail[skyline->changes++].before = *value;
@@ -142,7 +137,6 @@ void skyline_undo(struct skyline *skyline, size_t changes)
 {
     while (skyline->changes > changes) {
         const struct skyline_change *change = &skyline->trail[--skyline->changes];
-
         if (change->kind == CHANGE_FLOOR) {
             skyline->floor[change->index] = change->before;
             forget_options(skyline, change->index, change->index + 1);
@@ -166,11 +160,9 @@ static void sort_by_low(struct skyline *skyline, uint32_t section)
     uint32_t *cover = &skyline->cover[section][skyline->placed[section]];
     uint32_t count = skyline->covered[section] - skyline->placed[section];
     const int64_t *low = skyline->low;
-
     for (uint32_t i = 1; i < count; i++) {
         uint32_t item = cover[i];
         uint32_t at = i;
-
         for (; at > 0 && low[cover[at - 1]] > low[item]; at--) {
             cover[at] = cover[at - 1];
         }
@@ -182,10 +174,8 @@ static void sort_by_low(struct skyline *skyline, uint32_t section)
 static bool fits_section(const struct skyline *skyline, uint32_t section)
 {
     int64_t end = skyline->floor[section];
-
     for (uint32_t i = skyline->placed[section]; i < skyline->covered[section]; i++) {
         uint32_t item = skyline->cover[section][i];
-
         end = (skyline->low[item] > end ? skyline->low[item] : end) + skyline->items[item].size;
     }
     return end <= skyline->height;
@@ -204,7 +194,6 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
 {
     const uint32_t *cover = skyline->cover[section];
     uint32_t placed = skyline->placed[section];
-
     sort_by_low(skyline, section);
     if (!fits_section(skyline, section)) {
         return false;
@@ -215,7 +204,6 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
     }
     for (uint32_t i = placed; i < skyline->covered[section]; i++) {
         const struct skyline_item *item = &skyline->items[cover[i]];
-
         if (skyline->low[cover[i]] >= skyline->floor[section]) {
             break; /* sorted */
         }
@@ -232,10 +220,8 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
 static bool infer(struct skyline *skyline)
 {
     bool fits = true;
-
     while (fits && skyline->stale_first < skyline->stale_end) {
         uint32_t s = skyline->stale_first;
-
         skyline->stale_first = skyline->sections;
         for (; fits && s < skyline->stale_end; s++) {
             if (skyline->is_stale[s]) {
@@ -258,7 +244,6 @@ static void cover_placed(struct skyline *skyline, uint32_t section, uint32_t ite
     uint32_t *cover = skyline->cover[section];
     uint32_t to = skyline->placed[section]++;
     uint32_t at = to;
-
     while (cover[at] != item) {
         at++;
     }
@@ -272,7 +257,6 @@ bool skyline_place(struct skyline *skyline, size_t index)
 {
     const struct skyline_item *item = &skyline->items[index];
     int64_t offset = skyline->low[index];
-
     skyline->offset[index] = offset;
     set(skyline, CHANGE_PLACED, (uint32_t)index, &skyline->low[index], SKYLINE_PLACED);
     for (uint32_t s = item->first; s < item->end; s++) {
@@ -305,11 +289,9 @@ static int check_section(const struct skyline *skyline, uint32_t s, struct varve
     int64_t lowest = INT64_MAX;
     int64_t top = 0; /* of what is placed */
     uint32_t options = 0;
-
     for (uint32_t k = 0; k < skyline->covered[s]; k++) {
         uint32_t i = skyline->cover[s][k];
         const struct skyline_item *item = &skyline->items[i];
-
         if (s < item->first || s >= item->end || is_placed(skyline, i) != (k < skyline->placed[s]) ||
             (is_placed(skyline, i) && skyline->offset[i] < top)) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "section %u, item %u out of order", s, i);
@@ -335,11 +317,9 @@ int skyline_check(const struct skyline *skyline, struct varve_message *message)
     for (uint32_t s = 0; s < skyline->sections; s++) {
         uint32_t covered = 0;
         uint32_t crossings = 0;
-
         for (size_t i = 0; i < skyline->count; i++) {
             const struct skyline_item *item = &skyline->items[i];
             bool covers = item->first <= s && s < item->end;
-
             covered += covers;
             crossings += covers && item->first < s && !is_placed(skyline, i);
             if (covers && !is_placed(skyline, i) && skyline->low[i] < skyline->floor[s]) {

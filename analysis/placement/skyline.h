@@ -21,10 +21,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define SKYLINE_PLACED INT64_MAX
 #define SKYLINE_UNKNOWN UINT32_MAX
 
@@ -32,8 +28,7 @@ struct skyline_item {
     uint32_t first, end; /* sections [first, end) */
     int64_t size;        /* > 0 */
     int64_t highest;     /* offset that it may have at most */
-    size_t
-        twin; /* the item before with the same sections, size and highest, placed before it; SIZE_MAX: none */
+    size_t twin;   /* the item before with the same sections, size and highest, placed before it; SIZE_MAX: none */
     size_t buffer; /* the caller's number */
 };
 
@@ -61,32 +56,27 @@ struct skyline {
 };
 
 /// Takes `items` (by malloc): sections 0 … sections - 1, each covered by an item. Owner: the caller, by skyline_free.
-void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
-                  int64_t height);
+void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections, int64_t height);
 void skyline_free(struct skyline *skyline);
 /// The item can lie on the floor of a section that it covers, and the twin before it is placed.
 static inline bool skyline_is_option(const struct skyline *skyline, size_t item, uint32_t section)
 {
     size_t twin = skyline->items[item].twin;
 
-    return skyline->low[item] == skyline->floor[section] &&
-           (twin == SIZE_MAX || skyline->low[twin] == SKYLINE_PLACED);
+    return skyline->low[item] == skyline->floor[section] && (twin == SIZE_MAX || skyline->low[twin] == SKYLINE_PLACED);
 }
 
 /// How many of the items left over the section are options.
 uint32_t skyline_options(struct skyline *skyline, uint32_t section);
-/// Put the item on its low, which must be the floor of all its sections, and infer. False: no placement of the rest is left.
+/// Put the item on its low, which must be the floor of all its sections, and infer. False: no placement of
+/// the rest is left.
 bool skyline_place(struct skyline *skyline, size_t item);
 /// Nothing is put into the section below `floor`. False as of skyline_place.
 bool skyline_raise(struct skyline *skyline, uint32_t section, int64_t floor);
 /// Back to the state in which the trail had `changes` changes, also after a false.
 void skyline_undo(struct skyline *skyline, size_t changes);
-/// All that is said at the head, worked out from the items alone; after a place or raise that was true, or an undo. Errors:
-/// VARVE_ERROR_INVALID.
+/// All that is said at the head, worked out from the items alone; after a place or raise that was true, or an undo.
+/// Errors: VARVE_ERROR_INVALID.
 int skyline_check(const struct skyline *skyline, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

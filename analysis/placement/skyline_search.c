@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The depth-first search of skyline_search.h. A frame of the recursion is one step or one split into groups; what it needs lies
- * on a stack of numbers of the search, so that frames stay small.
+ * The depth-first search of skyline_search.h. A frame of the recursion is one step or one split into groups; what it
+ * needs lies on a stack of numbers of the search, so that frames stay small.
  */
 #include "analysis/placement/skyline_search.h"
 
@@ -50,7 +50,6 @@ static uint64_t mix(uint64_t x)
 static void hash_add(struct state_hash *hash, uint64_t kind, uint64_t index, uint64_t value)
 {
     uint64_t a = mix(mix(index * 2 + kind + UINT64_C(0x9e3779b97f4a7c15)) + value);
-
     hash->a ^= a;
     hash->b ^= mix(a + mix(value ^ UINT64_C(0x6a09e667f3bcc909)));
 }
@@ -59,7 +58,6 @@ struct skyline_memory *skyline_memory_make(void)
 {
     struct skyline_memory *memory = memory_resize(NULL, sizeof(*memory));
     size_t bytes = ((size_t)1 << MEMORY_BITS_MIN) * sizeof(*memory->states);
-
     *memory = (struct skyline_memory){.states = memory_resize(NULL, bytes), .bits = MEMORY_BITS_MIN};
     memset(memory->states, 0, bytes);
     return memory;
@@ -71,8 +69,7 @@ void skyline_memory_free(struct skyline_memory *memory)
     free(memory);
 }
 
-static struct state_hash *memory_slot(const struct skyline_memory *memory, struct state_hash hash,
-                                      unsigned way)
+static struct state_hash *memory_slot(const struct skyline_memory *memory, struct state_hash hash, unsigned way)
 {
     return &memory->states[(hash.a + way) & (((size_t)1 << memory->bits) - 1)];
 }
@@ -81,7 +78,6 @@ static bool memory_has(const struct skyline_memory *memory, struct state_hash ha
 {
     for (unsigned way = 0; way < MEMORY_WAYS; way++) {
         const struct state_hash *slot = memory_slot(memory, hash, way);
-
         if (slot->a == hash.a && slot->b == hash.b) {
             return true;
         }
@@ -93,7 +89,6 @@ static bool memory_has(const struct skyline_memory *memory, struct state_hash ha
 static void memory_put(struct skyline_memory *memory, struct state_hash hash)
 {
     unsigned way = 0;
-
     while (way < MEMORY_WAYS && memory_slot(memory, hash, way)->a != 0) {
         way++;
     }
@@ -106,7 +101,6 @@ static void memory_add(struct skyline_memory *memory, struct state_hash hash)
     if (memory->bits < MEMORY_BITS_MAX && memory->count >= (size_t)1 << (memory->bits - 1)) {
         size_t states = (size_t)1 << memory->bits;
         struct skyline_memory larger = {.bits = memory->bits + 2};
-
         larger.states = memory_resize(NULL, ((size_t)1 << larger.bits) * sizeof(*larger.states));
         memset(larger.states, 0, ((size_t)1 << larger.bits) * sizeof(*larger.states));
         for (size_t i = 0; i < states; i++) {
@@ -124,7 +118,6 @@ static void memory_add(struct skyline_memory *memory, struct state_hash hash)
 static struct state_hash hash_of(const struct skyline *skyline, uint32_t first, uint32_t end)
 {
     struct state_hash hash = {1, 1};
-
     for (uint32_t s = first; s < end; s++) {
         if (skyline->left[s] > 0) {
             hash_add(&hash, 0, s, (uint64_t)skyline->floor[s]);
@@ -154,14 +147,12 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
     uint32_t hull_first = section;
     uint32_t hull_end = section + 1;
     int64_t raised = INT64_MAX;
-
     if (floor >= skyline->height - skyline->left[section]) {
         return raised;
     }
     for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
         uint32_t i = skyline->cover[section][k];
         const struct skyline_item *item = &skyline->items[i];
-
         if (skyline->low[i] == floor) {
             hull_first = item->first < hull_first ? item->first : hull_first;
             hull_end = item->end > hull_end ? item->end : hull_end;
@@ -172,9 +163,7 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
     for (size_t i = skyline->begin[first]; i < skyline->begin[hull_end]; i++) {
         const struct skyline_item *item = &skyline->items[i];
         bool covers = item->first <= section && section < item->end;
-
-        if (item->end > hull_first && skyline->low[i] < raised - item->size &&
-            !(covers && skyline->low[i] == floor)) {
+        if (item->end > hull_first && skyline->low[i] < raised - item->size && !(covers && skyline->low[i] == floor)) {
             raised = skyline->low[i] + item->size;
         }
     }
@@ -185,9 +174,8 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
 static bool is_better(const struct search *search, const struct branch *a, const struct branch *b)
 {
     if (a->options <= 1 || b->options <= 1 || search->order->choice == SKYLINE_FULLEST) {
-        return a->options != b->options
-                   ? a->options < b->options
-                   : search->skyline->left[a->section] > search->skyline->left[b->section];
+        return a->options != b->options ? a->options < b->options
+                                        : search->skyline->left[a->section] > search->skyline->left[b->section];
     }
     return a->options * (1 + (uint64_t)search->failures[b->section]) <
            b->options * (1 + (uint64_t)search->failures[a->section]);
@@ -197,9 +185,7 @@ static bool is_better(const struct search *search, const struct branch *a, const
 static void look_at(const struct search *search, uint32_t first, uint32_t section, struct branch *best)
 {
     struct skyline *skyline = search->skyline;
-    struct branch branch = {
-        .section = section, .items = skyline_options(skyline, section), .raised = INT64_MAX};
-
+    struct branch branch = {.section = section, .items = skyline_options(skyline, section), .raised = INT64_MAX};
     branch.options = branch.items;
     if (best->options != UINT64_MAX && !is_better(search, &branch, best)) {
         return; /* nor would one option more make it so */
@@ -217,11 +203,9 @@ static struct branch choose(const struct search *search, uint32_t first, uint32_
     const struct skyline *skyline = search->skyline;
     struct branch best = {.options = UINT64_MAX};
     uint32_t valley = first;
-
     while (valley < end && best.options > 1) {
         int64_t floor = skyline->floor[valley];
         uint32_t valley_end = valley + 1;
-
         while (valley_end < end && skyline->floor[valley_end] == floor) {
             valley_end++;
         }
@@ -249,18 +233,15 @@ static void push_options(struct search *search, uint32_t section)
     const struct skyline *skyline = search->skyline;
     const double *rank = search->order->rank;
     size_t begin = search->numbered;
-
     for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
         uint32_t item = skyline->cover[section][k];
         size_t at = search->numbered;
-
         if (!skyline_is_option(skyline, item, section)) {
             continue;
         }
         push(search, item);
-        for (;
-             at > begin && (rank[search->numbers[at - 1]] < rank[item] ||
-                            (rank[search->numbers[at - 1]] == rank[item] && search->numbers[at - 1] > item));
+        for (; at > begin && (rank[search->numbers[at - 1]] < rank[item] ||
+                              (rank[search->numbers[at - 1]] == rank[item] && search->numbers[at - 1] > item));
              at--) {
             search->numbers[at] = search->numbers[at - 1];
         }
@@ -274,8 +255,7 @@ static bool must_stop(struct search *search)
     if (search->steps++ % STEPS_PER_LOOK == 0) {
         search->is_stopped = placement_clock_now(search->order->clock) > search->order->end;
     }
-    search->is_stopped =
-        search->is_stopped || search->steps > search->order->steps || search->depth > DEPTH_MAX;
+    search->is_stopped = search->is_stopped || search->steps > search->order->steps || search->depth > DEPTH_MAX;
     return search->is_stopped;
 }
 
@@ -286,9 +266,8 @@ static bool try_options(struct search *search, uint32_t first, uint32_t end, con
     struct skyline *skyline = search->skyline;
     size_t changes = skyline->changes;
     size_t begin = search->numbered;
-    bool found = false;
-
     push_options(search, branch->section);
+    bool found = false;
     for (uint32_t i = 0; !found && !search->is_stopped && i < branch->items; i++) {
         found = skyline_place(skyline, search->numbers[begin + i]) && search_groups(search, first, end);
         if (!found) {
@@ -335,12 +314,10 @@ static bool search_groups(struct search *search, uint32_t first, uint32_t end)
     size_t begin = search->numbered;
     bool found = true;
     uint32_t s = first;
-
     search->depth++;
     while (s < end) {
         uint32_t group_end = s + 1;
         size_t at = search->numbered;
-
         if (skyline->left[s] > 0) {
             while (group_end < end && skyline->crossings[group_end] > 0) {
                 group_end++;
@@ -372,11 +349,9 @@ enum skyline_outcome skyline_search(struct skyline *skyline, struct skyline_memo
     struct search search = {.skyline = skyline, .memory = memory, .order = order};
     size_t changes = skyline->changes;
     size_t bytes = skyline->sections * sizeof(*search.failures);
-    bool found;
-
     search.failures = memory_resize(NULL, bytes + 1);
     memset(search.failures, 0, bytes);
-    found = search_groups(&search, 0, skyline->sections);
+    bool found = search_groups(&search, 0, skyline->sections);
     if (!found) {
         skyline_undo(skyline, changes);
     }

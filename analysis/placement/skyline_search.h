@@ -16,10 +16,6 @@
 #include "analysis/placement/clock.h"
 #include "analysis/placement/skyline.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum skyline_choice {
     SKYLINE_FULLEST, /* the section with the fewest items to try; of those the one with most left */
     SKYLINE_FAILED,  /* the fewest items to try for each time that the section has failed before */
@@ -43,9 +39,5 @@ void skyline_memory_free(struct skyline_memory *memory);
 /// SKYLINE_FOUND: all items are placed. Otherwise the skyline is as it was.
 enum skyline_outcome skyline_search(struct skyline *skyline, struct skyline_memory *memory,
                                     const struct skyline_order *order);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -24,12 +24,10 @@ static int64_t frees_unknown(struct database *database)
 void report_attached_words(char *text, size_t bytes, struct database *database)
 {
     const int64_t pid = attached_pid(database);
-
     text[0] = '\0';
     if (pid != 0) {
         snprintf(text, bytes,
-                 "to process %" PRId64
-                 ", which ran already: blocks from before are not known (%s of them freed or "
+                 "to process %" PRId64 ", which ran already: blocks from before are not known (%s of them freed or "
                  "resized since); what is live was allocated since",
                  pid, format_count(frees_unknown(database)).text);
     }
@@ -38,7 +36,6 @@ void report_attached_words(char *text, size_t bytes, struct database *database)
 void report_attached_json(struct cJSON *object, struct database *database)
 {
     const int64_t pid = attached_pid(database);
-
     if (pid != 0) {
         json_integer(object, "attached_pid", pid);
         json_integer(object, "frees_unknown", frees_unknown(database));

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to analysis/ */
 /*
  * A recording that began when its program ran already (`varve attach`): what it can't know.
  */

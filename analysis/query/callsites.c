@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The left half of an entry's line is the user's line, as wide as the widest of the list and at most what the figures leave over. A
- * report names the same call site in several lists: its stack is printed once.
+ * The left half of an entry's line is the user's line, as wide as the widest of the list and at most what the figures
+ * leave over. A report names the same call site in several lists: its stack is printed once.
  */
 #include "analysis/query/callsites.h"
 
@@ -26,8 +26,7 @@ static const struct callsite_rank_info ranks[CALLSITE_RANK_COUNT] = {
     [CALLSITE_BY_BYTES] = {"by_bytes", "by bytes allocated"},
     [CALLSITE_BY_COUNT] = {"by_count", "by number of allocations"},
     [CALLSITE_BY_LIFETIME] = {"by_lifetime", "by mean lifetime (with 1 % of the bytes or more)"},
-    [CALLSITE_BY_TEMPORARY] = {"by_temporary",
-                               "temporary allocations (freed before their thread allocated again)"},
+    [CALLSITE_BY_TEMPORARY] = {"by_temporary", "temporary allocations (freed before their thread allocated again)"},
     [CALLSITE_BY_LIVE] = {"leaks", "live at the end"},
 };
 
@@ -68,7 +67,6 @@ static void write_location(FILE *out, const struct group_location *location, siz
     size_t function = format_width(location->function);
     size_t own = function + 2 < columns ? columns - function - 2 : 0;
     size_t left = own > columns * 2 / 5 ? own : columns * 2 / 5;
-
     if (location->file != NULL && location->line > 0) {
         snprintf(line, sizeof(line), ":%" PRId64, location->line);
     }
@@ -77,7 +75,6 @@ static void write_location(FILE *out, const struct group_location *location, siz
         format_path(where, sizeof(where), location->file, left);
     } else if (location->module != NULL) {
         char module[4 * TERMINAL_COLUMNS_MAX];
-
         format_head(module, sizeof(module), format_base_name(location->module), left - 2);
         snprintf(where, sizeof(where), "(%.3990s)", module);
     }
@@ -89,7 +86,6 @@ static void write_location(FILE *out, const struct group_location *location, siz
 static void write_cut(FILE *out, const char *text, size_t columns)
 {
     char cut[4 * TERMINAL_COLUMNS_MAX];
-
     format_head(cut, sizeof(cut), text, columns);
     fputs(cut, out);
 }
@@ -98,12 +94,10 @@ static void write_unresolved(FILE *out, const struct callsite_row *row, size_t c
 {
     const char *module = row->user.module;
     char text[600];
-
     if (module != NULL) {
         format_unresolved(text, sizeof(text), module);
     } else {
-        snprintf(text, sizeof(text),
-                 row->id > 0 ? "unresolved code in an unknown module" : "(no stack was recorded)");
+        snprintf(text, sizeof(text), row->id > 0 ? "unresolved code in an unknown module" : "(no stack was recorded)");
     }
     write_cut(out, text, columns);
 }
@@ -120,7 +114,6 @@ char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     if (row->name != NULL) {
         write_cut(out, row->name, columns);
     } else if (by == GROUP_BY_MODULE && module_of(&row->user) != NULL) {
@@ -130,7 +123,6 @@ char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size
         write_unresolved(out, row, columns);
     } else {
         struct group_location location = row->user;
-
         location.line = by == GROUP_BY_FUNCTION ? 0 : location.line;
         write_location(out, &location, columns);
     }
@@ -148,11 +140,9 @@ static void write_figures(char *text, size_t bytes, const struct callsite_row *r
     int64_t allocations = callsite_rank_allocations(figures, rank);
     int64_t of_rank = callsite_rank_bytes(figures, rank);
     bool is_narrow = terminal_columns() < NARROW_COLUMNS;
-
     if (rank == CALLSITE_BY_TEMPORARY) {
         snprintf(text, bytes, "%*s of %s (%s)", (int)counts, format_count(allocations).text,
-                 format_count(figures->allocations).text,
-                 format_share(allocations, figures->allocations).text);
+                 format_count(figures->allocations).text, format_share(allocations, figures->allocations).text);
         return;
     }
     snprintf(text, bytes, "%8s  %7s  %*s%s", format_bytes(of_rank).text,
@@ -163,7 +153,6 @@ static void write_figures(char *text, size_t bytes, const struct callsite_row *r
                                 : " allocations");
     if (rank == CALLSITE_BY_LIFETIME) {
         size_t used = strlen(text);
-
         snprintf(text + used, bytes - used, "  %s", format_duration(group_mean_lifetime_ns(figures)).text);
     }
 }
@@ -171,11 +160,10 @@ static void write_figures(char *text, size_t bytes, const struct callsite_row *r
 static void print_stack(FILE *out, struct database *database, const struct callsite_row *row,
                         const struct callsite_options *options)
 {
-    struct stack stack;
-
     if (row->id <= 0 || options->frames == 0) {
         return;
     }
+    struct stack stack;
     stack_load(&stack, database, row->id);
     if (options->is_all && options->frames < 0) {
         stack_print_all(out, &stack);
@@ -196,36 +184,31 @@ struct entry {
     char figures[FIGURES_BYTES];
 };
 
-static void print_lines(FILE *out, struct database *database, const struct callsite_list *list,
-                        enum callsite_rank rank, const struct callsite_options *options,
-                        struct callsite_shown *shown)
+static void print_lines(FILE *out, struct database *database, const struct callsite_list *list, enum callsite_rank rank,
+                        const struct callsite_options *options, struct callsite_shown *shown)
 {
     struct entry *entries = memory_resize(NULL, (list->count + 1) * sizeof(*entries));
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
-    size_t counts = 0, figures = 0, names = 0, left;
-
+    size_t counts = 0;
     for (size_t i = 0; i < list->count; i++) {
-        size_t width =
-            format_width(format_count(callsite_rank_allocations(&list->rows[i].figures, rank)).text);
-
+        size_t width = format_width(format_count(callsite_rank_allocations(&list->rows[i].figures, rank)).text);
         counts = width > counts ? width : counts;
     }
+    size_t figures = 0;
     for (size_t i = 0; i < list->count; i++) {
         write_figures(entries[i].figures, FIGURES_BYTES, &list->rows[i], rank, whole, counts);
         figures = format_width(entries[i].figures) > figures ? format_width(entries[i].figures) : figures;
     }
-    left = terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4
-                                                               : NAME_COLUMNS_MIN;
+    size_t left =
+        terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4 : NAME_COLUMNS_MIN;
+    size_t names = 0;
     for (size_t i = 0; i < list->count; i++) {
-        size_t width;
-
         entries[i].name = callsite_entry_name(&list->rows[i], list->by, left);
-        width = format_width(entries[i].name);
+        size_t width = format_width(entries[i].name);
         names = width > names ? width : names;
     }
     for (size_t i = 0; i < list->count; i++) {
         bool with_stack = options->stacks < 0 || (int64_t)i < options->stacks;
-
         fprintf(out, "  %s%*s  %s\n", entries[i].name, (int)(names - format_width(entries[i].name)), "",
                 entries[i].figures);
         free(entries[i].name);
@@ -242,14 +225,12 @@ static void print_exact(FILE *out, const struct callsite_row *row, enum callsite
     const struct group_figures *figures = &row->figures;
     int64_t bytes = callsite_rank_bytes(figures, rank);
     int64_t allocations = callsite_rank_allocations(figures, rank);
-
     if (rank == CALLSITE_BY_TEMPORARY) {
         fprintf(out, "%4zu.  %s of %s allocations (%s), mean %s", number, format_count(allocations).text,
                 format_count(figures->allocations).text, format_share(allocations, figures->allocations).text,
                 format_bytes(figures->allocations > 0 ? figures->bytes / figures->allocations : 0).text);
     } else {
         int64_t part = rank == CALLSITE_BY_COUNT ? allocations : bytes;
-
         fprintf(out, "%4zu.  %s, %s; %s allocation%s", number, format_bytes_exact(bytes).text,
                 format_share(part, whole).text, format_count(allocations).text, allocations == 1 ? "" : "s");
         if (allocations > 1 && rank != CALLSITE_BY_LIFETIME) {
@@ -265,23 +246,20 @@ static void print_exact(FILE *out, const struct callsite_row *row, enum callsite
     fputc('\n', out);
 }
 
-static void print_all(FILE *out, struct database *database, const struct callsite_list *list,
-                      enum callsite_rank rank, const struct callsite_options *options,
-                      struct callsite_shown *shown)
+static void print_all(FILE *out, struct database *database, const struct callsite_list *list, enum callsite_rank rank,
+                      const struct callsite_options *options, struct callsite_shown *shown)
 {
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
-
     for (size_t i = 0; i < list->count; i++) {
         const struct callsite_row *row = &list->rows[i];
         bool is_above = shown != NULL && row->id > 0 && mark_shown(shown, row->id);
         char *name = callsite_entry_name(row, list->by, terminal_columns() - 7);
-
         print_exact(out, row, rank, i + 1, whole);
         fprintf(out, "       %s\n", name);
         free(name);
         if (row->callsites > 1) {
-            fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n",
-                    format_count(row->callsites).text, row->id, is_above ? " (stack above)" : "");
+            fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n", format_count(row->callsites).text,
+                    row->id, is_above ? " (stack above)" : "");
         } else if (is_above) {
             fputs("       (stack above)\n", out);
         }
@@ -294,16 +272,13 @@ static void print_all(FILE *out, struct database *database, const struct callsit
     }
 }
 
-void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row,
-                          int64_t frames)
+void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
 {
-    char *name;
     struct stack stack;
-
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
     } else if (frames == 0) {
-        name = callsite_entry_name(row, GROUP_BY_LINE, terminal_columns() - 7);
+        char *name = callsite_entry_name(row, GROUP_BY_LINE, terminal_columns() - 7);
         fprintf(out, "       %s\n", name);
         free(name);
     } else {
@@ -314,8 +289,7 @@ void callsite_stack_print(FILE *out, struct database *database, const struct cal
 }
 
 void callsite_list_print(FILE *out, struct database *database, const struct callsite_list *list,
-                         enum callsite_rank rank, const struct callsite_options *options,
-                         struct callsite_shown *shown)
+                         enum callsite_rank rank, const struct callsite_options *options, struct callsite_shown *shown)
 {
     if (options->is_all) {
         print_all(out, database, list, rank, options, shown);
@@ -338,7 +312,6 @@ void callsite_list_extent(FILE *out, const struct callsite_list *list)
 static void add_location(struct cJSON *object, const struct callsite_row *row, enum group_by by)
 {
     struct callsite_row entry = *row;
-
     entry.user.line = by == GROUP_BY_FUNCTION || by == GROUP_BY_MODULE ? 0 : entry.user.line;
     entry.user.function = by == GROUP_BY_MODULE ? NULL : entry.user.function;
     callsite_location_json(object, &entry);
@@ -377,17 +350,13 @@ void callsite_location_json(struct cJSON *object, const struct callsite_row *row
     json_bool(object, "is_python", row->innermost.is_python);
 }
 
-struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list,
-                                 enum callsite_rank rank, const struct callsite_options *options,
-                                 bool with_totals)
+struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list, enum callsite_rank rank,
+                                 const struct callsite_options *options, bool with_totals)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < list->count; i++) {
         const struct callsite_row *row = &list->rows[i];
         struct cJSON *object = json_object();
-        struct stack stack;
-
         if (row->name != NULL) {
             json_text(object, "name", row->name);
             json_integer(object, "key", row->key);
@@ -396,6 +365,7 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
         json_integer(object, "callsites", row->callsites);
         add_figures(object, &row->figures, rank, with_totals);
         add_location(object, row, list->by);
+        struct stack stack;
         stack_load(&stack, database, row->id);
         json_add(object, "frames", stack_json(&stack, options->frames));
         stack_free(&stack);
@@ -417,8 +387,7 @@ void callsite_location_csv(FILE *out, const struct group_location *location)
     csv_field(out, location->module);
 }
 
-void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank,
-                       const char *domain)
+void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank, const char *domain)
 {
     fputs(
         "callsite_id,domain,bytes,allocations,function,file,line,module,user_function,user_file,user_line,user_module,"
@@ -426,7 +395,6 @@ void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsit
         out);
     for (size_t i = 0; i < list->count; i++) {
         const struct callsite_row *row = &list->rows[i];
-
         fprintf(out, "%" PRId64 ",", row->id);
         csv_field(out, domain);
         fprintf(out, ",%" PRId64 ",%" PRId64 ",", callsite_rank_bytes(&row->figures, rank),

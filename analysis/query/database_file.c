@@ -33,14 +33,12 @@ static uint32_t big_endian_32(const unsigned char *bytes)
 /* "PATH.d/owner" is there from the first moment of a recording to its last. */
 static bool has_owner(const char *directory, bool *is_live_out)
 {
-    char owner[PATH_BYTES];
-    int descriptor;
-
     *is_live_out = false;
+    char owner[PATH_BYTES];
     if (snprintf(owner, sizeof(owner), "%s/owner", directory) >= (int)sizeof(owner)) {
         return false;
     }
-    descriptor = open(owner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int descriptor = open(owner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return errno == EACCES;
     }
@@ -55,19 +53,15 @@ static bool has_owner(const char *directory, bool *is_live_out)
 static int refuse_directory(const char *path, struct varve_message *message)
 {
     bool is_live;
-
     if (!has_owner(path, &is_live)) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a directory, not a trace database",
-                                 path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a directory, not a trace database", path);
     }
     if (is_live) {
-        return varve_message_set(
-            message, VARVE_ERROR_BUSY,
-            "%s is the directory of a recording that is still running: wait for it to end", path);
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%s is the directory of a recording that is still running: wait for it to end", path);
     }
     return varve_message_set(message, VARVE_ERROR_BUSY,
-                             "%s is the directory of an incomplete recording: run varve recover %s", path,
-                             path);
+                             "%s is the directory of an incomplete recording: run varve recover %s", path, path);
 }
 
 /* A recording directory beside the database: it is being written, or its collector died. */
@@ -75,38 +69,33 @@ static int check_recording(const char *path, struct varve_message *message)
 {
     char directory[PATH_BYTES];
     bool is_live;
-
     if (snprintf(directory, sizeof(directory), "%s.d", path) >= (int)sizeof(directory) ||
         !has_owner(directory, &is_live)) {
         return VARVE_OK;
     }
     if (is_live) {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "%s: the recording is still running: wait for it to end", path);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "%s: the recording is still running: wait for it to end",
+                                 path);
     }
-    return varve_message_set(message, VARVE_ERROR_BUSY,
-                             "%s: the recording is incomplete: run varve recover %s", path, directory);
+    return varve_message_set(message, VARVE_ERROR_BUSY, "%s: the recording is incomplete: run varve recover %s", path,
+                             directory);
 }
 
-static int read_header(const char *path, unsigned char *header, int64_t *bytes_out,
-                       struct varve_message *message)
+static int read_header(const char *path, unsigned char *header, int64_t *bytes_out, struct varve_message *message)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat status;
-    ssize_t got;
-
     if (descriptor < 0) {
         int error = errno;
-
-        return varve_message_set(message, error == EACCES ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, "%s: %s",
-                                 path, strerror(error));
+        return varve_message_set(message, error == EACCES ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, "%s: %s", path,
+                                 strerror(error));
     }
+    struct stat status;
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(descriptor);
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is not a regular file", path);
     }
     *bytes_out = (int64_t)status.st_size;
-    got = pread(descriptor, header, HEADER_BYTES, 0);
+    ssize_t got = pread(descriptor, header, HEADER_BYTES, 0);
     close(descriptor);
     if (got < 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "%s cannot be read", path);
@@ -115,12 +104,10 @@ static int read_header(const char *path, unsigned char *header, int64_t *bytes_o
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is empty, not a trace database", path);
     }
     if (memcmp(header, "SQLite format 3", (size_t)got < 16 ? (size_t)got : 16) != 0) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s is not a trace database (not an SQLite file)", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is not a trace database (not an SQLite file)", path);
     }
     if (got < HEADER_BYTES) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: only %zd bytes are left",
-                                 path, got);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: only %zd bytes are left", path, got);
     }
     return VARVE_OK;
 }
@@ -129,7 +116,6 @@ static int check_identity(const char *path, const unsigned char *header, struct 
 {
     uint32_t application = big_endian_32(header + 68);
     uint32_t version = big_endian_32(header + 60);
-
     if (application != VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
                                  "%s is an SQLite database of another tool (application_id 0x%08" PRIx32
@@ -143,8 +129,7 @@ static int check_identity(const char *path, const unsigned char *header, struct 
                                  path, version, VARVE_DATABASE_SCHEMA_VERSION);
     }
     if (version == 0) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s has no schema version: not a finished trace", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s has no schema version: not a finished trace", path);
     }
     if (version < VARVE_DATABASE_SCHEMA_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
@@ -155,16 +140,14 @@ static int check_identity(const char *path, const unsigned char *header, struct 
     return VARVE_OK;
 }
 
-static int check_size(const char *path, const unsigned char *header, int64_t bytes,
-                      struct varve_message *message)
+static int check_size(const char *path, const unsigned char *header, int64_t bytes, struct varve_message *message)
 {
     int64_t page = (int64_t)header[16] << 8 | header[17];
     int64_t pages = big_endian_32(header + 28);
-
     page = page == 1 ? 65536 : page;
     if (big_endian_32(header + 24) == big_endian_32(header + 92) && pages * page > bytes) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: %s of %s bytes are there",
-                                 path, format_count(bytes).text, format_count(pages * page).text);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: %s of %s bytes are there", path,
+                                 format_count(bytes).text, format_count(pages * page).text);
     }
     return VARVE_OK;
 }
@@ -173,13 +156,10 @@ static int check_size(const char *path, const unsigned char *header, int64_t byt
 static int check_neighbours(const char *path, struct database_file *file, struct varve_message *message)
 {
     static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
-
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         char name[PATH_BYTES];
         struct stat status;
-
-        if (snprintf(name, sizeof(name), "%s%s", path, suffixes[i]) >= (int)sizeof(name) ||
-            stat(name, &status) != 0) {
+        if (snprintf(name, sizeof(name), "%s%s", path, suffixes[i]) >= (int)sizeof(name) || stat(name, &status) != 0) {
             continue;
         }
         if (!S_ISREG(status.st_mode)) {
@@ -188,11 +168,10 @@ static int check_neighbours(const char *path, struct database_file *file, struct
         /* While a log holds the newest pages, the header in the file may lack its identity: so this comes
          * before that is looked at. */
         if (i == 0 && file->is_wal && status.st_size > 0) {
-            return varve_message_set(
-                message, VARVE_ERROR_BUSY,
-                "%s: the recording is incomplete or still running (%s-wal holds a part of it): "
-                "wait for it, or run varve recover %s.d",
-                path, path, path);
+            return varve_message_set(message, VARVE_ERROR_BUSY,
+                                     "%s: the recording is incomplete or still running (%s-wal holds a part of it): "
+                                     "wait for it, or run varve recover %s.d",
+                                     path, path, path);
         }
         file->is_wal |= i == 0; /* SQLite goes by the log, not by the header */
     }
@@ -201,28 +180,23 @@ static int check_neighbours(const char *path, struct database_file *file, struct
 
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message)
 {
-    unsigned char header[HEADER_BYTES] = {0};
-    struct stat status;
-    int64_t bytes = 0;
-    int result;
-
     *file_out = (struct database_file){0};
+    struct stat status;
     if (stat(path, &status) != 0) {
         int error = errno;
-
         if (error == ENOENT && check_recording(path, message) != VARVE_OK) {
             return VARVE_ERROR_BUSY;
         }
-        return varve_message_set(message, error == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO, "%s: %s",
-                                 path, error == ENOENT ? "no such file" : strerror(error));
+        return varve_message_set(message, error == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO, "%s: %s", path,
+                                 error == ENOENT ? "no such file" : strerror(error));
     }
     if (S_ISDIR(status.st_mode)) {
         return refuse_directory(path, message);
     }
-    result = check_recording(path, message);
-    if (result == VARVE_OK) {
-        result = read_header(path, header, &bytes, message);
-    }
+    int result = check_recording(path, message);
+    int64_t bytes = 0;
+    unsigned char header[HEADER_BYTES] = {0};
+    VARVE_THEN(result, read_header(path, header, &bytes, message));
     if (result != VARVE_OK) {
         return result;
     }
@@ -239,10 +213,7 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
 {
     unsigned char header[HEADER_BYTES] = {0};
     int64_t bytes = 0;
-    char log[PATH_BYTES];
-    struct stat status;
     int error = read_header(path, header, &bytes, message);
-
     *file_out = (struct database_file){0};
     if (error != VARVE_OK) {
         return error;
@@ -250,7 +221,9 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
     if (big_endian_32(header + 68) == VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a trace database already", path);
     }
-    file_out->is_wal = header[18] == 2 || (snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) &&
-                                           stat(log, &status) == 0);
+    char log[PATH_BYTES];
+    struct stat status;
+    file_out->is_wal =
+        header[18] == 2 || (snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) && stat(log, &status) == 0);
     return check_size(path, header, bytes, message);
 }

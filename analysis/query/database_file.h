@@ -7,10 +7,6 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 struct database_file {
@@ -22,11 +18,6 @@ struct database_file {
 /// recorded).
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message);
 /// The same of an SQLite database that is no trace. VARVE_ERROR_FORMAT, too, if it is one.
-int database_file_check_other(const char *path, struct database_file *file_out,
-                              struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int database_file_check_other(const char *path, struct database_file *file_out, struct varve_message *message);
 
 #endif

@@ -52,7 +52,6 @@ static int64_t timeout_ns = DATABASE_TIMEOUT_NS;
 static int64_t computed_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
@@ -61,31 +60,29 @@ static void set_error(struct database *database, bool is_user)
 {
     int code = sqlite3_errcode(database->sqlite);
     bool is_damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
-
     if (database->error != VARVE_OK) {
         return;
     }
     if (code == SQLITE_INTERRUPT) {
-        database->error = varve_message_set(
-            &database->message, VARVE_ERROR_DATABASE,
-            "%.300s: no end after %g s of computing; --timeout SECONDS gives it more, 0 all it wants",
-            database->path, (double)database->timeout_ns / NS_PER_S);
+        database->error =
+            varve_message_set(&database->message, VARVE_ERROR_DATABASE,
+                              "%.300s: no end after %g s of computing; --timeout SECONDS gives it more, 0 all it wants",
+                              database->path, (double)database->timeout_ns / NS_PER_S);
         return;
     }
     if (is_user && code == SQLITE_ERROR) {
-        database->error = varve_message_set(&database->message, VARVE_ERROR_INVALID, "%s",
-                                            sqlite3_errmsg(database->sqlite));
+        database->error =
+            varve_message_set(&database->message, VARVE_ERROR_INVALID, "%s", sqlite3_errmsg(database->sqlite));
         return;
     }
     /* Our statements fit the schema: if one does not compile, a table is missing or another one's. */
-    database->error =
-        varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
-                          "%s %s (%s)", database->path,
-                          code == SQLITE_ERROR && database->is_other ? "has tables of another form"
-                          : code == SQLITE_ERROR                     ? "lacks a part of a trace database"
-                          : is_damaged                               ? "is damaged"
-                                                                     : "cannot be read",
-                          sqlite3_errmsg(database->sqlite));
+    database->error = varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
+                                        "%s %s (%s)", database->path,
+                                        code == SQLITE_ERROR && database->is_other ? "has tables of another form"
+                                        : code == SQLITE_ERROR                     ? "lacks a part of a trace database"
+                                        : is_damaged                               ? "is damaged"
+                                                                                   : "cannot be read",
+                                        sqlite3_errmsg(database->sqlite));
 }
 
 int database_error(const struct database *database, struct varve_message *message)
@@ -99,7 +96,6 @@ int database_error(const struct database *database, struct varve_message *messag
 static int progress_handler(void *context)
 {
     struct database *database = context;
-
     if (database->progress != NULL) {
         database->progress(database->progress_context);
     }
@@ -122,13 +118,11 @@ void database_set_timeout(int64_t ns)
 static bool is_reading_pragma(const char *name)
 {
     static const char *const names[] = {
-        "application_id",   "collation_list",  "compile_options", "database_list",  "encoding",
-        "foreign_key_list", "freelist_count",  "function_list",   "index_info",     "index_list",
-        "index_xinfo",      "integrity_check", "journal_mode",    "module_list",    "page_count",
-        "page_size",        "pragma_list",     "quick_check",     "schema_version", "table_info",
-        "table_list",       "table_xinfo",     "user_version",
+        "application_id", "collation_list", "compile_options", "database_list", "encoding",     "foreign_key_list",
+        "freelist_count", "function_list",  "index_info",      "index_list",    "index_xinfo",  "integrity_check",
+        "journal_mode",   "module_list",    "page_count",      "page_size",     "pragma_list",  "quick_check",
+        "schema_version", "table_info",     "table_list",      "table_xinfo",   "user_version",
     };
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcasecmp(name, names[i]) == 0) {
             return true;
@@ -141,9 +135,8 @@ static bool is_reading_pragma(const char *name)
 static bool takes_name(const char *name)
 {
     size_t length = strlen(name);
-
-    return strstr(name, "_check") != NULL || strstr(name, "_info") != NULL ||
-           strstr(name, "_xinfo") != NULL || (length > 5 && strcmp(name + length - 5, "_list") == 0);
+    return strstr(name, "_check") != NULL || strstr(name, "_info") != NULL || strstr(name, "_xinfo") != NULL ||
+           (length > 5 && strcmp(name + length - 5, "_list") == 0);
 }
 
 /* What sqlite3_stmt_readonly takes for reading although it touches other files or settings. Everything else
@@ -154,7 +147,6 @@ static int authorize(void *context, int action, const char *first, const char *s
 {
     struct database *database = context;
     bool is_allowed = action != SQLITE_ATTACH && action != SQLITE_DETACH;
-
     (void)schema;
     (void)trigger;
     if (action == SQLITE_PRAGMA) {
@@ -171,13 +163,11 @@ static char *make_uri(const char *path, bool is_wal)
 {
     char *uri = memory_resize(NULL, strlen(path) * 3 + 64);
     char *to = uri + sprintf(uri, "file:");
-
     if (path[0] == '/') {
         to += sprintf(to, "//");
     }
     for (; *path != '\0'; path++) {
         unsigned char byte = (unsigned char)*path;
-
         if (isalnum(byte) || strchr("/._-", byte) != NULL) {
             *to++ = (char)byte;
         } else {
@@ -193,17 +183,15 @@ static char *make_uri(const char *path, bool is_wal)
 static int check_completeness(struct database *database, enum database_use use, struct varve_message *message)
 {
     int64_t is_complete = database_integer(database, "SELECT value FROM meta WHERE key = 'complete'", 0);
-
     if (database->error != VARVE_OK) {
         return database_error(database, message);
     }
     database->is_complete = is_complete == 1;
     if (!database->is_complete && use == DATABASE_DERIVED) {
-        return varve_message_set(
-            message, VARVE_ERROR_BUSY,
-            "%s: the recording was cut off before its totals were made: run varve recover %s.d "
-            "(varve info and varve query read it as it is)",
-            database->path, database->path);
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%s: the recording was cut off before its totals were made: run varve recover %s.d "
+                                 "(varve info and varve query read it as it is)",
+                                 database->path, database->path);
     }
     return VARVE_OK;
 }
@@ -221,18 +209,15 @@ static struct database *open_file(const char *path, bool is_wal, struct varve_me
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     char *uri = make_uri(path, is_wal);
-
-    *database = (struct database){
-        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
-    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
-                        NULL) != SQLITE_OK) {
+    *database = (struct database){.path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
+    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) !=
+        SQLITE_OK) {
         varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
         database_close(database);
         database = NULL;
     } else {
         protect(database);
-        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL,
-                     NULL);
+        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
     }
     free(uri);
     return database;
@@ -242,14 +227,12 @@ int database_open(const char *path, enum database_use use, struct database **dat
                   struct varve_message *message)
 {
     struct database_file file;
-    struct database *database;
     int result = database_file_check(path, &file, message);
-
     *database_out = NULL;
     if (result != VARVE_OK) {
         return result;
     }
-    database = open_file(path, file.is_wal, message);
+    struct database *database = open_file(path, file.is_wal, message);
     if (database == NULL) {
         return VARVE_ERROR_DATABASE;
     }
@@ -266,7 +249,6 @@ int database_open_other(const char *path, struct database **database_out, struct
 {
     struct database_file file;
     int result = database_file_check_other(path, &file, message);
-
     *database_out = NULL;
     if (result != VARVE_OK) {
         return result;
@@ -283,7 +265,6 @@ static int check_live(struct database *database, struct varve_message *message)
 {
     const int64_t application = database_integer(database, "PRAGMA application_id", 0);
     const int64_t version = database_integer(database, "PRAGMA user_version", 0);
-
     if (database->error != VARVE_OK || application != VARVE_LIVE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s does not hold figures of a recording",
                                  database->path);
@@ -300,8 +281,6 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
 {
     struct database *database = open_file(":memory:", false, message);
     unsigned char *copy = database != NULL ? sqlite3_malloc64(count) : NULL;
-    int error;
-
     *database_out = NULL;
     if (copy == NULL) {
         database_close(database);
@@ -312,10 +291,10 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
     database->is_other = true;
     memcpy(copy, bytes, count);
     /* frees the copy, too, when it fails */
-    error = sqlite3_deserialize(database->sqlite, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
-                                SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) == SQLITE_OK
-                ? check_live(database, message)
-                : varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s is no SQLite database", path);
+    int error = sqlite3_deserialize(database->sqlite, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
+                                    SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) == SQLITE_OK
+                    ? check_live(database, message)
+                    : varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s is no SQLite database", path);
     if (error != VARVE_OK) {
         database_close(database);
         return error;
@@ -327,51 +306,43 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
 bool database_has(struct database *database, const char *table, const char *column)
 {
     struct cursor cursor;
-    bool has;
-
     cursor_open(&cursor, database, "SELECT 1 FROM pragma_table_info(?1) WHERE ?2 IS NULL OR name = ?2");
     cursor_bind_text(&cursor, 1, table);
     cursor_bind_text(&cursor, 2, column);
-    has = cursor_next(&cursor);
+    bool has = cursor_next(&cursor);
     cursor_close(&cursor);
     return has;
 }
 
-static int attach(struct database *database, const char *path, const char *name,
-                  struct varve_message *message)
+static int attach(struct database *database, const char *path, const char *name, struct varve_message *message)
 {
     struct database_file file;
     int result = database_file_check(path, &file, message);
-    sqlite3_stmt *statement = NULL;
-    char *uri;
-
     if (result != VARVE_OK) {
         return result;
     }
-    uri = make_uri(path, file.is_wal);
+    char *uri = make_uri(path, file.is_wal);
+    sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v2(database->sqlite, "ATTACH ?1 AS ?2", -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_bind_text(statement, 1, uri, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_bind_text(statement, 2, name, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_DONE) {
-        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
-                                   sqlite3_errmsg(database->sqlite));
+        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
     }
     sqlite3_finalize(statement);
     free(uri);
     return result;
 }
 
-int database_open_two(const char *a, const char *b, struct database **database_out,
-                      struct varve_message *message)
+int database_open_two(const char *a, const char *b, struct database **database_out, struct varve_message *message)
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
-    int result = VARVE_OK;
-
     *database_out = NULL;
-    *database = (struct database){
-        .path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
+    *database =
+        (struct database){.path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
     snprintf(database->path, bytes, "%s or %s", a, b);
+    int result = VARVE_OK;
     if (sqlite3_open_v2("", &database->sqlite,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
                         NULL) != SQLITE_OK) {
@@ -403,20 +374,18 @@ void database_execute(struct database *database, const char *sql)
 void database_copy_views(struct database *database, const char *name)
 {
     static const char create[] = "CREATE VIEW ";
-    struct cursor read, make;
-
+    struct cursor read;
     cursor_open(&read, database,
                 "SELECT sql FROM main.sqlite_schema WHERE type = 'view' AND (?1 IS NULL OR name = ?1)");
     cursor_bind_text(&read, 1, name);
+    struct cursor make;
     while (cursor_next(&read)) {
         const char *sql = cursor_name(&read, 0);
         size_t bytes = strlen(sql) + sizeof("CREATE TEMP VIEW ");
-        char *text;
-
         if (strncmp(sql, create, strlen(create)) != 0) {
             continue;
         }
-        text = memory_resize(NULL, bytes);
+        char *text = memory_resize(NULL, bytes);
         snprintf(text, bytes, "CREATE TEMP VIEW %s", sql + strlen(create));
         cursor_open(&make, database, text);
         cursor_next(&make);
@@ -453,10 +422,9 @@ int64_t database_schema_version(struct database *database)
 char *database_meta(struct database *database, const char *key)
 {
     struct cursor cursor;
-    char *text = NULL;
-
     cursor_open(&cursor, database, "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1");
     cursor_bind_text(&cursor, 1, key);
+    char *text = NULL;
     if (cursor_next(&cursor)) {
         text = memory_copy_text(cursor_text(&cursor, 0));
     }
@@ -480,36 +448,31 @@ void cursor_open(struct cursor *cursor, struct database *database, const char *s
     }
 }
 
-int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql,
-                     struct varve_message *message)
+int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql, struct varve_message *message)
 {
     const char *begin = *sql + strspn(*sql, " \t\r\n;");
-    int error;
-
     *cursor = (struct cursor){.database = database, .is_user = true};
     database->would_write = false;
     sqlite3_set_authorizer(database->sqlite, authorize, database);
-    error = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
+    int error = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
     sqlite3_set_authorizer(database->sqlite, NULL, NULL);
     if (database->would_write ||
         (error == SQLITE_OK && cursor->statement != NULL && !sqlite3_stmt_readonly(cursor->statement))) {
-        char first[64];
         size_t length = strcspn(begin, "\r\n;");
-
         cursor_close(cursor);
+        char first[64];
         snprintf(first, sizeof(first), "%.*s", length > 40 ? 40 : (int)length, begin);
         return varve_message_set(
             message, VARVE_ERROR_PERMISSION,
-            "refused: '%s' would modify the database; query is read-only (change a copy with sqlite3)",
-            first);
+            "refused: '%s' would modify the database; query is read-only (change a copy with sqlite3)", first);
     }
     if (error == SQLITE_CORRUPT || error == SQLITE_NOTADB) {
         set_error(database, true);
         return database_error(database, message);
     }
     if (error != SQLITE_OK) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s, in: %.100s",
-                                 sqlite3_errmsg(database->sqlite), begin);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s, in: %.100s", sqlite3_errmsg(database->sqlite),
+                                 begin);
     }
     return VARVE_OK;
 }
@@ -531,7 +494,6 @@ void cursor_bind_text(struct cursor *cursor, int index, const char *value)
 bool cursor_next(struct cursor *cursor)
 {
     int error = SQLITE_DONE;
-
     if (cursor->statement != NULL) {
         error = sqlite3_step(cursor->statement);
         if (error != SQLITE_ROW && error != SQLITE_DONE) {
@@ -554,7 +516,6 @@ const char *cursor_text(struct cursor *cursor, int column)
 const char *cursor_name(struct cursor *cursor, int column)
 {
     const char *text = cursor_text(cursor, column);
-
     return text != NULL ? text : "";
 }
 
@@ -586,7 +547,6 @@ static int64_t first_integer(struct cursor *cursor, int64_t otherwise)
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     return first_integer(&cursor, otherwise);
 }
@@ -594,7 +554,6 @@ int64_t database_integer(struct database *database, const char *sql, int64_t oth
 int64_t database_integer_of(struct database *database, const char *sql, int64_t bound)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, bound);
     return first_integer(&cursor, 0);
@@ -603,12 +562,10 @@ int64_t database_integer_of(struct database *database, const char *sql, int64_t 
 int64_t database_number_limit(struct database *database, const char *sql)
 {
     struct cursor cursor;
-    int64_t limit = 1;
-
     cursor_open(&cursor, database, sql);
+    int64_t limit = 1;
     if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
         int64_t most = NUMBERS_PER_ROW * cursor_integer(&cursor, 1) + NUMBERS_SLACK;
-
         limit = (cursor_integer(&cursor, 0) < most ? cursor_integer(&cursor, 0) : most) + 1;
     }
     cursor_close(&cursor);
@@ -623,7 +580,6 @@ int cursor_column_count(struct cursor *cursor)
 const char *cursor_column_name(struct cursor *cursor, int column)
 {
     const char *name = sqlite3_column_name(cursor->statement, column);
-
     return name != NULL ? name : "";
 }
 
@@ -648,7 +604,6 @@ enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *intege
 {
     sqlite3_value *value = sqlite3_column_value(cursor->statement, column);
     enum value_type type = type_of(sqlite3_value_type(value));
-
     if (type == VALUE_INTEGER) {
         *integer_out = sqlite3_value_int64(value);
     }
@@ -659,7 +614,6 @@ struct value cursor_value(struct cursor *cursor, int column)
 {
     struct sqlite3_stmt *statement = cursor->statement;
     struct value value = {.type = type_of(sqlite3_column_type(statement, column))};
-
     switch (value.type) {
     case VALUE_INTEGER:
         value.integer = sqlite3_column_int64(statement, column);
@@ -685,7 +639,6 @@ struct cJSON *value_json(const struct value *value)
 {
     struct cJSON *json;
     char *digits;
-
     switch (value->type) {
     case VALUE_INTEGER:
         return json_integer_value(value->integer);
@@ -706,7 +659,6 @@ struct cJSON *value_json(const struct value *value)
 static void watch_step(void *context)
 {
     struct progress *progress = context;
-
     progress_step(progress, progress->watched, 0, 0);
 }
 

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct progress;
@@ -29,22 +25,22 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
-/// An SQLite database of another tool. Statements about tables or columns that it lacks are errors, as of a damaged file:
-/// database_has says what there is.
+/// An SQLite database of another tool. Statements about tables or columns that it lacks are errors, as of a damaged
+/// file: database_has says what there is.
 int database_open_other(const char *path, struct database **database_out, struct varve_message *message);
 bool database_has(struct database *database, const char *table, const char *column); /* NULL: any */
-/// What a recording under way says of itself (varve_watch_read), which is copied; `path`: for messages. Errors: VARVE_ERROR_FORMAT,
-/// VERSION, NO_MEMORY.
+/// What a recording under way says of itself (varve_watch_read), which is copied; `path`: for messages. Errors:
+/// VARVE_ERROR_FORMAT, VERSION, NO_MEMORY.
 int database_open_live(const char *path, const void *bytes, size_t count, struct database **database_out,
                        struct varve_message *message);
-/// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the state
-/// of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
-int database_open_two(const char *a, const char *b, struct database **database_out,
-                      struct varve_message *message);
+/// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the
+/// state of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
+int database_open_two(const char *a, const char *b, struct database **database_out, struct varve_message *message);
 /// Statements whose rows nobody wants. Errors as of cursors: database_error gives them.
 void database_execute(struct database *database, const char *sql);
-/// Make the view `name` of the file (NULL: all views) once more, as a temporary one, from its text: names in it mean the temporary tables
-/// and views that there are, and statements that come after see it in place of the file's. Between PRAGMA query_only = 0 and 1.
+/// Make the view `name` of the file (NULL: all views) once more, as a temporary one, from its text: names in it mean
+/// the temporary tables and views that there are, and statements that come after see it in place of the file's. Between
+/// PRAGMA query_only = 0 and 1.
 void database_copy_views(struct database *database, const char *name);
 /// How long SQLite may compute for each database that is opened from now on, by the clock of the thread; 0:
 /// as long as it wants. Cursors end with an error then. At first DATABASE_TIMEOUT_NS.
@@ -73,8 +69,8 @@ struct cursor {
 void cursor_open(struct cursor *cursor, struct database *database, const char *sql);
 void cursor_bind_integer(struct cursor *cursor, int index, int64_t value);
 void cursor_bind_text(struct cursor *cursor, int index, const char *value); /* NULL is NULL; not copied */
-bool cursor_next(struct cursor *cursor);                    /* false at the end and on an error */
-int64_t cursor_integer(struct cursor *cursor, int column);  /* of NULL: 0 */
+bool cursor_next(struct cursor *cursor);                                    /* false at the end and on an error */
+int64_t cursor_integer(struct cursor *cursor, int column);                  /* of NULL: 0 */
 const char *cursor_text(struct cursor *cursor, int column); /* NULL if NULL; until the next cursor_next */
 const char *cursor_name(struct cursor *cursor, int column); /* "" if NULL: a damaged file has that anywhere */
 bool cursor_is_null(struct cursor *cursor, int column);
@@ -108,8 +104,7 @@ struct value {
 /// Compile the next statement of a user's SQL at `*sql` and move `*sql` behind it. cursor->statement is NULL
 /// when there is nothing but space and comments left. Errors: VARVE_ERROR_PERMISSION (it would write),
 /// VARVE_ERROR_INVALID (SQL is wrong), with one line.
-int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql,
-                     struct varve_message *message);
+int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql, struct varve_message *message);
 int cursor_column_count(struct cursor *cursor);
 const char *cursor_column_name(struct cursor *cursor, int column);
 struct value cursor_value(struct cursor *cursor, int column);
@@ -117,9 +112,5 @@ struct value cursor_value(struct cursor *cursor, int column);
 enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *integer_out);
 struct cJSON *value_json(const struct value *value); /* of a blob: its bytes in hexadecimal */
 const char *database_library_version(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

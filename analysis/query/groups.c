@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups are found by a number: the symbol of the user's line, the call site, the process, the thread or the size class. By function
- * and by module, symbols of equal texts share a group. One pass over the totals of the call sites adds everything up here rather than
- * in SQL, which would sort a million rows once per list; names are read for the few groups that a ranking shows.
+ * Groups are found by a number: the symbol of the user's line, the call site, the process, the thread or the size
+ * class. By function and by module, symbols of equal texts share a group. One pass over the totals of the call sites
+ * adds everything up here rather than in SQL, which would sort a million rows once per list; names are read for the few
+ * groups that a ranking shows.
  */
 #include "analysis/query/groups.h"
 
@@ -18,8 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const group_by_names[] = {"line",    "function", "stack", "module",
-                                      "process", "thread",   "size",  NULL};
+const char *const group_by_names[] = {"line", "function", "stack", "module", "process", "thread", "size", NULL};
 
 /* Figures of which a group remembers the call site that has most. */
 enum best {
@@ -60,7 +60,6 @@ static bool is_of_lines(enum group_by by)
 struct groups *groups_open(struct database *database, enum group_by by)
 {
     struct groups *groups = memory_resize(NULL, sizeof(*groups));
-
     *groups = (struct groups){.database = database, .by = by};
     return groups;
 }
@@ -104,12 +103,10 @@ static void read_location(struct group_location *location, struct cursor *cursor
 void callsite_location_load(struct callsite_row *row, struct database *database)
 {
     struct cursor cursor;
-
-    cursor_open(
-        &cursor, database,
-        "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
-        "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
-        "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
+    cursor_open(&cursor, database,
+                "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
+                "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
+                "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
     cursor_bind_integer(&cursor, 1, row->id);
     if (cursor_next(&cursor)) {
         free_location(&row->user);
@@ -129,11 +126,9 @@ void callsite_location_free(struct callsite_row *row)
 
 static void load_symbol(struct group_location *location, struct database *database, int64_t symbol_id)
 {
-    struct cursor cursor;
-
     *location = (struct group_location){0};
-    cursor_open(&cursor, database,
-                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, symbol_id);
     if (cursor_next(&cursor)) {
         read_location(location, &cursor, 0);
@@ -143,18 +138,15 @@ static void load_symbol(struct group_location *location, struct database *databa
 
 static void load_user_symbols(struct groups *groups)
 {
-    struct cursor cursor;
-    int64_t limit =
-        database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
-
+    int64_t limit = database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
     memset(groups->user_symbol, 0, (size_t)limit * sizeof(groups->user_symbol[0]));
+    struct cursor cursor;
     cursor_open(&cursor, groups->database, "SELECT id, coalesce(user_symbol_id, symbol_id) FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-
         if (id > 0 && id < limit && symbol > 0 && symbol <= UINT32_MAX) {
             groups->user_symbol[id] = (uint32_t)symbol;
         }
@@ -167,7 +159,6 @@ static void load_user_symbols(struct groups *groups)
 static size_t new_group(struct groups *groups, int64_t key)
 {
     size_t capacity = groups->capacity;
-
     groups->items = memory_grow(groups->items, &groups->capacity, groups->count, sizeof(groups->items[0]));
     if ((groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE) && capacity != groups->capacity) {
         groups->locations = memory_resize(groups->locations, groups->capacity * sizeof(groups->locations[0]));
@@ -209,19 +200,15 @@ static void reduce_location(struct group_location *location, enum group_by by)
 static size_t intern(struct groups *groups, int64_t symbol_id)
 {
     struct group_location location;
-    uint64_t key;
-    uint64_t *index;
-
     load_symbol(&location, groups->database, symbol_id);
     reduce_location(&location, groups->by);
-    key = hash_text(location.function,
-                    hash_text(location.file, hash_text(location.module, location.is_python ? 2 : 1)));
+    uint64_t key =
+        hash_text(location.function, hash_text(location.file, hash_text(location.module, location.is_python ? 2 : 1)));
     for (;; key++) {
         key = key == UINT64_MAX ? 0 : key;
-        index = map_find(&groups->interned, key);
+        uint64_t *index = map_find(&groups->interned, key);
         if (index == NULL) {
             size_t made = new_group(groups, symbol_id);
-
             groups->locations[made] = location;
             map_put(&groups->interned, key, made);
             return made;
@@ -236,13 +223,11 @@ static size_t intern(struct groups *groups, int64_t symbol_id)
 static struct group *find_group(struct groups *groups, int64_t number)
 {
     uint64_t *found = map_find(&groups->found, (uint64_t)number);
-    size_t index;
-
     if (found != NULL) {
         return &groups->items[*found];
     }
-    index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE ? intern(groups, number)
-                                                                             : new_group(groups, number);
+    size_t index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE ? intern(groups, number)
+                                                                                    : new_group(groups, number);
     map_put(&groups->found, (uint64_t)number, index);
     return &groups->items[index];
 }
@@ -252,7 +237,6 @@ static void add_figures(struct group_figures *to, const struct group_figures *fr
     /* unsigned, as a damaged file may hold any numbers */
     const int64_t *const source = &from->allocations;
     int64_t *const target = &to->allocations;
-
     for (size_t i = 0; i < sizeof(*to) / sizeof(int64_t); i++) {
         target[i] = (int64_t)((uint64_t)target[i] + (uint64_t)source[i]);
     }
@@ -270,11 +254,10 @@ static void remember_best(struct group *group, enum best best, int64_t figure, i
 
 int64_t groups_size_key(int64_t bytes)
 {
-    int64_t largest = 1;
-
     if (bytes <= 0) {
         return 0;
     }
+    int64_t largest = 1;
     while (largest < bytes && largest <= INT64_MAX / 2) {
         largest *= 2;
     }
@@ -283,18 +266,15 @@ int64_t groups_size_key(int64_t bytes)
 
 void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const struct group_figures *figures)
 {
-    struct group *group;
-
     if (is_of_lines(groups->by)) {
         if (groups->user_symbol == NULL) {
             load_user_symbols(groups);
         }
-        key =
-            callsite_id > 0 && callsite_id < groups->user_symbol_limit ? groups->user_symbol[callsite_id] : 0;
+        key = callsite_id > 0 && callsite_id < groups->user_symbol_limit ? groups->user_symbol[callsite_id] : 0;
     } else if (groups->by == GROUP_BY_STACK) {
         key = callsite_id;
     }
-    group = find_group(groups, key > 0 ? key : 0); /* a damaged file may have any */
+    struct group *group = find_group(groups, key > 0 ? key : 0); /* a damaged file may have any */
     add_figures(&group->figures, figures);
     remember_best(group, BEST_BYTES, figures->bytes, callsite_id);
     remember_best(group, BEST_PEAK, figures->peak_bytes, callsite_id);
@@ -320,7 +300,6 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
 static void read_figures(struct group_figures *figures, struct cursor *cursor)
 {
     int64_t *const to = &figures->allocations;
-
     for (int i = 0; i < FIGURE_COUNT; i++) {
         to[i] = cursor_integer(cursor, i + 1);
     }
@@ -329,15 +308,12 @@ static void read_figures(struct group_figures *figures, struct cursor *cursor)
 static void load_totals(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
-
-    cursor_open(
-        &cursor, groups->database,
-        "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
-        "peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE " OF_DOMAIN);
+    cursor_open(&cursor, groups->database,
+                "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
+                "peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE " OF_DOMAIN);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-
         read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), 0, &figures);
     }
@@ -349,17 +325,15 @@ static void load_totals(struct groups *groups, const char *domain)
 /* When most was live on each device, of all processes together. */
 static void load_peaks(int64_t *peak_seq, struct database *database, const char *domain)
 {
-    struct cursor cursor;
-
     for (int i = 0; i < DEVICES_MAX; i++) {
         peak_seq[i] = -1;
     }
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT device, coalesce(peak_seq, -1) FROM total_stat WHERE process_id = 0 AND " OF_DOMAIN);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         int64_t device = cursor_integer(&cursor, 0);
-
         if (device >= 0 && device < DEVICES_MAX) {
             peak_seq[device] = cursor_integer(&cursor, 1);
         }
@@ -371,7 +345,6 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
 static void load_processes(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, groups->database,
         "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, "
@@ -381,7 +354,6 @@ static void load_processes(struct groups *groups, const char *domain)
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-
         read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), cursor_integer(&cursor, FIGURE_COUNT + 1), &figures);
     }
@@ -396,15 +368,13 @@ static void load_allocations(struct groups *groups, const char *domain)
         [GROUP_BY_SIZE] = "size",
     };
     int64_t *peaks = memory_resize(NULL, DEVICES_MAX * sizeof(*peaks));
-    struct cursor cursor;
-    char statement[400];
-
     load_peaks(peaks, groups->database, domain);
-    snprintf(
-        statement, sizeof(statement),
-        "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device FROM allocation_row "
-        "WHERE " OF_DOMAIN,
-        sql[groups->by]);
+    char statement[400];
+    snprintf(statement, sizeof(statement),
+             "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device FROM allocation_row "
+             "WHERE " OF_DOMAIN,
+             sql[groups->by]);
+    struct cursor cursor;
     cursor_open(&cursor, groups->database, statement);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
@@ -427,7 +397,6 @@ static void load_allocations(struct groups *groups, const char *domain)
             .temporary = cursor_integer(&cursor, 2),
             .lifetime_ns = cursor_integer(&cursor, 4),
         };
-
         groups_add(groups, -1, groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key, &figures);
     }
     cursor_close(&cursor);
@@ -466,9 +435,8 @@ void groups_load_process(struct groups *groups, const char *domain, int64_t proc
         int64_t key = cursor_integer(&cursor, 1);
         const struct group_figures figures = {.peak_allocations = cursor_integer(&cursor, 2),
                                               .peak_bytes = cursor_integer(&cursor, 3)};
-
-        groups_add(groups, cursor_integer(&cursor, 0),
-                   groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key, &figures);
+        groups_add(groups, cursor_integer(&cursor, 0), groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key,
+                   &figures);
     }
     cursor_close(&cursor);
 }
@@ -477,19 +445,16 @@ int groups_check_allocations(struct database *database, const char *what, struct
 {
     return !report_keeps_only_live(database)
                ? VARVE_OK
-               : varve_message_set(
-                     message, VARVE_ERROR_UNSUPPORTED,
-                     "%s: %s needs the allocations, which were not kept (recorded with --keep totals)",
-                     database_path(database), what);
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                   "%s: %s needs the allocations, which were not kept (recorded with --keep totals)",
+                                   database_path(database), what);
 }
 
 int groups_check(struct database *database, enum group_by by, struct varve_message *message)
 {
     char what[64];
-
     snprintf(what, sizeof(what), "--by %s", group_by_names[by]);
-    return by == GROUP_BY_THREAD || by == GROUP_BY_SIZE ? groups_check_allocations(database, what, message)
-                                                        : VARVE_OK;
+    return by == GROUP_BY_THREAD || by == GROUP_BY_SIZE ? groups_check_allocations(database, what, message) : VARVE_OK;
 }
 
 /* ---- ranking ---- */
@@ -519,8 +484,8 @@ static int64_t longer_than_none(int64_t ns)
     return ns > 0 ? ns : 1;
 }
 
-/* What a ranking goes by; 0 or less: it is none of it. Of the long-lived, people want those that matter: a hundredth of all bytes at
- * least. */
+/* What a ranking goes by; 0 or less: it is none of it. Of the long-lived, people want those that matter: a hundredth of
+ * all bytes at least. */
 static int64_t rank_figure(const struct group_figures *figures, enum callsite_rank rank, int64_t bytes_all)
 {
     switch (rank) {
@@ -548,7 +513,6 @@ static int compare_ranked(const void *a_untyped, const void *b_untyped)
 {
     const struct ranked *a = a_untyped;
     const struct ranked *b = b_untyped;
-
     if (a->figure != b->figure) {
         return a->figure > b->figure ? -1 : 1;
     }
@@ -565,10 +529,9 @@ static enum best best_of(enum callsite_rank rank)
 
 static char *process_name(struct database *database, int64_t process_id)
 {
-    struct cursor cursor;
     char text[512];
-
     snprintf(text, sizeof(text), "process %" PRId64, process_id);
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT pid, coalesce(executable, '') FROM process WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, process_id);
     if (cursor_next(&cursor)) {
@@ -583,7 +546,6 @@ static char *thread_name(struct database *database, int64_t thread_id)
 {
     struct cursor cursor;
     char text[512] = "thread that is not known";
-
     cursor_open(&cursor, database, "SELECT tid, pid, coalesce(name, '') FROM thread WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, thread_id);
     if (cursor_next(&cursor)) {
@@ -597,16 +559,13 @@ static char *thread_name(struct database *database, int64_t thread_id)
 static char *size_name(int64_t largest)
 {
     char text[64];
-
     snprintf(text, sizeof(text), largest > 1 ? "up to %s" : "%s", format_bytes(largest).text);
     return memory_copy_text(text);
 }
 
-static void fill_row(struct callsite_row *row, const struct groups *groups, size_t index,
-                     enum callsite_rank rank)
+static void fill_row(struct callsite_row *row, const struct groups *groups, size_t index, enum callsite_rank rank)
 {
     const struct group *group = &groups->items[index];
-
     *row = (struct callsite_row){
         .id = groups->by == GROUP_BY_STACK ? group->key : group->best[best_of(rank)].callsite_id,
         .callsites = group->callsites,
@@ -626,17 +585,16 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
 void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, struct callsite_list *list)
 {
     struct ranked *ranked = memory_resize(NULL, (groups->count + 1) * sizeof(*ranked));
-    uint64_t bytes_all = 0, bytes = 0, allocations = 0;
-    size_t count = 0;
-
     *list = (struct callsite_list){.by = groups->by};
+    uint64_t bytes_all = 0;
     for (size_t i = 0; i < groups->count; i++) {
         bytes_all += (uint64_t)groups->items[i].figures.bytes;
     }
+    uint64_t bytes = 0, allocations = 0;
+    size_t count = 0;
     for (size_t i = 0; i < groups->count; i++) {
         const struct group_figures *figures = &groups->items[i].figures;
         int64_t figure = rank_figure(figures, rank, (int64_t)bytes_all);
-
         if (figure > 0) {
             ranked[count++] = (struct ranked){.figure = figure, .index = i};
             bytes += (uint64_t)callsite_rank_bytes(figures, rank);
@@ -673,6 +631,5 @@ const char *group_by_noun(enum group_by by, int64_t count)
         {"module", "modules"}, {"program image", "program images"}, {"thread", "threads"},
         {"size", "sizes"},
     };
-
     return nouns[by][count == 1 ? 0 : 1];
 }

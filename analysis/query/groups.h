@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites put together by what --by names (the user's line by default), added up, and ranked. Figures come from the totals
- * of the call sites or from the allocations (groups_load), or from whoever has others: groups_open, groups_add for each call site, then groups_rank
- * as often as there are rankings, whose lists callsites.h prints. Everything is read once, however many rankings follow. Loading ends early on a database error: see database_error.
+ * Call sites put together by what --by names (the user's line by default), added up, and ranked. Figures come from the
+ * totals of the call sites or from the allocations (groups_load), or from whoever has others: groups_open, groups_add
+ * for each call site, then groups_rank as often as there are rankings, whose lists callsites.h prints. Everything is
+ * read once, however many rankings follow. Loading ends early on a database error: see database_error.
  */
 #ifndef VARVE_ANALYSIS_QUERY_GROUPS_H
 #define VARVE_ANALYSIS_QUERY_GROUPS_H
@@ -10,10 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct groups;
@@ -32,8 +29,7 @@ enum group_by {
 };
 
 extern const char *const group_by_names[]; /* of an OPTION_CHOICE: ends with NULL */
-#define GROUP_BY_HELP \
-    "entries are lines (default), functions, whole stacks, modules, processes, threads or sizes"
+#define GROUP_BY_HELP "entries are lines (default), functions, whole stacks, modules, processes, threads or sizes"
 
 enum callsite_rank {
     CALLSITE_BY_PEAK,      /* bytes live at the peak of the domain */
@@ -59,16 +55,13 @@ struct group_location {
 
 /* An entry of a list. */
 struct callsite_row {
-    int64_t
-        id; /* of the call site that has most of the ranking's figure: its stack stands for all; 0: none */
+    int64_t id;        /* of the call site that has most of the ranking's figure: its stack stands for all; 0: none */
     int64_t callsites; /* that were put together */
-    int64_t key; /* by process and thread: the row of that table; by size: bytes of the largest; else 0 */
+    int64_t key;       /* by process and thread: the row of that table; by size: bytes of the largest; else 0 */
     struct group_figures figures;
-    struct group_location
-        user; /* the user's line; by function without line, by module with the module only */
-    struct group_location
-        innermost; /* of call site `id`: its innermost frame that is no allocation function */
-    char *name;    /* by process, thread and size: in words; else NULL */
+    struct group_location user;      /* the user's line; by function without line, by module with the module only */
+    struct group_location innermost; /* of call site `id`: its innermost frame that is no allocation function */
+    char *name;                      /* by process, thread and size: in words; else NULL */
 };
 
 struct callsite_list {
@@ -82,15 +75,16 @@ struct callsite_list {
 
 struct groups *groups_open(struct database *database, enum group_by by);
 void groups_close(struct groups *groups);
-/// Add figures of a call site (0: no stack was recorded) to its group. `key` is that of struct callsite_row, and is not looked
-/// at where entries are made of call sites.
+/// Add figures of a call site (0: no stack was recorded) to its group. `key` is that of struct callsite_row, and is not
+/// looked at where entries are made of call sites.
 void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const struct group_figures *figures);
 /// The class of a size in bytes: `key` by size.
 int64_t groups_size_key(int64_t bytes);
-/// All of a domain, of all processes together. Reads the totals of the call sites where they suffice, else the allocations.
+/// All of a domain, of all processes together. Reads the totals of the call sites where they suffice, else
+/// the allocations.
 void groups_load(struct groups *groups, const char *domain);
-/// What one process had live in a domain at its own peak, of several devices at that of each: figures of the peak only. Reads the
-/// allocations themselves: takes its time.
+/// What one process had live in a domain at its own peak, of several devices at that of each: figures of the peak only.
+/// Reads the allocations themselves: takes its time.
 void groups_load_process(struct groups *groups, const char *domain, int64_t process_id);
 /// VARVE_ERROR_UNSUPPORTED, with what is missing: `by` needs rows of allocations that the recording did not keep.
 int groups_check(struct database *database, enum group_by by, struct varve_message *message);
@@ -110,9 +104,5 @@ int64_t group_mean_lifetime_ns(const struct group_figures *figures); /* -1: none
 /// Where the call site row->id is; nothing if it is not known.
 void callsite_location_load(struct callsite_row *row, struct database *database);
 void callsite_location_free(struct callsite_row *row);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -28,10 +28,8 @@ static size_t text_columns(void)
 static void print_meta(FILE *out, struct database *database, const char *title, const char *key)
 {
     char *text = database_meta(database, key);
-
     if (text != NULL && text[0] != '\0') {
         char cut[4 * TERMINAL_COLUMNS_MAX];
-
         format_head(cut, sizeof(cut), text, text_columns());
         fprintf(out, TITLE "%s\n", title, cut);
     }
@@ -43,7 +41,6 @@ static void print_extent(FILE *out, struct database *database, const struct repo
     int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
     char *host = database_meta(database, "host");
     char processes[80];
-
     report_processes_words(processes, sizeof(processes),
                            database_integer(database, "SELECT processes FROM recording", 0),
                            database_integer(database, "SELECT images FROM recording", 0));
@@ -53,7 +50,6 @@ static void print_extent(FILE *out, struct database *database, const struct repo
     }
     if (host != NULL && host[0] != '\0') {
         char cut[200];
-
         format_head(cut, sizeof(cut), host, 30);
         fprintf(out, "%son %s", began > 0 ? " " : "", cut);
     }
@@ -64,14 +60,12 @@ static void print_extent(FILE *out, struct database *database, const struct repo
     free(host);
 }
 
-static void print_folded(FILE *out,
-                         void (*print)(FILE *out, struct database *database, const struct report_loss *loss),
+static void print_folded(FILE *out, void (*print)(FILE *out, struct database *database, const struct report_loss *loss),
                          struct database *database, const struct report_loss *loss)
 {
     char *text;
     size_t bytes;
     FILE *lines = memory_stream(&text, &bytes);
-
     print(lines, database, loss);
     memory_stream_end(lines, &text);
     format_print_folded(out, text, TITLE_COLUMNS);
@@ -91,7 +85,6 @@ static void print_health(FILE *out, struct database *database, const struct repo
 void report_header_print(FILE *out, struct database *database, const struct report_loss *loss)
 {
     char cut[4 * TERMINAL_COLUMNS_MAX];
-
     format_path(cut, sizeof(cut), database_path(database), text_columns());
     fprintf(out, TITLE "%s\n", "trace", cut);
     print_meta(out, database, "command", "command");
@@ -106,8 +99,7 @@ void report_header_print(FILE *out, struct database *database, const struct repo
         fprintf(out, TITLE, "kept");
         format_print_wrapped(out, cut, TITLE_COLUMNS);
     }
-    terminal_style(out,
-                   report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
+    terminal_style(out, report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
     print_folded(out, print_health, database, loss);
     terminal_style(out, TERMINAL_PLAIN);
 }
@@ -116,7 +108,6 @@ void report_header_json(struct cJSON *object, struct database *database)
 {
     char *command = database_meta(database, "command");
     char *host = database_meta(database, "host");
-
     json_text(object, "database", database_path(database));
     json_integer(object, "schema_version", database_schema_version(database));
     json_bool(object, "complete", database_is_complete(database));

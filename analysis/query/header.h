@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct report_loss;
@@ -18,9 +14,5 @@ struct report_loss;
 /// Path, program, duration and extent of the recording.
 void report_header_print(FILE *out, struct database *database, const struct report_loss *loss);
 void report_header_json(struct cJSON *object, struct database *database);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

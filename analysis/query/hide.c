@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rule is the recorder's (varve_plumbing_rank): from the outermost frame inwards, a frame becomes the user's line unless that has
- * a larger rank. Callers have smaller numbers than what they call, so one pass over the nodes is enough. The views are made again as
- * temporary ones, since a view of the file sees the tables of the file alone.
+ * The rule is the recorder's (varve_plumbing_rank): from the outermost frame inwards, a frame becomes the user's line
+ * unless that has a larger rank. Callers have smaller numbers than what they call, so one pass over the nodes is
+ * enough. The views are made again as temporary ones, since a view of the file sees the tables of the file alone.
  */
 #include "analysis/query/hide.h"
 
@@ -21,8 +21,7 @@
 struct lines {
     unsigned char *ranks; /* of symbol n at [n]: enum varve_frame_rank */
     size_t symbol_limit;
-    uint32_t
-        *users; /* of node n at [n]: the symbol of the user's line of the stack that begins there, 0: none */
+    uint32_t *users; /* of node n at [n]: the symbol of the user's line of the stack that begins there, 0: none */
     size_t node_limit;
 };
 
@@ -32,7 +31,6 @@ static bool config_path(char *path, size_t bytes)
 {
     const char *folder = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
-
     if (folder != NULL && folder[0] == '/') {
         return (size_t)snprintf(path, bytes, "%s/varve/plumbing.txt", folder) < bytes;
     }
@@ -43,25 +41,21 @@ static bool config_path(char *path, size_t bytes)
 /* The user's file, if there is one. Owner of the text: the caller, by free. */
 static int read_file(char *path, size_t path_bytes, char **text_out, struct varve_message *message)
 {
-    FILE *file;
-    size_t bytes;
-    int error = VARVE_OK;
-
     *text_out = NULL;
     if (!config_path(path, path_bytes)) {
         return VARVE_OK;
     }
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     if (file == NULL) {
         /* who may not read it is somebody else, with the environment of its owner */
         return errno == ENOENT || errno == ENOTDIR || errno == EACCES
                    ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path,
-                                       strerror(errno));
+                   : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
     }
     *text_out = memory_resize(NULL, FILE_BYTES_MAX + 1);
-    bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
+    size_t bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
     (*text_out)[bytes] = '\0';
+    int error = VARVE_OK;
     if (ferror(file)) {
         error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
     } else if (bytes == FILE_BYTES_MAX) {
@@ -71,27 +65,22 @@ static int read_file(char *path, size_t path_bytes, char **text_out, struct varv
     return error;
 }
 
-static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text,
-                     struct varve_message *message)
+static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text, struct varve_message *message)
 {
     struct varve_message reason = {""};
     int error = varve_plumbing_add_lines(plumbing, text, &reason);
-
     return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s: %s", path, reason.text);
 }
 
 /* ---- the lines ---- */
 
-static void rank_symbols(struct lines *lines, struct database *database,
-                         const struct varve_plumbing *plumbing)
+static void rank_symbols(struct lines *lines, struct database *database, const struct varve_plumbing *plumbing)
 {
-    struct cursor cursor;
-
     lines->symbol_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM symbol");
     lines->ranks = memory_resize(NULL, lines->symbol_limit * sizeof(*lines->ranks));
     memset(lines->ranks, 0, lines->symbol_limit * sizeof(*lines->ranks));
-    cursor_open(&cursor, database,
-                "SELECT id, function, file, module, coalesce(line, 0), is_python FROM symbol");
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT id, function, file, module, coalesce(line, 0), is_python FROM symbol");
     while (cursor_next(&cursor)) {
         const int64_t id = cursor_integer(&cursor, 0);
         const struct varve_writer_symbol symbol = {
@@ -101,7 +90,6 @@ static void rank_symbols(struct lines *lines, struct database *database,
             .line = (uint32_t)cursor_integer(&cursor, 4),
             .is_python = cursor_integer(&cursor, 5) != 0,
         };
-
         if (id > 0 && (size_t)id < lines->symbol_limit) {
             lines->ranks[id] = (unsigned char)varve_plumbing_rank(plumbing, &symbol);
         }
@@ -111,20 +99,16 @@ static void rank_symbols(struct lines *lines, struct database *database,
 
 static void find_lines(struct lines *lines, struct database *database)
 {
-    struct cursor cursor;
-
     lines->node_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM stack_node");
     lines->users = memory_resize(NULL, lines->node_limit * sizeof(*lines->users));
     memset(lines->users, 0, lines->node_limit * sizeof(*lines->users));
-    cursor_open(&cursor, database,
-                "SELECT id, coalesce(parent_id, 0), symbol_id FROM stack_node ORDER BY id");
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT id, coalesce(parent_id, 0), symbol_id FROM stack_node ORDER BY id");
     while (cursor_next(&cursor)) {
         const int64_t id = cursor_integer(&cursor, 0);
         const int64_t parent = cursor_integer(&cursor, 1);
         const int64_t symbol = cursor_integer(&cursor, 2);
-
-        if (id <= 0 || (size_t)id >= lines->node_limit || symbol <= 0 ||
-            (size_t)symbol >= lines->symbol_limit) {
+        if (id <= 0 || (size_t)id >= lines->node_limit || symbol <= 0 || (size_t)symbol >= lines->symbol_limit) {
             continue; /* a damaged file may have any */
         }
         lines->users[id] = parent > 0 && parent < id ? lines->users[parent] : 0;
@@ -141,7 +125,6 @@ static void find_lines(struct lines *lines, struct database *database)
 static void write_symbols(const struct lines *lines, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, "UPDATE temp.symbol SET user_rank = ?2 WHERE id = ?1 AND user_rank <> ?2");
     for (size_t id = 1; id < lines->symbol_limit; id++) {
         cursor_bind_integer(&cursor, 1, (int64_t)id);
@@ -155,16 +138,15 @@ static void write_symbols(const struct lines *lines, struct database *database)
 /* Returns how many call sites have frames, if all of these are hidden in each, else 0. */
 static size_t write_callsites(const struct lines *lines, struct database *database)
 {
-    struct cursor read, write;
-    size_t count = 0, shown = 0;
-
+    struct cursor read;
     cursor_open(&read, database, "SELECT id, coalesce(node_id, 0) FROM main.callsite");
+    struct cursor write;
     cursor_open(&write, database,
                 "UPDATE temp.callsite SET user_symbol_id = coalesce(nullif(?2, 0), symbol_id) WHERE id = ?1");
+    size_t count = 0, shown = 0;
     while (cursor_next(&read)) {
         const int64_t node = cursor_integer(&read, 1);
         const uint32_t user = node > 0 && (size_t)node < lines->node_limit ? lines->users[node] : 0;
-
         count += node > 0;
         shown += user != 0 && lines->ranks[user] > VARVE_FRAME_RUNTIME;
         cursor_bind_integer(&write, 1, cursor_integer(&read, 0));
@@ -181,21 +163,19 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
 static size_t choose_lines(struct database *database, const struct varve_plumbing *plumbing)
 {
     struct lines lines = {0};
-    size_t all;
-
     rank_symbols(&lines, database, plumbing);
     find_lines(&lines, database);
-    database_execute(
-        database, "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
-                  "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
-                  " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
-                  "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
-                  " user_rank FROM main.symbol;"
-                  "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
-                  " symbol_id INTEGER, user_symbol_id INTEGER);"
-                  "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
+    database_execute(database,
+                     "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
+                     "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
+                     " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
+                     "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
+                     " user_rank FROM main.symbol;"
+                     "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
+                     " symbol_id INTEGER, user_symbol_id INTEGER);"
+                     "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
     write_symbols(&lines, database);
-    all = write_callsites(&lines, database);
+    size_t all = write_callsites(&lines, database);
     database_copy_views(database, NULL);
     database_execute(database, "COMMIT; PRAGMA query_only = 1;");
     free(lines.ranks);
@@ -206,12 +186,11 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
                   struct varve_message *message)
 {
-    struct varve_plumbing *plumbing = NULL;
     char path[4096];
     char *text;
     int error = read_file(path, sizeof(path), &text, message);
-
     *all_out = 0;
+    struct varve_plumbing *plumbing = NULL;
     if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {
         error = varve_plumbing_open(&plumbing);
         if (error != VARVE_OK) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had its largest
- * size. Databases without these have everything. Called by the header of reports, and by what reads events.
+ * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had
+ * its largest size. Databases without these have everything. Called by the header of reports, and by what reads events.
  */
 #include "analysis/query/kept.h"
 
@@ -23,7 +23,6 @@ static bool keeps(struct database *database, const char *what)
 {
     char *keep = database_meta(database, "keep");
     bool is_it = keep != NULL && strcmp(keep, what) == 0;
-
     free(keep);
     return is_it;
 }
@@ -47,17 +46,14 @@ void report_kept_words(char *text, size_t bytes, struct database *database)
 {
     int64_t count = kept_events(database);
     int64_t joined = joined_callsites(database);
-
     text[0] = '\0';
     if (keeps(database, "totals")) {
-        snprintf(
-            text, bytes,
-            "totals and what is live; no events, and no allocations that were freed (--keep totals)%s%s%s",
-            joined > 0 ? "; " : "", joined > 0 ? format_count(joined).text : "",
-            joined > 0 ? " smaller call sites were put together" : "");
+        snprintf(text, bytes,
+                 "totals and what is live; no events, and no allocations that were freed (--keep totals)%s%s%s",
+                 joined > 0 ? "; " : "", joined > 0 ? format_count(joined).text : "",
+                 joined > 0 ? " smaller call sites were put together" : "");
     } else if (count >= 0) {
-        snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)",
-                 format_count(count).text);
+        snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)", format_count(count).text);
     } else if (keeps(database, "allocations")) {
         snprintf(text, bytes, "allocations and totals; no events (--keep allocations)");
     }
@@ -68,7 +64,6 @@ void report_kept_json(struct cJSON *object, struct database *database)
     char *keep = database_meta(database, "keep");
     int64_t count = kept_events(database);
     int64_t joined = joined_callsites(database);
-
     json_text(object, "keep", keep != NULL ? keep : "events");
     if (count >= 0) {
         json_integer(object, "kept_events", count);
@@ -82,10 +77,9 @@ void report_kept_json(struct cJSON *object, struct database *database)
 int report_require_events(struct database *database, struct varve_message *message)
 {
     char words[240];
-
     report_kept_words(words, sizeof(words), database);
-    return words[0] == '\0' ? VARVE_OK
-                            : varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                                "%s has not the events that this needs: it has %s",
-                                                database_path(database), words);
+    return words[0] == '\0'
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%s has not the events that this needs: it has %s",
+                                   database_path(database), words);
 }

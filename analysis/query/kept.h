@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a recording did not keep on purpose (varve record --keep, --max-size), in words. Reports begin with it; what needs events
- * that are not there is refused with it.
+ * What a recording did not keep on purpose (varve record --keep, --max-size), in words. Reports begin with it; what
+ * needs events that are not there is refused with it.
  */
 #ifndef VARVE_ANALYSIS_QUERY_KEPT_H
 #define VARVE_ANALYSIS_QUERY_KEPT_H
 
 #include <stdbool.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cJSON;
 struct database;
@@ -27,9 +23,5 @@ void report_kept_words(char *text, size_t bytes, struct database *database);
 void report_kept_json(struct cJSON *object, struct database *database);
 /// For what can't be worked out without all events. VARVE_ERROR_UNSUPPORTED, with the reason.
 int report_require_events(struct database *database, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

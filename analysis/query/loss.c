@@ -25,7 +25,6 @@
 static void load_threads(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), "
                 "sum(uncommitted), count(*) FILTER (WHERE lost > 0) FROM thread");
@@ -34,7 +33,6 @@ static void load_threads(struct report_loss *loss, struct database *database)
             &loss->threads, &loss->emitted,    &loss->stored,      &loss->spilled,
             &loss->lost,    &loss->lost_bytes, &loss->uncommitted, &loss->threads_with_loss,
         };
-
         for (int column = 0; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
             *figures[column] = cursor_integer(&cursor, column);
         }
@@ -45,7 +43,6 @@ static void load_threads(struct report_loss *loss, struct database *database)
 static void load_ends(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause = "
                 "'signal'), count(*) FILTER (WHERE end_cause = 'unknown'), CASE WHEN min(exit_status) FILTER "
@@ -74,15 +71,13 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
     loss->other_rows = database_integer(
-        database,
-        "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART ", 'heap_not_recorded')", 0);
+        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART ", 'heap_not_recorded')", 0);
     loss->unhooked_heaps =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
     loss->unattached_processes = database_integer(
-        database,
-        "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
+        database, "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
     loss->damaged = database_integer(
         database, "SELECT sum(value) FROM data_loss WHERE name IN ('rings_damaged', 'rings_missing')", 0);
 }
@@ -96,22 +91,21 @@ static bool adds_up(const struct report_loss *loss)
 
 bool report_is_lossless(const struct report_loss *loss)
 {
-    return adds_up(loss) && loss->stat_rows == 0 && loss->unrecorded == 0 &&
-           loss->unattached_processes == 0 && loss->unhooked_heaps == 0;
+    return adds_up(loss) && loss->stat_rows == 0 && loss->unrecorded == 0 && loss->unattached_processes == 0 &&
+           loss->unhooked_heaps == 0;
 }
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
 {
-    struct cursor cursor;
-    int64_t shown = 0;
-
     if (loss->unrecorded == 0) {
         return;
     }
     fprintf(out, "%s program%s could not be recorded: ", format_count(loss->unrecorded).text,
             format_plural(loss->unrecorded, "", "s"));
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason");
+    int64_t shown = 0;
     while (shown < PROGRAMS_SHOWN && cursor_next(&cursor)) {
         fputs(shown++ > 0 ? ", " : "", out);
         format_print_safe(out, cursor_name(&cursor, 0));
@@ -131,8 +125,7 @@ void report_unrecorded_print(FILE *out, struct database *database, const struct 
 static void print_killed(FILE *out, const struct report_loss *loss)
 {
     if (loss->killed > 0) {
-        fprintf(out, "%s process%s killed", format_count(loss->killed).text,
-                format_plural(loss->killed, "", "es"));
+        fprintf(out, "%s process%s killed", format_count(loss->killed).text, format_plural(loss->killed, "", "es"));
         if (loss->killed_by > 0) {
             fprintf(out, " (signal %" PRId64 ")", loss->killed_by);
         }
@@ -163,8 +156,8 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
         fputs("; DATA LOSS, see varve info", out);
     }
     if (loss->running > 0) {
-        fprintf(out, "; %s process%s still running when the recording stopped",
-                format_count(loss->running).text, format_plural(loss->running, "", "es"));
+        fprintf(out, "; %s process%s still running when the recording stopped", format_count(loss->running).text,
+                format_plural(loss->running, "", "es"));
     }
     if (loss->unrecorded > 0) {
         fprintf(out, "; %s program%s not recorded", format_count(loss->unrecorded).text,
@@ -181,7 +174,6 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
     /* unsigned, as a damaged file may hold any numbers */
     int64_t missing = (int64_t)((uint64_t)loss->emitted - (uint64_t)loss->stored - (uint64_t)loss->lost -
                                 (uint64_t)loss->uncommitted);
-
     fprintf(out,
             "DATA LOSS: %s of %s events (%s) of %s thread%s were dropped\n"
             "            their allocations had %s: all figures are lower bounds\n",
@@ -199,7 +191,6 @@ static void print_complete(FILE *out, struct database *database, const struct re
     const char *claim = report_is_lossless(loss) ? "nothing lost"
                         : loss->other_rows > 0   ? "DATA LOSS, but of what was recorded"
                                                  : "INCOMPLETE, but of what was recorded";
-
     fprintf(out, "%s: %s events emitted, all %s", claim, format_count(loss->emitted).text,
             report_keeps_events(database) ? "stored" : "summarised");
     if (loss->uncommitted > 0) {
@@ -211,7 +202,6 @@ static void print_complete(FILE *out, struct database *database, const struct re
 static void print_stats(FILE *out, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART
                 ") GROUP BY name, source ORDER BY name, source");
@@ -233,24 +223,19 @@ void report_loss_print(FILE *out, struct database *database, const struct report
     } else if (loss->lost > 0 || (loss->unattached == 0 && loss->damaged == 0)) {
         print_dropped(out, loss);
     } else {
-        fprintf(out, "DATA LOSS: not all of %s events is here\n",
-                format_count(loss->emitted + loss->unattached).text);
+        fprintf(out, "DATA LOSS: not all of %s events is here\n", format_count(loss->emitted + loss->unattached).text);
     }
     if (loss->damaged > 0) {
         fprintf(out, "            %s ring%s missing, cut or damaged: what else they held is not known\n",
                 format_count(loss->damaged).text, format_plural(loss->damaged, " is", "s are"));
     }
     if (loss->unattached > 0) {
-        fprintf(
-            out,
-            "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
-            format_count(loss->unattached).text, format_plural(loss->unattached, "", "s"));
+        fprintf(out, "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
+                format_count(loss->unattached).text, format_plural(loss->unattached, "", "s"));
     }
     if (loss->unattached_processes > 0) {
-        fprintf(out,
-                "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
-                format_count(loss->unattached_processes).text,
-                format_plural(loss->unattached_processes, "", "es"));
+        fprintf(out, "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
+                format_count(loss->unattached_processes).text, format_plural(loss->unattached_processes, "", "es"));
     }
     if (loss->running > 0) {
         fprintf(out, "            %s process%s still running when the recording stopped\n",
@@ -273,8 +258,6 @@ void report_loss_print(FILE *out, struct database *database, const struct report
 static struct database *open_result(const struct varve_collect_result *result, struct report_loss *loss)
 {
     struct varve_message message = {""};
-    struct database *database = NULL;
-
     *loss = (struct report_loss){.lost = (int64_t)result->lost,
                                  .emitted = (int64_t)result->lost,
                                  .running = (int64_t)result->running,
@@ -282,6 +265,7 @@ static struct database *open_result(const struct varve_collect_result *result, s
                                  .unhooked_heaps = (int64_t)result->own_allocators,
                                  .unrecorded = (int64_t)result->unrecorded,
                                  .unrecorded_runs = (int64_t)result->unrecorded};
+    struct database *database = NULL;
     if (result->database_path[0] == '\0' ||
         database_open(result->database_path, DATABASE_ANY, &database, &message) != VARVE_OK) {
         return NULL;
@@ -294,7 +278,6 @@ void report_result_words(FILE *out, const struct varve_collect_result *result)
 {
     struct report_loss loss;
     struct database *database = open_result(result, &loss);
-
     report_loss_words(out, &loss);
     if (database != NULL) {
         database_close(database);
@@ -305,7 +288,6 @@ void report_result_programs(FILE *out, const struct varve_collect_result *result
 {
     struct report_loss loss;
     struct database *database = open_result(result, &loss);
-
     if (loss.unrecorded > 0 && database == NULL) {
         fprintf(out, "varve: %s program%s could not be recorded\n", format_count(loss.unrecorded).text,
                 format_plural(loss.unrecorded, "", "s"));
@@ -322,7 +304,6 @@ void report_result_programs(FILE *out, const struct varve_collect_result *result
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss)
 {
     struct cJSON *object = json_object();
-
     json_bool(object, "nothing_lost", report_is_lossless(loss));
     json_integer(object, "emitted", loss->emitted);
     json_integer(object, "stored", loss->stored);
@@ -337,11 +318,10 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
     json_integer(object, "processes_gone", loss->unknown);
     json_integer(object, "programs_unrecorded", loss->unrecorded);
     json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
-    json_add(
-        object, "data_loss",
-        query_json(
-            database,
-            "SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx",
-            0));
+    json_add(object, "data_loss",
+             query_json(
+                 database,
+                 "SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx",
+                 0));
     return object;
 }

@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct varve_collect_result;
@@ -28,9 +24,9 @@ struct report_loss {
     int64_t damaged;    /* rings of which it is not known what they held */
     int64_t running;    /* processes that lived on when the recording stopped */
     int64_t killed,
-        unknown; /* processes that a signal ended; that ended without their exit handlers, nobody knows how */
-    int64_t killed_by;            /* the signal of all of the killed, 0: of different ones */
-    int64_t unrecorded;           /* programs that could not be recorded */
+        unknown;        /* processes that a signal ended; that ended without their exit handlers, nobody knows how */
+    int64_t killed_by;  /* the signal of all of the killed, 0: of different ones */
+    int64_t unrecorded; /* programs that could not be recorded */
     int64_t unrecorded_runs;      /* how often these ran */
     int64_t unattached_processes; /* processes of which nothing but a number is known */
     int64_t unhooked_heaps;       /* processes whose heap no hook sees: their program brings its allocator */
@@ -49,9 +45,5 @@ void report_result_words(FILE *out, const struct varve_collect_result *result);
 /// And a line with the programs that could not be recorded, if there are any.
 void report_result_programs(FILE *out, const struct varve_collect_result *result);
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -20,12 +20,11 @@
 static void add_cell(struct table *table, struct cursor *cursor, int column, char kind)
 {
     int64_t number = cursor_integer(cursor, column);
-    char cut[400] = "";
-
     if (cursor_is_null(cursor, column)) {
         table_add(table, "-");
         return;
     }
+    char cut[400] = "";
     switch (kind) {
     case 'c':
         table_add(table, format_count(number).text);
@@ -61,15 +60,14 @@ static void add_cell(struct table *table, struct cursor *cursor, int column, cha
 
 int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound)
 {
-    struct cursor cursor;
     struct table table;
-    int64_t rows = 0;
-
     table_init(&table, query->columns, strlen(query->kinds));
     table.indent = "  ";
     table.columns_max = terminal_columns();
+    struct cursor cursor;
     cursor_open(&cursor, database, query->sql);
     cursor_bind_integer(&cursor, 1, bound);
+    int64_t rows = 0;
     while (cursor_next(&cursor)) {
         rows++;
         for (int column = 0; query->kinds[column] != '\0'; column++) {
@@ -87,10 +85,8 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
 struct cJSON *cursor_json(struct cursor *cursor, int columns)
 {
     struct cJSON *object = json_object();
-
     for (int column = 0; column < columns; column++) {
         struct value value = cursor_value(cursor, column);
-
         json_add(object, cursor_column_name(cursor, column), value_json(&value));
     }
     return object;
@@ -99,7 +95,6 @@ struct cJSON *cursor_json(struct cursor *cursor, int columns)
 struct cJSON *cursor_rows_json(struct cursor *cursor)
 {
     struct cJSON *array = json_array();
-
     while (cursor_next(cursor)) {
         json_append(array, cursor_json(cursor, cursor_column_count(cursor)));
     }
@@ -110,7 +105,6 @@ struct cJSON *cursor_rows_json(struct cursor *cursor)
 struct cJSON *query_json(struct database *database, const char *sql, int64_t bound)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, bound);
     return cursor_rows_json(&cursor);

@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct cursor;
 struct database;
@@ -21,8 +17,8 @@ struct table_column;
 struct query {
     const char *sql; /* ?1: the bound number */
     const struct table_column *columns;
-    /* a letter for each column: t text, p path (its end), c count, b bytes, d duration, n plain number, x address, % tenths
-     * of a percent */
+    /* a letter for each column: t text, p path (its end), c count, b bytes, d duration, n plain number, x address, %
+     * tenths of a percent */
     const char *kinds;
 };
 
@@ -33,9 +29,5 @@ struct cJSON *cursor_json(struct cursor *cursor, int columns);
 /// All rows of a cursor, which is closed.
 struct cJSON *cursor_rows_json(struct cursor *cursor);
 struct cJSON *query_json(struct database *database, const char *sql, int64_t bound);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

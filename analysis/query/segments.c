@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State comes from the last keyframes before an event and the events since. All allocators have their keyframes at the same
- * events, so those are the same few thousand for all of them; one without a row there has not changed since its last one.
- * Segments are listed as PyTorch's snapshots list them (one entry for each range of an expandable segment that is mapped
- * without a gap), or whole. What the trace does not say is not invented: blocks of a trace without splits are as large as
- * their requests, and segments from before its beginning are known only by their blocks.
+ * State comes from the last keyframes before an event and the events since. All allocators have their keyframes at the
+ * same events, so those are the same few thousand for all of them; one without a row there has not changed since its
+ * last one. Segments are listed as PyTorch's snapshots list them (one entry for each range of an expandable segment
+ * that is mapped without a gap), or whole. What the trace does not say is not invented: blocks of a trace without
+ * splits are as large as their requests, and segments from before its beginning are known only by their blocks.
  */
 #include "analysis/query/segments.h"
 
@@ -32,10 +32,8 @@ static int64_t event_at_time(struct database *database, int64_t last, int64_t ts
 {
     int64_t low = 0;
     int64_t high = last;
-
     while (low < high) {
         int64_t middle = low + (high - low + 1) / 2;
-
         if (event_time_ns(database, middle) <= ts_ns) {
             low = middle;
         } else {
@@ -53,10 +51,8 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
     } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
     char *end;
     double number = strtod(text, &end);
-
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        if (end != text && strcmp(end, units[i].suffix) == 0 && number >= 0 &&
-            number * units[i].factor < 9e18) {
+        if (end != text && strcmp(end, units[i].suffix) == 0 && number >= 0 && number * units[i].factor < 9e18) {
             *ts_ns_out = (int64_t)llround(number * units[i].factor);
             return VARVE_OK;
         }
@@ -64,15 +60,10 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
     return VARVE_ERROR_INVALID;
 }
 
-int segments_moment(struct database *database, const char *text, int64_t *seq_out,
-                    struct varve_message *message)
+int segments_moment(struct database *database, const char *text, int64_t *seq_out, struct varve_message *message)
 {
     int64_t last = database_integer(database, "SELECT max(seq) FROM event", 0);
-    int64_t ts_ns;
-    char *end;
-    long long number;
     int error = report_require_events(database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -82,22 +73,22 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
         return VARVE_OK;
     }
     errno = 0;
-    number = strtoll(text, &end, 10);
+    char *end;
+    long long number = strtoll(text, &end, 10);
     if (end != text && *end == '\0' && errno == 0 && number >= 0) {
         if (number > last) {
-            return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                     "%s: there is no event %lld, the last is %" PRId64,
+            return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no event %lld, the last is %" PRId64,
                                      database_path(database), number, last);
         }
         *seq_out = number;
         return VARVE_OK;
     }
+    int64_t ts_ns;
     if (event_time_parse(text, &ts_ns) != VARVE_OK) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "--at must be the number of an event or a time such as 1.5s, 20ms, 7us, 900ns, "
-            "not '%s'",
-            text);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "--at must be the number of an event or a time such as 1.5s, 20ms, 7us, 900ns, "
+                                 "not '%s'",
+                                 text);
     }
     *seq_out = event_at_time(database, last, ts_ns);
     return VARVE_OK;
@@ -120,10 +111,8 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
 {
     struct segments_state *state = loader->state;
     size_t at = 0;
-
-    while (at < state->count &&
-           (state->parts[at].process_id < process_id ||
-            (state->parts[at].process_id == process_id && state->parts[at].device < device))) {
+    while (at < state->count && (state->parts[at].process_id < process_id ||
+                                 (state->parts[at].process_id == process_id && state->parts[at].device < device))) {
         at++;
     }
     if (at < state->count && state->parts[at].process_id == process_id && state->parts[at].device == device) {
@@ -131,8 +120,7 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
     }
     state->parts = memory_resize(state->parts, (state->count + 1) * sizeof(state->parts[0]));
     memmove(&state->parts[at + 1], &state->parts[at], (state->count - at) * sizeof(state->parts[0]));
-    state->parts[at] =
-        (struct segments_part){.process_id = process_id, .device = device, .layout = varve_layout_new()};
+    state->parts[at] = (struct segments_part){.process_id = process_id, .device = device, .layout = varve_layout_new()};
     if (state->parts[at].layout == NULL) {
         memory_exhausted();
     }
@@ -142,21 +130,17 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
 
 static void load_threads(struct loader *loader)
 {
-    size_t bytes;
-    struct cursor cursor;
-
-    loader->thread_limit =
-        database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
-    bytes = (size_t)loader->thread_limit * sizeof(int64_t);
+    loader->thread_limit = database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
+    size_t bytes = (size_t)loader->thread_limit * sizeof(int64_t);
     loader->process_of = memory_resize(NULL, bytes);
     memset(loader->process_of, 0, bytes);
+    struct cursor cursor;
     cursor_open(&cursor, loader->database,
                 "SELECT t.id, t.process_id FROM thread t JOIN process p ON p.id = t.process_id "
                 "WHERE ?1 = 0 OR p.pid = ?1 ORDER BY t.id");
     cursor_bind_integer(&cursor, 1, loader->pid);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < loader->thread_limit) {
             loader->process_of[id] = cursor_integer(&cursor, 1);
         }
@@ -168,25 +152,21 @@ static void load_threads(struct loader *loader)
 static void load_keyframes(struct loader *loader, int64_t seq)
 {
     struct cursor cursor;
-
-    cursor_open(
-        &cursor, loader->database,
-        "SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS "
-        "seq FROM keyframe WHERE seq <= ?1 GROUP BY process_id, device) USING (process_id, device, seq) "
-        "LEFT JOIN process p ON p.id = k.process_id "
-        "WHERE k.data IS NOT NULL AND (?2 < 0 OR k.device = ?2) AND (?3 = 0 OR p.pid = ?3)");
+    cursor_open(&cursor, loader->database,
+                "SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS "
+                "seq FROM keyframe WHERE seq <= ?1 GROUP BY process_id, device) USING (process_id, device, seq) "
+                "LEFT JOIN process p ON p.id = k.process_id "
+                "WHERE k.data IS NOT NULL AND (?2 < 0 OR k.device = ?2) AND (?3 = 0 OR p.pid = ?3)");
     cursor_bind_integer(&cursor, 1, seq);
     cursor_bind_integer(&cursor, 2, loader->device);
     cursor_bind_integer(&cursor, 3, loader->pid);
     while (loader->error == VARVE_OK && cursor_next(&cursor)) {
         struct segments_part *part = part_get(loader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
         struct value data = cursor_value(&cursor, 2);
-
-        loader->error = data.type == VALUE_BLOB ? varve_layout_decode(part->layout, data.text, data.bytes)
-                                                : VARVE_ERROR_CORRUPT;
+        loader->error =
+            data.type == VALUE_BLOB ? varve_layout_decode(part->layout, data.text, data.bytes) : VARVE_ERROR_CORRUPT;
         if (loader->error != VARVE_OK) {
-            varve_message_set(loader->message, loader->error,
-                              "%s: a keyframe of device %" PRId64 " is damaged",
+            varve_message_set(loader->message, loader->error, "%s: a keyframe of device %" PRId64 " is damaged",
                               database_path(loader->database), part->device);
         }
     }
@@ -210,7 +190,6 @@ static void apply_event(struct loader *loader, struct cursor *cursor)
         .arg = (uint64_t)cursor_integer(cursor, 9),
         .cause = (uint8_t)cursor_integer(cursor, 10),
     };
-
     if (process_id == 0 || (loader->device >= 0 && device != loader->device)) {
         return;
     }
@@ -222,7 +201,6 @@ static void apply_event(struct loader *loader, struct cursor *cursor)
 static void load_events(struct loader *loader, int64_t from, int64_t to)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, loader->database,
                 "SELECT thread_id, device, kind, stream, pool, id, addr, size, requested, arg, cause, flags "
                 "FROM event WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN 1 AND 9 ORDER BY seq");
@@ -237,22 +215,19 @@ static void load_events(struct loader *loader, int64_t from, int64_t to)
 static void load_pids(struct segments_state *state, struct database *database)
 {
     for (size_t i = 0; i < state->count; i++) {
-        state->parts[i].pid = database_integer_of(database, "SELECT pid FROM process WHERE id = ?1",
-                                                  state->parts[i].process_id);
+        state->parts[i].pid =
+            database_integer_of(database, "SELECT pid FROM process WHERE id = ?1", state->parts[i].process_id);
     }
 }
 
 int segments_state_load(struct segments_state *state, struct database *database, int64_t seq, int64_t device,
                         int64_t pid, struct varve_message *message)
 {
-    struct loader loader = {
-        .state = state, .database = database, .device = device, .pid = pid, .message = message};
-    int64_t from;
-
+    struct loader loader = {.state = state, .database = database, .device = device, .pid = pid, .message = message};
     *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
     state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
     load_threads(&loader);
-    from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
+    int64_t from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
     load_keyframes(&loader, from);
     if (loader.error == VARVE_OK) {
         load_events(&loader, from, seq);
@@ -275,7 +250,6 @@ bool segments_state_is_approximate(const struct segments_state *state, struct da
 {
     char *sizes = database_meta(database, "block_sizes");
     bool is_approximate = sizes != NULL && strcmp(sizes, "requested") == 0;
-
     free(sizes);
     for (size_t i = 0; i < state->count && !is_approximate; i++) {
         is_approximate = varve_layout_is_approximate(state->parts[i].layout);
@@ -299,11 +273,9 @@ static void item_take(struct segment_item *item, const struct varve_layout_block
     item->allocated += block->state == VARVE_LAYOUT_USED ? block->size : 0;
 }
 
-bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole,
-                  struct segment_item *item_out)
+bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole, struct segment_item *item_out)
 {
     struct varve_layout_block block;
-
     if (!varve_layout_block(layout, *from, &block)) {
         return false;
     }
@@ -321,7 +293,6 @@ static uint64_t overlap(uint64_t addr, uint64_t extent, uint64_t start, uint64_t
 {
     uint64_t low = addr > start ? addr : start;
     uint64_t high = addr + extent < end ? addr + extent : end;
-
     return high > low ? high - low : 0;
 }
 
@@ -331,15 +302,12 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
     static const int order[] = {VARVE_LAYOUT_USED, VARVE_LAYOUT_PENDING, VARVE_LAYOUT_FREE, 3};
     uint64_t bytes[4] = {0, 0, 0, end - start};
     struct varve_layout_block block;
-    int most = 3;
-
-    for (uint64_t at = start; at < end && varve_layout_block(layout, at, &block);
-         at = block.addr + block.extent) {
+    for (uint64_t at = start; at < end && varve_layout_block(layout, at, &block); at = block.addr + block.extent) {
         uint64_t share = overlap(block.addr, block.extent, start, end);
-
         bytes[block.state] += share;
         bytes[3] -= share;
     }
+    int most = 3;
     /* of equal shares, the one that is used more */
     for (size_t i = sizeof(order) / sizeof(order[0]); i-- > 0;) {
         most = bytes[order[i]] >= bytes[most] && bytes[order[i]] > 0 ? order[i] : most;
@@ -347,18 +315,15 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
     return letters[most];
 }
 
-void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line,
-                 size_t columns)
+void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line, size_t columns)
 {
     uint64_t bytes = item->end - item->addr;
     size_t count = bytes / 512 < columns ? (size_t)(bytes / 512) : columns;
-
     count = count > 0 ? count : 1;
     for (size_t i = 0; i < count; i++) {
         /* in doubles, as bytes times columns may exceed 64 bits */
         uint64_t start = item->addr + (uint64_t)((double)bytes * (double)i / (double)count);
         uint64_t end = item->addr + (uint64_t)((double)bytes * (double)(i + 1) / (double)count);
-
         line[i] = cell_of(layout, start, end > start ? end : start + 1);
     }
     line[count] = '\0';

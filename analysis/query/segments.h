@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 
 /* The allocator of one device in one process. */
@@ -37,8 +33,7 @@ int64_t event_time_ns(struct database *database, int64_t seq);
 int event_time_parse(const char *text, int64_t *ts_ns_out);
 /// The event that `text` names: its number, or a time with ns, us, ms or s (the last event not later than
 /// that); NULL: the last. Errors: VARVE_ERROR_INVALID, NOT_FOUND (beyond the last event).
-int segments_moment(struct database *database, const char *text, int64_t *seq_out,
-                    struct varve_message *message);
+int segments_moment(struct database *database, const char *text, int64_t *seq_out, struct varve_message *message);
 /// State after event `seq`; device < 0: all, pid 0: all processes. Errors: VARVE_ERROR_CORRUPT, NO_MEMORY,
 /// those of the database.
 int segments_state_load(struct segments_state *state, struct database *database, int64_t seq, int64_t device,
@@ -57,15 +52,9 @@ struct segment_item {
 
 /// The next item at or behind *from, which moves to its end; false if there is none. With `whole` the ranges
 /// of an expandable segment are one item.
-bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole,
-                  struct segment_item *item_out);
+bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole, struct segment_item *item_out);
 /// The blocks of an item as a line of at most `columns` characters: '#' used, 'p' pending, '.' free, ' ' not
 /// mapped, each for what most of its bytes are.
-void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line,
-                 size_t columns);
-
-#ifdef __cplusplus
-}
-#endif
+void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line, size_t columns);
 
 #endif

@@ -16,15 +16,13 @@
 
 static int check_domain(const char *domain, struct database *database, struct varve_message *message)
 {
-    char list[256] = "";
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
     size_t used = 0;
     bool is_known = false;
-    struct cursor cursor;
-
-    cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
+    char list[256] = "";
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
-
         is_known = is_known || strcmp(name, domain) == 0;
         if (used < sizeof(list)) {
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "", name);
@@ -32,8 +30,7 @@ static int check_domain(const char *domain, struct database *database, struct va
     }
     cursor_close(&cursor);
     if (used == 0 && database_error(database, NULL) == VARVE_OK) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s lacks a part of a trace database (no rows in domain)",
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s lacks a part of a trace database (no rows in domain)",
                                  database_path(database));
     }
     if (!is_known && database_error(database, NULL) == VARVE_OK) {
@@ -47,9 +44,8 @@ static int check_domain(const char *domain, struct database *database, struct va
 static void find_devices(struct selection *selection, struct database *database)
 {
     struct report_totals totals;
-    int64_t most = -1;
-
     report_totals_load(&totals, database, selection->process_id);
+    int64_t most = -1;
     for (size_t i = 0; i < totals.count; i++) {
         if (strcmp(totals.rows[i].domain, selection->domain) == 0) {
             selection->devices++;
@@ -78,7 +74,6 @@ const char *selection_default_domain(struct database *database)
     static const char *const domains[] = {"heap", "block", "device", "managed", "pinned"};
     struct cursor cursor;
     const char *found = domains[0];
-
     cursor_open(
         &cursor, database,
         "SELECT min(CASE domain WHEN 'heap' THEN 0 WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN "
@@ -94,9 +89,7 @@ const char *selection_default_domain(struct database *database)
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message)
 {
-    struct cursor cursor;
     int result = check_domain(domain, database, message);
-
     *selection = (struct selection){.domain = domain, .pid = pid};
     if (result != VARVE_OK) {
         return result;
@@ -105,11 +98,11 @@ int selection_make(struct selection *selection, struct database *database, const
         find_devices(selection, database);
         return VARVE_OK;
     }
+    struct cursor cursor;
     /* exec gives one pid several images: the one that needed most is the one people mean */
-    cursor_open(
-        &cursor, database,
-        "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
-        "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
+    cursor_open(&cursor, database,
+                "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
+                "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
     cursor_bind_integer(&cursor, 1, pid);
     cursor_bind_text(&cursor, 2, domain);
     if (cursor_next(&cursor)) {
@@ -127,9 +120,8 @@ int selection_make(struct selection *selection, struct database *database, const
 int selection_device(struct selection *selection, struct database *database, int64_t device,
                      struct varve_message *message)
 {
-    struct report_total total;
-
     selection->device = device;
+    struct report_total total;
     if (selection_total(selection, database, &total) || database_error(database, NULL) != VARVE_OK) {
         return VARVE_OK;
     }
@@ -141,12 +133,10 @@ int selection_device(struct selection *selection, struct database *database, int
 bool selection_total(const struct selection *selection, struct database *database, struct report_total *total)
 {
     struct report_totals totals;
-    bool is_found = false;
-
     report_totals_load(&totals, database, selection->process_id);
+    bool is_found = false;
     for (size_t i = 0; i < totals.count && !is_found; i++) {
-        if (strcmp(totals.rows[i].domain, selection->domain) == 0 &&
-            totals.rows[i].device == selection->device) {
+        if (strcmp(totals.rows[i].domain, selection->domain) == 0 && totals.rows[i].device == selection->device) {
             *total = totals.rows[i];
             total->domain = NULL; /* the list's */
             is_found = true;
@@ -158,15 +148,13 @@ bool selection_total(const struct selection *selection, struct database *databas
 
 bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total)
 {
-    struct report_totals totals;
-
     if (!selection_total(selection, database, total)) {
         return false;
     }
+    struct report_totals totals;
     report_totals_load(&totals, database, selection->process_id);
     for (size_t i = 0; i < totals.count; i++) {
         const struct report_total *row = &totals.rows[i];
-
         if (strcmp(row->domain, selection->domain) == 0 && row->device != selection->device) {
             total->live_allocations += row->live_allocations;
             total->live_bytes += row->live_bytes;

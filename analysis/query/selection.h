@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct report_total;
 struct varve_message;
@@ -41,14 +37,9 @@ int selection_check_pid(struct database *database, int64_t pid, struct varve_mes
 int selection_device(struct selection *selection, struct database *database, int64_t device,
                      struct varve_message *message);
 /// The row of total that the selection is about; false if there is none (nothing was allocated).
-bool selection_total(const struct selection *selection, struct database *database,
-                     struct report_total *total);
+bool selection_total(const struct selection *selection, struct database *database, struct report_total *total);
 /// The same of all devices: bytes and allocations, live and at the peak of each, added up. The moment is that
 /// of selection->device.
 bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As text a stack is cut to what people look for: it begins at the call site's own frame (allocation functions lie within),
- * ends before the start-up code, and shows a few frames of what is between; or it is one line. As JSON it is complete.
+ * As text a stack is cut to what people look for: it begins at the call site's own frame (allocation functions lie
+ * within), ends before the start-up code, and shows a few frames of what is between; or it is one line. As
+ * JSON it is complete.
  */
 #include "analysis/query/stack.h"
 
@@ -26,15 +27,14 @@
 
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id)
 {
-    size_t capacity = 0;
-    struct cursor cursor;
-
     *stack = (struct stack){0};
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame "
         "WHERE callsite_id = ?1 ORDER BY depth");
     cursor_bind_integer(&cursor, 1, callsite_id);
+    size_t capacity = 0;
     while (cursor_next(&cursor)) {
         stack->frames = memory_grow(stack->frames, &capacity, stack->count, sizeof(stack->frames[0]));
         stack->frames[stack->count++] = (struct stack_frame){
@@ -88,7 +88,6 @@ static size_t find_frame(const struct stack *stack, const struct group_location 
             .line = location->line,
             .pc = stack->frames[i].pc,
         };
-
         if (same_location(&stack->frames[i], &wanted)) {
             return i;
         }
@@ -110,10 +109,8 @@ static bool is_startup(const char *function)
         "__clone3",
         "_dl_start_user",
     };
-
     for (size_t i = 0; function != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strncmp(function, names[i], strcspn(function, "@")) == 0 &&
-            strlen(names[i]) == strcspn(function, "@")) {
+        if (strncmp(function, names[i], strcspn(function, "@")) == 0 && strlen(names[i]) == strcspn(function, "@")) {
             return true;
         }
     }
@@ -124,7 +121,6 @@ static bool is_startup(const char *function)
 static size_t find_end(const struct stack *stack, size_t begin)
 {
     size_t end = begin + 1;
-
     while (end < stack->count && !is_startup(stack->frames[end].function)) {
         end++;
     }
@@ -138,19 +134,15 @@ static void print_frame(FILE *out, const struct stack_frame *frame, size_t times
     size_t left = terminal_columns() - sizeof(INDENT) + 1;
     char unknown[64] = "(unknown)";
     char location[4 * TERMINAL_COLUMNS_MAX] = "";
-    char module[400] = "";
-    char repeated[400] = "";
-    size_t others;
-
     if (frame->file != NULL) {
         char file[4 * TERMINAL_COLUMNS_MAX];
-
         format_path(file, sizeof(file), frame->file, left * 2 / 5);
         snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
     }
+    char module[400] = "";
+    char repeated[400] = "";
     if (frame->module != NULL && !frame->is_python) {
         char base[120];
-
         format_head(base, sizeof(base), format_base_name(frame->module), left / 4 < 28 ? left / 4 : 28);
         snprintf(module, sizeof(module), "  (%s)", base);
         if (frame->function == NULL && times > 1) {
@@ -164,7 +156,7 @@ static void print_frame(FILE *out, const struct stack_frame *frame, size_t times
     if (times > 1 && frame->function != NULL) {
         snprintf(repeated, sizeof(repeated), "  %zu times", times);
     }
-    others = format_width(location) + format_width(module) + format_width(repeated);
+    size_t others = format_width(location) + format_width(module) + format_width(repeated);
     left = others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN;
     fputs(INDENT, out);
     format_print_function(out, frame->function != NULL ? frame->function : unknown, left);
@@ -175,15 +167,13 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
 {
     size_t at = find_frame(stack, &row->innermost);
     size_t end = find_end(stack, at);
-    int64_t shown = 0;
-
     if (stack->count == 0) {
         fputs(INDENT "(the frames are missing)\n", out);
         return;
     }
+    int64_t shown = 0;
     for (; at < end && shown < limit; shown++) {
         size_t first = at++;
-
         while (at < end && same_line(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
@@ -201,7 +191,6 @@ void stack_print_all(FILE *out, const struct stack *stack)
     }
     for (size_t at = 0; at < stack->count;) {
         size_t first = at++;
-
         while (at < stack->count && same_location(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
@@ -216,30 +205,29 @@ struct link {
     size_t times;
 };
 
-/* Below a function of a run-time library, which is the user's line where there is no other, others of it say something. */
+/* Below a function of a run-time library, which is the user's line where there is no other, others of
+ * it say something. */
 static bool is_plumbing(const struct stack_frame *frame, const struct stack_frame *user)
 {
     return frame->rank == VARVE_FRAME_PLUMBING ||
            (frame->rank == VARVE_FRAME_RUNTIME && user->rank > VARVE_FRAME_RUNTIME);
 }
 
-/* The next callers of frame `at` with names, of its own language; returns how many there are, and whether more follow. */
+/* The next callers of frame `at` with names, of its own language; returns how many there are, and
+ * whether more follow. */
 static size_t find_callers(const struct stack *stack, size_t at, struct link *links, bool *has_more)
 {
     const struct stack_frame *own = &stack->frames[at];
     size_t end = find_end(stack, at);
-    size_t count = 0;
-
     *has_more = false;
+    size_t count = 0;
     for (size_t i = at + 1; i < end; i++) {
         const struct stack_frame *frame = &stack->frames[i];
         const struct stack_frame *before = count > 0 ? links[count - 1].frame : own;
-
         if (frame->function == NULL || frame->is_python != own->is_python || is_plumbing(frame, own)) {
             continue;
         }
-        if (memory_same_text(before->function, frame->function) &&
-            memory_same_text(before->file, frame->file)) {
+        if (memory_same_text(before->function, frame->function) && memory_same_text(before->file, frame->file)) {
             if (count > 0) {
                 links[count - 1].times++;
             }
@@ -276,7 +264,6 @@ static void make_chain(struct chain *chain, const struct stack *stack, const str
     bool has_more;
     size_t count = find_callers(stack, user, callers, &has_more);
     size_t called = user;
-
     *chain = (struct chain){.callers = count};
     while (count > 0) {
         count--;
@@ -285,7 +272,6 @@ static void make_chain(struct chain *chain, const struct stack *stack, const str
     add_link(chain, &stack->frames[user], 1, false);
     for (size_t i = user; i > innermost && called == user; i--) {
         const struct stack_frame *frame = &stack->frames[i - 1];
-
         called = !is_plumbing(frame, &stack->frames[user]) && frame->function != NULL ? i - 1 : called;
     }
     if (called < user) {
@@ -302,11 +288,9 @@ static char *write_chain(const struct chain *chain, size_t columns)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     for (size_t i = 0; i < chain->count; i++) {
         const struct stack_frame *frame = chain->links[i].frame;
         char unknown[400];
-
         format_unresolved(unknown, sizeof(unknown), frame->module);
         fputs(i > 0 ? " → " : "", out);
         fputs(chain->has_gap[i] ? "… → " : "", out);
@@ -333,13 +317,11 @@ static bool shorten_chain(struct chain *chain)
     return true;
 }
 
-/* In `columns`, or wider where names would be cut to a few letters. Code without a name at the inner end says least, and goes
- * first. Owner: the caller, by free. */
+/* In `columns`, or wider where names would be cut to a few letters. Code without a name at the inner end says least,
+ * and goes first. Owner: the caller, by free. */
 static char *fit_chain(struct chain *chain, size_t columns)
 {
     char *text = write_chain(chain, columns);
-    size_t each;
-
     if (!terminal_has_full_names() && format_width(text) > columns && chain->count > chain->callers + 1 &&
         chain->links[chain->count - 1].frame->function == NULL) {
         chain->count--;
@@ -350,24 +332,22 @@ static char *fit_chain(struct chain *chain, size_t columns)
         return text;
     }
     free(text);
-    each = columns / chain->count;
+    size_t each = columns / chain->count;
     return write_chain(chain, each < NAME_COLUMNS_MIN + 5 ? NAME_COLUMNS_MIN : each - 5);
 }
 
 void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row)
 {
     size_t columns = terminal_columns() - sizeof(CHAIN_INDENT) + 1;
-    struct chain chain;
-    char *text;
-
     if (stack->count == 0) {
         return;
     }
+    struct chain chain;
     make_chain(&chain, stack, row);
     if (chain.count == 1) {
         return;
     }
-    text = fit_chain(&chain, columns);
+    char *text = fit_chain(&chain, columns);
     while (!terminal_has_full_names() && format_width(text) > columns && shorten_chain(&chain)) {
         free(text);
         text = fit_chain(&chain, columns);
@@ -376,7 +356,6 @@ void stack_print_chain(FILE *out, const struct stack *stack, const struct callsi
         fprintf(out, CHAIN_INDENT "%s\n", text);
     } else if (chain.count > 1) {
         char cut[4 * TERMINAL_COLUMNS_MAX + 8];
-
         format_head(cut, sizeof(cut), text, columns);
         fprintf(out, CHAIN_INDENT "%s\n", cut);
     }
@@ -386,11 +365,9 @@ void stack_print_chain(FILE *out, const struct stack *stack, const struct callsi
 struct cJSON *stack_json(const struct stack *stack, int64_t limit)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < stack->count && (limit < 0 || (int64_t)i < limit); i++) {
         const struct stack_frame *frame = &stack->frames[i];
         struct cJSON *object = json_object();
-
         json_integer(object, "depth", frame->depth);
         json_text(object, "function", frame->function);
         json_text(object, "file", frame->file);

@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct callsite_row;
 struct database;
@@ -37,13 +33,9 @@ void stack_free(struct stack *stack);
 void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit);
 /// Each frame in a line of its own, with its address where it is unresolved.
 void stack_print_all(FILE *out, const struct stack *stack);
-/// A line: two callers of the user's line, that line's function, and the innermost frame; fewer callers where these would have to be
-/// cut to a few letters. Nothing where there is no more than the user's line.
+/// A line: two callers of the user's line, that line's function, and the innermost frame; fewer callers where these
+/// would have to be cut to a few letters. Nothing where there is no more than the user's line.
 void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row);
 struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes over time. The views timeline and timeline_process have a row per event or, for long traces, a thinned choice of them, each
- * with the maximum since the row before; here they are put into equal steps of time. A step without rows
+ * Bytes over time. The views timeline and timeline_process have a row per event or, for long traces, a thinned choice
+ * of them, each with the maximum since the row before; here they are put into equal steps of time. A step without rows
  * repeats the state before it. The chart shows the maximum of each step, so that no peak is lost by the
  * thinning.
  */
@@ -30,7 +30,6 @@ static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 {
     for (; *step < to; (*step)++) {
         struct timeline_point *next = &timeline->points[*step + 1];
-
         next->allocated = timeline->points[*step].allocated;
         next->allocated_max = next->allocated;
         next->live = timeline->points[*step].live;
@@ -41,9 +40,6 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
                    int64_t points)
 {
     int64_t span = report_end_ns(database) + 1;
-    size_t step = 0;
-    struct cursor cursor;
-
     *timeline = (struct timeline){.count = (size_t)points};
     timeline->points = memory_resize(NULL, timeline->count * sizeof(timeline->points[0]));
     for (size_t i = 0; i < timeline->count; i++) {
@@ -53,17 +49,18 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
             .end_ns = (int64_t)((double)span * (double)(i + 1) / (double)points),
         };
     }
+    struct cursor cursor;
     cursor_open(&cursor, database, selection->process_id == 0 ? timeline_sql : process_sql);
     cursor_bind_text(&cursor, 1, selection->domain);
     cursor_bind_integer(&cursor, 2, selection->device);
     if (selection->process_id != 0) {
         cursor_bind_integer(&cursor, 3, selection->process_id);
     }
+    size_t step = 0;
     while (cursor_next(&cursor)) {
         int64_t when = cursor_integer(&cursor, 0);
         int64_t highest = cursor_integer(&cursor, 2);
         size_t at = step;
-
         while (at + 1 < timeline->count && when >= timeline->points[at].end_ns) {
             at++;
         }
@@ -91,9 +88,7 @@ void timeline_free(struct timeline *timeline)
 static int cell_eighths(const struct timeline_point *point, int row, int rows, int64_t highest)
 {
     double cells = (double)point->allocated_max * (double)rows / (double)highest;
-    int eighths = cells <= (double)row       ? 0
-                  : cells >= (double)row + 1 ? 8
-                                             : (int)((cells - (double)row) * 8.0 + 0.5);
+    int eighths = cells <= (double)row ? 0 : cells >= (double)row + 1 ? 8 : (int)((cells - (double)row) * 8.0 + 0.5);
 
     /* what is not nothing is seen */
     return row == 0 && eighths == 0 && point->allocated_max > 0 ? 1 : eighths;
@@ -103,7 +98,6 @@ static void print_row(FILE *out, const struct timeline *timeline, int row, int r
 {
     static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     size_t end = timeline->count;
-
     while (end > 0 && cell_eighths(&timeline->points[end - 1], row, rows, highest) == 0) {
         end--;
     }
@@ -122,7 +116,6 @@ void timeline_chart(FILE *out, const struct timeline *timeline, int rows)
 {
     const struct timeline_point *last = &timeline->points[timeline->count - 1];
     int64_t highest = 1;
-
     for (size_t i = 0; i < timeline->count; i++) {
         if (timeline->points[i].allocated_max > highest) {
             highest = timeline->points[i].allocated_max;
@@ -131,7 +124,6 @@ void timeline_chart(FILE *out, const struct timeline *timeline, int rows)
     for (int row = rows - 1; row >= 0; row--) {
         bool is_labelled = row == rows - 1 || row == rows / 2 || row == 0;
         int64_t value = (int64_t)((double)highest * (double)(row + 1) / (double)rows);
-
         fprintf(out, "%*s |", LABEL_COLUMNS, is_labelled ? format_bytes(value).text : "");
         print_row(out, timeline, row, rows, highest);
     }
@@ -139,6 +131,5 @@ void timeline_chart(FILE *out, const struct timeline *timeline, int rows)
     for (size_t i = 0; i < timeline->count; i++) {
         fputc('-', out);
     }
-    fprintf(out, "\n%*s 0%*s\n", LABEL_COLUMNS + 1, "", (int)timeline->count - 1,
-            format_duration(last->end_ns).text);
+    fprintf(out, "\n%*s 0%*s\n", LABEL_COLUMNS + 1, "", (int)timeline->count - 1, format_duration(last->end_ns).text);
 }

@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct selection;
 
@@ -36,9 +32,5 @@ void timeline_free(struct timeline *timeline);
 size_t timeline_chart_columns(void);
 /// A chart of the maxima, `rows` lines high.
 void timeline_chart(FILE *out, const struct timeline *timeline, int rows);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

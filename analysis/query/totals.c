@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The totals of the views `total` and `total_process`, and the duration of a recording. Used by report, info, leaks, peak, timeline and diff.
+ * The totals of the views `total` and `total_process`, and the duration of a recording. Used by report, info, leaks,
+ * peak, timeline and diff.
  */
 #include "analysis/query/totals.h"
 
@@ -21,9 +22,8 @@
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
-    struct cursor cursor;
-
     *totals = (struct report_totals){0};
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 process_id == 0 ? "SELECT domain, 0, 0" TOTAL_FIGURES "FROM total ORDER BY " TOTAL_ORDER
                                 : "SELECT domain, process_id, coalesce(pid, 0)" TOTAL_FIGURES
@@ -62,14 +62,12 @@ void report_totals_free(struct report_totals *totals)
 
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row)
 {
-    struct format_text name;
     bool has_several = row->device > 0;
-
     for (size_t i = 0; i < totals->count && !has_several; i++) {
-        has_several = totals->rows[i].process_id == row->process_id &&
-                      totals->rows[i].device != row->device &&
+        has_several = totals->rows[i].process_id == row->process_id && totals->rows[i].device != row->device &&
                       strcmp(totals->rows[i].domain, row->domain) == 0;
     }
+    struct format_text name;
     if (has_several) {
         snprintf(name.text, sizeof(name.text), "%.30s, GPU %d", row->domain, (int)row->device);
     } else {
@@ -82,8 +80,8 @@ struct cJSON *report_totals_json(struct database *database)
 {
     return query_json(
         database,
-        "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, peak_bytes, "
-        "peak_allocations, peak_seq, peak_ns FROM total ORDER BY " TOTAL_ORDER,
+        "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, "
+        "peak_bytes, peak_allocations, peak_seq, peak_ns FROM total ORDER BY " TOTAL_ORDER,
         0);
 }
 
@@ -105,9 +103,7 @@ int64_t report_duration_ns(struct database *database)
 
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images)
 {
-    int length =
-        snprintf(text, bytes, "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
-
+    int length = snprintf(text, bytes, "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
     if (images > processes && length > 0 && (size_t)length < bytes) {
         snprintf(text + length, bytes - (size_t)length, " (%s program images)", format_count(images).text);
     }

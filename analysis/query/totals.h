@@ -11,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 
@@ -43,9 +39,5 @@ int64_t report_duration_ns(struct database *database);
 int64_t report_end_ns(struct database *database);
 /// "40 processes (80 program images)"; without the images where each process has one.
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -51,7 +51,6 @@ struct prediction {
 static int reserve(struct replay_releases *plan, size_t capacity)
 {
     struct varve_alloc_release *items = realloc(plan->items, capacity * sizeof(*items));
-
     if (items == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -61,12 +60,11 @@ static int reserve(struct replay_releases *plan, size_t capacity)
 }
 
 /* How many of the first `count` releases of `plan` are the events from `index` on, one by one. */
-static size_t releases_equal(const struct replay *replay, size_t index, size_t end,
-                             const struct replay_releases *plan, size_t count)
+static size_t releases_equal(const struct replay *replay, size_t index, size_t end, const struct replay_releases *plan,
+                             size_t count)
 {
     const struct history_event *events = replay->trace->events;
     size_t equal = 0;
-
     for (; equal < count && index < end; equal++) {
         if (events[index].addr != plan->items[equal].addr || events[index].size != plan->items[equal].bytes) {
             break;
@@ -79,18 +77,16 @@ static size_t releases_equal(const struct replay *replay, size_t index, size_t e
 /* ---- what a request, or empty_cache, would release now ---- */
 
 /* Append what `stage` would release after the releases that the plan holds already. */
-static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage,
-                     uint64_t bytes, uint64_t stream, bool *success_out)
+static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage, uint64_t bytes,
+                     uint64_t stream, bool *success_out)
 {
     size_t count = 0;
     int result;
-
     for (;;) {
         size_t room = plan->capacity - plan->count;
-
         result = varve_alloc_forecast_release(replay->alloc, stage, bytes, stream, plan->items, plan->count,
-                                              plan->items == NULL ? NULL : plan->items + plan->count, room,
-                                              &count, success_out);
+                                              plan->items == NULL ? NULL : plan->items + plan->count, room, &count,
+                                              success_out);
         if (result != VARVE_OK || count <= room) {
             break;
         }
@@ -106,24 +102,19 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
 static uint64_t bytes_of(const struct replay_releases *plan)
 {
     uint64_t bytes = 0;
-
     for (size_t i = 0; i < plan->count; i++) {
         bytes += plan->items[i].bytes;
     }
     return bytes;
 }
 
-static int predict_in_pool(struct replay *replay, const struct replay_request *request,
-                           struct prediction *prediction)
+static int predict_in_pool(struct replay *replay, const struct replay_request *request, struct prediction *prediction)
 {
     uint64_t stream = replay->history->streams[request->stream];
     uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(replay->alloc);
     struct replay_releases *plan = &replay->predicted;
     struct varve_alloc_forecast forecast;
-    bool success = false;
-    uint64_t left; /* reserved, with the new segment */
     int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
-
     plan->count = 0;
     if (result != VARVE_OK) {
         return result;
@@ -135,18 +126,17 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     if (forecast.is_hit) {
         return VARVE_OK;
     }
+    bool success = false;
     for (size_t i = 0; i < STAGES; i++) {
-        bool fits;
-
         prediction->reaches_all = i == ALL && replay->limit > 0;
         result = add_stage(replay, plan, stages[i], request->bytes, stream, &success);
         for (size_t j = i; j < STAGES; j++) {
             prediction->counts[j] = plan->count;
         }
-        left = reserved - bytes_of(plan) + forecast.segment_bytes;
-        prediction->exceeds_capacity |=
-            i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
-        fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
+        /* reserved, with the new segment */
+        uint64_t left = reserved - bytes_of(plan) + forecast.segment_bytes;
+        prediction->exceeds_capacity |= i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
+        bool fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
         if (result != VARVE_OK || fits) {
             return result;
         }
@@ -155,26 +145,22 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
 }
 
 /* Enters and leaves the request's pool; changes nothing else. */
-static int predict(struct replay *replay, const struct replay_request *request,
-                   struct prediction *prediction_out)
+static int predict(struct replay *replay, const struct replay_request *request, struct prediction *prediction_out)
 {
     int result = replay_pool_enter(replay, request->pool);
-    int left;
-
     if (result != VARVE_OK) {
         return result;
     }
     result = predict_in_pool(replay, request, prediction_out);
-    left = replay_pool_leave(replay, request->pool);
+    int left = replay_pool_leave(replay, request->pool);
     return result == VARVE_OK ? left : result;
 }
 
 /* What empty_cache would release, into replay->cached. */
 static int predict_empty_cache(struct replay *replay)
 {
-    bool success;
-
     replay->cached.count = 0;
+    bool success;
     return add_stage(replay, &replay->cached, VARVE_ALLOC_STAGE_RELEASE_CACHED, 0, 0, &success);
 }
 
@@ -184,7 +170,6 @@ static struct run run_at(const struct replay *replay, size_t index)
 {
     const struct history_device *trace = replay->trace;
     struct run run = {.completed_begin = index};
-
     while (index < trace->event_count && trace->events[index].action == HISTORY_FREE_COMPLETED) {
         index = replay_decision(trace, index + 1);
         run.completed++;
@@ -205,16 +190,14 @@ static struct run run_at(const struct replay *replay, size_t index)
 static int retire_pools(struct replay *replay, const struct run *run)
 {
     const struct history_device *trace = replay->trace;
-    int result = VARVE_OK;
-
     if (replay->inferred->pools.of_event == NULL) {
         return VARVE_OK;
     }
+    int result = VARVE_OK;
     for (size_t i = run->released_begin; i < run->released_end && result == VARVE_OK;
          i = replay_decision(trace, i + 1)) {
         uint16_t number = replay->inferred->pools.of_event[i];
         struct replay_pool_state *pool = &replay->pools[number];
-
         if (number != 0 && pool->is_made && !pool->is_freeable) {
             pool->is_freeable = true;
             result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.ids[number]);
@@ -226,18 +209,15 @@ static int retire_pools(struct replay *replay, const struct run *run)
 /* The other streams are done with the blocks of C: they become free. */
 static int complete(struct replay *replay, const struct run *run)
 {
-    int result = VARVE_OK;
-
     if (run->completed == 0) {
         return VARVE_OK;
     }
+    int result = VARVE_OK;
     for (size_t i = run->completed_begin; i < run->completed_end && result == VARVE_OK;
          i = replay_decision(replay->trace, i + 1)) {
         result = varve_sim_stream_complete(replay->device, replay_completion_stream(i));
     }
-    if (result == VARVE_OK) {
-        result = varve_alloc_process_events(replay->alloc);
-    }
+    VARVE_THEN(result, varve_alloc_process_events(replay->alloc));
     if (result == VARVE_OK && replay->cursor != run->completed_end) {
         replay_differs(replay, "nothing: that block is not waiting for another stream");
     }
@@ -250,7 +230,6 @@ static int note_call(struct replay *replay, size_t event)
     if (replay->emptied_count == replay->emptied_capacity) {
         size_t capacity = replay->emptied_capacity == 0 ? 8 : 2 * replay->emptied_capacity;
         size_t *larger = realloc(replay->emptied, capacity * sizeof(*larger));
-
         if (larger == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -265,7 +244,6 @@ static int empty_cache(struct replay *replay, const struct run *run, size_t rele
 {
     size_t end = run->released_begin;
     int result = note_call(replay, run->released_begin);
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -284,7 +262,6 @@ static int empty_cache(struct replay *replay, const struct run *run, size_t rele
 static bool can_follow_wait(const struct replay *replay, const struct run *run)
 {
     const struct history_event *next = &replay->trace->events[run->next];
-
     switch (next->action) {
     case HISTORY_ALLOC:
         return replay->inferred->scan.has_maps;
@@ -301,30 +278,27 @@ static int count_pending(struct replay *replay, size_t *count_out)
 {
     struct varve_alloc_stats stats;
     int result = varve_alloc_get_device_stats(replay->alloc, &stats);
-
     *count_out = result == VARVE_OK ? (size_t)(stats.active[0].current - stats.allocation[0].current) : 0;
     return result;
 }
 
 /* Late completions: the request released everything, and they come with its wait, not before its search.
  * `is_held`: the first of them is of a block still in use. What does not come out is tried the other way. */
-static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request,
-                   bool is_held, bool *answer_out)
+static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request, bool is_held,
+                   bool *answer_out)
 {
     unsigned next = replay->trace->events[run->next].action;
     bool is_oom = replay->trace->events[request->event].action == HISTORY_OOM;
-    struct prediction prediction;
-    size_t pending;
-    int result;
-
     *answer_out = false;
     if (run->completed == 0 || request->pool != 0 || !can_follow_wait(replay, run)) {
         return VARVE_OK;
     }
-    result = count_pending(replay, &pending);
+    size_t pending;
+    int result = count_pending(replay, &pending);
     if (result != VARVE_OK || run->completed != pending + is_held) {
         return result; /* a wait completes all */
     }
+    struct prediction prediction;
     result = predict(replay, request, &prediction);
     if (result != VARVE_OK || prediction.is_hit || prediction.counts[AVAILABLE] > 0 ||
         (prediction.is_certain ? !prediction.reaches_all : !is_oom)) {
@@ -340,9 +314,8 @@ static int is_late(struct replay *replay, const struct run *run, const struct re
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out)
 {
     struct run run = run_at(replay, completion);
-    struct replay_request request;
-
     *answer_out = false;
+    struct replay_request request;
     if (!replay_request_at(replay, run.next, &request)) {
         return VARVE_OK;
     }
@@ -353,23 +326,20 @@ int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_ou
 static int is_interrupted(struct replay *replay, const struct run *run, struct replay_request *request_out,
                           bool *answer_out)
 {
-    struct prediction prediction;
-    struct run rest;
-    int result;
-
     *answer_out = false;
     if (run->released == 0 || run->next >= replay->trace->event_count ||
         replay->trace->events[run->next].action != HISTORY_FREE_COMPLETED) {
         return VARVE_OK;
     }
-    rest = run_at(replay, run->next);
+    struct run rest = run_at(replay, run->next);
     if (!replay_request_at(replay, rest.next, request_out) || request_out->pool != 0) {
         return VARVE_OK;
     }
-    result = predict(replay, request_out, &prediction);
+    struct prediction prediction;
+    int result = predict(replay, request_out, &prediction);
     *answer_out = result == VARVE_OK && !prediction.is_hit && prediction.counts[AVAILABLE] == run->released &&
-                  releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                                 run->released) == run->released;
+                  releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, run->released) ==
+                      run->released;
     return result;
 }
 
@@ -377,13 +347,11 @@ static int is_interrupted(struct replay *replay, const struct run *run, struct r
 static bool is_own(const struct replay *replay, const struct run *run, const struct replay_request *request,
                    const struct prediction *prediction)
 {
-    size_t equal;
-
     if (prediction->is_hit) {
         return false;
     }
-    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                           prediction->counts[ALL]);
+    size_t equal =
+        releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, prediction->counts[ALL]);
     if (equal != run->released) {
         return false;
     }
@@ -399,35 +367,28 @@ static bool prefers_empty_cache(const struct replay *replay, const struct replay
                                 const struct prediction *prediction)
 {
     return !prediction->is_certain && !prediction->exceeds_capacity &&
-           replay->trace->events[request->event].action != HISTORY_OOM &&
-           replay->cached.count > prediction->counts[GC];
+           replay->trace->events[request->event].action != HISTORY_OOM && replay->cached.count > prediction->counts[GC];
 }
 
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
 {
     struct prediction prediction;
-    size_t equal;
-    bool is_all;
-    bool owns;
     int result = predict_empty_cache(replay);
-
-    if (result == VARVE_OK) {
-        result = predict(replay, request, &prediction);
-    }
+    VARVE_THEN(result, predict(replay, request, &prediction));
     if (result != VARVE_OK) {
         return result;
     }
-    is_all = replay->cached.count > 0 &&
-             releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
-                            replay->cached.count) == replay->cached.count;
-    owns = is_own(replay, run, request, &prediction);
+    bool is_all =
+        replay->cached.count > 0 && releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
+                                                   replay->cached.count) == replay->cached.count;
+    bool owns = is_own(replay, run, request, &prediction);
     if (owns && !(is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
     }
     if (is_all) {
         return empty_cache(replay, run, replay->cached.count);
     }
-    equal =
+    size_t equal =
         releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
     if (equal < replay->cached.count) {
         replay->landed = (struct replay_landing){.addr = replay->cached.items[equal].addr};
@@ -447,16 +408,13 @@ int replay_attribute_releases(struct replay *replay)
     bool is_request = replay_request_at(replay, run.next, &request);
     bool answer = false;
     int result = retire_pools(replay, &run);
-
     if (result == VARVE_OK && is_request) {
         result = is_late(replay, &run, &request, false, &answer);
         if (result == VARVE_OK && answer) {
             return replay_malloc(replay, &request);
         }
     }
-    if (result == VARVE_OK) {
-        result = complete(replay, &run);
-    }
+    VARVE_THEN(result, complete(replay, &run));
     if (result != VARVE_OK || replay->mismatch.is_set) {
         return result;
     }
@@ -476,7 +434,6 @@ int replay_attribute_releases(struct replay *replay)
 int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out)
 {
     struct run run = run_at(replay, event);
-
     *end_out = run.released_end;
     return retire_pools(replay, &run);
 }

@@ -8,21 +8,13 @@
 
 #include "analysis/replay/session.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Whether the free that event `completion` completes, right behind its request, was deferred all the same: a
 /// request came between that failed, or got a new segment, where it would else have found the block.
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out);
 /// From the cursor: completions, releases, and the request behind them.
 int replay_attribute_releases(struct replay *replay);
-/// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is returned in
-/// `end_out`.
+/// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is
+/// returned in `end_out`.
 int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the limit, and what
- * was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same. Where that explains
- * releases as retries, it is preferred to calls of empty_cache that happen to be where retries would be.
+ * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the
+ * limit, and what was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same.
+ * Where that explains releases as retries, it is preferred to calls of empty_cache that happen to be where
+ * retries would be.
  */
 #include "analysis/replay/before.h"
 
@@ -12,7 +13,6 @@
 struct replay_figures replay_figures_of(const struct replay_result *result)
 {
     int64_t reserved = result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak;
-
     return (struct replay_figures){
         .peak_reserved = result->device_peak > reserved ? result->device_peak : reserved,
         .peak_allocated = result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak,
@@ -24,13 +24,11 @@ struct replay_figures replay_figures_of(const struct replay_result *result)
 }
 
 /* Whether the history comes out again; `result` is then the allocator's. */
-static bool follows(const struct history *history, const struct replay_options *options,
-                    struct replay_result *result)
+static bool follows(const struct history *history, const struct replay_options *options, struct replay_result *result)
 {
     struct replay_inference *inference;
     struct varve_message ignored = {""};
     int error = replay_infer(history, options, &inference, result, &ignored);
-
     if (error != VARVE_OK) {
         return false;
     }
@@ -43,14 +41,12 @@ static int peak_of_events(const struct history_device *device, uint64_t *peak_ou
 {
     struct varve_message ignored = {""};
     uint64_t reserved = 0;
-
     if (replay_reserved_at_start(device, &reserved, &ignored) == VARVE_ERROR_NO_MEMORY) {
         return VARVE_ERROR_NO_MEMORY;
     }
     *peak_out = reserved;
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-
         if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
             reserved += event->size;
         } else if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
@@ -65,7 +61,6 @@ int replay_recorded_peak(const struct history_device *device, int64_t *peak_out)
 {
     uint64_t peak = 0;
     int error = peak_of_events(device, &peak);
-
     *peak_out = peak > 0 && peak <= INT64_MAX ? (int64_t)peak : REPLAY_UNKNOWN;
     return error;
 }
@@ -74,7 +69,6 @@ static int add_events(const struct history_device *device, struct replay_figures
 {
     uint64_t peak = 0;
     int error = peak_of_events(device, &peak);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -102,10 +96,8 @@ static bool has_releases(const struct history *history)
 {
     for (size_t i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
-
         for (size_t j = 0; j < device->event_count; j++) {
-            if (device->events[j].action == HISTORY_SEGMENT_FREE ||
-                device->events[j].action == HISTORY_SEGMENT_UNMAP) {
+            if (device->events[j].action == HISTORY_SEGMENT_FREE || device->events[j].action == HISTORY_SEGMENT_UNMAP) {
                 return true;
             }
         }
@@ -119,11 +111,9 @@ static void add_requests(const struct history_device *device, struct replay_figu
     struct map live = {0};
     uint64_t bytes = 0;
     uint64_t peak = 0;
-
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
         uint64_t size;
-
         if (event->action == HISTORY_ALLOC) {
             map_put(&live, event->addr, event->size);
             bytes += event->size;
@@ -151,8 +141,6 @@ static void load_requests(const struct history *history, struct replay_before *o
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out)
 {
     struct replay_options options = {.follow = true, .progress = progress};
-    struct replay_result result = {0};
-
     *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
     if (history->has_requests_only) {
         load_requests(history, out);
@@ -160,11 +148,11 @@ int replay_before_load(const struct history *history, struct progress *progress,
     }
     for (size_t i = 0; i < history->device_count; i++) {
         int error = add_events(&history->devices[i], &out->figures);
-
         if (error != VARVE_OK) {
             return error;
         }
     }
+    struct replay_result result = {0};
     if (out->figures.peak_reserved > 0 && (out->figures.ooms > 0 || has_releases(history))) {
         options.memory_limit = (uint64_t)out->figures.peak_reserved;
         out->is_reproduced =
@@ -185,7 +173,6 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
                             const struct replay_before *before)
 {
     struct replay_options following = *options;
-    struct replay_result result = {0};
 
     /* a replay that follows the history is on a device that is large enough, and takes releases for empty_cache */
     if (history->has_requests_only ||
@@ -196,5 +183,6 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
     following.follow = true;
     following.writer = NULL;
     following.emit = NULL;
+    struct replay_result result = {0};
     return follows(history, &following, &result);
 }

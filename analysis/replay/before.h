@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a history cost as it was recorded, to set beside what it costs under other rules; and whether other rules change a
- * decision at all. Called by the command, before it replays under other rules.
+ * What a history cost as it was recorded, to set beside what it costs under other rules; and whether other rules change
+ * a decision at all. Called by the command, before it replays under other rules.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_BEFORE_H
 #define VARVE_ANALYSIS_REPLAY_BEFORE_H
 
 #include "analysis/replay/replay.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define REPLAY_UNKNOWN INT64_C(-1)
 
@@ -25,11 +21,12 @@ struct replay_figures {
 struct replay_before {
     struct replay_figures figures;
     bool is_reproduced; /* every decision came out again: the figures are the allocator's; else the events' */
-    uint64_t limit; /* of reserved bytes, which no history holds: with it the recorded retries and failures
+    uint64_t limit;     /* of reserved bytes, which no history holds: with it the recorded retries and failures
                            follow from the rules; 0: there was nothing to explain by one */
 };
 
-/// What the history cost under its own settings. Errors: VARVE_ERROR_NO_MEMORY; a history that is not reproduced is none.
+/// What the history cost under its own settings. Errors: VARVE_ERROR_NO_MEMORY; a history that is not
+/// reproduced is none.
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out);
 /// Whether the allocator decides as recorded in every case under `options` (follow is ignored). An error while
 /// trying is a "no".
@@ -38,9 +35,5 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
 /// The most that was reserved on one device, by its events; REPLAY_UNKNOWN if they do not say. VARVE_ERROR_NO_MEMORY.
 int replay_recorded_peak(const struct history_device *device, int64_t *peak_out);
 struct replay_figures replay_figures_of(const struct replay_result *result);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -16,8 +16,7 @@
 
 #define SEGMENT_ALIGNMENT (UINT64_C(2) << 20)
 
-static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size,
-                        uint64_t stream)
+static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size, uint64_t stream)
 {
     if (action == HISTORY_OOM) {
         snprintf(buffer, bytes, "oom of %" PRIu64 " bytes on stream 0x%" PRIx64, size, stream);
@@ -29,28 +28,24 @@ static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t ad
 
 void replay_event_text(const struct replay *replay, size_t index, char *buffer, size_t bytes)
 {
-    const struct history_event *event;
-
     if (index >= replay->trace->event_count) {
         snprintf(buffer, bytes, "the end of the history");
         return;
     }
-    event = &replay->trace->events[index];
-    action_text(buffer, bytes, event->action, event->addr, event->size,
-                replay->history->streams[event->stream]);
+    const struct history_event *event = &replay->trace->events[index];
+    action_text(buffer, bytes, event->action, event->addr, event->size, replay->history->streams[event->stream]);
 }
 
 void replay_differs(struct replay *replay, const char *format, ...)
 {
     struct replay_mismatch *mismatch = &replay->mismatch;
-    va_list arguments;
-
     if (mismatch->is_set) {
         return;
     }
     mismatch->is_set = true;
     mismatch->event = replay->cursor;
     replay_event_text(replay, replay->cursor, mismatch->expected, sizeof(mismatch->expected));
+    va_list arguments;
     va_start(arguments, format);
     vsnprintf(mismatch->got, sizeof(mismatch->got), format, arguments);
     va_end(arguments);
@@ -61,7 +56,6 @@ static uint16_t stream_at_start(const struct replay *replay, uint64_t addr)
 {
     for (size_t i = 0; i < replay->inferred->start.segment_count; i++) {
         const struct varve_segment_info *segment = &replay->inferred->start.segments[i];
-
         if (addr - segment->addr < segment->bytes) {
             return history_find_stream(replay->history, segment->stream);
         }
@@ -77,7 +71,6 @@ static size_t stream_of(struct replay *replay, unsigned number, uint64_t addr)
     }
     if (replay->stream_of[number] == 0) {
         uint16_t stream = replay->is_starting ? stream_at_start(replay, addr) : replay->stream;
-
         if (replay->number_of[stream] != 0) {
             return REPLAY_NONE; /* that stream has a number */
         }
@@ -87,11 +80,10 @@ static size_t stream_of(struct replay *replay, unsigned number, uint64_t addr)
     return replay->stream_of[number] - 1U;
 }
 
-static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action,
-                             uint64_t size, size_t stream)
+static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action, uint64_t size,
+                             size_t stream)
 {
     char text[160];
-
     action_text(text, sizeof(text), action, record->addr, size,
                 stream == REPLAY_NONE ? UINT64_MAX : replay->history->streams[stream]);
     replay_differs(replay, "%s", text);
@@ -101,7 +93,6 @@ static void differ_by_record(struct replay *replay, const struct varve_record *r
 static uint64_t found_units(const struct varve_record *record)
 {
     uint64_t whole = record->size / VARVE_ALLOC_FOUND_UNIT, noted = record->arg >> 32;
-
     return noted < whole ? whole : noted;
 }
 
@@ -109,10 +100,6 @@ void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
     unsigned action = history_action_of_kind(varve_record_kind(record));
-    const struct history_event *event;
-    uint64_t size;
-    size_t stream;
-
     if (replay->options->writer != NULL) {
         history_writer_record(replay, record);
     }
@@ -124,12 +111,12 @@ void replay_compare_record(void *context, const struct varve_record *record)
     } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
         replay->landed = (struct replay_landing){.addr = record->addr};
     }
-    stream = stream_of(replay, varve_record_stream(record), record->addr);
+    size_t stream = stream_of(replay, varve_record_stream(record), record->addr);
     if (replay->is_starting || !replay->options->follow) {
         return;
     }
-    size = action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
-    event = &replay->trace->events[replay->cursor];
+    uint64_t size = action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
+    const struct history_event *event = &replay->trace->events[replay->cursor];
     if (replay->cursor >= replay->trace->event_count || event->action != action || event->size != size ||
         event->stream != stream || (event->addr != record->addr && action != HISTORY_OOM)) {
         differ_by_record(replay, record, action, size, stream);
@@ -142,7 +129,6 @@ void replay_compare_record(void *context, const struct varve_record *record)
 static uint64_t count_up(struct replay *replay, uint64_t bytes)
 {
     uint64_t addr = replay->next_addr;
-
     replay->next_addr += (bytes + SEGMENT_ALIGNMENT - 1) / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT;
     return addr;
 }
@@ -150,9 +136,8 @@ static uint64_t count_up(struct replay *replay, uint64_t bytes)
 /* The device said no: not a memory limit, since that is tested before the device is asked. */
 static bool is_refused(const struct replay *replay, const struct history_event *event)
 {
-    return replay->limit == 0 &&
-           (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP ||
-            event->action == HISTORY_FREE_COMPLETED || event->action == HISTORY_OOM);
+    return replay->limit == 0 && (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP ||
+                                  event->action == HISTORY_FREE_COMPLETED || event->action == HISTORY_OOM);
 }
 
 int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
@@ -160,7 +145,6 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
-
     (void)reservation;
     if (replay->is_starting) {
         while (replay->inferred->start.segments[replay->start_placed].is_expandable) {
@@ -193,7 +177,6 @@ static bool find_start_reservation(struct replay *replay, const struct varve_dev
 {
     for (size_t i = 0; i < replay->inferred->reservations.count; i++) {
         const struct replay_reservation *reservation = &replay->inferred->reservations.items[i];
-
         if (reservation->is_start && !replay->is_reserved[i] && reservation->is_small == wanted->is_small &&
             replay->history->streams[reservation->stream] == wanted->stream &&
             reservation->pool.capture == wanted->pool_id[0] && reservation->pool.user == wanted->pool_id[1]) {
@@ -210,7 +193,6 @@ int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
-
     if (replay->is_starting) {
         return find_start_reservation(replay, reservation, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
     }
@@ -231,13 +213,11 @@ int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
     return VARVE_ERROR_CORRUPT;
 }
 
-static bool differ(struct replay_result *result, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static bool differ(struct replay_result *result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static bool differ(struct replay_result *result, const char *format, ...)
 {
     va_list arguments;
-
     if (result->difference[0] == '\0') {
         va_start(arguments, format);
         vsnprintf(result->difference, sizeof(result->difference), format, arguments);
@@ -253,7 +233,6 @@ static const char *state_text(unsigned state)
         [HISTORY_ACTIVE_ALLOCATED] = "active_allocated",
         [HISTORY_ACTIVE_PENDING_FREE] = "active_pending_free",
     };
-
     return state < sizeof(texts) / sizeof(texts[0]) ? texts[state] : "unknown";
 }
 
@@ -274,15 +253,13 @@ static bool equal_block(const struct replay *replay, const struct history_block 
 {
     bool is_free = want->state == HISTORY_INACTIVE;
     bool compares_request = !is_free || replay->inferred->start.segment_count == 0;
-
     if (want->addr == got->addr && want->size == got->bytes && want->state == state_of(got->state) &&
         (!compares_request || want->requested == got->requested)) {
         return true;
     }
     return differ(result,
-                  "block 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64
-                  " requested), %s; the replay has 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64
-                  " requested), %s",
+                  "block 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64 " requested), %s; the replay has 0x%" PRIx64
+                  ", %" PRIu64 " bytes (%" PRIu64 " requested), %s",
                   want->addr, want->size, want->requested, state_text(want->state), got->addr, got->bytes,
                   got->requested, state_text(state_of(got->state)));
 }
@@ -291,21 +268,20 @@ static bool equal_segment(const struct replay *replay, const struct history_segm
                           const struct varve_segment_info *got, const struct varve_alloc_snapshot *snapshot,
                           struct replay_result *result)
 {
-    if (want->addr != got->addr || want->size != got->bytes ||
-        replay->history->streams[want->stream] != got->stream || want->is_small != got->is_small ||
-        want->is_expandable != got->is_expandable) {
+    if (want->addr != got->addr || want->size != got->bytes || replay->history->streams[want->stream] != got->stream ||
+        want->is_small != got->is_small || want->is_expandable != got->is_expandable) {
         return differ(result,
                       "segment 0x%" PRIx64 ", %" PRIu64 " bytes; the replay has 0x%" PRIx64 ", %" PRIu64
                       " bytes there, or another stream or kind",
                       want->addr, want->size, got->addr, got->bytes);
     }
     if (want->block_count != got->block_count) {
-        return differ(result, "segment 0x%" PRIx64 ": %zu blocks; the replay has %zu", want->addr,
-                      want->block_count, got->block_count);
+        return differ(result, "segment 0x%" PRIx64 ": %zu blocks; the replay has %zu", want->addr, want->block_count,
+                      got->block_count);
     }
     for (size_t i = 0; i < want->block_count; i++) {
-        if (!equal_block(replay, &replay->trace->blocks[want->first_block + i],
-                         &snapshot->blocks[got->first_block + i], result)) {
+        if (!equal_block(replay, &replay->trace->blocks[want->first_block + i], &snapshot->blocks[got->first_block + i],
+                         result)) {
             return false;
         }
     }
@@ -316,18 +292,16 @@ int replay_final(struct replay *replay, struct replay_result *result)
 {
     const struct history_device *trace = replay->trace;
     struct varve_alloc_snapshot snapshot;
-    bool is_equal = true;
     int error = varve_alloc_snapshot(replay->alloc, &snapshot);
-
     if (error != VARVE_OK) {
         return error;
     }
+    bool is_equal = true;
     for (size_t i = 0; i < trace->segment_count && i < snapshot.segment_count && is_equal; i++) {
         is_equal = equal_segment(replay, &trace->segments[i], &snapshot.segments[i], &snapshot, result);
     }
     if (is_equal && trace->segment_count != snapshot.segment_count) {
-        is_equal =
-            differ(result, "%zu segments; the replay has %zu", trace->segment_count, snapshot.segment_count);
+        is_equal = differ(result, "%zu segments; the replay has %zu", trace->segment_count, snapshot.segment_count);
     }
     result->segments_equal &= is_equal;
     varve_alloc_snapshot_free(&snapshot);

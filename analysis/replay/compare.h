@@ -9,10 +9,6 @@
 
 #include "analysis/replay/session.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// varve_alloc_recorder.record
 void replay_compare_record(void *context, const struct varve_record *record);
 /// varve_sim_address: segments and reservations lie where the history has them.
@@ -26,9 +22,5 @@ void replay_event_text(const struct replay *replay, size_t index, char *buffer, 
 
 /// Compare the allocator's segments with the history's; the first difference in `result`.
 int replay_final(struct replay *replay, struct replay_result *result);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

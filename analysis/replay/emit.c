@@ -21,22 +21,19 @@ static bool is_own(const void *address)
 {
     Dl_info found;
     Dl_info own;
-
     return dladdr(address, &found) == 0 || dladdr(&own_object, &own) == 0 || found.dli_fbase == own.dli_fbase;
 }
 
 replay_emit replay_emit_find(void)
 {
-    replay_emit emit = NULL;
-    void *symbol;
-
     if (getenv(SESSION_VARIABLE) == NULL) {
         return NULL;
     }
-    symbol = dlsym(RTLD_DEFAULT, "varve_emit_record");
+    void *symbol = dlsym(RTLD_DEFAULT, "varve_emit_record");
     if (symbol == NULL || is_own(symbol)) {
         return NULL;
     }
+    replay_emit emit = NULL;
     memcpy(&emit, &symbol, sizeof(emit)); /* C knows no other way from an object's to a function's address */
     return emit;
 }
@@ -44,7 +41,6 @@ replay_emit replay_emit_find(void)
 void replay_emit_record(void *context, const struct varve_record *record)
 {
     const struct replay *replay = context;
-
     replay_compare_record(context, record);
     replay->options->emit(record);
 }

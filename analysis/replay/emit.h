@@ -8,10 +8,6 @@
 
 #include "trace/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef void (*replay_emit)(const struct varve_record *record);
 
 /// Where a process that is being recorded puts its records; NULL: it is not, or by no recorder that takes
@@ -19,9 +15,5 @@ typedef void (*replay_emit)(const struct varve_record *record);
 replay_emit replay_emit_find(void);
 /// varve_alloc_recorder.record of a replay with `emit`: replay_compare_record, then that.
 void replay_emit_record(void *context, const struct varve_record *record);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -24,11 +24,9 @@ struct history_writer {
 static int64_t first_time(const struct history *history)
 {
     int64_t first = INT64_MAX;
-
     for (size_t i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
         size_t index = 0;
-
         while (index < device->event_count && device->events[index].time_us == 0) {
             index++;
         }
@@ -43,12 +41,10 @@ struct history_writer *history_writer_new(struct varve_writer *database, const s
 {
     struct history_writer *writer = memory_resize(NULL, sizeof(*writer));
     size_t bytes = (history->stack_count + 1) * sizeof(*writer->callsites);
-    size_t depth = 0;
-
-    *writer =
-        (struct history_writer){.database = database, .history = history, .begin_us = first_time(history)};
+    *writer = (struct history_writer){.database = database, .history = history, .begin_us = first_time(history)};
     writer->callsites = memory_resize(NULL, bytes);
     memset(writer->callsites, 0, bytes);
+    size_t depth = 0;
     for (size_t i = 0; i < history->stack_count; i++) {
         depth = history->stacks[i].frame_count > depth ? history->stacks[i].frame_count : depth;
     }
@@ -66,15 +62,13 @@ void history_writer_free(struct history_writer *writer)
 uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
 {
     const struct history *history = writer->history;
-    const struct history_stack *frames;
-
     if (stack == 0 || stack >= history->stack_count) {
         return 0;
     }
     if (writer->callsites[stack] != 0) {
         return writer->callsites[stack];
     }
-    frames = &history->stacks[stack];
+    const struct history_stack *frames = &history->stacks[stack];
     for (uint32_t i = 0; i < frames->frame_count; i++) {
         const struct history_frame *frame = &history->frames[frames->first_frame + i];
         const char *file = history->texts[frame->file];
@@ -85,7 +79,6 @@ uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
             .line = frame->line,
             .is_python = length > 3 && strcmp(file + length - 3, ".py") == 0,
         };
-
         writer->symbols[i] = varve_writer_symbol(writer->database, &symbol);
     }
     writer->callsites[stack] = varve_writer_callsite(writer->database, writer->symbols, frames->frame_count);
@@ -108,7 +101,6 @@ const uint32_t *history_writer_callsites(struct history_writer *writer)
 int64_t history_writer_time(struct history_writer *writer, const struct history_event *event)
 {
     int64_t time_us = event->time_us - writer->begin_us;
-
     if (event->time_us != 0 && time_us > writer->now_us && time_us < INT64_MAX / 1000) {
         writer->now_us = time_us;
     }
@@ -130,14 +122,11 @@ static void write_pool(struct replay *replay, const struct varve_record *record)
 {
     struct history_writer *writer = replay->options->writer;
     struct varve_pool_id id = {0, 0};
-
     writer->pools[record->pool] = 1;
     if (record->pool > 1) {
-        id = replay->is_starting ? pool_id_at_start(replay, record->addr)
-                                 : replay->inferred->pools.ids[replay->pool];
+        id = replay->is_starting ? pool_id_at_start(replay, record->addr) : replay->inferred->pools.ids[replay->pool];
     }
-    varve_writer_pool(writer->database, replay->index, record->pool, id.capture, id.user,
-                      record->pool % 2 != 0);
+    varve_writer_pool(writer->database, replay->index, record->pool, id.capture, id.user, record->pool % 2 != 0);
 }
 
 void history_writer_record(struct replay *replay, const struct varve_record *record)
@@ -166,7 +155,6 @@ void history_writer_record(struct replay *replay, const struct varve_record *rec
 void history_writer_end(struct replay *replay)
 {
     struct history_writer *writer = replay->options->writer;
-
     varve_writer_device(writer->database, replay->index, NULL, replay->options->capacity);
     for (unsigned number = 0; number < replay->history->stream_count; number++) {
         if (replay->stream_of[number] != 0) {

@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct replay;
 struct history_writer;
 struct varve_writer;
@@ -35,9 +31,5 @@ int64_t history_writer_time(struct history_writer *writer, const struct history_
 void history_writer_record(struct replay *replay, const struct varve_record *record);
 /// What the numbers in the records of this device mean.
 void history_writer_end(struct replay *replay);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rules: reference of the settings in PyTorch's c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, get_free_block,
- * garbage_collect_cached_blocks) and what alloc/policy takes of them.
+ * Rules: reference of the settings in PyTorch's c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size,
+ * get_free_block, garbage_collect_cached_blocks) and what alloc/policy takes of them.
  */
 #include "analysis/replay/ineffective.h"
 
@@ -28,20 +28,16 @@ static void look_at_requests(struct facts *facts)
 {
     const char *policy = facts->options->policy;
     struct varve_alloc_config plain;
-
     varve_alloc_config_init(&plain);
     for (size_t i = 0; i < facts->history->device_count; i++) {
         const struct history_device *device = &facts->history->devices[i];
-
         for (size_t j = 0; j < device->event_count; j++) {
             const struct history_event *event = &device->events[j];
-            uint64_t block, segment;
-
             if (event->action != HISTORY_ALLOC && event->action != HISTORY_OOM) {
                 continue;
             }
-            block = varve_alloc_block_size(policy, &facts->config, event->size);
-            segment = varve_alloc_segment_size(policy, &facts->config, block);
+            uint64_t block = varve_alloc_block_size(policy, &facts->config, event->size);
+            uint64_t segment = varve_alloc_segment_size(policy, &facts->config, block);
             facts->rounded_up += block != varve_alloc_block_size(policy, &plain, event->size);
             facts->resized_segment += segment != varve_alloc_segment_size(policy, &plain, block);
             facts->largest_segment = segment > facts->largest_segment ? segment : facts->largest_segment;
@@ -71,7 +67,6 @@ static bool check_gc(const struct facts *facts, char *reason)
     double threshold = facts->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)facts->limit);
     int64_t peak = facts->result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak;
-
     if (check_policy(facts, reason)) {
         return true;
     }
@@ -91,8 +86,7 @@ static bool check_gc(const struct facts *facts, char *reason)
     }
     if (facts->limit > 0 && facts->history->device_count == 1 && peak >= 0 && (uint64_t)peak <= bytes) {
         snprintf(reason, REPLAY_REASON_BYTES, "at most %s was reserved, and it acts above %s of %s",
-                 format_bytes(peak).text, format_bytes((int64_t)bytes).text,
-                 format_bytes((int64_t)facts->limit).text);
+                 format_bytes(peak).text, format_bytes((int64_t)bytes).text, format_bytes((int64_t)facts->limit).text);
         return true;
     }
     return false;
@@ -107,8 +101,7 @@ static bool check_max_split(const struct facts *facts, char *reason)
         facts->largest_segment >= facts->config.max_split_size) {
         return false;
     }
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "no block can be that large: the largest segment that a request needs is %s",
+    snprintf(reason, REPLAY_REASON_BYTES, "no block can be that large: the largest segment that a request needs is %s",
              format_bytes((int64_t)facts->largest_segment).text);
     return true;
 }
@@ -125,11 +118,9 @@ static bool check_rounding(const struct facts *facts, char *reason)
 static bool has_private_pools(const struct history *history)
 {
     bool has = history->pool_count > 1;
-
     for (size_t i = 0; i < history->device_count && !has; i++) {
         for (size_t j = 0; j < history->devices[i].segment_count && !has; j++) {
             const uint64_t *id = history->devices[i].segments[j].pool_id;
-
             has = id[0] != 0 || id[1] != 0;
         }
     }
@@ -139,7 +130,6 @@ static bool has_private_pools(const struct history *history)
 static bool check_expandable(const struct facts *facts, char *reason)
 {
     const char *policy = policy_name(facts);
-
     if (!facts->config.expandable_segments) {
         snprintf(reason, REPLAY_REASON_BYTES, "False is the default");
         return true;
@@ -169,15 +159,13 @@ static bool check_non_split_rounding(const struct facts *facts, char *reason)
     if (facts->config.max_split_size != VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "it is about requests of max_split_size_mb and more, and that is not set");
+    snprintf(reason, REPLAY_REASON_BYTES, "it is about requests of max_split_size_mb and more, and that is not set");
     return true;
 }
 
 static bool was_refused(const struct facts *facts)
 {
-    return facts->result->stats.num_alloc_retries > 0 || facts->result->stats.num_ooms > 0 ||
-           facts->result->ooms > 0;
+    return facts->result->stats.num_alloc_retries > 0 || facts->result->stats.num_ooms > 0 || facts->result->ooms > 0;
 }
 
 static bool check_never_reached(const struct facts *facts, char *reason)
@@ -213,8 +201,7 @@ static bool check_research(const struct facts *facts, char *reason)
 static bool check_lock(const struct facts *facts, char *reason)
 {
     (void)facts;
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "it is about threads that wait for each other: decisions are the same");
+    snprintf(reason, REPLAY_REASON_BYTES, "it is about threads that wait for each other: decisions are the same");
     return true;
 }
 
@@ -228,8 +215,7 @@ static bool check_backend(const struct facts *facts, char *reason)
 static bool check_pinned(const struct facts *facts, char *reason)
 {
     (void)facts;
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "it is about pinned memory of the host, which is not in the history");
+    snprintf(reason, REPLAY_REASON_BYTES, "it is about pinned memory of the host, which is not in the history");
     return true;
 }
 
@@ -257,7 +243,6 @@ static const struct {
 static bool is_set(const char *conf, const char *name)
 {
     size_t length = strlen(name);
-
     for (const char *at = conf; at != NULL && (at = strstr(at, name)) != NULL; at += length) {
         if ((at == conf || strchr(" \t,", at[-1]) != NULL) && strchr(" \t:", at[length]) != NULL) {
             return true;
@@ -266,8 +251,8 @@ static bool is_set(const char *conf, const char *name)
     return false;
 }
 
-static size_t add(const struct facts *facts, const char *name, check_function check,
-                  struct replay_ineffective *items, size_t count)
+static size_t add(const struct facts *facts, const char *name, check_function check, struct replay_ineffective *items,
+                  size_t count)
 {
     if (count < REPLAY_INEFFECTIVE_MAX && check(facts, items[count].reason)) {
         items[count++].setting = name;
@@ -276,12 +261,9 @@ static size_t add(const struct facts *facts, const char *name, check_function ch
 }
 
 size_t replay_ineffective(const struct history *history, const struct replay_options *options,
-                          const struct replay_result *result,
-                          struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX])
+                          const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX])
 {
     struct facts facts = {.history = history, .options = options, .result = result};
-    size_t count = 0;
-
     if (replay_config(history, options->conf, &facts.config, NULL) != VARVE_OK) {
         return 0;
     }
@@ -292,6 +274,7 @@ size_t replay_ineffective(const struct history *history, const struct replay_opt
     }
     facts.has_limit = facts.limit != 0 || (facts.config.memory_fraction < 1 && options->conf != NULL);
     look_at_requests(&facts);
+    size_t count = 0;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         if (is_set(options->conf, settings[i].name)) {
             count = add(&facts, settings[i].name, settings[i].check, items, count);

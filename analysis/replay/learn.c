@@ -15,10 +15,9 @@ bool replay_choose(struct replay *replay, size_t completion, size_t request, boo
 {
     const uint64_t *known = map_find(&replay->inferred->hints.choices, completion);
     bool answer = known != NULL ? *known != 0 : likely;
-
     if (known == NULL) {
-        replay->choice = (struct replay_choice){
-            .is_open = true, .completion = completion, .request = request, .answer = answer};
+        replay->choice =
+            (struct replay_choice){.is_open = true, .completion = completion, .request = request, .answer = answer};
     }
     return answer;
 }
@@ -30,18 +29,15 @@ static bool learn_size(const struct replay *replay, struct replay_hints *hints)
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
     const struct replay_landing *landed = &replay->landed;
     struct varve_alloc_forecast forecast;
-
     if (landed->found == 0 || landed->found == VARVE_ALLOC_FOUND_MAX ||
         varve_alloc_forecast(replay->alloc, landed->requested, 0, &forecast) != VARVE_OK) {
         return false;
     }
     for (size_t i = 0; i < start->block_count; i++) {
         const struct varve_block_info *block = &start->blocks[i];
-
         if (block->allocation_id != 0 && block->addr + block->bytes == landed->addr) {
             uint64_t found = landed->found * VARVE_ALLOC_FOUND_UNIT;
             uint64_t bytes = block->bytes + (found - forecast.rounded) + GRAIN;
-
             if (bytes > block->allocation_id) {
                 return false;
             }
@@ -55,9 +51,7 @@ static bool learn_size(const struct replay *replay, struct replay_hints *hints)
 static bool learn_choice(const struct replay *replay, struct replay_hints *hints)
 {
     const struct replay_choice *choice = &replay->choice;
-
-    if (!choice->is_open || replay->mismatch.event < choice->completion ||
-        replay->mismatch.event > choice->request) {
+    if (!choice->is_open || replay->mismatch.event < choice->completion || replay->mismatch.event > choice->request) {
         return false;
     }
     map_put(&hints->choices, choice->completion, !choice->answer);
@@ -68,7 +62,6 @@ static bool holds(const struct replay *replay, size_t number, uint64_t addr)
 {
     const struct replay_pool_segment *segment = &replay->inferred->pools.segments[number];
     size_t first_reservation = replay->inferred->pools.segment_count - replay->inferred->reservations.count;
-
     if (segment->made_by != REPLAY_NONE && segment->made_by > replay->mismatch.event) {
         return false;
     }
@@ -83,12 +76,10 @@ static bool holds(const struct replay *replay, size_t number, uint64_t addr)
 static bool learn_pool_of(const struct replay *replay, uint64_t addr, struct replay_hints *hints)
 {
     const struct replay_pools *pools = &replay->inferred->pools;
-
     for (size_t i = pools->segment_count; i > 0; i--) {
         const struct replay_pool_segment *segment = &pools->segments[i - 1];
         uint64_t key = replay_pool_key(segment);
         const uint64_t *hint = map_find(&hints->pools, key);
-
         if (holds(replay, i - 1, addr)) {
             if (hint != NULL && *hint == 2) {
                 return false;
@@ -106,10 +97,8 @@ static bool learn_apart(const struct replay *replay, struct replay_hints *hints)
     const struct replay_pools *pools = &replay->inferred->pools;
     struct replay_request request;
     struct replay_apart apart = {0, 0};
-
     if (pools->segment_count == 0 || replay->landed.found == 0 ||
-        !replay_request_at(replay, replay->mismatch.event, &request) ||
-        pools->segment_of[request.event] == 0) {
+        !replay_request_at(replay, replay->mismatch.event, &request) || pools->segment_of[request.event] == 0) {
         return false;
     }
     apart.a = pools->segment_of[request.event] - 1;
@@ -134,7 +123,6 @@ static bool learn_apart(const struct replay *replay, struct replay_hints *hints)
 static bool learn_pool(const struct replay *replay, struct replay_hints *hints)
 {
     const struct history_event *event = &replay->trace->events[replay->mismatch.event];
-
     if (replay->inferred->pools.segment_count == 0 || replay->landed.found != 0) {
         return false;
     }
@@ -149,12 +137,11 @@ static bool learn_pool(const struct replay *replay, struct replay_hints *hints)
 /* The first request may have begun before the history: it is left out, since nobody knows its first half. */
 static bool learn_beginning(const struct replay *replay, struct replay_hints *hints)
 {
-    struct replay_request request;
-    size_t index = 0;
-
     if (replay->inferred->start.segment_count == 0 || hints->first != 0) {
         return false;
     }
+    struct replay_request request;
+    size_t index = 0;
     while (index <= replay->mismatch.event && !replay_request_at(replay, index, &request)) {
         index++;
     }

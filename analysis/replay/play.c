@@ -36,7 +36,6 @@ uint64_t replay_completion_stream(size_t completion)
 uint64_t replay_pseudo_stream(const struct replay *replay, size_t deferred)
 {
     size_t completion = replay->inferred->scan.deferred[deferred].completion;
-
     return completion == REPLAY_NONE ? PSEUDO_NEVER + deferred : replay_completion_stream(completion);
 }
 
@@ -44,7 +43,6 @@ bool replay_request_at(const struct replay *replay, size_t index, struct replay_
 {
     const struct history_event *events = replay->trace->events;
     size_t count = replay->trace->event_count;
-
     if (index >= count ||
         (events[index].action != HISTORY_ALLOC && events[index].action != HISTORY_OOM &&
          events[index].action != HISTORY_SEGMENT_ALLOC && events[index].action != HISTORY_SEGMENT_MAP)) {
@@ -69,8 +67,7 @@ bool replay_request_at(const struct replay *replay, size_t index, struct replay_
 static int fail_call(struct replay *replay, const char *call, int error, const struct varve_message *message)
 {
     if (!replay->mismatch.is_set) {
-        replay_differs(replay, "%s: %s", call,
-                       message->text[0] != '\0' ? message->text : varve_strerror(error));
+        replay_differs(replay, "%s: %s", call, message->text[0] != '\0' ? message->text : varve_strerror(error));
     }
     return VARVE_OK;
 }
@@ -80,19 +77,17 @@ int replay_malloc(struct replay *replay, const struct replay_request *request)
     uint64_t stream = replay->history->streams[request->stream];
     struct varve_message message = {""};
     size_t begin = replay->cursor;
-    uint64_t addr = 0;
-    int result = VARVE_OK;
-
     replay->stream = request->stream;
     replay->pool = request->pool;
+    int result = VARVE_OK;
     if (request->pool != 0) {
         result = replay_pool_enter(replay, request->pool);
     }
+    uint64_t addr = 0;
     if (result == VARVE_OK) {
         result = varve_alloc_raw_alloc_with_stream(replay->alloc, request->bytes, stream, &addr, &message);
         if (request->pool != 0) {
             int left = replay_pool_leave(replay, request->pool);
-
             result = result == VARVE_OK ? left : result;
         }
     }
@@ -122,9 +117,6 @@ static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t 
 {
     const struct history_device *trace = replay->trace;
     size_t completion = replay_decision(trace, replay->cursor + 1);
-    bool is_deferred = false;
-    int result = VARVE_OK;
-
     *end_out = completion;
     *stream_out = 0;
     if (!replay_is_immediate(trace, replay->cursor)) {
@@ -133,6 +125,8 @@ static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t 
         return VARVE_OK;
     }
     *end_out = replay_decision(trace, completion + 1);
+    int result = VARVE_OK;
+    bool is_deferred = false;
     if (*end_out < trace->event_count && may_follow_a_wait[trace->events[*end_out].action]) {
         result = replay_is_deferred(replay, completion, &is_deferred);
     }
@@ -149,13 +143,10 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     uint64_t stream;
     size_t end;
     int result = deferring_stream(replay, &stream, &end);
-
     if (result == VARVE_OK && stream != 0) {
         result = varve_alloc_record_stream(replay->alloc, event->addr, stream, &message);
     }
-    if (result == VARVE_OK) {
-        result = varve_alloc_raw_delete(replay->alloc, event->addr, &message);
-    }
+    VARVE_THEN(result, varve_alloc_raw_delete(replay->alloc, event->addr, &message));
     if (result != VARVE_OK) {
         return fail_call(replay, "free", result, &message);
     }
@@ -165,38 +156,32 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     return VARVE_OK;
 }
 
-/* Blocks that were waiting for other streams when the history began; some still do at its end. `addr_of`: where the start's
- * blocks are now; NULL: where the start says. */
+/* Blocks that were waiting for other streams when the history began; some still do at its end. `addr_of`: where the
+ * start's blocks are now; NULL: where the start says. */
 static int make_pending(struct replay *replay, const uint64_t *addr_of, struct varve_message *message)
 {
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
     struct map completions = {0}; /* address → event */
-    int result = VARVE_OK;
-
     for (size_t i = 0; i < replay->inferred->scan.early_count; i++) {
         size_t completion = replay->inferred->scan.early[i];
-
         if (!map_try_put(&completions, replay->trace->events[completion].addr, completion)) {
             map_free(&completions);
             return VARVE_ERROR_NO_MEMORY;
         }
     }
+    int result = VARVE_OK;
     for (size_t i = 0; i < start->block_count && result == VARVE_OK; i++) {
         uint64_t addr = addr_of != NULL ? addr_of[i] : start->blocks[i].addr;
-        const uint64_t *completion;
-
         if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE || addr == 0) {
             continue;
         }
-        completion = map_find(&completions, start->blocks[i].addr);
-        result = varve_alloc_record_stream(replay->alloc, addr,
-                                           completion != NULL
-                                               ? replay_completion_stream(*completion)
-                                               : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
-                                           message);
-        if (result == VARVE_OK) {
-            result = varve_alloc_raw_delete(replay->alloc, addr, message);
-        }
+        const uint64_t *completion = map_find(&completions, start->blocks[i].addr);
+        result =
+            varve_alloc_record_stream(replay->alloc, addr,
+                                      completion != NULL ? replay_completion_stream(*completion)
+                                                         : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
+                                      message);
+        VARVE_THEN(result, varve_alloc_raw_delete(replay->alloc, addr, message));
     }
     map_free(&completions);
     return result;
@@ -204,21 +189,17 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
 
 int replay_make_start(struct replay *replay, struct varve_message *message)
 {
-    int result;
-
     if (replay->inferred->start.segment_count == 0) {
         return VARVE_OK;
     }
     replay->is_starting = true;
-    result = varve_alloc_restore(replay->alloc, &replay->inferred->start, message);
+    int result = varve_alloc_restore(replay->alloc, &replay->inferred->start, message);
     if (result == VARVE_ERROR_UNSUPPORTED && !replay->options->follow) {
         replay->is_starting = false;
         replay->requests_start = true; /* replay_whatif does it */
         return VARVE_OK;
     }
-    if (result == VARVE_OK) {
-        result = make_pending(replay, NULL, message);
-    }
+    VARVE_THEN(result, make_pending(replay, NULL, message));
     replay->is_starting = false;
     for (size_t i = 1; i < replay->inferred->pools.count; i++) {
         for (size_t j = 0; j < replay->inferred->start.segment_count; j++) {
@@ -232,13 +213,11 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
 int replay_follow(struct replay *replay)
 {
     const struct history_device *trace = replay->trace;
+    replay->cursor = replay_decision(trace, 0);
     size_t reported = 0;
     int result = VARVE_OK;
-
-    replay->cursor = replay_decision(trace, 0);
     while (result == VARVE_OK && replay->cursor < trace->event_count && !replay->mismatch.is_set) {
         const struct history_event *event = &trace->events[replay->cursor];
-
         if (replay->cursor - reported >= PROGRESS_EVENTS && replay->options->progress != NULL) {
             reported = replay->cursor;
             progress_step(replay->options->progress, "replaying", reported, trace->event_count);
@@ -250,7 +229,6 @@ int replay_follow(struct replay *replay)
             result = replay_attribute_releases(replay);
         } else {
             struct replay_request request;
-
             if (replay_request_at(replay, replay->cursor, &request)) {
                 result = replay_malloc(replay, &request);
             } else {
@@ -277,22 +255,19 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     struct replay *replay = whatif->replay;
     uint16_t pool = replay->inferred->pools.of_event != NULL ? replay->inferred->pools.of_event[index] : 0;
     struct varve_message message = {""};
-    uint64_t addr;
-    int left;
-    int result;
-
     if (replay->options->skip != NULL && replay->options->skip(replay->options->skip_context, event)) {
         return VARVE_OK;
     }
     replay->stream = event->stream;
     replay->pool = pool;
-    result = replay_pool_enter(replay, pool);
+    int result = replay_pool_enter(replay, pool);
     if (result != VARVE_OK) {
         return result;
     }
-    result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size,
-                                               replay->history->streams[event->stream], &addr, &message);
-    left = replay_pool_leave(replay, pool);
+    uint64_t addr;
+    result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size, replay->history->streams[event->stream],
+                                               &addr, &message);
+    int left = replay_pool_leave(replay, pool);
     if (replay->options->observe != NULL) {
         replay->options->observe(replay->options->observe_context, replay->alloc, result != VARVE_OK);
     }
@@ -319,15 +294,13 @@ static int give_back(struct whatif *whatif, const struct history_event *event, s
     bool is_immediate = replay_is_immediate(replay->trace, index);
     size_t deferred = is_immediate ? 0 : replay->deferred_next++;
     uint64_t addr;
-    int result;
-
     if (!map_remove(&whatif->live, event->addr, &addr)) {
         whatif->result->skipped++;
         return VARVE_OK;
     }
     if (!is_immediate) {
-        result = varve_alloc_record_stream(replay->alloc, addr, replay_pseudo_stream(replay, deferred),
-                                           whatif->message);
+        int result =
+            varve_alloc_record_stream(replay->alloc, addr, replay_pseudo_stream(replay, deferred), whatif->message);
         if (result != VARVE_OK) {
             return result;
         }
@@ -345,7 +318,6 @@ static bool ends_empty_cache(const struct replay *replay, size_t index)
 {
     size_t next = replay_decision(replay->trace, index + 1);
     struct replay_request ignored;
-
     return next >= replay->trace->event_count ||
            (!is_release(&replay->trace->events[next]) && !replay_request_at(replay, next, &ignored) &&
             replay->trace->events[next].action != HISTORY_FREE_COMPLETED);
@@ -358,7 +330,6 @@ static int release(struct whatif *whatif, size_t index)
     const struct replay_calls *calls = &replay->inferred->calls;
     bool is_call = !calls->are_known && ends_empty_cache(replay, index);
     int result = VARVE_OK;
-
     if (calls->are_known) {
         if (index >= whatif->released) {
             result = replay_retire_pools(replay, index, &whatif->released);
@@ -369,12 +340,11 @@ static int release(struct whatif *whatif, size_t index)
     return result == VARVE_OK && is_call ? varve_alloc_empty_cache(replay->alloc) : result;
 }
 
-/* Completions and releases with nothing between them and a request that failed: they came with its wait for all streams, after
- * which the pool was not searched again. */
+/* Completions and releases with nothing between them and a request that failed: they came with its wait for all
+ * streams, after which the pool was not searched again. */
 static bool is_before_oom(struct whatif *whatif, size_t index)
 {
     const struct history_device *trace = whatif->replay->trace;
-
     if (index >= whatif->run_end) {
         whatif->run_end = index;
         while (whatif->run_end < trace->event_count &&
@@ -391,9 +361,8 @@ static int play_failed(struct whatif *whatif, size_t index)
     struct replay *replay = whatif->replay;
     const struct history_event *events = replay->trace->events;
     int result = replay->options->served_only ? VARVE_OK : request(whatif, &events[index], index);
-
-    for (size_t i = index; i > 0 && result == VARVE_OK &&
-                           (events[i - 1].action == HISTORY_FREE_COMPLETED || is_release(&events[i - 1]));
+    for (size_t i = index;
+         i > 0 && result == VARVE_OK && (events[i - 1].action == HISTORY_FREE_COMPLETED || is_release(&events[i - 1]));
          i--) {
         if (events[i - 1].action == HISTORY_FREE_COMPLETED) {
             result = varve_sim_stream_complete(replay->device, replay_completion_stream(i - 1));
@@ -406,7 +375,6 @@ static int play_event(struct whatif *whatif, size_t index)
 {
     struct replay *replay = whatif->replay;
     const struct history_event *event = &replay->trace->events[index];
-
     switch (event->action) {
     case HISTORY_ALLOC:
         return request(whatif, event, index);
@@ -432,18 +400,15 @@ static int request_segment(struct whatif *whatif, const struct varve_segment_inf
     struct replay *replay = whatif->replay;
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
     bool is_private = segment->pool.capture != 0 || segment->pool.user != 0;
-    int result =
-        is_private ? varve_alloc_begin_allocate_to_pool(replay->alloc, segment->pool, NULL, NULL) : VARVE_OK;
-
+    int result = is_private ? varve_alloc_begin_allocate_to_pool(replay->alloc, segment->pool, NULL, NULL) : VARVE_OK;
     for (size_t i = 0; i < segment->block_count && result == VARVE_OK; i++) {
         const struct varve_block_info *block = &start->blocks[segment->first_block + i];
         uint64_t *addr = &addr_of[segment->first_block + i];
-
         if (block->state == VARVE_BLOCK_INACTIVE) {
             continue;
         }
-        result = varve_alloc_raw_alloc_with_stream(replay->alloc, block->requested, segment->stream, addr,
-                                                   whatif->message);
+        result =
+            varve_alloc_raw_alloc_with_stream(replay->alloc, block->requested, segment->stream, addr, whatif->message);
         if (result == VARVE_ERROR_NO_MEMORY) {
             whatif->result->ooms++;
             result = VARVE_OK;
@@ -463,13 +428,10 @@ static int request_start(struct whatif *whatif)
     const struct varve_alloc_snapshot *start = &whatif->replay->inferred->start;
     uint64_t *addr_of = calloc(start->block_count + 1, sizeof(*addr_of));
     int result = addr_of != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-
     for (size_t i = 0; i < start->segment_count && result == VARVE_OK; i++) {
         result = request_segment(whatif, &start->segments[i], addr_of);
     }
-    if (result == VARVE_OK) {
-        result = make_pending(whatif->replay, addr_of, whatif->message);
-    }
+    VARVE_THEN(result, make_pending(whatif->replay, addr_of, whatif->message));
     free(addr_of);
     return result;
 }
@@ -478,7 +440,6 @@ static int request_start(struct whatif *whatif)
 static int add_start(struct whatif *whatif)
 {
     const struct varve_alloc_snapshot *start = &whatif->replay->inferred->start;
-
     if (whatif->replay->requests_start) {
         return request_start(whatif);
     }
@@ -499,7 +460,6 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
     struct whatif whatif = {.replay = replay, .result = result, .message = message};
     uint64_t ooms_max = replay->options->stop_at_oom ? 0 : UINT64_MAX;
     int error = add_start(&whatif);
-
     for (size_t i = 0; i < trace->event_count && error == VARVE_OK && result->ooms <= ooms_max; i++) {
         if (i % PROGRESS_EVENTS == 0 && replay->options->progress != NULL) {
             progress_step(replay->options->progress, "replaying", i, trace->event_count);

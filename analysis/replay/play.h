@@ -9,10 +9,6 @@
 
 #include "analysis/replay/session.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The next request of the program. */
 struct replay_request {
     size_t event; /* alloc or oom */
@@ -31,9 +27,5 @@ uint64_t replay_completion_stream(size_t completion);
 
 /// The requests of the history in their order, wherever they land.
 int replay_whatif(struct replay *replay, struct replay_result *result, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -29,9 +29,8 @@ _Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statist
 static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_stats *stats)
 {
     int64_t figures[sizeof(*sum) / sizeof(int64_t)];
-    int64_t more[sizeof(*sum) / sizeof(int64_t)];
-
     memcpy(figures, sum, sizeof(*sum));
+    int64_t more[sizeof(*sum) / sizeof(int64_t)];
     memcpy(more, stats, sizeof(*stats));
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         figures[i] += more[i];
@@ -42,20 +41,15 @@ static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_st
 
 static int play_session(struct replay *replay, struct replay_result *result, struct varve_message *message)
 {
-    struct varve_alloc_stats stats;
-    struct varve_alloc_snapshot snapshot;
     int error = replay_make_start(replay, message);
     uint64_t begin_ns = varve_sim_clock_ns(replay->device);
-
-    if (error == VARVE_OK) {
-        error = replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message);
-    }
+    VARVE_THEN(error, replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message));
     if (error == VARVE_OK && replay->options->follow && !replay->mismatch.is_set) {
         error = replay_final(replay, result);
     }
-    if (error == VARVE_OK) {
-        error = varve_alloc_get_device_stats(replay->alloc, &stats);
-    }
+    struct varve_alloc_stats stats;
+    VARVE_THEN(error, varve_alloc_get_device_stats(replay->alloc, &stats));
+    struct varve_alloc_snapshot snapshot;
     if (error == VARVE_OK) {
         result->stats = stats;
         result->device_peak = (int64_t)varve_sim_used_peak(replay->device);
@@ -74,15 +68,12 @@ static int play_session(struct replay *replay, struct replay_result *result, str
 
 /* `result` gets this device's figures only; the session is for the caller to look at, and to close. */
 static int play_device(const struct history *history, unsigned index, const struct replay_device *inferred,
-                       const struct replay_options *options, struct replay *replay,
-                       struct replay_result *result, struct varve_message *message)
+                       const struct replay_options *options, struct replay *replay, struct replay_result *result,
+                       struct varve_message *message)
 {
     int error = replay_session_open(replay, history, index, inferred, options, message);
-
     *result = (struct replay_result){.segments_equal = true};
-    if (error == VARVE_OK) {
-        error = play_session(replay, result, message);
-    }
+    VARVE_THEN(error, play_session(replay, result, message));
     result->events = history->devices[index].event_count;
     result->allocations = replay->allocations;
     result->starts_late = inferred->scan.reserved_start > 0;
@@ -103,12 +94,10 @@ static const char *advice_of(const struct history *history, const struct replay_
                              const struct replay_result *result)
 {
     struct varve_alloc_config config;
-
     if (replay_config(history, options->conf, &config, NULL) != VARVE_OK) {
         return NULL;
     }
-    if (config.garbage_collection_threshold > 0 && options->memory_limit == 0 &&
-        config.memory_fraction >= 1) {
+    if (config.garbage_collection_threshold > 0 && options->memory_limit == 0 && config.memory_fraction >= 1) {
         return "garbage_collection_threshold acts on a memory limit, which no snapshot holds: give "
                "--memory-limit BYTES, the process's memory fraction times the device's total memory";
     }
@@ -128,14 +117,13 @@ static void keep_calls(struct replay *replay, struct replay_calls *calls)
 }
 
 /* A history that contradicts itself is no history; the event at fault is worth more than where it showed. */
-static int explain(const struct history *history, const struct replay_options *options, unsigned index,
-                   int error, struct replay_result *result, struct varve_message *message)
+static int explain(const struct history *history, const struct replay_options *options, unsigned index, int error,
+                   struct replay_result *result, struct varve_message *message)
 {
-    struct varve_message reason;
-
     if ((error != VARVE_ERROR_FORMAT && (error != VARVE_OK || result->mismatches == 0)) || !options->follow) {
         return error;
     }
+    struct varve_message reason;
     if (replay_contradiction(&history->devices[index], result->starts_late, &reason)) {
         *message = reason;
         return VARVE_ERROR_FORMAT;
@@ -151,19 +139,15 @@ static int search(const struct history *history, const struct replay_options *op
     bool is_first = true;
     bool again = true;
     int error = VARVE_OK;
-
     while (again) {
-        struct replay replay = {0};
         struct replay_result latest = {.segments_equal = true};
         struct varve_message reason = {""};
-        int outcome = replay_infer_device(history, index, options->conf, options->capacity, options->follow,
-                                          inferred, &reason);
-
+        int outcome =
+            replay_infer_device(history, index, options->conf, options->capacity, options->follow, inferred, &reason);
         latest.events = history->devices[index].event_count;
         latest.starts_late = inferred->scan.reserved_start > 0;
-        if (outcome == VARVE_OK) {
-            outcome = play_device(history, index, inferred, options, &replay, &latest, &reason);
-        }
+        struct replay replay = {0};
+        VARVE_THEN(outcome, play_device(history, index, inferred, options, &replay, &latest, &reason));
         again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
         if (outcome == VARVE_OK && latest.mismatches == 0) {
             keep_calls(&replay, &inferred->calls);
@@ -204,19 +188,18 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
 }
 
 /* The reason, with the device if there are several. */
-static int fail_device(const struct history *history, size_t index, int error,
-                       const struct varve_message *reason, struct varve_message *message)
+static int fail_device(const struct history *history, size_t index, int error, const struct varve_message *reason,
+                       struct varve_message *message)
 {
     const char *text = reason->text[0] != '\0' ? reason->text : varve_strerror(error);
-
     if (history->device_count > 1) {
         return varve_message_set(message, error, "device %zu: %s", index, text);
     }
     return varve_message_set(message, error, "%s", text);
 }
 
-/* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the events
- * themselves count. */
+/* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the
+ * events themselves count. */
 static int infer_requests(const struct history *history, const struct replay_options *options, unsigned index,
                           struct replay_device *inferred, struct varve_message *message)
 {
@@ -225,13 +208,11 @@ static int infer_requests(const struct history *history, const struct replay_opt
                                              .follow = true,
                                              .progress = options->progress};
     int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
-
     for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
-        struct replay_result ignored = {0};
         struct varve_message reason = {""};
-
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = attempt > 0;
+        struct replay_result ignored = {0};
         (void)search(history, &following, index, inferred, &ignored, &reason);
     }
     if (!inferred->calls.are_known) {
@@ -240,18 +221,16 @@ static int infer_requests(const struct history *history, const struct replay_opt
     return replay_infer_device(history, index, NULL, options->capacity, false, inferred, message);
 }
 
-static int infer_devices(struct replay_inference *inference, const struct replay_options *options,
-                         bool derives_pools, struct replay_result *result, struct varve_message *message)
+static int infer_devices(struct replay_inference *inference, const struct replay_options *options, bool derives_pools,
+                         struct replay_result *result, struct varve_message *message)
 {
     const struct history *history = inference->history;
-    int error = VARVE_OK;
-
     *result = (struct replay_result){.segments_equal = true};
+    int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay_device *inferred = &inference->devices[i];
         struct replay_result device = {.segments_equal = true};
         struct varve_message reason = {""};
-
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = derives_pools;
         error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
@@ -272,7 +251,6 @@ static void infer_again_with_pools(struct replay_inference *inference, const str
 {
     struct replay_result second;
     struct varve_message ignored;
-
     if (infer_devices(inference, options, true, &second, &ignored) == VARVE_OK && second.mismatches == 0) {
         *result = second;
         result->derived_pools = true;
@@ -280,14 +258,11 @@ static void infer_again_with_pools(struct replay_inference *inference, const str
 }
 
 int replay_infer(const struct history *history, const struct replay_options *options,
-                 struct replay_inference **inference_out, struct replay_result *result,
-                 struct varve_message *message)
+                 struct replay_inference **inference_out, struct replay_result *result, struct varve_message *message)
 {
     struct replay_options silent = *options;
     struct replay_inference *inference = calloc(1, sizeof(*inference));
     double begin = monotonic_seconds();
-    int error;
-
     *inference_out = NULL;
     *result = (struct replay_result){.segments_equal = true};
     if (history->has_requests_only && options->follow) {
@@ -308,7 +283,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     inference->device_count = history->device_count;
     silent.writer = NULL; /* records go anywhere only when the answers are known */
     silent.emit = NULL;
-    error = infer_devices(inference, &silent, false, result, message);
+    int error = infer_devices(inference, &silent, false, result, message);
     if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
         infer_again_with_pools(inference, &silent, result);
     }
@@ -339,16 +314,14 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
                 struct replay_result *result, struct varve_message *message)
 {
     double begin = monotonic_seconds();
-    int error = VARVE_OK;
-
     *result = (struct replay_result){.segments_equal = true};
+    int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay replay = {0};
         struct replay_result device;
         struct varve_message reason = {""};
-
-        error = play_device(inference->history, (unsigned)i, &inference->devices[i], options, &replay,
-                            &device, &reason);
+        error =
+            play_device(inference->history, (unsigned)i, &inference->devices[i], options, &replay, &device, &reason);
         replay_session_close(&replay);
         add_device(result, &device);
         if (error != VARVE_OK) {
@@ -359,13 +332,12 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
     return error;
 }
 
-int replay_run(const struct history *history, const struct replay_options *options,
-               struct replay_result *result, struct varve_message *message)
+int replay_run(const struct history *history, const struct replay_options *options, struct replay_result *result,
+               struct varve_message *message)
 {
     struct replay_inference *inference;
     double begin = monotonic_seconds();
     int error = replay_infer(history, options, &inference, result, message);
-
     if (error != VARVE_OK) {
         return error;
     }

@@ -16,10 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct history_writer;
 struct progress;
 struct replay_inference;
@@ -69,38 +65,31 @@ struct replay_result {
     struct varve_alloc_stats stats;
     uint64_t segments;      /* at the end */
     uint64_t ooms, skipped; /* requests that failed; frees of what was never allocated */
-    uint64_t
-        device_ns; /* what the device's calls would have taken, by the measured times of alloc/device/sim */
-    int64_t
-        device_peak; /* bytes: most that the device had given out, its own pool included: what is reserved, and more under
-                            cuda-async */
+    uint64_t device_ns;     /* what the device's calls would have taken, by the measured times of alloc/device/sim */
+    /* bytes: most that the device had given out, its own pool included: what is reserved, and more under cuda-async */
+    int64_t device_peak;
     double seconds;
     bool starts_late;
     bool derived_pools;    /* no segment at the end names a private pool, but it takes some */
     size_t inferred_pools; /* private pools that the events do not name and that were inferred */
     const char *advice;    /* what may be the reason of a mismatch; static text or NULL */
-    size_t first_event; /* replayed of device 0; those before end a request that began before the history */
+    size_t first_event;    /* replayed of device 0; those before end a request that began before the history */
 };
 
 /// What the history leaves open. With `options->follow` it is found by playing: `result` is that of the last play
-/// then, and a mismatch is no error; without, the history is followed first, under its own settings, since its decisions say
-/// what it does not: where empty_cache was called, which private pool served a request. `history` is borrowed until replay_inference_free, which the caller owes if
-/// VARVE_OK is returned. Errors: VARVE_ERROR_INVALID (options), FORMAT (events that contradict each other),
-/// UNSUPPORTED, and the allocator's.
+/// then, and a mismatch is no error; without, the history is followed first, under its own settings, since its
+/// decisions say what it does not: where empty_cache was called, which private pool served a request. `history` is
+/// borrowed until replay_inference_free, which the caller owes if VARVE_OK is returned. Errors: VARVE_ERROR_INVALID
+/// (options), FORMAT (events that contradict each other), UNSUPPORTED, and the allocator's.
 int replay_infer(const struct history *history, const struct replay_options *options,
-                 struct replay_inference **inference_out, struct replay_result *result,
-                 struct varve_message *message);
+                 struct replay_inference **inference_out, struct replay_result *result, struct varve_message *message);
 /// Play all devices with the options that it was inferred with. A mismatch is no error. Threads: any number at once,
 /// each with its own options. Errors: VARVE_ERROR_INVALID, NO_MEMORY, and the allocator's.
 int replay_play(const struct replay_inference *inference, const struct replay_options *options,
                 struct replay_result *result, struct varve_message *message);
 void replay_inference_free(struct replay_inference *inference); /* NULL is allowed */
 /// Infer, and play if following has not done that.
-int replay_run(const struct history *history, const struct replay_options *options,
-               struct replay_result *result, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int replay_run(const struct history *history, const struct replay_options *options, struct replay_result *result,
+               struct varve_message *message);
 
 #endif

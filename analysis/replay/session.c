@@ -16,7 +16,6 @@
 static int make_tables(struct replay *replay)
 {
     size_t streams = replay->history->stream_count;
-
     replay->stream_of = calloc(streams, sizeof(*replay->stream_of));
     replay->number_of = calloc(streams, sizeof(*replay->number_of));
     replay->pools = calloc(replay->inferred->pools.count + 1, sizeof(*replay->pools));
@@ -46,7 +45,6 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
         .address_context = replay,
     };
-
     replay->next_addr = ADDR_FIRST;
     for (size_t i = 0; i < replay->inferred->start.segment_count; i++) {
         uint64_t end = replay->inferred->start.segments[i].addr + replay->inferred->start.segments[i].bytes;
@@ -62,13 +60,9 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
     struct varve_alloc_options alloc;
-    int result;
-
     varve_alloc_options_init(&alloc);
-    result = replay_config(replay->history, options->conf, &alloc.config, message);
-    if (result == VARVE_OK) {
-        result = open_device(replay, message);
-    }
+    int result = replay_config(replay->history, options->conf, &alloc.config, message);
+    VARVE_THEN(result, open_device(replay, message));
     if (result != VARVE_OK) {
         return result;
     }
@@ -85,8 +79,7 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     alloc.policy = options->policy;
     alloc.plan = options->plans != NULL ? &options->plans[replay->index] : NULL;
     alloc.memory_limit = replay->limit;
-    alloc.recorder =
-        options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;
+    alloc.recorder = options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;
     return varve_alloc_open(&alloc, &replay->alloc, message);
 }
 
@@ -94,14 +87,9 @@ int replay_session_open(struct replay *replay, const struct history *history, un
                         const struct replay_device *inferred, const struct replay_options *options,
                         struct varve_message *message)
 {
-    int result;
-
-    *replay = (struct replay){.history = history,
-                              .index = index,
-                              .inferred = inferred,
-                              .trace = &inferred->trace,
-                              .options = options};
-    result = make_tables(replay);
+    *replay = (struct replay){
+        .history = history, .index = index, .inferred = inferred, .trace = &inferred->trace, .options = options};
+    int result = make_tables(replay);
     return result == VARVE_OK ? open_allocator(replay, message) : result;
 }
 
@@ -132,16 +120,12 @@ int replay_pool_enter(struct replay *replay, uint16_t pool)
 
 int replay_pool_leave(struct replay *replay, uint16_t pool)
 {
-    struct replay_pool_state *left;
-    struct varve_pool_id id;
-    int result;
-
     if (pool == 0) {
         return VARVE_OK;
     }
-    left = &replay->pools[pool];
-    id = replay->inferred->pools.ids[pool];
-    result = varve_alloc_end_allocate_to_pool(replay->alloc, id);
+    struct replay_pool_state *left = &replay->pools[pool];
+    struct varve_pool_id id = replay->inferred->pools.ids[pool];
+    int result = varve_alloc_end_allocate_to_pool(replay->alloc, id);
     if (result != VARVE_OK || !left->is_made || left->is_freeable) {
         left->is_made = true;
         left->is_freeable = false; /* the reference of this visit keeps it */

@@ -9,10 +9,6 @@
 #include "analysis/replay/infer/device.h"
 #include "analysis/replay/replay.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct replay_releases {
     struct varve_alloc_release *items;
     size_t count, capacity;
@@ -74,9 +70,5 @@ void replay_session_close(struct replay *replay);
 /// Enter and leave a private pool; 0 is the default pool, which needs neither.
 int replay_pool_enter(struct replay *replay, uint16_t pool);
 int replay_pool_leave(struct replay *replay, uint16_t pool);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

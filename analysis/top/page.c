@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A section is a view, its order, and its columns with the width of screen from which on each is shown: a narrow terminal has fewer of
- * them, and the last one, if it is text, has what is left. cli/top.c prints pages; top/run.c draws them.
+ * A section is a view, its order, and its columns with the width of screen from which on each is shown: a narrow
+ * terminal has fewer of them, and the last one, if it is text, has what is left. cli/top.c prints pages;
+ * top/run.c draws them.
  */
 #include "analysis/top/page.h"
 
@@ -27,19 +28,17 @@
 
 const char *const page_order_names[] = {"live", "allocated", "rate", NULL};
 static const char *const order_keys[] = {"live_bytes", "bytes", "bytes_per_s"};
-static const char *const order_titles[] = {"by live bytes", "by bytes allocated",
-                                           "by bytes allocated per second"};
+static const char *const order_titles[] = {"by live bytes", "by bytes allocated", "by bytes allocated per second"};
 
 struct page_column {
     const char *title;
     const char *sql;
-    char kind; /* c count, b bytes, C and B per second, n number, % share, t text, s the user's line, last */
+    char kind;   /* c count, b bytes, C and B per second, n number, % share, t text, s the user's line, last */
     size_t from; /* shown on screens at least so wide */
 };
 
 static const struct page_column total_columns[] = {
-    {"domain", "domain || iif(device > 0 OR domain IN ('device', 'block', 'managed'), ' ' || device, '')",
-     't', ALWAYS},
+    {"domain", "domain || iif(device > 0 OR domain IN ('device', 'block', 'managed'), ' ' || device, '')", 't', ALWAYS},
     {"live", "live_bytes", 'b', ALWAYS},
     {"peak", "peak_bytes", 'b', ALWAYS},
     {"allocated", "bytes", 'b', 90},
@@ -92,7 +91,6 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
                                         .module = (char *)cursor_text(cursor, column + 3)};
     const struct callsite_row row = {
         .id = cursor_integer(cursor, column + 4), .callsites = 1, .user = user, .innermost = user};
-
     if (row.id != 0 && cursor_integer(cursor, column + 5) == 0) {
         return memory_copy_text("(name not looked up yet)");
     }
@@ -102,8 +100,6 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
 static void cell_add(struct table *table, struct cursor *cursor, int column, char kind)
 {
     const int64_t number = cursor_integer(cursor, column);
-    char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
-
     if (kind == 's') {
         table_add(table, ""); /* its name comes later */
         return;
@@ -112,6 +108,7 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
         table_add(table, "-");
         return;
     }
+    char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
     switch (kind) {
     case 'b':
         snprintf(text, sizeof(text), "%s", format_bytes(number).text);
@@ -148,12 +145,12 @@ struct section {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The last column, once it is known what the others leave of a line: names are cut where that hurts least, which is not their end. */
+/* The last column, once it is known what the others leave of a line: names are cut where that hurts least, which
+ * is not their end. */
 static void sites_add(struct table *table, struct cursor *cursor, size_t columns)
 {
     const size_t last = table->column_count - 1;
     size_t room = columns;
-
     for (size_t i = 0; i < last; i++) {
         room -= room > table->widths[i] + GAP ? table->widths[i] + GAP : room;
     }
@@ -162,7 +159,6 @@ static void sites_add(struct table *table, struct cursor *cursor, size_t columns
     for (size_t cell = last; cell < table->cell_count && cursor_next(cursor); cell += table->column_count) {
         char *name = site_name(cursor, (int)last, room);
         const size_t width = format_width(name);
-
         free(table->cells[cell]);
         table->cells[cell] = name;
         table->widths[last] = width > table->widths[last] ? width : table->widths[last];
@@ -178,13 +174,8 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     size_t count = 0, bytes = 0;
     char *sql = NULL;
     FILE *text = memory_stream(&sql, &bytes);
-    struct cursor cursor;
-    struct table table;
-    int64_t rows = 0;
-
     for (size_t i = 0; i < section->count; i++) {
         const struct page_column *column = &section->columns[i];
-
         if (page->columns >= column->from) {
             fprintf(text, "%s%s", count == 0 ? "SELECT " : ", ", column->sql);
             titles[count] = (struct table_column){column->title, strchr("ts", column->kind) == NULL};
@@ -193,11 +184,14 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     }
     fprintf(text, "%s FROM %s LIMIT ?1", section->rest, section->from);
     memory_stream_end(text, &sql);
+    struct table table;
     table_init(&table, titles, count);
     table.columns_max = page->columns;
+    struct cursor cursor;
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, rows_max);
     cursor_bind_text(&cursor, 2, page->domain);
+    int64_t rows = 0;
     while (cursor_next(&cursor)) {
         rows++;
         for (size_t i = 0; i < count; i++) {
@@ -221,7 +215,6 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
 static void line_print(FILE *out, const struct page *page, const char *text)
 {
     char cut[4 * TERMINAL_COLUMNS_MAX + 8];
-
     format_head(cut, sizeof(cut), text, page->columns);
     fprintf(out, "%s\n", cut);
 }
@@ -229,20 +222,17 @@ static void line_print(FILE *out, const struct page *page, const char *text)
 /* What the recording is, and how it does. */
 static void recording_print(FILE *out, struct database *database, const struct page *page)
 {
-    char text[2 * TERMINAL_COLUMNS_MAX];
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT command, pid, duration_ns, events, events_per_s, waiting, lost, rss_bytes, processes,"
                 " processes_running, threads FROM recording");
+    char text[2 * TERMINAL_COLUMNS_MAX];
     if (cursor_next(&cursor)) {
         const int64_t waiting = cursor_integer(&cursor, 5), processes = cursor_integer(&cursor, 8);
-
         snprintf(text, sizeof(text), "%.30s  %s  %.1500s", format_duration(cursor_integer(&cursor, 2)).text,
                  page->state, cursor_name(&cursor, 0));
         line_print(out, page, text);
-        snprintf(text, sizeof(text), "%s events, %s/s; %s lost%s%s%s",
-                 format_count(cursor_integer(&cursor, 3)).text,
+        snprintf(text, sizeof(text), "%s events, %s/s; %s lost%s%s%s", format_count(cursor_integer(&cursor, 3)).text,
                  cursor_is_null(&cursor, 4) ? "-" : format_count(cursor_integer(&cursor, 4)).text,
                  format_count(cursor_integer(&cursor, 6)).text, waiting > 0 ? "; " : "",
                  waiting > 0 ? format_count(waiting).text : "", waiting > 0 ? " behind" : "");
@@ -264,11 +254,9 @@ static void recording_print(FILE *out, struct database *database, const struct p
 void page_head(FILE *out, struct database *database, const struct page *page)
 {
     static const struct section totals = {total_columns, COUNT(total_columns), "", TOTAL_FROM};
-    static const struct section allocators = {allocator_columns, COUNT(allocator_columns), "",
-                                              ALLOCATOR_FROM};
+    static const struct section allocators = {allocator_columns, COUNT(allocator_columns), "", ALLOCATOR_FROM};
     const int64_t all = database_integer(database, "SELECT count(*) FROM allocator", 0);
     const int64_t most = (int64_t)page->allocators;
-
     recording_print(out, database, page);
     if (section_print(out, database, &totals, page, INT64_C(1000)) == 0) {
         line_print(out, page, "nothing was allocated yet");
@@ -286,22 +274,22 @@ void page_head(FILE *out, struct database *database, const struct page *page)
 static void sites_from(char *text, size_t bytes, const char *view, enum page_order order)
 {
     snprintf(text, bytes,
-             "%s WHERE ?2 IS NULL OR domain = ?2 ORDER BY %s DESC, live_bytes DESC, bytes DESC, callsite_id",
-             view, order_keys[order]);
+             "%s WHERE ?2 IS NULL OR domain = ?2 ORDER BY %s DESC, live_bytes DESC, bytes DESC, callsite_id", view,
+             order_keys[order]);
 }
 
 void page_list(FILE *out, struct database *database, const struct page *page)
 {
     static const struct section processes = {process_columns, COUNT(process_columns), "", PROCESS_FROM};
-    char from[200], title[200];
+    char from[200];
     const struct section lines = {line_columns, COUNT(line_columns), SITE_REST, from};
-
     if (page->list == PAGE_PROCESSES) {
         line_print(out, page, "processes that run, by RSS");
         section_print(out, database, &processes, page, page->top);
         return;
     }
     sites_from(from, sizeof(from), "line_total", page->order);
+    char title[200];
     snprintf(title, sizeof(title), "lines%s%.40s %s", page->domain != NULL ? " of " : "",
              page->domain != NULL ? page->domain : "", order_titles[page->order]);
     line_print(out, page, title);
@@ -311,11 +299,10 @@ void page_list(FILE *out, struct database *database, const struct page *page)
 char *page_next_domain(struct database *database, const char *domain)
 {
     struct cursor cursor;
-    char *next = NULL;
-
     cursor_open(&cursor, database,
                 "SELECT domain FROM callsite_total WHERE ?1 IS NULL OR domain > ?1 ORDER BY domain LIMIT 1");
     cursor_bind_text(&cursor, 1, domain);
+    char *next = NULL;
     if (cursor_next(&cursor)) {
         next = memory_copy_text(cursor_name(&cursor, 0));
     }
@@ -327,11 +314,11 @@ char *page_next_domain(struct database *database, const char *domain)
 
 static struct cJSON *sites_json(struct database *database, const struct page *page, const char *view)
 {
-    char from[200], sql[300];
-    struct cursor cursor;
-
+    char from[200];
     sites_from(from, sizeof(from), view, page->order);
+    char sql[300];
     snprintf(sql, sizeof(sql), "SELECT * FROM %s LIMIT ?1", from);
+    struct cursor cursor;
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, page->top);
     cursor_bind_text(&cursor, 2, page->domain);
@@ -342,7 +329,6 @@ struct cJSON *page_json(struct database *database, const struct page *page)
 {
     struct cJSON *object = json_object();
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT * FROM recording");
     json_add(object, "recording",
              cursor_next(&cursor) ? cursor_json(&cursor, cursor_column_count(&cursor)) : json_null_value());

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `varve top` shows of one moment, as text and as JSON: made from the views of live.db (trace/store/live.sql) by SQL each time,
- * sorted there too. A page has a head, which always fits, and a list, which may be longer than the screen.
+ * What `varve top` shows of one moment, as text and as JSON: made from the views of live.db (trace/store/live.sql) by
+ * SQL each time, sorted there too. A page has a head, which always fits, and a list, which may be longer
+ * than the screen.
  */
 #ifndef VARVE_ANALYSIS_TOP_PAGE_H
 #define VARVE_ANALYSIS_TOP_PAGE_H
@@ -9,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cJSON;
 struct database;
@@ -48,11 +45,8 @@ void page_head(FILE *out, struct database *database, const struct page *page);
 void page_list(FILE *out, struct database *database, const struct page *page);
 /// All of it in one object. Owner: the caller, by json_print.
 struct cJSON *page_json(struct database *database, const struct page *page);
-/// The domain after `domain` (NULL: all) of those that have call sites, NULL after the last. Owner: the caller, by free.
+/// The domain after `domain` (NULL: all) of those that have call sites, NULL after the last. Owner: the
+/// caller, by free.
 char *page_next_domain(struct database *database, const char *domain);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

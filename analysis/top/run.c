@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The recording is looked at four times a second, so that its end and its last figures are seen before its directory goes; the picture
- * changes as often as was asked for, with each key, and with each size of the terminal. cli/top.c calls it.
+ * The recording is looked at four times a second, so that its end and its last figures are seen before its directory
+ * goes; the picture changes as often as was asked for, with each key, and with each size of the terminal.
+ * cli/top.c calls it.
  */
 #include "analysis/top/run.h"
 
@@ -25,21 +26,18 @@
 
 int top_refresh(struct top *top, struct varve_message *message)
 {
-    struct database *figures = NULL;
     size_t count;
     void *bytes = varve_watch_read(top->watch, &count);
-    int64_t number;
-    int error;
-
     if (bytes == NULL) {
         return VARVE_OK;
     }
-    error = database_open_live(varve_watch_directory(top->watch), bytes, count, &figures, message);
+    struct database *figures = NULL;
+    int error = database_open_live(varve_watch_directory(top->watch), bytes, count, &figures, message);
     free(bytes);
     if (error != VARVE_OK) {
         return error;
     }
-    number = database_integer(figures, "SELECT number FROM recording", 0);
+    int64_t number = database_integer(figures, "SELECT number FROM recording", 0);
     error = database_error(figures, message);
     if (error != VARVE_OK || number == top->number) {
         database_close(figures);
@@ -57,14 +55,12 @@ int top_refresh(struct top *top, struct varve_message *message)
 static int name_length(const struct top *top)
 {
     const size_t length = strlen(varve_watch_directory(top->watch));
-
     return (int)(length > 2 ? length - 2 : length);
 }
 
 void top_state(const struct top *top, char *text, size_t bytes)
 {
     const char *directory = varve_watch_directory(top->watch);
-
     switch (varve_watch_state(top->watch)) {
     case VARVE_WATCH_RECORDING:
         snprintf(text, bytes, "recording");
@@ -85,12 +81,9 @@ int top_wait(struct top *top, struct varve_message *message)
 {
     const int64_t until_ns = monotonic_ns() + FIGURES_WITHIN_NS;
     const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS / 5};
-    char state[4352];
-
     while (monotonic_ns() < until_ns) {
         const enum varve_watch_state now = varve_watch_state(top->watch);
         const int error = top_refresh(top, message);
-
         if (error != VARVE_OK || top->seen > 1 || top->is_over) {
             return error;
         }
@@ -102,6 +95,7 @@ int top_wait(struct top *top, struct varve_message *message)
     if (top->figures != NULL) {
         return VARVE_OK;
     }
+    char state[4352];
     top_state(top, state, sizeof(state));
     return varve_message_set(message, VARVE_ERROR_BUSY, "%.200s: no figures came (%.250s)",
                              varve_watch_directory(top->watch), state);
@@ -141,17 +135,16 @@ static const char *const help_lines[] = {
 static void put_line(const struct show *show, size_t line, const char *text, enum screen_style style)
 {
     char cut[4 * COLUMNS_MAX + 8];
-
     format_head(cut, sizeof(cut), text, show->page->columns);
     screen_line(line, cut, strlen(cut), style);
 }
 
-/* Lines of a text, from line `skip` on, onto the screen from line `at` to before `end`; returns the line after the last. */
+/* Lines of a text, from line `skip` on, onto the screen from line `at` to before `end`; returns the
+ * line after the last. */
 static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
 {
     for (const char *line = text; *line != '\0';) {
         const size_t length = strcspn(line, "\n");
-
         if (skip > 0) {
             skip--;
         } else if (at < end) {
@@ -165,7 +158,6 @@ static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
 static size_t count_lines(const char *text)
 {
     size_t lines = 0;
-
     for (; *text != '\0'; text++) {
         lines += *text == '\n';
     }
@@ -178,7 +170,6 @@ static char *make_text(void (*print)(FILE *out, struct database *database, const
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     print(out, database, page);
     memory_stream_end(out, &text);
     return text;
@@ -196,12 +187,11 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
 {
     const size_t title = strcspn(list, "\n");
     const size_t lines = count_lines(list);
-    const size_t fixed = 2; /* title and heading */
-
     if (at >= end) {
         return;
     }
     screen_line(at, list, title, SCREEN_BOLD);
+    const size_t fixed = 2; /* title and heading */
     show->list_lines = lines > fixed ? lines - fixed : 0;
     show->list_room = end - at > fixed ? end - at - fixed : 0;
     if (show->scroll + show->list_room > show->list_lines) {
@@ -209,7 +199,6 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
     }
     if (lines > 1) {
         const char *heading = list + title + 1;
-
         if (at + 1 < end) {
             screen_line(at + 1, heading, strcspn(heading, "\n"), SCREEN_REVERSE);
         }
@@ -227,13 +216,10 @@ static void draw_figures(struct show *show, size_t lines)
 {
     struct database *figures = show->top->figures;
     size_t room = lines > 1 ? lines - 1 : 0;
-    char *head, *list;
-    size_t at;
-
     show->page->allocators = lines > 30 ? 8 : lines > 20 ? 3 : 1;
-    head = make_text(page_head, figures, show->page);
-    list = make_text(page_list, figures, show->page);
-    at = put_text(head, 0, 0, room > LINES_FOR_LIST ? room - LINES_FOR_LIST : room);
+    char *head = make_text(page_head, figures, show->page);
+    char *list = make_text(page_list, figures, show->page);
+    size_t at = put_text(head, 0, 0, room > LINES_FOR_LIST ? room - LINES_FOR_LIST : room);
     draw_list(show, list, at, room);
     free(head);
     free(list);
@@ -244,9 +230,8 @@ static int draw(struct show *show, struct varve_message *message)
     static const char keys[] = "q end  s sort  Tab list  d domain  p pause  h help";
     static const char paused[] = "paused: p goes on";
     size_t columns, lines;
-    char state[4352];
-
     screen_size(&columns, &lines);
+    char state[4352];
     top_state(show->top, state, sizeof(state));
     show->page->columns = columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
     show->page->state = state;
@@ -262,8 +247,7 @@ static int draw(struct show *show, struct varve_message *message)
         }
     }
     if (lines > 1) {
-        put_line(show, lines - 1, show->is_paused ? paused : keys,
-                 show->is_paused ? SCREEN_BOLD : SCREEN_PLAIN);
+        put_line(show, lines - 1, show->is_paused ? paused : keys, show->is_paused ? SCREEN_BOLD : SCREEN_PLAIN);
     }
     screen_show();
     return VARVE_OK;
@@ -272,7 +256,6 @@ static int draw(struct show *show, struct varve_message *message)
 static void next_domain(struct show *show)
 {
     char *next = show->top->figures != NULL ? page_next_domain(show->top->figures, show->page->domain) : NULL;
-
     free(show->domain);
     show->page->domain = show->domain = next;
     show->scroll = 0;
@@ -292,7 +275,6 @@ static void scroll_back(struct show *show, size_t lines)
 static void on_key(struct show *show, int key)
 {
     const size_t leap = show->list_room > 1 ? show->list_room - 1 : 1;
-
     switch (key) {
     case 'q':
         show->has_ended = true;
@@ -349,13 +331,10 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
     int64_t next_ns = 0; /* when the picture changes by itself */
     bool must_draw = true;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && !show->has_ended && screen_signal() == 0) {
         const enum varve_watch_state state = varve_watch_state(show->top->watch);
         const int64_t now_ns = monotonic_ns();
         const int64_t seen = show->top->seen;
-        int key;
-
         if (!show->is_paused && (now_ns >= next_ns || state != VARVE_WATCH_RECORDING)) {
             error = top_refresh(show->top, message);
         }
@@ -367,19 +346,17 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
             error = draw(show, message);
             shown = state;
         }
-        key = error == VARVE_OK ? screen_wait(LOOK_EVERY_NS) : SCREEN_NO_KEY;
+        int key = error == VARVE_OK ? screen_wait(LOOK_EVERY_NS) : SCREEN_NO_KEY;
         must_draw = key != SCREEN_NO_KEY;
         on_key(show, key);
     }
     return error;
 }
 
-int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out,
-             struct varve_message *message)
+int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out, struct varve_message *message)
 {
     struct show show = {.top = top, .page = page};
     int error = screen_begin(message);
-
     *signal_out = 0;
     if (error != VARVE_OK) {
         return error;

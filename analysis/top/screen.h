@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The terminal as a screen of lines, and its keys: all that knows ncurses is screen_curses.c; screen_none.c stands for it in a build
- * without. One screen at a time, one thread.
+ * The terminal as a screen of lines, and its keys: all that knows ncurses is screen_curses.c; screen_none.c stands for
+ * it in a build without. One screen at a time, one thread.
  */
 #ifndef VARVE_ANALYSIS_TOP_SCREEN_H
 #define VARVE_ANALYSIS_TOP_SCREEN_H
@@ -9,10 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct varve_message;
 
@@ -32,7 +28,8 @@ enum screen_style { SCREEN_PLAIN, SCREEN_BOLD, SCREEN_REVERSE };
 
 /// Of this build: the line that says what is missing, or NULL.
 const char *screen_missing(void);
-/// Take the terminal of standard input and output over. Until screen_end signals that would end the process are noted only.
+/// Take the terminal of standard input and output over. Until screen_end signals that would end the
+/// process are noted only.
 /// Errors: VARVE_ERROR_UNSUPPORTED (this build, or a terminal that can't be driven).
 int screen_begin(struct varve_message *message);
 /// The terminal is as it was.
@@ -47,9 +44,5 @@ void screen_line(size_t line, const char *text, size_t bytes, enum screen_style 
 void screen_show(void);
 /// Wait for a key, a signal or `ns`.
 int screen_wait(int64_t ns);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

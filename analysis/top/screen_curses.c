@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ncurses, with its wide characters. Handlers for signals are set before it starts: it leaves those alone, and the terminal is given
- * back by the thread that draws, never by a handler.
+ * ncurses, with its wide characters. Handlers for signals are set before it starts: it leaves those alone, and the
+ * terminal is given back by the thread that draws, never by a handler.
  */
 #include "analysis/top/screen.h"
 
@@ -52,7 +52,6 @@ static void choose_locale(void)
 int screen_begin(struct varve_message *message)
 {
     struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART: waiting for a key ends */
-
     ending_signal = 0;
     for (size_t i = 0; i < ENDING_SIGNALS; i++) {
         sigaction(ending_signals[i], &action, &terminal.before[i]);
@@ -93,7 +92,6 @@ int screen_signal(void)
 void screen_size(size_t *columns_out, size_t *lines_out)
 {
     int lines, columns;
-
     getmaxyx(stdscr, lines, columns);
     *columns_out = columns > 0 ? (size_t)columns : 0;
     *lines_out = lines > 0 ? (size_t)lines : 0;
@@ -109,7 +107,6 @@ void screen_line(size_t line, const char *text, size_t bytes, enum screen_style 
     static const attr_t attributes[] = {
         [SCREEN_PLAIN] = A_NORMAL, [SCREEN_BOLD] = A_BOLD, [SCREEN_REVERSE] = A_REVERSE};
     size_t columns, lines;
-
     screen_size(&columns, &lines);
     if (line >= lines) {
         return;
@@ -129,21 +126,18 @@ void screen_show(void)
 static bool keyboard_is_gone(void)
 {
     struct pollfd keyboard = {.fd = STDIN_FILENO, .events = POLLIN};
-    int bytes = 0;
-
     if (poll(&keyboard, 1, 0) <= 0) {
         return false;
     }
-    return (keyboard.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 ||
-           ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 || bytes == 0;
+    int bytes = 0;
+    return (keyboard.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 ||
+           bytes == 0;
 }
 
 int screen_wait(int64_t ns)
 {
-    int key;
-
     timeout((int)(ns / 1000000));
-    key = getch();
+    int key = getch();
     switch (key) {
     case ERR:
         if (ending_signal == 0 && keyboard_is_gone()) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The search has two rounds. First each option alone, from the program's own setting and from PyTorch's defaults; then pairs of what
- * did best, with every value of the option that rounds sizes beside expandable segments. More would find little: options act on the
- * same free memory. What helps is compared by failures, then by peak reserved with a charge for options and time (cost_of).
+ * The search has two rounds. First each option alone, from the program's own setting and from PyTorch's defaults; then
+ * pairs of what did best, with every value of the option that rounds sizes beside expandable segments. More would find
+ * little: options act on the same free memory. What helps is compared by failures, then by peak reserved with a charge
+ * for options and time (cost_of).
  */
 #include "analysis/whatif/advise.h"
 
@@ -32,10 +33,8 @@ static void give_limit(const struct advice *advice, struct candidate *candidate)
 static void add_trial(struct advice *advice, const struct candidate *wanted)
 {
     struct candidate candidate = *wanted;
-    struct advise_trial *trial;
-    char text[CANDIDATE_TEXT_BYTES];
-
     give_limit(advice, &candidate);
+    char text[CANDIDATE_TEXT_BYTES];
     candidate_text(&candidate, text);
     if (strcmp(advice->own.text, text) == 0) {
         return;
@@ -45,9 +44,8 @@ static void add_trial(struct advice *advice, const struct candidate *wanted)
             return;
         }
     }
-    advice->trials =
-        memory_grow(advice->trials, &advice->trial_capacity, advice->trial_count, sizeof(*advice->trials));
-    trial = &advice->trials[advice->trial_count++];
+    advice->trials = memory_grow(advice->trials, &advice->trial_capacity, advice->trial_count, sizeof(*advice->trials));
+    struct advise_trial *trial = &advice->trials[advice->trial_count++];
     *trial = (struct advise_trial){.candidate = candidate};
     memcpy(trial->text, text, sizeof(text));
 }
@@ -68,7 +66,6 @@ static void play_trials(struct advice *advice, struct whatif *whatif, const stru
     size_t count = advice->trial_count - first;
     struct whatif_setting *settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
     struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-
     for (size_t i = 0; i < count; i++) {
         settings[i] = advise_setting(advice, &advice->trials[first + i]);
     }
@@ -90,7 +87,6 @@ static bool is_open(const struct advice *advice, int option)
 static struct candidate defaults_of(const struct advice *advice)
 {
     struct candidate defaults = advice->own.candidate;
-
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
         if (is_open(advice, option)) {
             defaults.values[option].text[0] = '\0';
@@ -104,10 +100,8 @@ static void add_singles(struct advice *advice, const struct history *history, co
 {
     add_trial(advice, base);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        struct candidate_range range =
-            candidate_range(history, (enum candidate_option)option, is_open(advice, option));
+        struct candidate_range range = candidate_range(history, (enum candidate_option)option, is_open(advice, option));
         struct candidate candidate = *base;
-
         if (!is_open(advice, option)) {
             continue;
         }
@@ -128,23 +122,19 @@ static const struct replay_figures *figures_of(const struct advise_trial *trial)
 static bool is_less(const struct advise_trial *left, const struct advise_trial *right)
 {
     const struct replay_figures *a = figures_of(left), *b = figures_of(right);
-
     if (a->ooms != b->ooms) {
         return a->ooms < b->ooms;
     }
-    return a->peak_reserved != b->peak_reserved
-               ? a->peak_reserved < b->peak_reserved
-               : left->outcome.result.device_ns < right->outcome.result.device_ns;
+    return a->peak_reserved != b->peak_reserved ? a->peak_reserved < b->peak_reserved
+                                                : left->outcome.result.device_ns < right->outcome.result.device_ns;
 }
 
 /* The best value of an option among the trials so far; NULL: none was tried. */
 static const struct advise_trial *best_with(const struct advice *advice, int option)
 {
     const struct advise_trial *best = NULL;
-
     for (size_t i = 0; i < advice->trial_count; i++) {
         const struct advise_trial *trial = &advice->trials[i];
-
         if (trial->outcome.error == VARVE_OK && trial->candidate.values[option].text[0] != '\0' &&
             (best == NULL || is_less(trial, best))) {
             best = trial;
@@ -158,10 +148,8 @@ static void add_pairs(struct advice *advice, const struct history *history)
     struct candidate_value values[CANDIDATE_OPTIONS] = {{""}};
     struct candidate_range rounding = candidate_range(history, CANDIDATE_ROUNDUP, false);
     struct candidate base = defaults_of(advice);
-
     for (int i = 0; i < CANDIDATE_OPTIONS; i++) {
         const struct advise_trial *best = best_with(advice, i);
-
         if (best != NULL) {
             values[i] = best->candidate.values[i];
         }
@@ -169,7 +157,6 @@ static void add_pairs(struct advice *advice, const struct history *history)
     for (int i = 0; i < CANDIDATE_FRACTION; i++) {
         for (int j = i + 1; j < CANDIDATE_FRACTION; j++) {
             struct candidate candidate = base;
-
             candidate.values[i] = values[i];
             candidate.values[j] = values[j];
             add_trial(advice, &candidate);
@@ -177,7 +164,6 @@ static void add_pairs(struct advice *advice, const struct history *history)
     }
     for (size_t i = 0; i < rounding.count; i++) {
         struct candidate candidate = base;
-
         candidate.values[CANDIDATE_EXPANDABLE] = values[CANDIDATE_EXPANDABLE];
         candidate.values[CANDIDATE_ROUNDUP] = rounding.values[i];
         add_trial(advice, &candidate);
@@ -190,14 +176,12 @@ static void add_fractions(struct advice *advice, const struct advise_trial *of)
     struct candidate candidate = of->candidate;
     double reserved = (double)figures_of(of)->peak_reserved;
     double allocated = (double)figures_of(of)->peak_allocated;
-
     if (of->candidate.values[CANDIDATE_FRACTION].text[0] != '\0' || allocated <= 0) {
         return;
     }
     for (int step = 0; step < FRACTION_STEPS; step++) {
         double limit = allocated + (reserved - allocated) * (step + 0.5) / FRACTION_STEPS;
         double fraction = limit / (double)advice->capacity;
-
         if (fraction < 0.99) {
             snprintf(candidate.values[CANDIDATE_FRACTION].text, sizeof(candidate.values[0].text), "%.3f",
                      fraction + 0.0005);
@@ -212,7 +196,6 @@ static void add_fractions(struct advice *advice, const struct advise_trial *of)
 static int64_t least_peak(const struct advice *advice)
 {
     int64_t own = advice->own.outcome.figures.peak_reserved, recorded = advice->before.figures.peak_reserved;
-
     return advice->is_given_room || recorded == REPLAY_UNKNOWN || recorded > own ? own : recorded;
 }
 
@@ -222,16 +205,14 @@ bool advise_helps(const struct advice *advice, const struct advise_trial *trial)
     uint64_t time_before = advice->own.outcome.result.device_ns, time_after = trial->outcome.result.device_ns;
     int64_t peak = least_peak(advice);
     int64_t least = peak / SAME_SHARE > 2 * MIB ? peak / SAME_SHARE : 2 * MIB;
-
     if (trial->outcome.error != VARVE_OK) {
         return false;
     }
     if (before->ooms != after->ooms) {
         return after->ooms < before->ooms;
     }
-    return peak - after->peak_reserved >= least ||
-           (after->peak_reserved <= peak && after->retries <= before->retries &&
-            time_before - time_before / TIME_SHARE > time_after);
+    return peak - after->peak_reserved >= least || (after->peak_reserved <= peak && after->retries <= before->retries &&
+                                                    time_before - time_before / TIME_SHARE > time_after);
 }
 
 typedef bool (*may_be_picked)(const struct advice *advice, const struct advise_trial *trial);
@@ -254,12 +235,12 @@ static bool without_price(const struct advice *advice, const struct advise_trial
     return trial->outcome.result.device_ns <= advice->own.outcome.result.device_ns;
 }
 
-/* Peak reserved, and a hundredth of it for each option, and as large a share of it as the run takes longer: less is better. */
+/* Peak reserved, and a hundredth of it for each option, and as large a share of it as the run takes
+ * longer: less is better. */
 static double cost_of(const struct advice *advice, const struct advise_trial *trial)
 {
     double more = (double)trial->outcome.result.device_ns - (double)advice->own.outcome.result.device_ns;
     double longer = advice->duration_ns > 0 && more > 0 ? more / (double)advice->duration_ns : 0;
-
     return (double)figures_of(trial)->peak_reserved *
            (1 + (double)candidate_size(&trial->candidate) / SAME_SHARE + longer);
 }
@@ -267,15 +248,12 @@ static double cost_of(const struct advice *advice, const struct advise_trial *tr
 static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 {
     struct advise_trial *best = NULL;
-
     for (size_t i = 0; i < advice->trial_count; i++) {
         struct advise_trial *trial = &advice->trials[i];
-        int64_t fewer;
-
         if (!advise_helps(advice, trial) || !may(advice, trial)) {
             continue;
         }
-        fewer = best != NULL ? figures_of(best)->ooms - figures_of(trial)->ooms : 1;
+        int64_t fewer = best != NULL ? figures_of(best)->ooms - figures_of(trial)->ooms : 1;
         if (fewer > 0 || (fewer == 0 && cost_of(advice, trial) < cost_of(advice, best))) {
             best = trial;
         }
@@ -283,13 +261,11 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
     return best;
 }
 
-/* Settings that have no effect may look better: blocks of equal size lie elsewhere than recorded, and others are taken. */
-static bool has_effect(const struct advice *advice, const struct history *history,
-                       const struct advise_trial *trial)
+/* Settings that have no effect may look better: blocks of equal size lie elsewhere than recorded, and
+ * others are taken. */
+static bool has_effect(const struct advice *advice, const struct history *history, const struct advise_trial *trial)
 {
-    struct replay_options options = {
-        .conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
-
+    struct replay_options options = {.conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
     return !replay_changes_nothing(history, &options, &advice->before);
 }
 
@@ -300,24 +276,20 @@ static void pick_all(struct advice *advice, const struct history *history)
         [ADVISE_WITHOUT_EXPANDABLE] = without_expandable,
         [ADVISE_WITHOUT_PRICE] = without_price,
     };
-
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         struct advise_trial *trial;
-        bool is_new = true;
-
         while ((trial = pick(advice, tests[i])) != NULL && !has_effect(advice, history, trial)) {
             trial->outcome.error = VARVE_ERROR_UNSUPPORTED;
         }
+        bool is_new = true;
         for (size_t j = 0; j < advice->pick_count; j++) {
             is_new = is_new && advice->picks[j].trial != trial;
         }
         /* what fails more than the best is none to choose instead */
-        is_new =
-            is_new && trial != NULL &&
-            (advice->pick_count == 0 || figures_of(trial)->ooms <= figures_of(advice->picks[0].trial)->ooms);
+        is_new = is_new && trial != NULL &&
+                 (advice->pick_count == 0 || figures_of(trial)->ooms <= figures_of(advice->picks[0].trial)->ooms);
         if (is_new) {
-            advice->picks[advice->pick_count++] =
-                (struct advise_pick){.trial = trial, .reason = (enum advise_reason)i};
+            advice->picks[advice->pick_count++] = (struct advise_pick){.trial = trial, .reason = (enum advise_reason)i};
         }
     }
 }
@@ -328,11 +300,9 @@ static void pick_all(struct advice *advice, const struct history *history)
 static void find_waste(struct advice *advice, const struct history *history, struct progress *progress)
 {
     struct varve_message ignored = {""};
-
     for (size_t i = 0; i <= advice->pick_count; i++) {
         const struct advise_trial *trial = i == 0 ? &advice->own : advice->picks[i - 1].trial;
         struct whatif_setting setting = advise_setting(advice, trial);
-
         if (progress != NULL) {
             progress_step(progress, "looking where memory is lost", i, 1 + advice->pick_count);
         }
@@ -347,18 +317,15 @@ static void search(struct advice *advice, const struct history *history, struct 
                    const struct advise_options *options)
 {
     struct candidate defaults = defaults_of(advice);
-    size_t first;
-
     add_singles(advice, history, &advice->own.candidate);
     add_singles(advice, history, &defaults);
     play_trials(advice, whatif, options, 0);
-    first = advice->trial_count;
+    size_t first = advice->trial_count;
     add_pairs(advice, history);
     play_trials(advice, whatif, options, first);
     if (advice->capacity != 0) {
         const struct advise_trial *best = pick(advice, any);
         struct advise_trial chosen = best != NULL ? *best : advice->own; /* the trials move */
-
         first = advice->trial_count;
         add_fractions(advice, &advice->own);
         add_fractions(advice, &chosen);
@@ -366,21 +333,21 @@ static void search(struct advice *advice, const struct history *history, struct 
     }
 }
 
-/* As `varve replay` does: a history that comes out again is followed, since its addresses decide where sizes are equal. */
+/* As `varve replay` does: a history that comes out again is followed, since its addresses decide where
+ * sizes are equal. */
 static int play_own(struct advice *advice, const struct history *history, struct whatif *whatif,
                     const struct advise_options *options, struct varve_message *message)
 {
     struct whatif_setting setting = advise_setting(advice, &advice->own);
     struct replay_options follow = {.memory_limit = advice->limit, .capacity = advice->capacity};
     struct whatif_outcome *outcome = &advice->own.outcome;
-    struct replay_inference *inference;
-
     whatif_play(whatif, &setting, 1, 1, outcome, options->progress);
     if (outcome->error != VARVE_OK) {
         *message = outcome->message;
         return outcome->error;
     }
     advice->again = outcome->figures;
+    struct replay_inference *inference;
     if (replay_changes_nothing(history, &follow, &advice->before)) {
         follow.follow = true;
         outcome->error = replay_infer(history, &follow, &inference, &outcome->result, message);
@@ -397,8 +364,6 @@ static int play_own(struct advice *advice, const struct history *history, struct
 int advise_run(const struct history *history, struct whatif *whatif, const struct advise_options *options,
                struct advice *out, struct varve_message *message)
 {
-    int error;
-
     *out = (struct advice){
         .capacity = options->capacity,
         .limit = options->memory_limit,
@@ -411,7 +376,7 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
     }
     candidate_of_history(history, &out->own.candidate);
     candidate_text(&out->own.candidate, out->own.text);
-    error = play_own(out, history, whatif, options, message);
+    int error = play_own(out, history, whatif, options, message);
     if (error != VARVE_OK) {
         return error;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which settings of PyTorch's allocator a history would have fared better with: many are tried on its requests, and the few that
- * help are picked. All figures are those of replays: `varve replay` with the same options gives the same.
+ * Which settings of PyTorch's allocator a history would have fared better with: many are tried on its requests, and the
+ * few that help are picked. All figures are those of replays: `varve replay` with the same options gives the same.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_ADVISE_H
 #define VARVE_ANALYSIS_WHATIF_ADVISE_H
@@ -9,10 +9,6 @@
 #include "analysis/whatif/candidates.h"
 #include "analysis/whatif/run.h"
 #include "analysis/whatif/waste.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define ADVISE_PICKS_MAX 3
 
@@ -47,14 +43,15 @@ struct advise_pick {
 struct advice {
     struct replay_before before;
     uint64_t limit, capacity; /* that all were tried under; 0: none */
-    bool is_given_room; /* limit and capacity are the caller's: they may differ from those of the recording */
-    /* What the others are compared with: the history's own setting. `text` may lack what no candidate holds. If is_followed every
-     * decision is the recorded one; else these are its requests made again, like those of the trials. */
+    bool is_given_room;       /* limit and capacity are the caller's: they may differ from those of the recording */
+    /* What the others are compared with: the history's own setting. `text` may lack what no candidate holds. If
+     * is_followed every decision is the recorded one; else these are its requests made again, like
+     * those of the trials. */
     struct advise_trial own;
     bool is_followed;
     struct whatif_waste waste; /* of the own setting */
-    struct replay_figures
-        again; /* of the own setting's requests made again, so that trials can be trusted as far as this is the same */
+    /* of the own setting's requests made again, so that trials can be trusted as far as this is the same */
+    struct replay_figures again;
     struct advise_trial *trials; /* of other settings */
     size_t trial_count, trial_capacity;
     int64_t least_ooms;  /* of all settings, the own one too */
@@ -63,18 +60,15 @@ struct advice {
     size_t pick_count;
 };
 
-/// Owner of what `out` holds: the caller, by advise_free, if VARVE_OK is returned. Errors: those of replaying the history with its
-/// own settings.
+/// Owner of what `out` holds: the caller, by advise_free, if VARVE_OK is returned. Errors: those of replaying the
+/// history with its own settings.
 int advise_run(const struct history *history, struct whatif *whatif, const struct advise_options *options,
                struct advice *out, struct varve_message *message);
 void advise_free(struct advice *advice);
 /// How a setting is played; the texts are the trial's.
 struct whatif_setting advise_setting(const struct advice *advice, const struct advise_trial *trial);
-/// Is `trial` better than the own setting: fewer failures; or less reserved; or no more of it and less time in calls of the device.
+/// Is `trial` better than the own setting: fewer failures; or less reserved; or no more of it and less time in
+/// calls of the device.
 bool advise_helps(const struct advice *advice, const struct advise_trial *trial);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

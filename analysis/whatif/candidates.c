@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * max_split_size_mb is the one option whose useful values depend on the requests: it distinguishes those below it, which split
- * blocks, from the others, which take whole segments. Values between two sizes that occur are all the same, so values lie just above
- * sizes that do occur: those below which given shares of the requested bytes lie.
+ * max_split_size_mb is the one option whose useful values depend on the requests: it distinguishes those below it,
+ * which split blocks, from the others, which take whole segments. Values between two sizes that occur are all the same,
+ * so values lie just above sizes that do occur: those below which given shares of the requested bytes lie.
  */
 #include "analysis/whatif/candidates.h"
 
@@ -32,7 +32,6 @@ static size_t item_length(const char *text)
 {
     size_t length = 0;
     int depth = 0;
-
     for (; text[length] != '\0' && (depth > 0 || text[length] != ','); length++) {
         depth += text[length] == '[' ? 1 : text[length] == ']' ? -1 : 0;
     }
@@ -42,10 +41,8 @@ static size_t item_length(const char *text)
 static bool add_item(struct candidate *out, const char *item)
 {
     size_t used = strlen(out->rest);
-
     for (size_t i = 0; i < CANDIDATE_OPTIONS; i++) {
         size_t name = strlen(names[i]);
-
         if (strncmp(item, names[i], name) == 0 && item[name] == ':') {
             return (size_t)snprintf(out->values[i].text, sizeof(out->values[i].text), "%s", item + name + 1) <
                    sizeof(out->values[i].text);
@@ -72,14 +69,12 @@ static bool parse_items(const char *conf, struct candidate *out)
     char text[sizeof(((struct history_settings *)NULL)->text)] = "";
     bool is_whole = strlen(conf) < sizeof(text) && varve_alloc_config_parse(conf, &config, NULL) == VARVE_OK;
     char *at = text;
-
     if (is_whole) {
         without_space(conf, text);
     }
     while (is_whole && *at != '\0') {
         size_t length = item_length(at);
         bool is_last = at[length] == '\0';
-
         at[length] = '\0';
         is_whole = length == 0 || add_item(out, at);
         at += length + (is_last ? 0 : 1);
@@ -91,7 +86,6 @@ static bool parse_items(const char *conf, struct candidate *out)
 static void add_figures(const struct history_settings *settings, struct candidate *out)
 {
     bool is_uniform = true;
-
     for (size_t i = 1; i < sizeof(settings->divisions) / sizeof(settings->divisions[0]); i++) {
         is_uniform = is_uniform && settings->divisions[i] == settings->divisions[0];
     }
@@ -103,8 +97,7 @@ static void add_figures(const struct history_settings *settings, struct candidat
                  (uint64_t)settings->max_split_size / MIB);
     }
     if (is_uniform && settings->divisions[0] != 0) {
-        snprintf(out->values[CANDIDATE_ROUNDUP].text, sizeof(out->values[0].text), "%" PRIu64,
-                 settings->divisions[0]);
+        snprintf(out->values[CANDIDATE_ROUNDUP].text, sizeof(out->values[0].text), "%" PRIu64, settings->divisions[0]);
     }
     if (settings->garbage_collection_threshold > 0) {
         snprintf(out->values[CANDIDATE_GC].text, sizeof(out->values[0].text), "%g",
@@ -115,7 +108,6 @@ static void add_figures(const struct history_settings *settings, struct candidat
 bool candidate_of_history(const struct history *history, struct candidate *out)
 {
     struct candidate_value *expandable = &out->values[CANDIDATE_EXPANDABLE];
-
     *out = (struct candidate){.rest = ""};
     if (!history->settings.is_known) {
         return true;
@@ -133,15 +125,13 @@ bool candidate_of_history(const struct history *history, struct candidate *out)
 
 /* ---- values ---- */
 
-static void add_value(struct candidate_range *range, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void add_value(struct candidate_range *range, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void add_value(struct candidate_range *range, const char *format, ...)
 {
-    struct candidate_value value;
     va_list arguments;
-
     va_start(arguments, format);
+    struct candidate_value value;
     vsnprintf(value.text, sizeof(value.text), format, arguments);
     va_end(arguments);
     for (size_t i = 0; i < range->count; i++) {
@@ -162,28 +152,24 @@ static int compare_sizes(const void *left_untyped, const void *right_untyped)
 {
     const struct size_bytes *left = left_untyped;
     const struct size_bytes *right = right_untyped;
-
     return left->size < right->size ? -1 : left->size > right->size;
 }
 
-/* Bytes requested of each size of `least` and more, by size; their number. Owner of `sizes_out`: the caller, by free. */
+/* Bytes requested of each size of `least` and more, by size; their number. Owner of `sizes_out`: the
+ * caller, by free. */
 static size_t count_sizes(const struct history *history, uint64_t least, struct size_bytes **sizes_out)
 {
     struct size_bytes *sizes = NULL;
     struct map numbers = {0};
     size_t count = 0, capacity = 0;
-
     for (size_t i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
-
         for (size_t j = 0; j < device->event_count; j++) {
             uint64_t size = device->events[j].size / MIB;
-            uint64_t *number;
-
             if (device->events[j].action != HISTORY_ALLOC || device->events[j].size < least) {
                 continue;
             }
-            number = map_find(&numbers, size);
+            uint64_t *number = map_find(&numbers, size);
             if (number == NULL || sizes == NULL) {
                 map_put(&numbers, size, count);
                 sizes = memory_grow(sizes, &capacity, count, sizeof(*sizes));
@@ -205,18 +191,17 @@ static struct candidate_range max_split_range(const struct history *history)
 {
     struct candidate_range range = {.count = 0};
     struct varve_alloc_config plain;
-    struct size_bytes *sizes;
-    uint64_t total = 0, below = 0, share = 1;
-    size_t count;
-
     varve_alloc_config_init(&plain);
-    count = count_sizes(history, plain.large_segment_size, &sizes);
+    struct size_bytes *sizes;
+    size_t count = count_sizes(history, plain.large_segment_size, &sizes);
+    uint64_t total = 0;
     for (size_t i = 0; i < count; i++) {
         total += sizes[i].bytes;
     }
     if (count > 0) {
         add_value(&range, "%" PRIu64, plain.large_segment_size / MIB); /* the least that PyTorch takes */
     }
+    uint64_t below = 0, share = 1;
     for (size_t i = 0; i + 1 < count; i++) { /* above the largest it would change nothing */
         below += sizes[i].bytes;
         if (below >= total / (SHARES + 1) * share) {
@@ -230,13 +215,11 @@ static struct candidate_range max_split_range(const struct history *history)
     return range;
 }
 
-struct candidate_range candidate_range(const struct history *history, enum candidate_option option,
-                                       bool has_limit)
+struct candidate_range candidate_range(const struct history *history, enum candidate_option option, bool has_limit)
 {
     static const char *const divisions[] = {"2", "4", "8", "16", "32"};
     static const char *const thresholds[] = {"0.6", "0.7", "0.8", "0.9"};
     struct candidate_range range = {.count = 0};
-
     switch (option) {
     case CANDIDATE_EXPANDABLE:
         add_value(&range, "True");
@@ -264,11 +247,10 @@ struct candidate_range candidate_range(const struct history *history, enum candi
 void candidate_text(const struct candidate *candidate, char text[CANDIDATE_TEXT_BYTES])
 {
     size_t used = (size_t)snprintf(text, CANDIDATE_TEXT_BYTES, "%s", candidate->rest);
-
     for (size_t i = 0; i < CANDIDATE_OPTIONS; i++) {
         if (candidate->values[i].text[0] != '\0' && used < CANDIDATE_TEXT_BYTES) {
-            used += (size_t)snprintf(text + used, CANDIDATE_TEXT_BYTES - used, "%s%s:%s", used > 0 ? "," : "",
-                                     names[i], candidate->values[i].text);
+            used += (size_t)snprintf(text + used, CANDIDATE_TEXT_BYTES - used, "%s%s:%s", used > 0 ? "," : "", names[i],
+                                     candidate->values[i].text);
         }
     }
 }
@@ -276,7 +258,6 @@ void candidate_text(const struct candidate *candidate, char text[CANDIDATE_TEXT_
 unsigned candidate_size(const struct candidate *candidate)
 {
     unsigned size = 0;
-
     for (size_t i = 0; i < CANDIDATE_OPTIONS; i++) {
         size += candidate->values[i].text[0] != '\0';
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settings of PyTorch's allocator that are worth a try on a history: values of each option by the sizes of its requests, and the
- * strings that say them. Called by advise.c.
+ * Settings of PyTorch's allocator that are worth a try on a history: values of each option by the sizes of its
+ * requests, and the strings that say them. Called by advise.c.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_CANDIDATES_H
 #define VARVE_ANALYSIS_WHATIF_CANDIDATES_H
@@ -11,10 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define CANDIDATE_TEXT_BYTES 1024
 #define CANDIDATE_VALUES_MAX 8
@@ -46,19 +42,15 @@ struct candidate_range {
     size_t count;
 };
 
-/// The setting that the history was recorded with. False: its string has what a candidate can't hold (too long, or another
-/// version's words); `out` then has no `rest`.
+/// The setting that the history was recorded with. False: its string has what a candidate can't hold (too long, or
+/// another version's words); `out` then has no `rest`.
 bool candidate_of_history(const struct history *history, struct candidate *out);
-/// Values of `option` that can change something. GC is a share of a limit: none without `has_limit`. FRACTION has none here.
-struct candidate_range candidate_range(const struct history *history, enum candidate_option option,
-                                       bool has_limit);
+/// Values of `option` that can change something. GC is a share of a limit: none without `has_limit`.
+/// FRACTION has none here.
+struct candidate_range candidate_range(const struct history *history, enum candidate_option option, bool has_limit);
 /// In PyTorch's syntax; "" for its defaults.
 void candidate_text(const struct candidate *candidate, char text[CANDIDATE_TEXT_BYTES]);
 /// How many options it sets, those of `rest` not counted.
 unsigned candidate_size(const struct candidate *candidate);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The load by the events, as in demand.c: an alloc is live until its free is requested. Of a history that begins late, blocks that are
- * freed and were never allocated, or are in use at the end and were never allocated, live from the start.
+ * The load by the events, as in demand.c: an alloc is live until its free is requested. Of a history that begins late,
+ * blocks that are freed and were never allocated, or are in use at the end and were never allocated,
+ * live from the start.
  */
 #include "analysis/whatif/capacity.h"
 
@@ -19,7 +20,6 @@
 static bool is_python(const char *file)
 {
     size_t length = strlen(file);
-
     return length > 3 && strcmp(file + length - 3, ".py") == 0;
 }
 
@@ -33,7 +33,6 @@ static enum varve_frame_rank rank_of(const struct history *history, const struct
         .line = frame->line,
         .is_python = is_python(file),
     };
-
     return varve_plumbing_rank(plumbing, &symbol);
 }
 
@@ -52,39 +51,34 @@ static size_t package_length(const char *file)
     static const char folder[] = "-packages/";
     const char *at = strstr(file, folder);
     const char *end = at != NULL ? strchr(at + sizeof(folder) - 1, '/') : NULL;
-
     return end != NULL ? (size_t)(end - file) + 1 : 0;
 }
 
-static bool same_package(const struct history *history, const struct history_frame *a,
-                         const struct history_frame *b)
+static bool same_package(const struct history *history, const struct history_frame *a, const struct history_frame *b)
 {
     const char *file = history->texts[a->file];
     size_t length = package_length(file);
-
     return length > 0 && strncmp(file, history->texts[b->file], length) == 0;
 }
 
-/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). Of libraries in between the
- * innermost frame stands that does not lie in the package of the allocating one, which all call: else that one. */
+/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). Of libraries in
+ * between the innermost frame stands that does not lie in the package of the allocating one, which all
+ * call: else that one. */
 static void name_site(const struct history *history, const struct history_stack *stack,
                       const struct varve_plumbing *plumbing, struct capacity_site *site)
 {
     const struct history_frame *frames = &history->frames[stack->first_frame];
     const struct history_frame *user = NULL, *innermost = NULL, *caller = NULL;
     enum varve_frame_rank user_rank = VARVE_FRAME_PLUMBING;
-
     for (uint32_t i = 0; i < stack->frame_count; i++) {
         enum varve_frame_rank rank = rank_of(history, &frames[i], plumbing);
-
         if (user == NULL || rank > user_rank) {
             user = &frames[i];
             user_rank = rank;
         }
         if (rank != VARVE_FRAME_PLUMBING && innermost == NULL) {
             innermost = &frames[i];
-        } else if (rank != VARVE_FRAME_PLUMBING && caller == NULL &&
-                   !same_package(history, innermost, &frames[i])) {
+        } else if (rank != VARVE_FRAME_PLUMBING && caller == NULL && !same_package(history, innermost, &frames[i])) {
             caller = &frames[i];
         }
     }
@@ -100,7 +94,6 @@ static void name_site(const struct history *history, const struct history_stack 
 static uint64_t site_key(const struct history *history, uint32_t stack, uint64_t size)
 {
     bool is_named = stack < history->stack_count && history->stacks[stack].frame_count > 0;
-
     return is_named ? stack : size | UINT64_C(1) << 63;
 }
 
@@ -127,12 +120,10 @@ static struct blocks starting_blocks(const struct history_device *device)
 {
     struct blocks blocks = {0};
     struct map seen = {0}; /* addresses whose first event was met */
-
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
         bool is_block = event->action == HISTORY_ALLOC || event->action == HISTORY_FREE_REQUESTED ||
                         event->action == HISTORY_FREE_COMPLETED;
-
         if (is_block && map_find(&seen, event->addr) == NULL) {
             map_put(&seen, event->addr, 0);
             if (event->action == HISTORY_FREE_REQUESTED) {
@@ -142,7 +133,6 @@ static struct blocks starting_blocks(const struct history_device *device)
     }
     for (size_t i = 0; i < device->block_count; i++) {
         const struct history_block *block = &device->blocks[i];
-
         if (block->state == HISTORY_ACTIVE_ALLOCATED && map_find(&seen, block->addr) == NULL) {
             blocks_add(&blocks, block->addr, block->requested, block->stack);
         }
@@ -173,7 +163,6 @@ static void sweep_add(struct sweep *sweep, uint64_t addr, uint64_t size, uint32_
 static void sweep_device(const struct history_device *device, size_t end, struct sweep *sweep)
 {
     struct blocks start = starting_blocks(device);
-
     *sweep = (struct sweep){.bytes = 0};
     for (size_t i = 0; i < start.count; i++) {
         sweep_add(sweep, start.items[i].addr, start.items[i].size, start.items[i].stack, 0);
@@ -182,7 +171,6 @@ static void sweep_device(const struct history_device *device, size_t end, struct
     for (size_t i = 0; i < end; i++) {
         const struct history_event *event = &device->events[i];
         uint64_t number;
-
         if (event->action == HISTORY_ALLOC) {
             sweep_add(sweep, event->addr, event->size, event->stack, i + 1);
         } else if (event->action == HISTORY_OOM) { /* what it asked for would have been live then */
@@ -190,8 +178,7 @@ static void sweep_device(const struct history_device *device, size_t end, struct
             if (i + 1 < end && map_remove(&sweep->live, NOWHERE - i, &number)) {
                 sweep->bytes -= event->size;
             }
-        } else if (event->action == HISTORY_FREE_REQUESTED &&
-                   map_remove(&sweep->live, event->addr, &number)) {
+        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&sweep->live, event->addr, &number)) {
             sweep->bytes -= sweep->blocks.items[number].size;
         }
     }
@@ -206,7 +193,6 @@ static void sweep_free(struct sweep *sweep)
 static int compare_sites(const void *left_untyped, const void *right_untyped)
 {
     const struct capacity_site *left = left_untyped, *right = right_untyped;
-
     if (left->bytes != right->bytes) {
         return left->bytes > right->bytes ? -1 : 1;
     }
@@ -214,20 +200,17 @@ static int compare_sites(const void *left_untyped, const void *right_untyped)
 }
 
 /* What is live at the moment of the load, by call site. */
-static void add_sites(const struct history *history, const struct varve_plumbing *plumbing,
-                      struct capacity_load *load)
+static void add_sites(const struct history *history, const struct varve_plumbing *plumbing, struct capacity_load *load)
 {
-    struct map numbers = {0}; /* key → number of the site */
     struct sweep sweep;
-    size_t capacity = 0;
-
     sweep_device(&history->devices[load->device], load->event, &sweep);
+    size_t capacity = 0;
+    struct map numbers = {0}; /* key → number of the site */
     for (size_t i = 0; i < sweep.blocks.count; i++) {
         const struct block *block = &sweep.blocks.items[i];
         const uint64_t *live = map_find(&sweep.live, block->addr);
         uint64_t key = site_key(history, block->stack, block->size);
         const uint64_t *number = map_find(&numbers, key);
-
         if (live == NULL || *live != i) {
             continue;
         }
@@ -254,13 +237,12 @@ static void add_sites(const struct history *history, const struct varve_plumbing
 int capacity_load_find(const struct history *history, struct capacity_load *out)
 {
     struct varve_plumbing *plumbing;
-    struct sweep sweep;
     int error = varve_plumbing_open(&plumbing);
-
     *out = (struct capacity_load){.bytes = 0};
     if (error != VARVE_OK) {
         return error;
     }
+    struct sweep sweep;
     for (size_t i = 0; i < history->device_count; i++) {
         sweep_device(&history->devices[i], history->devices[i].event_count, &sweep);
         if (sweep.most > out->bytes) {
@@ -293,42 +275,39 @@ struct gone {
 static bool is_gone(void *context, const struct history_event *event)
 {
     const struct gone *gone = context;
-
     return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != NULL;
 }
 
-static bool runs_without(struct whatif *whatif, const struct history *history,
-                         const struct capacity_load *load, size_t count, const struct whatif_setting *setting)
+static bool runs_without(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
+                         size_t count, const struct whatif_setting *setting)
 {
     struct gone gone = {.history = history};
     struct whatif_setting alone = *setting;
-    struct whatif_outcome outcome;
-
     for (size_t i = 0; i < count; i++) {
         map_put(&gone.keys, load->sites[i].key, 0);
     }
     alone.stop_at_oom = true;
     alone.skip = is_gone;
     alone.skip_context = &gone;
+    struct whatif_outcome outcome;
     whatif_play(whatif, &alone, 1, 1, &outcome, NULL);
     map_free(&gone.keys);
     return outcome.error == VARVE_OK && outcome.result.ooms == 0;
 }
 
-/* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then twice as many more. */
+/* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then
+ * twice as many more. */
 size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes)
 {
     uint64_t sum = 0;
-    size_t count = 0, fails = 0;
-
+    size_t count = 0;
     while (count < load->site_count && (sum < bytes || count == 0)) {
         sum += load->sites[count++].bytes;
     }
-    fails = count - 1;
+    size_t fails = count - 1;
     while (count > 0 && !runs_without(whatif, history, load, count, setting)) {
         size_t step = 2 * (count - fails);
-
         if (count == load->site_count) {
             return 0;
         }
@@ -337,7 +316,6 @@ size_t capacity_shed(struct whatif *whatif, const struct history *history, const
     }
     while (count > fails + 1) { /* the fewest that do */
         size_t middle = fails + (count - fails) / 2;
-
         *(runs_without(whatif, history, load, middle, setting) ? &count : &fails) = middle;
     }
     return count;

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which call sites hold what is too much for a device of a given size: those with most memory at the moment of the load, the most
- * requested bytes that live at a time, below which no allocator can go.
+ * Which call sites hold what is too much for a device of a given size: those with most memory at the moment of the
+ * load, the most requested bytes that live at a time, below which no allocator can go.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_CAPACITY_H
 #define VARVE_ANALYSIS_WHATIF_CAPACITY_H
 
 #include "analysis/whatif/run.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of a frame; the history's texts. `file` NULL: unknown. */
 struct capacity_place {
@@ -41,13 +37,9 @@ struct capacity_load {
 int capacity_load_find(const struct history *history, struct capacity_load *out);
 void capacity_load_free(struct capacity_load *load);
 
-/// How many of the first sites of `load` would have to go, at least `bytes` of them together, so that the rest runs under `setting`,
-/// which is found by playing it without their requests. 0: not found within those that could be tried.
+/// How many of the first sites of `load` would have to go, at least `bytes` of them together, so that the rest runs
+/// under `setting`, which is found by playing it without their requests. 0: not found within those that could be tried.
 size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

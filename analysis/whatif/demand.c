@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass over the events. A block is live until its free is requested, also where other streams hold it back longer; a
- * request that failed was never live, but would have needed its bytes at that moment.
+ * One pass over the events. A block is live until its free is requested, also where other streams hold it back longer;
+ * a request that failed was never live, but would have needed its bytes at that moment.
  */
 #include "analysis/whatif/demand.h"
 
@@ -19,14 +19,13 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static int add_start(const struct history *history, const struct history_device *device, struct map *sizes,
                      uint64_t *live_out, struct varve_message *message)
 {
-    struct varve_alloc_snapshot start;
     uint64_t reserved = 0;
     int error = replay_reserved_at_start(device, &reserved, message);
-
     *live_out = 0;
     if (error != VARVE_OK || reserved == 0) {
         return error;
     }
+    struct varve_alloc_snapshot start;
     error = replay_start_of(history, device, &start, message);
     for (size_t i = 0; i < start.block_count && error == VARVE_OK; i++) {
         if (start.blocks[i].state == VARVE_BLOCK_ACTIVE_ALLOCATED) {
@@ -43,11 +42,9 @@ static void add_events(const struct history_device *device, struct map *sizes, u
                        struct whatif_demand *demand)
 {
     uint64_t load = live, load_all = live;
-
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
         uint64_t size;
-
         if (event->action == HISTORY_ALLOC) {
             map_put(sizes, event->addr, event->size);
             live += event->size;
@@ -74,16 +71,13 @@ static void add_events(const struct history_device *device, struct map *sizes, u
     demand->events += device->event_count;
 }
 
-int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out,
-                       struct varve_message *message)
+int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     *demand_out = (struct whatif_demand){0};
+    int error = VARVE_OK;
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct map sizes = {0};
         uint64_t live;
-
         error = add_start(history, &history->devices[i], &sizes, &live, message);
         if (error == VARVE_OK) {
             add_events(&history->devices[i], &sizes, live, demand_out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One play of a setting answers for every request that failed: plays are kept, each with the numbers of the requests that failed in it.
- * A setting under which a request fails that the recording served has only moved the failure, unless that is later.
+ * One play of a setting answers for every request that failed: plays are kept, each with the numbers of the requests
+ * that failed in it. A setting under which a request fails that the recording served has only moved the failure,
+ * unless that is later.
  */
 #include "analysis/whatif/explain.h"
 
@@ -73,25 +74,21 @@ static void note_request(void *context, struct varve_alloc *alloc, bool has_fail
 {
     struct play *play = context;
     unsigned device = (unsigned)varve_alloc_get_device(alloc)->index;
-
     if (device != play->device) {
         play->device = device;
         play->request = 0;
     }
     if (has_failed) {
-        play->failed =
-            memory_grow(play->failed, &play->failed_capacity, play->failed_count, sizeof(play->failed[0]));
+        play->failed = memory_grow(play->failed, &play->failed_capacity, play->failed_count, sizeof(play->failed[0]));
         play->failed[play->failed_count++] = (struct failed){device, play->request};
     }
     play->request++;
 }
 
-static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit,
-                              bool counts_addresses)
+static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit, bool counts_addresses)
 {
     for (size_t i = 0; i < explain->play_count; i++) {
         struct play *play = explain->plays[i];
-
         if (play->setting == setting && play->limit == limit && play->counts_addresses == counts_addresses) {
             return play;
         }
@@ -103,10 +100,9 @@ static void want_play(struct explain *explain, size_t setting, uint64_t limit, b
 {
     if (find_play(explain, setting, limit, counts_addresses) == NULL) {
         struct play *play = memory_resize(NULL, sizeof(*play));
-
         *play = (struct play){.setting = setting, .limit = limit, .counts_addresses = counts_addresses};
-        explain->plays = memory_grow(explain->plays, &explain->play_capacity, explain->play_count,
-                                     sizeof(explain->plays[0]));
+        explain->plays =
+            memory_grow(explain->plays, &explain->play_capacity, explain->play_count, sizeof(explain->plays[0]));
         explain->plays[explain->play_count++] = play;
     }
 }
@@ -114,7 +110,6 @@ static void want_play(struct explain *explain, size_t setting, uint64_t limit, b
 static struct whatif_setting as_whatif(const struct explain *explain, struct play *play)
 {
     const struct setting *setting = explain->settings[play->setting];
-
     return (struct whatif_setting){
         .policy = setting->policy,
         .conf = setting->is_recorded ? NULL : setting->conf,
@@ -134,12 +129,10 @@ static void play_wanted(struct explain *explain, size_t begin)
     size_t count = explain->play_count - begin;
     struct whatif_setting *settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
     struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-
     for (size_t i = 0; i < count; i++) {
         settings[i] = as_whatif(explain, explain->plays[begin + i]);
     }
-    whatif_play(explain->whatif, settings, count, explain->options.threads, outcomes,
-                explain->options.progress);
+    whatif_play(explain->whatif, settings, count, explain->options.threads, outcomes, explain->options.progress);
     for (size_t i = 0; i < count; i++) {
         explain->plays[begin + i]->error = outcomes[i].error;
         explain->plays[begin + i]->figures = outcomes[i].figures;
@@ -152,7 +145,6 @@ static void play_wanted(struct explain *explain, size_t begin)
 static const struct play *play_one(struct explain *explain, size_t setting, uint64_t limit)
 {
     size_t begin = explain->play_count;
-
     want_play(explain, setting, limit, false);
     play_wanted(explain, begin);
     return find_play(explain, setting, limit, false);
@@ -162,26 +154,22 @@ static bool has_failed(const struct play *play, unsigned device, size_t request)
 {
     size_t low = 0;
     size_t high = play->failed_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct failed *failed = &play->failed[middle];
-
         if (failed->device < device || (failed->device == device && failed->request < request)) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return low < play->failed_count && play->failed[low].device == device &&
-           play->failed[low].request == request;
+    return low < play->failed_count && play->failed[low].device == device && play->failed[low].request == request;
 }
 
 static bool was_recorded(const struct explain *explain, const struct failed *failed)
 {
     for (size_t i = 0; i < explain->facts.failure_count; i++) {
-        if (explain->failures[i].device == failed->device &&
-            explain->failures[i].request == failed->request) {
+        if (explain->failures[i].device == failed->device && explain->failures[i].request == failed->request) {
             return true;
         }
     }
@@ -192,15 +180,12 @@ static bool was_recorded(const struct explain *explain, const struct failed *fai
 static bool serves(const struct explain *explain, const struct play *play, size_t failure)
 {
     const struct explain_failure *target = &explain->failures[failure];
-
     if (play->error != VARVE_OK || has_failed(play, target->device, target->request)) {
         return false;
     }
     for (size_t i = 0; i < play->failed_count; i++) {
         const struct failed *failed = &play->failed[i];
-
-        if (failed->device == target->device && failed->request < target->request &&
-            !was_recorded(explain, failed)) {
+        if (failed->device == target->device && failed->request < target->request && !was_recorded(explain, failed)) {
             return false;
         }
     }
@@ -212,7 +197,6 @@ static bool serves(const struct explain *explain, const struct play *play, size_
 static struct setting *add_setting(struct explain *explain, enum explain_kind kind, unsigned family)
 {
     struct setting *setting = memory_resize(NULL, sizeof(*setting));
-
     *setting = (struct setting){.kind = kind, .family = family, .policy = explain->options.policy};
     explain->settings = memory_grow(explain->settings, &explain->setting_capacity, explain->setting_count,
                                     sizeof(explain->settings[0]));
@@ -225,21 +209,17 @@ static void add_candidate(struct explain *explain, unsigned family, const struct
                           const struct candidate *changed)
 {
     struct setting *setting = add_setting(explain, EXPLAIN_SETTING, family);
-
     candidate_text(changed, setting->change);
     candidate_text(candidate, setting->conf);
 }
 
 /* Each value of one option, and none if one is recorded. */
-static void add_option(struct explain *explain, const struct candidate *recorded,
-                       enum candidate_option option)
+static void add_option(struct explain *explain, const struct candidate *recorded, enum candidate_option option)
 {
     struct candidate_range range = candidate_range(explain->history, option, true);
-
     for (size_t i = 0; i < range.count; i++) {
         struct candidate candidate = *recorded;
         struct candidate changed = {.rest = ""};
-
         if (strcmp(recorded->values[option].text, range.values[i].text) != 0) {
             candidate.values[option] = changed.values[option] = range.values[i];
             add_candidate(explain, option + 1, &candidate, &changed);
@@ -249,11 +229,10 @@ static void add_option(struct explain *explain, const struct candidate *recorded
         struct candidate candidate = *recorded;
         struct candidate left_out = {.rest = ""};
         struct setting *setting = add_setting(explain, EXPLAIN_SETTING, option + 1);
-        char text[CANDIDATE_TEXT_BYTES];
-
         candidate.values[option].text[0] = '\0';
         candidate_text(&candidate, setting->conf);
         left_out.values[option] = recorded->values[option];
+        char text[CANDIDATE_TEXT_BYTES];
         candidate_text(&left_out, text);
         snprintf(setting->change, sizeof(setting->change), "without %.1000s", text);
     }
@@ -264,11 +243,9 @@ static void add_pair(struct explain *explain, const struct candidate *recorded, 
 {
     struct candidate_range first = candidate_range(explain->history, a, true);
     struct candidate_range second = candidate_range(explain->history, b, true);
-
     for (size_t i = 0; i < first.count * second.count; i++) {
         struct candidate candidate = *recorded;
         struct candidate changed = {.rest = ""};
-
         candidate.values[a] = changed.values[a] = first.values[i / second.count];
         candidate.values[b] = changed.values[b] = second.values[i % second.count];
         add_candidate(explain, FAMILY_PAIRS, &candidate, &changed);
@@ -279,9 +256,8 @@ static void add_pair(struct explain *explain, const struct candidate *recorded, 
 static void add_others(struct explain *explain, const struct candidate *recorded)
 {
     char conf[CANDIDATE_TEXT_BYTES];
-    struct setting *setting;
-
     candidate_text(recorded, conf);
+    struct setting *setting;
     if (strstr(conf, "research_after_release") == NULL) {
         setting = add_setting(explain, EXPLAIN_RULE, FAMILY_RULE);
         snprintf(setting->change, sizeof(setting->change), "research_after_release:True");
@@ -298,11 +274,9 @@ static void add_policies(struct explain *explain)
 {
     const char *recorded = explain->options.policy != NULL ? explain->options.policy : "pytorch";
     const char *const *policies = varve_alloc_policies();
-
     for (unsigned i = 0; policies[i] != NULL; i++) {
         if (strcmp(policies[i], recorded) != 0) {
             struct setting *setting = add_setting(explain, EXPLAIN_POLICY, FAMILY_POLICIES + i);
-
             snprintf(setting->change, sizeof(setting->change), "%s", policies[i]);
             setting->policy = policies[i];
             setting->is_recorded = true; /* as far as it has such settings */
@@ -313,7 +287,6 @@ static void add_policies(struct explain *explain)
 static void add_settings(struct explain *explain)
 {
     struct candidate recorded;
-
     candidate_of_history(explain->history, &recorded);
     for (enum candidate_option option = CANDIDATE_EXPANDABLE; option < CANDIDATE_FRACTION; option++) {
         add_option(explain, &recorded, option);
@@ -326,7 +299,6 @@ static void add_settings(struct explain *explain)
 static void add_pairs(struct explain *explain)
 {
     struct candidate recorded;
-
     candidate_of_history(explain->history, &recorded);
     add_pair(explain, &recorded, CANDIDATE_MAX_SPLIT, CANDIDATE_GC);
     add_pair(explain, &recorded, CANDIDATE_MAX_SPLIT, CANDIDATE_ROUNDUP);
@@ -334,8 +306,8 @@ static void add_pairs(struct explain *explain)
     explain->has_pairs = true;
 }
 
-/* Where a call of empty_cache may help: the moments with the least memory in use, over all that came before the request, over the
- * later half of it, quarter, and so on. */
+/* Where a call of empty_cache may help: the moments with the least memory in use, over all that came before the
+ * request, over the later half of it, quarter, and so on. */
 static void add_empty_caches(struct explain *explain, size_t failure)
 {
     const struct explain_failure *target = &explain->failures[failure];
@@ -343,11 +315,9 @@ static void add_empty_caches(struct explain *explain, size_t failure)
     size_t best[EMPTY_MOMENTS] = {0};
     int64_t least[EMPTY_MOMENTS] = {0}, live = 0;
     size_t requests[EMPTY_MOMENTS] = {0}, request = 0;
-
     for (size_t i = 0; i < target->event; i++) {
         const struct history_event *event = &device->events[i];
         bool is_request = event->action == HISTORY_ALLOC || event->action == HISTORY_OOM;
-
         for (unsigned k = 0; k < EMPTY_MOMENTS && is_request && i > 0; k++) {
             if (i >= target->event - (target->event >> k) && (best[k] == 0 || live <= least[k])) {
                 best[k] = i;
@@ -362,7 +332,6 @@ static void add_empty_caches(struct explain *explain, size_t failure)
     for (unsigned k = 0; k < EMPTY_MOMENTS; k++) {
         if (best[k] != 0 && (k == 0 || best[k] != best[k - 1])) {
             struct setting *setting = add_setting(explain, EXPLAIN_EMPTY_CACHE, FAMILY_EMPTY_CACHE);
-
             setting->is_recorded = true;
             snprintf(setting->change, sizeof(setting->change), "torch.cuda.empty_cache()");
             setting->empty_event = best[k];
@@ -393,7 +362,6 @@ static bool has_empty_caches(const struct explain *explain, size_t failure)
 static unsigned complexity(const char *change)
 {
     unsigned count = 0;
-
     for (; change != NULL; change = strchr(change + 1, ',')) {
         count++;
     }
@@ -411,21 +379,18 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
     const struct explain_answer *a = a_untyped;
     const struct explain_answer *b = b_untyped;
     int order = compare_numbers(a->kind, b->kind);
-
     order = order != 0 ? order : compare_numbers(a->is_luck, b->is_luck);
     order = order != 0 ? order : compare_numbers(a->failures, b->failures);
     order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
     order = order != 0 ? order : compare_numbers(a->device_ns, b->device_ns);
-    order = order != 0
-                ? order
-                : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
+    order =
+        order != 0 ? order : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
     return order != 0 ? order : compare_numbers(a->number, b->number);
 }
 
 static struct explain_answer answer_of(const struct explain *explain, size_t number, const struct play *play)
 {
     const struct setting *setting = explain->settings[number];
-
     return (struct explain_answer){
         .kind = setting->kind,
         .change = setting->change,
@@ -445,7 +410,6 @@ static void play_all(struct explain *explain, size_t failure)
 {
     uint64_t limit = explain->facts.limit;
     size_t begin = explain->play_count;
-
     for (size_t i = 1; i < explain->setting_count; i++) {
         if (is_about(explain->settings[i], failure)) {
             want_play(explain, i, limit, false);
@@ -454,8 +418,7 @@ static void play_all(struct explain *explain, size_t failure)
     play_wanted(explain, begin);
     begin = explain->play_count;
     for (size_t i = 1; i < explain->setting_count; i++) {
-        if (is_about(explain->settings[i], failure) &&
-            serves(explain, find_play(explain, i, limit, false), failure)) {
+        if (is_about(explain->settings[i], failure) && serves(explain, find_play(explain, i, limit, false), failure)) {
             want_play(explain, i, limit, true);
         }
     }
@@ -468,7 +431,6 @@ static size_t take_answer(const struct explain *explain, const struct explain_an
 {
     unsigned family = explain->settings[answer->number]->family;
     size_t at = 0;
-
     while (at < count && explain->settings[answers[at].number]->family != family) {
         at++;
     }
@@ -480,23 +442,20 @@ static size_t take_answer(const struct explain *explain, const struct explain_an
     return count;
 }
 
-static size_t collect(const struct explain *explain, size_t failure,
-                      struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+static size_t collect(const struct explain *explain, size_t failure, struct explain_answer answers[EXPLAIN_ANSWERS_MAX],
+                      size_t *tried_out)
 {
     uint64_t limit = explain->facts.limit;
-    size_t count = 0;
-
     *tried_out = 0;
+    size_t count = 0;
     for (size_t i = 1; i < explain->setting_count; i++) {
         const struct play *play = find_play(explain, i, limit, false);
-
         if (!is_about(explain->settings[i], failure) || play->error != VARVE_OK) {
             continue;
         }
         ++*tried_out;
         if (serves(explain, play, failure)) {
             struct explain_answer answer = answer_of(explain, i, play);
-
             answer.is_luck = !serves(explain, find_play(explain, i, limit, true), failure);
             count = take_answer(explain, &answer, answers, count);
         }
@@ -505,11 +464,9 @@ static size_t collect(const struct explain *explain, size_t failure,
     return count;
 }
 
-size_t explain_find(struct explain *explain, size_t failure,
-                    struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+size_t explain_find(struct explain *explain, size_t failure, struct explain_answer answers[EXPLAIN_ANSWERS_MAX],
+                    size_t *tried_out)
 {
-    size_t count;
-
     if (!explain->has_settings) {
         add_settings(explain);
     }
@@ -517,7 +474,7 @@ size_t explain_find(struct explain *explain, size_t failure,
         add_empty_caches(explain, failure);
     }
     play_all(explain, failure);
-    count = collect(explain, failure, answers, tried_out);
+    size_t count = collect(explain, failure, answers, tried_out);
     if (!explain->has_pairs &&
         (count == 0 || answers[0].kind != EXPLAIN_SETTING || answers[0].is_luck || answers[0].failures > 0)) {
         add_pairs(explain);
@@ -531,7 +488,6 @@ bool explain_fails_again(const struct explain *explain, size_t failure)
 {
     const struct play *play = find_play(explain, 0, explain->facts.limit, false);
     const struct explain_failure *target = &explain->failures[failure];
-
     return play->error == VARVE_OK && has_failed(play, target->device, target->request);
 }
 
@@ -540,26 +496,21 @@ bool explain_fails_again(const struct explain *explain, size_t failure)
 static bool passes(struct explain *explain, size_t failure, size_t setting, uint64_t limit)
 {
     const struct play *play = play_one(explain, setting, limit);
-
-    return failure == EXPLAIN_ALL ? play->error == VARVE_OK && play->failed_count == 0
-                                  : serves(explain, play, failure);
+    return failure == EXPLAIN_ALL ? play->error == VARVE_OK && play->failed_count == 0 : serves(explain, play, failure);
 }
 
 /* Two limits of the grid, the lower of which fails; false if there are none. */
-static bool bracket(struct explain *explain, size_t failure, size_t setting, uint64_t *low_out,
-                    uint64_t *high_out)
+static bool bracket(struct explain *explain, size_t failure, size_t setting, uint64_t *low_out, uint64_t *high_out)
 {
     uint64_t low = explain->facts.limit / GRID * GRID;
     uint64_t high = low + GRID;
-    uint64_t step = GRID;
-
     if (setting == 0) {
         /* with what it takes without a limit nothing is ever refused */
         const struct play *free_play = play_one(explain, setting, 0);
         uint64_t peak = free_play->error == VARVE_OK ? (uint64_t)free_play->figures.peak_reserved : 0;
-
         high = peak > low ? (peak + GRID - 1) / GRID * GRID : high;
     }
+    uint64_t step = GRID;
     for (; !passes(explain, failure, setting, high); high += step, step *= 2) {
         if (step > explain->facts.limit + (GRID << 10)) {
             return false;
@@ -578,13 +529,11 @@ uint64_t explain_smallest_limit(struct explain *explain, size_t failure, size_t 
 {
     size_t setting = number == EXPLAIN_RECORDED ? 0 : number;
     uint64_t low, high;
-
     if (!bracket(explain, failure, setting, &low, &high)) {
         return 0;
     }
     while (high - low > GRID) {
         uint64_t middle = low + (high - low) / GRID / 2 * GRID;
-
         if (passes(explain, failure, setting, middle)) {
             high = middle;
         } else {
@@ -599,11 +548,9 @@ uint64_t explain_smallest_limit(struct explain *explain, size_t failure, size_t 
 static void list_failures(struct explain *explain)
 {
     const struct history *history = explain->history;
-
     for (unsigned i = 0; i < history->device_count; i++) {
         const struct history_device *device = &history->devices[i];
         size_t request = 0;
-
         for (size_t j = 0; j < device->event_count; j++) {
             if (device->events[j].action == HISTORY_OOM) {
                 explain->failures = memory_grow(explain->failures, &explain->failure_capacity,
@@ -621,7 +568,6 @@ static void list_failures(struct explain *explain)
 static int find_limit(struct explain *explain, struct varve_message *message)
 {
     const struct replay_before *before = whatif_recorded(explain->whatif);
-
     explain->facts.is_given = explain->options.memory_limit != 0;
     explain->facts.is_reproduced = before->limit != 0;
     if (explain->facts.is_given) {
@@ -631,26 +577,21 @@ static int find_limit(struct explain *explain, struct varve_message *message)
     } else if (before->figures.peak_reserved > 0) {
         explain->facts.limit = (uint64_t)before->figures.peak_reserved;
     } else {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "the trace does not say how much was reserved, so not under which limit it failed; "
-            "--memory-limit gives it");
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "the trace does not say how much was reserved, so not under which limit it failed; "
+                                 "--memory-limit gives it");
     }
     return VARVE_OK;
 }
 
-int explain_open(const struct history *history, const struct explain_options *options,
-                 struct explain **explain_out, struct varve_message *message)
+int explain_open(const struct history *history, const struct explain_options *options, struct explain **explain_out,
+                 struct varve_message *message)
 {
     struct explain *explain = memory_resize(NULL, sizeof(*explain));
-    int error;
-
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
-    error = whatif_open(history, &explain->whatif, message);
-    if (error == VARVE_OK) {
-        error = find_limit(explain, message);
-    }
+    int error = whatif_open(history, &explain->whatif, message);
+    VARVE_THEN(error, find_limit(explain, message));
     if (error != VARVE_OK) {
         explain_close(explain);
         return error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Capacities are counted in steps. Each setting has a search of its own, and all searches go in rounds: each wants some probes,
- * as many that all processors have work; they are played together; the answers are entered. A search
+ * Capacities are counted in steps. Each setting has a search of its own, and all searches go in rounds: each wants some
+ * probes, as many that all processors have work; they are played together; the answers are entered. A search
  *   1. looks for a capacity that passes, from the unlimited peak upwards;
  *   2. narrows the gap between its lowest pass and the highest failure below that until nothing lies between;
  *   3. checks FRONTIER_CHECKS capacities on either side (or all of them). A pass below takes it back to 2;
@@ -52,10 +52,8 @@ static void want(struct search *search, uint64_t step, bool served_only, struct 
         return;
     }
     search->verdicts[step - search->first] = WANTED;
-    round->settings =
-        memory_grow(round->settings, &round->setting_capacity, round->count, sizeof(*round->settings));
-    round->searches =
-        memory_grow(round->searches, &round->search_capacity, round->count, sizeof(struct search *));
+    round->settings = memory_grow(round->settings, &round->setting_capacity, round->count, sizeof(*round->settings));
+    round->searches = memory_grow(round->searches, &round->search_capacity, round->count, sizeof(struct search *));
     round->steps = memory_grow(round->steps, &round->step_capacity, round->count, sizeof(*round->steps));
     round->settings[round->count] = *search->setting;
     round->settings[round->count].memory_limit = step * FRONTIER_STEP;
@@ -70,10 +68,8 @@ static void want_between(struct search *search, uint64_t low, uint64_t high, siz
                          struct round *round)
 {
     uint64_t gap = high - low;
-
     for (size_t i = 1; i <= count && gap > 1; i++) {
         uint64_t step = low + (uint64_t)((double)gap * (double)i / (double)(count + 1) + 0.5);
-
         step = step <= low ? low + 1 : step >= high ? high - 1 : step;
         want(search, step, served_only, round);
     }
@@ -99,13 +95,12 @@ static uint64_t highest_failure(const struct search *search, uint64_t from, uint
     return to;
 }
 
-/* Nothing has passed yet: the unlimited peak, then more. A limit counts the size of a whole segment where an expandable one is mapped
- * in parts, and may let blocks be collected that were used again without it. */
+/* Nothing has passed yet: the unlimited peak, then more. A limit counts the size of a whole segment where an expandable
+ * one is mapped in parts, and may let blocks be collected that were used again without it. */
 static void want_more(struct search *search, bool served_only, struct round *round)
 {
     uint64_t peak = (uint64_t)search->frontier->free.figures.peak_reserved / FRONTIER_STEP + 1;
     uint64_t last = search->last + search->last / 16 + GROWTH_STEPS;
-
     if (verdict_of(search, search->last) == UNKNOWN) {
         want(search, search->last, served_only, round);
         return;
@@ -129,15 +124,13 @@ static void next_probes(struct search *search, const struct frontier_options *op
                         struct round *round)
 {
     uint64_t pass = lowest(search, search->first, PASSES);
-    uint64_t below, above, next;
     size_t checks = options->is_exhaustive ? SIZE_MAX : FRONTIER_CHECKS;
     bool served_only = !options->with_failed;
-
     if (pass == 0) {
         want_more(search, served_only, round);
         return;
     }
-    below = highest_failure(search, search->first, pass);
+    uint64_t below = highest_failure(search, search->first, pass);
     if (pass - below > 1) {
         want_between(search, below, pass, at_once, served_only, round);
         return;
@@ -145,12 +138,11 @@ static void next_probes(struct search *search, const struct frontier_options *op
     if (search->checked != pass) {
         search->checked = pass;
         want_between(search, search->first - 1, below, checks < below ? checks : below, served_only, round);
-        want_between(search, pass, search->last, checks < search->last ? checks : search->last, served_only,
-                     round);
+        want_between(search, pass, search->last, checks < search->last ? checks : search->last, served_only, round);
         return;
     }
-    above = highest_failure(search, pass, search->last);
-    next = above < pass ? pass : lowest(search, above, PASSES);
+    uint64_t above = highest_failure(search, pass, search->last);
+    uint64_t next = above < pass ? pass : lowest(search, above, PASSES);
     if (above >= pass && next - above > 1) {
         want_between(search, above, next, at_once, served_only, round);
         return;
@@ -166,7 +158,6 @@ static void enter(struct search *search, uint64_t step, const struct whatif_outc
     struct frontier *frontier = search->frontier;
     bool passes = outcome->error == VARVE_OK && outcome->result.ooms == 0;
     uint64_t pass = lowest(search, search->first, PASSES);
-
     frontier->probes++;
     if (outcome->error != VARVE_OK) {
         frontier->error = outcome->error;
@@ -184,20 +175,18 @@ static bool play_round(struct whatif *whatif, struct search *searches, size_t co
                        const struct frontier_options *options)
 {
     unsigned threads = parallel_threads(options->threads);
-    struct round round = {0};
-    struct whatif_outcome *outcomes;
     size_t open = 0;
-
     for (size_t i = 0; i < count; i++) {
         open += searches[i].is_done ? 0 : 1;
     }
+    struct round round = {0};
     for (size_t i = 0; i < count; i++) {
         /* a search that was checked and found nothing ends at once; others go on until they want something */
         for (size_t before = round.count; !searches[i].is_done && round.count == before;) {
             next_probes(&searches[i], options, (threads + open - 1) / open, &round);
         }
     }
-    outcomes = memory_resize(NULL, (round.count + 1) * sizeof(*outcomes));
+    struct whatif_outcome *outcomes = memory_resize(NULL, (round.count + 1) * sizeof(*outcomes));
     whatif_play(whatif, round.settings, round.count, threads, outcomes, NULL);
     for (size_t i = 0; i < round.count; i++) {
         enter(round.searches[i], round.steps[i], &outcomes[i]);
@@ -213,17 +202,15 @@ static void begin_search(struct search *search, const struct whatif_demand *dema
 {
     struct frontier *frontier = search->frontier;
     uint64_t load = with_failed ? demand->device_load_all : demand->device_load;
-
     search->first = (load + FRONTIER_STEP - 1) / FRONTIER_STEP;
     search->first = search->first == 0 ? 1 : search->first;
     if (frontier->error == VARVE_OK && frontier->free.result.ooms > 0) {
-        frontier->error = varve_message_set(&frontier->message, VARVE_ERROR_NO_MEMORY,
-                                            "a request fails even without a limit");
+        frontier->error =
+            varve_message_set(&frontier->message, VARVE_ERROR_NO_MEMORY, "a request fails even without a limit");
     }
     search->is_done = frontier->error != VARVE_OK;
     if (!search->is_done) {
         uint64_t peak = (uint64_t)frontier->free.figures.peak_reserved;
-
         search->last = (peak + FRONTIER_STEP - 1) / FRONTIER_STEP;
         search->last = search->last < search->first ? search->first : search->last;
         search->verdicts = memory_resize(NULL, search->last - search->first + 1);
@@ -236,7 +223,6 @@ static void play_unlimited(struct whatif *whatif, const struct whatif_setting *s
 {
     struct whatif_setting *unlimited = memory_resize(NULL, (count + 1) * sizeof(*unlimited));
     struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-
     for (size_t i = 0; i < count; i++) {
         unlimited[i] = settings[i];
         unlimited[i].memory_limit = 0;
@@ -252,18 +238,16 @@ static void play_unlimited(struct whatif *whatif, const struct whatif_setting *s
     free(outcomes);
 }
 
-void frontier_find(struct whatif *whatif, const struct whatif_demand *demand,
-                   const struct whatif_setting *settings, size_t count,
-                   const struct frontier_options *options, struct frontier *frontiers)
+void frontier_find(struct whatif *whatif, const struct whatif_demand *demand, const struct whatif_setting *settings,
+                   size_t count, const struct frontier_options *options, struct frontier *frontiers)
 {
     struct search *searches = memory_resize(NULL, (count + 1) * sizeof(*searches));
-    uint64_t rounds = 0;
-
     play_unlimited(whatif, settings, count, options, frontiers);
     for (size_t i = 0; i < count; i++) {
         searches[i] = (struct search){.setting = &settings[i], .frontier = &frontiers[i]};
         begin_search(&searches[i], demand, options->with_failed);
     }
+    uint64_t rounds = 0;
     while (play_round(whatif, searches, count, options)) {
         if (options->progress != NULL) {
             progress_step(options->progress, "looking for the smallest capacity", ++rounds, 0);

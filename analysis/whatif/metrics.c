@@ -12,14 +12,12 @@ const struct whatif_metric_info whatif_metrics[WHATIF_METRIC_LIMIT] = {
 static uint64_t current(const struct varve_alloc_stat *stat)
 {
     int64_t bytes = stat[VARVE_ALLOC_STAT_ALL].current;
-
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
 static struct whatif_sample sample(struct varve_alloc *alloc)
 {
     struct varve_alloc_stats stats = {0};
-
     if (varve_alloc_get_device_stats(alloc, &stats) != VARVE_OK) {
         return (struct whatif_sample){0};
     }
@@ -48,7 +46,6 @@ void whatif_observe(void *context, struct varve_alloc *alloc, bool has_failed)
     struct whatif_moments *moments = context;
     int device = varve_alloc_get_device(alloc)->index;
     int64_t reserved = varve_alloc_memory_reserved(alloc);
-
     if (device != moments->device) {
         moments->past = sum(&moments->past, &moments->peak);
         moments->peak = (struct whatif_sample){0};
@@ -59,7 +56,6 @@ void whatif_observe(void *context, struct varve_alloc *alloc, bool has_failed)
     }
     if (has_failed) {
         uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(alloc);
-
         if (!moments->has_failed || allocated < moments->lowest_allocated) {
             moments->lowest_allocated = allocated;
             moments->reserved_then = (uint64_t)reserved;
@@ -85,7 +81,6 @@ double whatif_metric(enum whatif_metric metric, const struct replay_result *resu
     const struct varve_alloc_stats *stats = &result->stats;
     const struct whatif_sample top = sum(&moments->past, &moments->peak);
     double reserved = peak(stats->reserved_bytes);
-
     switch (metric) {
     case WHATIF_UTILIZATION_ACTIVE:
         return share(peak(stats->active_bytes), reserved);
@@ -101,7 +96,6 @@ double whatif_metric(enum whatif_metric metric, const struct replay_result *resu
         return peak(stats->inactive_split_bytes);
     case WHATIF_EXTERNAL_INDEX: {
         double unused = (double)top.reserved - (double)top.active;
-
         return share(unused - (double)top.largest_free, unused);
     }
     case WHATIF_MAKESPAN:

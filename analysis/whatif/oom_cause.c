@@ -32,7 +32,6 @@ static uint64_t limit_of(const struct oom_memory *memory)
 static uint64_t room_of(const struct oom_memory *memory)
 {
     uint64_t limit = limit_of(memory);
-
     return limit > memory->reserved ? limit - memory->reserved : 0;
 }
 
@@ -40,7 +39,6 @@ uint64_t oom_excess(const struct oom_memory *memory)
 {
     uint64_t limit = limit_of(memory);
     uint64_t wanted = memory->live + memory->requested;
-
     return limit != 0 && wanted > limit ? wanted - limit : 0;
 }
 
@@ -54,21 +52,18 @@ static bool is_kept(const struct oom_memory *memory, uint64_t block)
 
 static enum oom_cause cause_of_excess(const struct oom_memory *memory)
 {
-    return is_device_full(memory) && memory->reserved + memory->segment <= memory->device_total
-               ? OOM_FOREIGN
-               : OOM_OVER_LIMIT;
+    return is_device_full(memory) && memory->reserved + memory->segment <= memory->device_total ? OOM_FOREIGN
+                                                                                                : OOM_OVER_LIMIT;
 }
 
 enum oom_cause oom_cause_of(const struct oom_memory *memory)
 {
     uint64_t room = room_of(memory);
     uint64_t unused = memory->own_free + memory->other_free;
-
     if (memory->own_largest >= memory->rounded) {
         return is_kept(memory, memory->own_largest) ? OOM_SPLIT_LIMIT : OOM_NOT_SEARCHED;
     }
-    if (memory->pending > 0 && memory->with_pending >= memory->rounded &&
-        !is_kept(memory, memory->with_pending)) {
+    if (memory->pending > 0 && memory->with_pending >= memory->rounded && !is_kept(memory, memory->with_pending)) {
         return OOM_PENDING;
     }
     if (memory->other_largest >= memory->rounded) {
@@ -92,8 +87,7 @@ enum oom_cause oom_cause_of(const struct oom_memory *memory)
     if (unused + room >= memory->rounded) {
         return OOM_OTHER_POOL;
     }
-    return memory->pending > 0 && unused + room + memory->pending >= memory->rounded ? OOM_PENDING
-                                                                                     : OOM_ROUNDING;
+    return memory->pending > 0 && unused + room + memory->pending >= memory->rounded ? OOM_PENDING : OOM_ROUNDING;
 }
 
 /* " and 3 MiB not reserved yet", if there is any. */
@@ -101,7 +95,6 @@ static struct format_text room_text(const struct oom_memory *memory)
 {
     uint64_t room = room_of(memory);
     struct format_text text = {""};
-
     if (room > 0) {
         snprintf(text.text, sizeof(text.text), " and %.20s not reserved", BYTES(room));
     }
@@ -111,38 +104,33 @@ static struct format_text room_text(const struct oom_memory *memory)
 static void write_other_pool(const struct oom_memory *memory, char *text)
 {
     if (memory->other_largest >= memory->rounded) {
-        snprintf(
-            text, OOM_SENTENCE_BYTES,
-            "other pool or stream: a free block of %s would fit, but belongs to another pool or stream; the "
-            "largest of its own is %s",
-            BYTES(memory->other_largest), BYTES(memory->own_largest));
+        snprintf(text, OOM_SENTENCE_BYTES,
+                 "other pool or stream: a free block of %s would fit, but belongs to another pool or stream; the "
+                 "largest of its own is %s",
+                 BYTES(memory->other_largest), BYTES(memory->own_largest));
     } else {
-        snprintf(
-            text, OOM_SENTENCE_BYTES,
-            "other pools or streams: they hold %s of the %s that is free%s; its own hold %s, the largest "
-            "block %s",
-            BYTES(memory->other_free), BYTES(memory->own_free + memory->other_free), room_text(memory).text,
-            BYTES(memory->own_free), BYTES(memory->own_largest));
+        snprintf(text, OOM_SENTENCE_BYTES,
+                 "other pools or streams: they hold %s of the %s that is free%s; its own hold %s, the largest "
+                 "block %s",
+                 BYTES(memory->other_free), BYTES(memory->own_free + memory->other_free), room_text(memory).text,
+                 BYTES(memory->own_free), BYTES(memory->own_largest));
     }
 }
 
 static void write_over_limit(const struct oom_memory *memory, char *text)
 {
     snprintf(text, OOM_SENTENCE_BYTES, "over the limit: %s in use and %s asked for are %s more than %s",
-             BYTES(memory->live), BYTES(memory->requested), BYTES(oom_excess(memory)),
-             BYTES(limit_of(memory)));
+             BYTES(memory->live), BYTES(memory->requested), BYTES(oom_excess(memory)), BYTES(limit_of(memory)));
 }
 
 static void write_foreign(const struct oom_memory *memory, char *text)
 {
     uint64_t known = memory->reserved + memory->device_free;
-
-    snprintf(
-        text, OOM_SENTENCE_BYTES,
-        "memory of others on the device: of %s this allocator has %s and %s is free, so %s is held by the "
-        "driver, libraries or other processes",
-        BYTES(memory->device_total), BYTES(memory->reserved), BYTES(memory->device_free),
-        BYTES(memory->device_total - known));
+    snprintf(text, OOM_SENTENCE_BYTES,
+             "memory of others on the device: of %s this allocator has %s and %s is free, so %s is held by the "
+             "driver, libraries or other processes",
+             BYTES(memory->device_total), BYTES(memory->reserved), BYTES(memory->device_free),
+             BYTES(memory->device_total - known));
 }
 
 static void write_fragmentation(const struct oom_memory *memory, char *text)
@@ -155,25 +143,22 @@ static void write_fragmentation(const struct oom_memory *memory, char *text)
 
 static void write_pending(const struct oom_memory *memory, char *text)
 {
-    snprintf(
-        text, OOM_SENTENCE_BYTES,
-        "pending frees: %s is freed, but other streams may still use it; once free, it would leave a block of %s",
-        BYTES(memory->pending), BYTES(memory->with_pending));
+    snprintf(text, OOM_SENTENCE_BYTES,
+             "pending frees: %s is freed, but other streams may still use it; once free, it would leave a block of %s",
+             BYTES(memory->pending), BYTES(memory->with_pending));
 }
 
 static void write_own_block(const struct oom_memory *memory, enum oom_cause cause, char *text)
 {
     if (cause == OOM_SPLIT_LIMIT) {
-        snprintf(
-            text, OOM_SENTENCE_BYTES,
-            "max_split_size_mb: a free block of %s would fit, and is kept for requests of about its size",
-            BYTES(memory->own_largest));
+        snprintf(text, OOM_SENTENCE_BYTES,
+                 "max_split_size_mb: a free block of %s would fit, and is kept for requests of about its size",
+                 BYTES(memory->own_largest));
     } else {
-        snprintf(
-            text, OOM_SENTENCE_BYTES,
-            "searched too early: a free block of %s fits, but it came free when the pool was not searched "
-            "any more (while it waited for other streams); the same request made again is served",
-            BYTES(memory->own_largest));
+        snprintf(text, OOM_SENTENCE_BYTES,
+                 "searched too early: a free block of %s fits, but it came free when the pool was not searched "
+                 "any more (while it waited for other streams); the same request made again is served",
+                 BYTES(memory->own_largest));
     }
 }
 
@@ -190,15 +175,13 @@ static void write_sizes(const struct oom_memory *memory, enum oom_cause cause, c
                  BYTES(memory->live), BYTES(memory->requested), BYTES(limit_of(memory)),
                  BYTES(memory->allocated - memory->live + memory->rounded - memory->requested));
     } else if (cause == OOM_NOT_ENOUGH) {
-        snprintf(
-            text, OOM_SENTENCE_BYTES,
-            "not enough memory in what is reserved: %s free is %s less than the request, and the device gave "
-            "no more",
-            BYTES(memory->own_free + memory->other_free),
-            BYTES(memory->rounded - memory->own_free - memory->other_free));
-    } else {
         snprintf(text, OOM_SENTENCE_BYTES,
-                 "unexplained: under a limit of %s a segment of %s could still be reserved",
+                 "not enough memory in what is reserved: %s free is %s less than the request, and the device gave "
+                 "no more",
+                 BYTES(memory->own_free + memory->other_free),
+                 BYTES(memory->rounded - memory->own_free - memory->other_free));
+    } else {
+        snprintf(text, OOM_SENTENCE_BYTES, "unexplained: under a limit of %s a segment of %s could still be reserved",
                  BYTES(limit_of(memory)), BYTES(memory->segment));
     }
 }
@@ -206,7 +189,6 @@ static void write_sizes(const struct oom_memory *memory, enum oom_cause cause, c
 void oom_sentence(const struct oom_memory *memory, char text[OOM_SENTENCE_BYTES])
 {
     enum oom_cause cause = oom_cause_of(memory);
-
     switch (cause) {
     case OOM_NOT_SEARCHED:
     case OOM_SPLIT_LIMIT:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The iteration is the shortest run of requests that the history ends with twice, by sizes and streams, and that makes up a good
- * part of it: loops within an iteration do not. It is found by the prefix function of the requests in reverse (Knuth, Morris
- * and Pratt): the first n of them have period p exactly if they have a border of n - p. How far back the repetition goes says how many requests come before the first iteration.
+ * The iteration is the shortest run of requests that the history ends with twice, by sizes and streams, and that makes
+ * up a good part of it: loops within an iteration do not. It is found by the prefix function of the requests in reverse
+ * (Knuth, Morris and Pratt): the first n of them have period p exactly if they have a border of n - p. How far back the
+ * repetition goes says how many requests come before the first iteration.
  *
  * Lifetimes are those of the second iteration. What lives into the next one takes its place all the time; what outlives
  * that as well is none of the iteration's, and has no place in the plan.
@@ -43,7 +44,6 @@ static void gather(const struct history_lifetimes *lifetimes, struct requests *o
     out->count = 0;
     for (size_t i = 0; i < lifetimes->count; i++) {
         const struct history_lifetime *lifetime = &lifetimes->items[i];
-
         if (lifetime->lower != HISTORY_BEFORE && lifetime->pool == 0 && lifetime->size > 0) {
             out->items[out->count++] = lifetime;
         }
@@ -59,7 +59,6 @@ static const struct history_lifetime *from_end(const struct requests *requests, 
 static size_t find_begin(const struct requests *requests, size_t period)
 {
     size_t begin = requests->count - period;
-
     while (begin > 0 && are_alike(requests->items[begin - 1], requests->items[begin - 1 + period])) {
         begin--;
     }
@@ -70,20 +69,17 @@ static size_t find_begin(const struct requests *requests, size_t period)
 static size_t find_period(const struct requests *requests)
 {
     size_t *border = memory_resize(NULL, (requests->count + 1) * sizeof(*border));
-    size_t period = 0, refused = 0;
-
     border[0] = 0;
+    size_t period = 0, refused = 0;
     for (size_t i = 1; i < requests->count && period == 0; i++) {
-        size_t length = border[i - 1], found;
-
+        size_t length = border[i - 1];
         while (length > 0 && !are_alike(from_end(requests, i), from_end(requests, length))) {
             length = border[length - 1];
         }
         border[i] = length + (are_alike(from_end(requests, i), from_end(requests, length)) ? 1 : 0);
-        found = i + 1 - border[i];
+        size_t found = i + 1 - border[i];
         if (found >= ITERATION_MIN && border[i] >= found && found != refused) {
-            period =
-                (requests->count - find_begin(requests, found)) * COVERED_PART >= requests->count ? found : 0;
+            period = (requests->count - find_begin(requests, found)) * COVERED_PART >= requests->count ? found : 0;
             refused = found;
         }
     }
@@ -103,10 +99,8 @@ static void make_buffers(const struct requests *requests, size_t first, size_t c
 {
     int64_t begin = begin_of(requests, first);
     int64_t end = begin_of(requests, first + count), next_end = begin_of(requests, first + 2 * count);
-
     for (size_t i = 0; i < count; i++) {
         const struct history_lifetime *lifetime = requests->items[first + i];
-
         buffers[i] = (struct placement_buffer){
             .lower = lifetime->lower, .upper = lifetime->upper, .size = block_bytes(lifetime)};
         if (repeats && lifetime->upper > next_end) {
@@ -118,8 +112,8 @@ static void make_buffers(const struct requests *requests, size_t first, size_t c
     }
 }
 
-static int make_plan(const struct history *history, const struct requests *requests,
-                     struct varve_alloc_plan *plan, bool *is_whole, struct varve_message *message)
+static int make_plan(const struct history *history, const struct requests *requests, struct varve_alloc_plan *plan,
+                     bool *is_whole, struct varve_message *message)
 {
     size_t period = find_period(requests);
     size_t begin = period > 0 ? find_begin(requests, period) : 0;
@@ -129,11 +123,9 @@ static int make_plan(const struct history *history, const struct requests *reque
     struct varve_alloc_plan_entry *entries = memory_resize(NULL, (count + 1) * sizeof(*entries));
     const struct placement_options options = {
         .alignment = BLOCK_UNIT, .seconds = PLACEMENT_SECONDS_OF_STEPS, .by_steps = true};
-    struct placement_result result = {0};
-    int error;
-
     make_buffers(requests, first, count, period > 0, buffers);
-    error = placement_solve(buffers, count, &options, &result, message);
+    struct placement_result result = {0};
+    int error = placement_solve(buffers, count, &options, &result, message);
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct varve_alloc_plan_entry){
             .bytes = block_bytes(requests->items[first + i]),
@@ -153,18 +145,15 @@ bool whatif_needs_profile(const char *policy)
     return policy != NULL && (strcmp(policy, "plan") == 0 || strncmp(policy, "plan:", 5) == 0);
 }
 
-int whatif_profile_make(const struct history *history, struct whatif_profile *profile,
-                        struct varve_message *message)
+int whatif_profile_make(const struct history *history, struct whatif_profile *profile, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     *profile = (struct whatif_profile){
         .plans = memory_resize(NULL, (history->device_count + 1) * sizeof(struct varve_alloc_plan))};
+    int error = VARVE_OK;
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct history_lifetimes lifetimes;
-        struct requests requests;
-
         history_lifetimes_make(history, &history->devices[i], &lifetimes);
+        struct requests requests;
         gather(&lifetimes, &requests);
         error = make_plan(history, &requests, &profile->plans[profile->count++], &profile->is_whole, message);
         free(requests.items);

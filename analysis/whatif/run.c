@@ -31,14 +31,13 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
                                       struct varve_message *message)
 {
     struct replay_options options = {.capacity = capacity, .recorded_limit = whatif->before.limit};
-    struct replay_result ignored;
     struct inference made = {.capacity = capacity};
-
     for (size_t i = 0; i < whatif->inference_count; i++) {
         if (whatif->inferences[i].capacity == capacity) {
             return whatif->inferences[i].inference;
         }
     }
+    struct replay_result ignored;
     *error_out = replay_infer(whatif->history, &options, &made.inference, &ignored, message);
     if (*error_out != VARVE_OK) {
         return NULL;
@@ -52,11 +51,9 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
 int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message)
 {
     struct whatif *whatif = memory_resize(NULL, sizeof(*whatif));
-    int error = VARVE_OK;
-
     *whatif_out = NULL;
     *whatif = (struct whatif){.history = history};
-    error = replay_before_load(history, NULL, &whatif->before);
+    int error = replay_before_load(history, NULL, &whatif->before);
     if (error != VARVE_OK || infer(whatif, 0, &error, message) == NULL) {
         whatif_close(whatif);
         return error;
@@ -119,7 +116,6 @@ static void play_setting(void *context, size_t index)
         .observe = setting->observe != NULL ? setting->observe : whatif_observe,
         .observe_context = setting->observe != NULL ? setting->observe_context : &outcome->moments,
     };
-
     if (plays->inferences[index] != NULL) {
         outcome->error = replay_play(plays->inferences[index], &options, &outcome->result, &outcome->message);
         outcome->figures = replay_figures_of(&outcome->result);
@@ -135,18 +131,13 @@ static void play_setting(void *context, size_t index)
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes, struct progress *progress)
 {
-    struct plays plays = {.profile = &whatif->profile,
-                          .settings = settings,
-                          .outcomes = outcomes,
-                          .count = count,
-                          .progress = progress};
-
+    struct plays plays = {
+        .profile = &whatif->profile, .settings = settings, .outcomes = outcomes, .count = count, .progress = progress};
     plays.inferences = memory_resize(NULL, (count + 1) * sizeof(struct replay_inference *));
     for (size_t i = 0; i < count; i++) {
         outcomes[i] = (struct whatif_outcome){.error = VARVE_OK};
         plays.inferences[i] = infer(whatif, settings[i].capacity, &outcomes[i].error, &outcomes[i].message);
-        if (plays.inferences[i] != NULL && whatif_needs_profile(settings[i].policy) &&
-            whatif->profile.count == 0) {
+        if (plays.inferences[i] != NULL && whatif_needs_profile(settings[i].policy) && whatif->profile.count == 0) {
             outcomes[i].error = whatif_profile_make(whatif->history, &whatif->profile, &outcomes[i].message);
             plays.inferences[i] = outcomes[i].error == VARVE_OK ? plays.inferences[i] : NULL;
         }

@@ -10,10 +10,6 @@
 #include "analysis/replay/replay.h"
 #include "analysis/whatif/metrics.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct whatif;
 
 /* As the options of `varve replay` of the same names; texts are borrowed while a play runs. */
@@ -46,15 +42,12 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
 void whatif_close(struct whatif *whatif); /* NULL is allowed */
 /// What it cost as it was recorded. Owner: `whatif`.
 const struct replay_before *whatif_recorded(const struct whatif *whatif);
-/// A setting was played whose plan is of all of the history, since nothing in it repeats: no program knows that beforehand.
+/// A setting was played whose plan is of all of the history, since nothing in it repeats: no program knows
+/// that beforehand.
 bool whatif_knew_future(const struct whatif *whatif);
 /// Play `count` settings on `threads` threads (0: all processors); outcome i is that of setting i. One thread calls.
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes, struct progress *progress);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

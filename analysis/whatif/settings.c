@@ -21,16 +21,14 @@ void whatif_setting_policy(const struct whatif_setting *setting, char *name, siz
 {
     const char *policy = setting->policy != NULL ? setting->policy : usual_policy();
     size_t length = strcspn(policy, ":");
-
     snprintf(name, name_bytes, "%.*s", (int)length, policy);
     *options_out = policy[length] == ':' ? policy + length + 1 : "";
 }
 
 static void list_policies(char *buffer, size_t bytes, const char *between)
 {
-    size_t used = 0;
-
     buffer[0] = '\0';
+    size_t used = 0;
     for (const char *const *name = varve_alloc_policies(); *name != NULL && used < bytes; name++) {
         used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", used > 0 ? between : "", *name);
     }
@@ -40,47 +38,42 @@ static int check_policy(const char *policy, struct varve_message *message)
 {
     struct whatif_setting setting = {.policy = policy};
     const struct varve_sim_options sim = {.capacity_bytes = 0};
-    struct varve_alloc_options options;
     struct varve_message reason = {""};
-    struct varve_alloc *alloc;
     const char *ignored;
-    char name[64], list[512];
-    int error;
-
+    char name[64];
     whatif_setting_policy(&setting, name, sizeof(name), &ignored);
+    char list[512];
     for (const char *const *known = varve_alloc_policies(); strcmp(name, *known) != 0;) {
         if (*++known == NULL) {
             list_policies(list, sizeof(list), ", ");
-            return varve_message_set(message, VARVE_ERROR_INVALID, "there is no policy '%s'; there are %s",
-                                     name, list);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "there is no policy '%s'; there are %s", name, list);
         }
     }
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.policy = policy;
-    error = varve_sim_open(&sim, &options.device, message);
+    int error = varve_sim_open(&sim, &options.device, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_alloc *alloc;
     error = varve_alloc_open(&options, &alloc, &reason);
     if (error == VARVE_OK) {
         varve_alloc_close(alloc);
     }
     options.device->ops->close(options.device);
-    return error == VARVE_OK
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_INVALID, "policy '%s': %s", policy,
-                                   reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+    return error == VARVE_OK ? VARVE_OK
+                             : varve_message_set(message, VARVE_ERROR_INVALID, "policy '%s': %s", policy,
+                                                 reason.text[0] != '\0' ? reason.text : varve_strerror(error));
 }
 
 /* Split `names` at its commas into `policies`; the usual one comes first. */
-static int split_policies(char *names, const char ***policies_out, size_t *count_out,
-                          struct varve_message *message)
+static int split_policies(char *names, const char ***policies_out, size_t *count_out, struct varve_message *message)
 {
     size_t count = 0, capacity = 0, usual = strlen(usual_policy());
     const char **policies = NULL;
     char *save = NULL;
     int error = VARVE_OK;
-
     for (char *name = strtok_r(names, ",", &save); name != NULL && error == VARVE_OK;
          name = strtok_r(NULL, ",", &save)) {
         error = check_policy(name, message);
@@ -94,7 +87,6 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
         if (strncmp(policies[i], usual_policy(), usual) == 0 && policies[i][usual] == '\0' &&
             strcmp(policies[0], usual_policy()) != 0) {
             const char *found = policies[i];
-
             memmove(policies + 1, policies, i * sizeof(*policies));
             policies[0] = found;
         }
@@ -109,10 +101,8 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
 static int check_confs(const struct whatif_grid *grid, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; i < grid->conf_count && error == VARVE_OK; i++) {
         struct varve_alloc_config ignored;
-
         error = varve_alloc_config_parse(grid->confs[i], &ignored, message);
     }
     return error;
@@ -128,13 +118,11 @@ static void combine(const struct whatif_grid *grid, const char *const *policies,
 {
     size_t confs = at_least_one(grid->conf_count), limits = at_least_one(grid->limit_count);
     size_t capacities = at_least_one(grid->capacity_count);
-
     settings->count = policy_count * confs * limits * capacities;
     settings->items = memory_resize(NULL, settings->count * sizeof(*settings->items));
     for (size_t i = 0; i < settings->count; i++) {
         size_t capacity = i % capacities, limit = i / capacities % limits;
         size_t conf = i / capacities / limits % confs;
-
         settings->items[i] = (struct whatif_setting){
             .policy = policies[i / capacities / limits / confs],
             .conf = grid->conf_count > 0 ? grid->confs[conf] : NULL,
@@ -147,18 +135,17 @@ static void combine(const struct whatif_grid *grid, const char *const *policies,
 int whatif_settings_make(const struct whatif_grid *grid, struct whatif_settings *settings_out,
                          struct varve_message *message)
 {
-    const char **policies = NULL;
-    size_t policy_count = 0;
-    char all[512];
     int error = check_confs(grid, message);
-
     *settings_out = (struct whatif_settings){0};
     if (error != VARVE_OK) {
         return error;
     }
+    char all[512];
     list_policies(all, sizeof(all), ",");
     settings_out->names =
         memory_copy_text(grid->policies == NULL || strcmp(grid->policies, "all") == 0 ? all : grid->policies);
+    const char **policies = NULL;
+    size_t policy_count = 0;
     error = split_policies(settings_out->names, &policies, &policy_count, message);
     if (error == VARVE_OK) {
         combine(grid, policies, policy_count, settings_out);
@@ -178,16 +165,13 @@ void whatif_settings_free(struct whatif_settings *settings)
 
 void whatif_setting_name(const struct whatif_setting *setting, char *buffer, size_t buffer_bytes)
 {
-    int used =
-        snprintf(buffer, buffer_bytes, "%s%s%s", setting->policy != NULL ? setting->policy : usual_policy(),
-                 setting->conf != NULL ? " " : "", setting->conf != NULL ? setting->conf : "");
-
+    int used = snprintf(buffer, buffer_bytes, "%s%s%s", setting->policy != NULL ? setting->policy : usual_policy(),
+                        setting->conf != NULL ? " " : "", setting->conf != NULL ? setting->conf : "");
     if (setting->memory_limit != 0 && used >= 0 && (size_t)used < buffer_bytes) {
         used += snprintf(buffer + used, buffer_bytes - (size_t)used, ", limit %s",
                          format_bytes((int64_t)setting->memory_limit).text);
     }
     if (setting->capacity != 0 && used >= 0 && (size_t)used < buffer_bytes) {
-        snprintf(buffer + used, buffer_bytes - (size_t)used, ", on %s",
-                 format_bytes((int64_t)setting->capacity).text);
+        snprintf(buffer + used, buffer_bytes - (size_t)used, ", on %s", format_bytes((int64_t)setting->capacity).text);
     }
 }

@@ -7,10 +7,6 @@
 
 #include "analysis/whatif/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Where there is none of a kind, its default is the only one. Borrowed. */
 struct whatif_grid {
     const char *policies; /* "NAME,NAME:key=value:…,…"; NULL or "all": all there are */
@@ -25,8 +21,8 @@ struct whatif_settings {
     char *names; /* of the policies */
 };
 
-/// Owner of `settings_out`: the caller, by whatif_settings_free. Errors: VARVE_ERROR_INVALID (a policy that does not exist, with
-/// the list of those that do; an option that it does not take; a configuration that can't be read).
+/// Owner of `settings_out`: the caller, by whatif_settings_free. Errors: VARVE_ERROR_INVALID (a policy that does not
+/// exist, with the list of those that do; an option that it does not take; a configuration that can't be read).
 int whatif_settings_make(const struct whatif_grid *grid, struct whatif_settings *settings_out,
                          struct varve_message *message);
 void whatif_settings_free(struct whatif_settings *settings);
@@ -35,9 +31,5 @@ void whatif_setting_name(const struct whatif_setting *setting, char *buffer, siz
 /// The policy's name without its options, and these ("" if there are none, part of the setting's text).
 void whatif_setting_policy(const struct whatif_setting *setting, char *name, size_t name_bytes,
                            const char **options_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

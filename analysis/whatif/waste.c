@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The causes need more than the blocks at that moment: what no block has had yet, and which pool asked the device last. */
+/* The causes need more than the blocks at that moment: what no block has had yet, and which pool asked
+ * the device last. */
 #include "analysis/whatif/waste.h"
 
 #include "analysis/query/db.h"
@@ -17,18 +18,16 @@
 static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
 {
     const char *parent = getenv("TMPDIR");
-
-    if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX",
-                 parent != NULL && parent[0] != '\0' ? parent : "/tmp") >= PATH_BYTES - 16 ||
+    if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX", parent != NULL && parent[0] != '\0' ? parent : "/tmp") >=
+            PATH_BYTES - 16 ||
         mkdtemp(folder) == NULL) {
         return varve_message_set(message, VARVE_ERROR_IO, "no temporary folder: %s", strerror(errno));
     }
     return VARVE_OK;
 }
 
-static int write_database(const char *path, const struct history *history,
-                          const struct whatif_setting *setting, uint64_t recorded_limit, bool follow,
-                          struct varve_message *message)
+static int write_database(const char *path, const struct history *history, const struct whatif_setting *setting,
+                          uint64_t recorded_limit, bool follow, struct varve_message *message)
 {
     struct replay_options options = {
         .policy = setting->policy,
@@ -40,12 +39,11 @@ static int write_database(const char *path, const struct history *history,
     };
     struct replay_inference *inference;
     struct replay_result result;
-    struct varve_writer *writer;
     int error = replay_infer(history, &options, &inference, &result, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_writer *writer;
     error = varve_writer_open(path, false, &writer, message);
     if (error == VARVE_OK) {
         options.writer = history_writer_new(writer, history);
@@ -67,7 +65,6 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
     struct cursor cursor;
     int error = database_open(path, DATABASE_DERIVED, &database, message);
     int column = 0;
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -89,22 +86,19 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
     return error;
 }
 
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting,
-                         uint64_t recorded_limit, bool follow, struct whatif_waste *out,
-                         struct varve_message *message)
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
+                         bool follow, struct whatif_waste *out, struct varve_message *message)
 {
-    char folder[PATH_BYTES], path[PATH_BYTES + 16];
+    char folder[PATH_BYTES];
     int error = folder_make(folder, message);
-
     *out = (struct whatif_waste){.is_known = false};
     if (error != VARVE_OK) {
         return error;
     }
+    char path[PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/replay.db", folder);
     error = write_database(path, history, setting, recorded_limit, follow, message);
-    if (error == VARVE_OK) {
-        error = read_database(path, out, message);
-    }
+    VARVE_THEN(error, read_database(path, out, message));
     out->is_known = out->is_known && error == VARVE_OK;
     unlink(path);
     rmdir(folder);

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played into a temporary
- * database, whose view ladder_peak says it. Called by advise.c.
+ * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played into
+ * a temporary database, whose view ladder_peak says it. Called by advise.c.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_WASTE_H
 #define VARVE_ANALYSIS_WHATIF_WASTE_H
 
 #include "analysis/whatif/run.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* X(name): columns of view ladder_peak. */
 #define WHATIF_CAUSE_LIST(X) \
@@ -30,12 +26,7 @@ struct whatif_waste {
 /// Play `setting` and look; `recorded_limit`: as of struct replay_options; `follow`: with the recorded decisions, which
 /// must come out. One thread at a time. Errors: those of replay_play, of writing the database below TMPDIR, and of
 /// reading it; `out` is then not known.
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting,
-                         uint64_t recorded_limit, bool follow, struct whatif_waste *out,
-                         struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
+                         bool follow, struct whatif_waste *out, struct varve_message *message);
 
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""varve in Python: trace databases as pandas, Arrow and figures; and storages of libvarve.so, shared with other libraries without a
-copy. Importing it needs the standard library only; pandas, pyarrow, plotly, DuckDB, Dask and NumPy are imported where they are used.
+"""varve in Python: trace databases as pandas, Arrow and figures; and storages of libvarve.so, shared with other
+libraries without a copy. Importing it needs the standard library only; pandas, pyarrow, plotly, DuckDB, Dask and NumPy
+are imported where they are used.
 
     with varve.open("run.db") as trace:
         trace.callsites.nlargest(10, "peak_bytes")
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from .sweeps import sweep
     from .trace import Trace, open
 
-__all__ = ["Dataset", "Memory", "Plan", "Storage", "Trace", "TraceError", "copy_batch", "cuda_memory", "dataset", "empty", "from_dlpack",
+__all__ = ["Dataset", "Memory", "Plan", "Storage", "Trace", "TraceError", "copy_batch", "cuda_memory", "dataset",
+           "empty", "from_dlpack",
            "from_numpy", "full", "host_memory", "library", "live", "open", "plot", "sweep", "to_parquet", "zeros"]
 
-_MODULES = {"Dataset": "datasets", "dataset": "datasets", "to_parquet": "export", "TraceError": "reading", "sweep": "sweeps",
-            "Trace": "trace", "open": "trace"}
+_MODULES = {"Dataset": "datasets", "dataset": "datasets", "to_parquet": "export", "TraceError": "reading",
+            "sweep": "sweeps", "Trace": "trace", "open": "trace"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack's tensors in Python's capsules. A capsule is consumed once: whoever does so renames it, and owes the deleter from then on;
-the destructor of one that nobody has consumed calls the deleter. Destructors are functions of the library, in C."""
+"""DLPack's tensors in Python's capsules. A capsule is consumed once: whoever does so renames it, and owes the deleter
+from then on; the destructor of one that nobody has consumed calls the deleter. Destructors are functions of the
+library, in C."""
 
 import ctypes
 import threading
@@ -39,7 +40,8 @@ def make(pointer, is_versioned):
 
 
 def consume(capsule):
-    """(address of the tensor, is it a versioned one?), whose deleter the caller owes. ValueError: nothing can be had from it."""
+    """(address of the tensor, is it a versioned one?), whose deleter the caller owes. ValueError: nothing can
+    be had from it."""
     if not is_capsule(capsule):
         raise TypeError(f"a capsule of DLPack is expected, not {type(capsule).__name__}")
     with _consuming:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question over many traces: databases, one a run and rank, or one of several ranks; or the Parquet files that varve.to_parquet made.
+"""One question over many traces: databases, one a run and rank, or one of several ranks; or the Parquet files that
+varve.to_parquet made.
 
     varve.dataset("runs/*.db").stragglers()                     # SQLite, a database after the other
     varve.dataset("runs").callsites()                           # DuckDB over Parquet
     varve.dataset("runs", engine="dask", scheduler="tcp://host:8786").timeline(100_000_000)
 
-Each question is a filter, keys and sums, maxima or counts over one view, by run and rank: the engine does that part, and all of them
-must give equal rows. What is computed from these rows is the same code for all. Ids of call sites mean nothing in another trace: lines are
-known by function, file and line."""
+Each question is a filter, keys and sums, maxima or counts over one view, by run and rank: the engine does that part,
+and all of them must give equal rows. What is computed from these rows is the same code for all. Ids of call sites mean
+nothing in another trace: lines are known by function, file and line."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Dataset:
         if len(paths) == 1 and os.path.isdir(paths[0]):
             self.directory = paths[0]
             if not glob.glob(os.path.join(glob.escape(self.directory), "view=*")):
-                raise TraceError(f"{self.directory} has no folders view=…: varve export DB --to parquet -o {self.directory} makes them")
+                raise TraceError(f"{self.directory} has no folders view=…: varve export DB --to parquet -o "
+                                 f"{self.directory} makes them")
         else:
             self.paths = paths
             for path in paths:
@@ -68,46 +70,51 @@ class Dataset:
     # ---- questions ----
 
     def callsites(self) -> pandas.DataFrame:
-        """The user's lines over all traces, the most bytes first: allocations, frees, bytes and live bytes added up; of the bytes live
-        at the peak the sum and the most of one trace (peak_bytes_max); traces: in how many the line occurs."""
+        """The user's lines over all traces, the most bytes first: allocations, frees, bytes and live bytes added up; of
+        the bytes live at the peak the sum and the most of one trace (peak_bytes_max); traces: in how many
+        the line occurs."""
         rows = self._ask(Question("callsite_total_process", LINE, {
             name: ("sum", name) for name in ("allocations", "frees", "bytes", "live_bytes", "peak_bytes")}))
         rows["peak_bytes_max"], rows["traces"] = rows.peak_bytes, 1
-        return _over_traces(rows, LINE, {"allocations": "sum", "frees": "sum", "bytes": "sum", "live_bytes": "sum", "peak_bytes": "sum",
-                                         "peak_bytes_max": "max", "traces": "sum"}, "bytes")
+        return _over_traces(rows, LINE, {"allocations": "sum", "frees": "sum", "bytes": "sum", "live_bytes": "sum",
+                                         "peak_bytes": "sum", "peak_bytes_max": "max", "traces": "sum"}, "bytes")
 
     def peaks(self) -> pandas.DataFrame:
-        """By run, rank, domain and device: the largest peak of one process (peak_bytes), how many processes there are, and what they
-        allocated together, in bytes."""
+        """By run, rank, domain and device: the largest peak of one process (peak_bytes), how many processes there are,
+        and what they allocated together, in bytes."""
         return self._ask(Question("total_process", ("domain", "device"), {
             "processes": ("count", "process_id"), "allocations": ("sum", "allocations"), "bytes": ("sum", "bytes"),
             "live_bytes": ("sum", "live_bytes"), "peak_bytes": ("max", "peak_bytes")}))
 
     def leaks(self) -> pandas.DataFrame:
-        """The user's lines by how likely they leak: the highest score of a trace, in how many traces the line has live bytes at the exit
-        of main, and these bytes together and of one trace at most."""
-        rows = self._ask(Question("leak_line", LINE, {"live_allocations": ("sum", "live_allocations"), "live_bytes": ("sum", "live_bytes"),
-                                                      "score": ("max", "score")}))
+        """The user's lines by how likely they leak: the highest score of a trace, in how many traces the line has live
+        bytes at the exit of main, and these bytes together and of one trace at most."""
+        rows = self._ask(Question("leak_line", LINE, {"live_allocations": ("sum", "live_allocations"),
+                                                      "live_bytes": ("sum", "live_bytes"), "score": ("max", "score")}))
         rows["live_bytes_max"], rows["traces"] = rows.live_bytes, 1
-        return _over_traces(rows, LINE, {"score": "max", "live_allocations": "sum", "live_bytes": "sum", "live_bytes_max": "max",
-                                         "traces": "sum"}, "score")
+        return _over_traces(rows, LINE, {"score": "max", "live_allocations": "sum", "live_bytes": "sum",
+                                         "live_bytes_max": "max", "traces": "sum"}, "score")
 
     def timeline(self, freq_ns: int = 100_000_000) -> pandas.DataFrame:
-        """By domain and span of time (begin_ns, freq_ns long, since each trace's beginning): the least, median and largest of what a trace
-        had live at most (allocated) and had reserved, in bytes. Traces without an event in a span are not counted in it."""
+        """By domain and span of time (begin_ns, freq_ns long, since each trace's beginning): the least, median and
+        largest of what a trace had live at most (allocated) and had reserved, in bytes. Traces without an event in a
+        span are not counted in it."""
         if freq_ns < 1:
             raise TraceError("a span of time has 1 ns or more")
-        rows = self._ask(Question("timeline_process", ("domain",), {"allocated": ("max", "allocated_max"), "reserved": ("max", "reserved")},
+        rows = self._ask(Question("timeline_process", ("domain",),
+                                  {"allocated": ("max", "allocated_max"), "reserved": ("max", "reserved")},
                                   ("ts_ns", int(freq_ns)))).rename(columns={"bucket": "begin_ns"})
         groups = rows.groupby(["domain", "begin_ns"], dropna=False)
-        made = groups.agg(traces=("allocated", "size"), allocated_min=("allocated", "min"), allocated_median=("allocated", "median"),
+        made = groups.agg(traces=("allocated", "size"), allocated_min=("allocated", "min"),
+                          allocated_median=("allocated", "median"),
                           allocated_max=("allocated", "max"), reserved_max=("reserved", "max"))
         return made.reset_index().sort_values(["domain", "begin_ns"], ignore_index=True)
 
     def stragglers(self, within: str | None = None) -> pandas.DataFrame:
-        """Traces by how far their peak is from the median of the others, domain by domain, the farthest first. deviations: by how many
-        median deviations, infinite where most have the same peak; peak_ratio, bytes_ratio: by the median. within "run" compares ranks of the same run, "all" all traces;
-        default: "run" where a run has several ranks."""
+        """Traces by how far their peak is from the median of the others, domain by domain, the farthest first.
+        deviations: by how many median deviations, infinite where most have the same peak; peak_ratio, bytes_ratio: by
+        the median. within "run" compares ranks of the same run, "all" all traces; default: "run" where a run has
+        several ranks."""
         rows = self.peaks().groupby(["run", "rank", "domain"], dropna=False).agg(
             peak_bytes=("peak_bytes", "max"), bytes=("bytes", "sum"), allocations=("allocations", "sum")).reset_index()
         if within is None:
@@ -124,12 +131,13 @@ class Dataset:
         rows["deviations"] = (away / typical.where(typical > 0)).fillna(0.0).mask(lone, float("inf"))
         rows["traces"] = rows.groupby(keys, dropna=False).peak_bytes.transform("size")
         order = (rows.peak_ratio - 1).abs().fillna(rows.deviations)
-        return rows.assign(order=order).sort_values(["order", "run", "rank", "domain"], ascending=[False, True, True, True],
+        return rows.assign(order=order).sort_values(["order", "run", "rank", "domain"],
+                                                    ascending=[False, True, True, True],
                                                     ignore_index=True).drop(columns="order")
 
     def sql(self, sql: str) -> pandas.DataFrame:
-        """The rows of any SELECT, by DuckDB, whatever the engine: a view is a table of its name with the columns run and rank. Of
-        databases, the views that are named in it are read first."""
+        """The rows of any SELECT, by DuckDB, whatever the engine: a view is a table of its name with the columns run
+        and rank. Of databases, the views that are named in it are read first."""
         connection = self._duckdb()
         for view in self.views:
             if re.search(rf"\b{re.escape(view)}\b", sql):
@@ -158,7 +166,8 @@ class Dataset:
             trace = Trace(path, self.timeout)
             names = trace._columns(question.view)
             rank = "(SELECT p.rank FROM process p WHERE p.id = v.process_id)" if "process_id" in names else "NULL"
-            found = trace.query(_statement(question, f'(SELECT {rank} AS rank, v.* FROM "{question.view}" v)', ["rank"]))
+            found = trace.query(_statement(question, f'(SELECT {rank} AS rank, v.* FROM "{question.view}" v)',
+                                           ["rank"]))
             if "process_id" not in names:
                 found["rank"] = Ranks(trace).shared
             parts.append(found.assign(run=self.names[path]))
@@ -179,7 +188,8 @@ class Dataset:
             found = connection.sql(sql.rstrip().rstrip(";"))
             if found is None:
                 raise TraceError("DuckDB: not a question")
-            # A sum of integers is a HUGEINT, which pandas does not know; all of ours fit 64 bits. By their places: names may be equal.
+            # A sum of integers is a HUGEINT, which pandas does not know; all of ours fit 64 bits. By their places:
+            # names may be equal.
             chosen = [f"#{at}{'::BIGINT' if str(type) == 'HUGEINT' else ''} AS {_quoted(name)}"
                       for at, (name, type) in enumerate(zip(found.columns, found.types), 1)]
             return frame(found.project(", ".join(chosen)).to_arrow_table())
@@ -193,20 +203,25 @@ class Dataset:
             return
         files = self._files(view)
         levels = [name for name in ("run", "rank", "device") if _level(files[0], self.directory, name) is not None]
-        # Not DuckDB's own partitions: it takes a level of any folder above, too. Files that a filter of these columns leaves out are not read.
+        # Not DuckDB's own partitions: it takes a level of any folder above, too. Files that a filter of these columns
+        # leaves out are not read.
         below = f"substr(filename, {len(self.directory) + 1})"
         texts = {name: f"url_decode(regexp_extract({below}, '/{name}=([^/]*)/', 1))" for name in levels}
-        columns = [f", {text if name == 'run' else f'nullif({text}::BIGINT, {NONE})'} AS {name}" for name, text in texts.items()]
-        own = set(_schema(files[0]).names) & {*levels, "filename"}  # a column of the view's own is in its files, and is the same
+        columns = [f", {text if name == 'run' else f'nullif({text}::BIGINT, {NONE})'} AS {name}" for name,
+                   text in texts.items()]
+        # a column of the view's own is in its files, and is the same
+        own = set(_schema(files[0]).names) & {*levels, "filename"}
         hidden = ", ".join(sorted({"filename", *own}))
         names = ", ".join("'" + glob.escape(path).replace("'", "''") + "'" for path in files)
         with _explained(duckdb):
-            connection.execute(f"CREATE VIEW {_quoted(view)} AS SELECT * EXCLUDE ({hidden}){''.join(columns)} FROM read_parquet([{names}], "
+            connection.execute(f"CREATE VIEW {_quoted(view)} AS SELECT * EXCLUDE ({hidden}){''.join(columns)} FROM "
+                               f"read_parquet([{names}], "
                                "hive_partitioning = false, filename = true, union_by_name = true)")
 
     def _table(self, view: str) -> pyarrow.Table:
         pa = needs("pyarrow", "data")
-        return pa.concat_tables([_labelled(path, self.names[path], view, self.timeout) for path in self.paths], promote_options="default")
+        return pa.concat_tables([_labelled(path, self.names[path], view, self.timeout) for path in self.paths],
+                                promote_options="default")
 
     def _by_dask(self, question: Question) -> pandas.DataFrame:
         dd = needs("dask.dataframe", "dataset")
@@ -233,20 +248,24 @@ class Dataset:
 
     def _files(self, view: str) -> list[str]:
         """The Parquet files of a view. TraceError: there are none, or some that are no Parquet."""
-        found = glob.glob(os.path.join(glob.escape(str(self.directory)), f"view={glob.escape(view)}", "**", "*.*"), recursive=True)
+        found = glob.glob(os.path.join(glob.escape(str(self.directory)), f"view={glob.escape(view)}", "**", "*.*"),
+                          recursive=True)
         files = sorted(path for path in found if path.endswith(".parquet"))
         others = [path for path in found if path.endswith(".arrow")]
         if others:
-            raise TraceError(f"{min(others)} is an Arrow file: a dataset has Parquet files only (varve export DB --to parquet -o DIR)")
+            raise TraceError(f"{min(others)} is an Arrow file: a dataset has Parquet files only (varve export DB --to "
+                             "parquet -o DIR)")
         if not files:
             raise TraceError(f"{self.directory}: no Parquet files of view {view}")
         return files
 
 
-def dataset(source: Any, *, engine: str | None = None, scheduler: Any = None, timeout: float | None = reading.TIMEOUT_S) -> Dataset:
-    """Traces as one: a glob, a path or a list of paths of databases, or a directory of Parquet files. engine: "sqlite" (default for
-    databases), "duckdb" (default for Parquet) or "dask", on threads of this process, or on `scheduler`: an address (tcp://…) whose workers
-    see the same files, or a Client. TraceError: no such files, or one of them is no finished trace."""
+def dataset(source: Any, *, engine: str | None = None, scheduler: Any = None,
+            timeout: float | None = reading.TIMEOUT_S) -> Dataset:
+    """Traces as one: a glob, a path or a list of paths of databases, or a directory of Parquet files. engine: "sqlite"
+    (default for databases), "duckdb" (default for Parquet) or "dask", on threads of this process, or on `scheduler`: an
+    address (tcp://…) whose workers see the same files, or a Client. TraceError: no such files, or one of them is no
+    finished trace."""
     return Dataset(source, engine, scheduler, timeout)
 
 
@@ -318,9 +337,11 @@ def _labelled(path: str, run: str, view: str, timeout: float | None) -> pyarrow.
     return table.append_column("run", pa.array([run] * len(table), pa.string()))
 
 
-def _read_databases(paths: Sequence[str], runs: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+def _read_databases(paths: Sequence[str], runs: Sequence[str], question: Question, columns: Sequence[str],
+                    timeout: float | None) -> pyarrow.Table:
     pa = needs("pyarrow", "data")
-    return pa.concat_tables([_labelled(path, run, question.view, timeout).select([*columns, "run", "rank"]) for path, run in zip(paths, runs)])
+    return pa.concat_tables([_labelled(path, run, question.view, timeout).select([*columns, "run", "rank"]) for path,
+                             run in zip(paths, runs)])
 
 
 def _level(path: str, directory: str, name: str) -> str | None:
@@ -343,7 +364,8 @@ def _read_file(path: str, directory: str, columns: Sequence[str]) -> pyarrow.Tab
     pa, pq = needs("pyarrow", "data"), needs("pyarrow.parquet", "data")
     try:
         table = pq.ParquetFile(path).read([column for column in columns if column != "device"])
-        for name, type in (("run", pa.string()), ("rank", pa.int64())) + ((("device", pa.int64()),) if "device" in columns else ()):
+        for name, type in (("run", pa.string()), ("rank", pa.int64())) + ((("device", pa.int64()),)
+                                                                          if "device" in columns else ()):
             text = _level(path, directory, name)
             value = text if text is None or name == "run" else None if text == str(NONE) else int(text)
             table = table.append_column(name, pa.array([value] * len(table), type))
@@ -352,8 +374,8 @@ def _read_file(path: str, directory: str, columns: Sequence[str]) -> pyarrow.Tab
         raise TraceError(f"{path}: {reading.reason(error)}") from None
 
 
-def _load_partial(paths: Sequence[str], runs: Sequence[str], question: Question, wanted: Sequence[str], timeout: float | None,
-                  directory: str | None) -> pandas.DataFrame:
+def _load_partial(paths: Sequence[str], runs: Sequence[str], question: Question, wanted: Sequence[str],
+                  timeout: float | None, directory: str | None) -> pandas.DataFrame:
     """A Dask task: rows of some databases, or of some files below `directory`, added up."""
     if directory is None:
         return _partial(_read_databases(paths, runs, question, wanted, timeout), question)
@@ -372,7 +394,8 @@ def _partial(table: pyarrow.Table, question: Question) -> pandas.DataFrame:
         column, width = question.bucket
         table = table.append_column("bucket", pc.multiply(pc.divide(table[column], width), width))
     keys = _keys(question)
-    made = table.group_by(keys, use_threads=False).aggregate([(column, how) for how, column in question.figures.values()])
+    made = table.group_by(keys, use_threads=False).aggregate([(column, how) for how,
+                                                              column in question.figures.values()])
     chosen = made.select([*keys, *(f"{column}_{how}" for how, column in question.figures.values())])
     return _typed(frame(chosen.rename_columns([*keys, *question.figures])), question)
 

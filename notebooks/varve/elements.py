@@ -28,7 +28,8 @@ ORDER = "<" if sys.byteorder == "little" else ">"
 
 def dtype_name(dtype):
     """The library's name of a type: "f32", "float32", numpy.float32, numpy.dtype("float32"), torch.float32 or float."""
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__",
+                                                                                        None) or str(dtype)
     try:
         return _names[text.rpartition(".")[2]]
     except KeyError:
@@ -46,8 +47,8 @@ def has_interface(thing):
 
 
 def described(array):
-    """(its memory, its geometry there, its type's code). TypeError: its type; ValueError: strides that are no multiples of an
-    element's size."""
+    """(its memory, its geometry there, its type's code). TypeError: its type; ValueError: strides that are no multiples
+    of an element's size."""
     interface = getattr(array, "__array_interface__", None)
     if interface is None:
         raise TypeError(f"{type(array).__name__} has no __array_interface__")
@@ -78,7 +79,8 @@ def _lay_out(interface, item):
     first, end = 0, 1 if has_elements else 0
     for axis, (size, stride) in enumerate(zip(shape, strides)):
         if stride % item != 0 and size > 1 and has_elements:
-            raise ValueError(f"axis {axis} has a stride of {stride} bytes, no multiple of an element's {item}; copy the array first")
+            raise ValueError(f"axis {axis} has a stride of {stride} bytes, no multiple of an element's {item}; copy "
+                             "the array first")
         stride = stride // item if size > 1 and has_elements else last // item
         geometry.shape[axis], geometry.strides[axis] = size, stride
         if has_elements:

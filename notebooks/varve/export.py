@@ -3,8 +3,8 @@
 
     DIR/view=events/run=NAME/rank=0/device=-1/part-0.parquet
 
-rank and device are -1 where a row has none: readers that infer types know no column of NULLs. Views without devices have no such level. What a trace gives appears
-at once, when all of it is written, or not at all."""
+rank and device are -1 where a row has none: readers that infer types know no column of NULLs. Views without devices
+have no such level. What a trace gives appears at once, when all of it is written, or not at all."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from .trace import Trace
 if TYPE_CHECKING:
     import pyarrow
 
-VIEWS = ("events", "allocations", "callsite_total_process", "total_process", "size_total_process", "timeline_process", "rss", "leak_line",
-         "ladder", "ladder_peak", "segment", "mark", "oom", "process", "recording", "data_loss")
+VIEWS = ("events", "allocations", "callsite_total_process", "total_process", "size_total_process", "timeline_process",
+         "rss", "leak_line", "ladder", "ladder_peak", "segment", "mark", "oom", "process", "recording", "data_loss")
 FORMATS = ("parquet", "arrow")
 NONE = -1  # rank or device of rows that have none
-# Columns whose neighbours differ by little, or that have few equal values: differences are smaller and quicker than dictionaries.
-_DELTAS = {"seq", "ts_ns", "id", "ring_seq", "addr", "alloc_seq", "alloc_ns", "free_ns", "free_requested_seq", "free_completed_seq",
-           "lifetime_ns"}
+# Columns whose neighbours differ by little, or that have few equal values: differences are smaller and quicker
+# than dictionaries.
+_DELTAS = {"seq", "ts_ns", "id", "ring_seq", "addr", "alloc_seq", "alloc_ns", "free_ns", "free_requested_seq",
+           "free_completed_seq", "lifetime_ns"}
 ROW_GROUP_ROWS = 1 << 20
 
 
@@ -44,20 +45,23 @@ class Summary(NamedTuple):
 
     def __str__(self) -> str:
         rows = sum(self.rows.values())
-        return f"{rows:,} rows of {len(self.rows)} views in {self.files} files, {self.bytes:,} bytes, {self.seconds:.2f} s"
+        return (f"{rows:,} rows of {len(self.rows)} views in {self.files} files, {self.bytes:,} bytes, "
+                f"{self.seconds:.2f} s")
 
 
 # ---- whose rows they are ----
 
 class Ranks:
-    """The rank of each row of a trace's views: its process's. Rows of all processes together have the rank that all of them share."""
+    """The rank of each row of a trace's views: its process's. Rows of all processes together have the rank that all
+    of them share."""
 
     def __init__(self, trace: Trace) -> None:
         found = trace._rows("SELECT id, rank, pid FROM process")[1]
         threads = trace._rows("SELECT id, (SELECT p.rank FROM process p WHERE p.id = t.process_id) FROM thread t")[1]
         ranks = {rank for _, rank, _ in found if rank is not None}
         self.shared = ranks.pop() if len(ranks) == 1 else None
-        self._tables = {"process_id": {row[0]: row[1] for row in found}, "thread_id": dict(threads), "pid": {row[2]: row[1] for row in found}}
+        self._tables = {"process_id": {row[0]: row[1] for row in found}, "thread_id": dict(threads),
+                        "pid": {row[2]: row[1] for row in found}}
         if {rank for _, rank, _ in found} <= {self.shared}:
             self._tables = {}
 
@@ -78,8 +82,8 @@ class Ranks:
 
 
 def run_names(paths: Sequence[str]) -> dict[str, str]:
-    """What traces are called where they have no other names: each its file's name without `.db`, with as many of the folders above it
-    as tell it from the others."""
+    """What traces are called where they have no other names: each its file's name without `.db`, with as many of the
+    folders above it as tell it from the others."""
     whole = {path: os.path.abspath(path) for path in paths}
     taken = set(whole.values())
     bare = {path: at[:-3] if at.endswith(".db") and os.path.basename(at) != ".db" and at[:-3] not in taken else at
@@ -101,10 +105,12 @@ class _Partition:
     def write(self, rank: int | None, device: int | None, has_device: bool, batch: pyarrow.RecordBatch) -> None:
         writer = self.writers.get((rank, device))
         if writer is None:
-            levels = [f"rank={NONE if rank is None else rank}"] + ([f"device={NONE if device is None else device}"] if has_device else [])
+            levels = [f"rank={NONE if rank is None else rank}"] + ([f"device={NONE if device is None else device}"]
+                                                                   if has_device else [])
             folder = os.path.join(self.directory, *levels)
             os.makedirs(folder, exist_ok=True)
-            writer = self.writers[rank, device] = self._open(os.path.join(folder, f"part-{self.part}.{self.format}"), batch.schema)
+            writer = self.writers[rank, device] = self._open(os.path.join(folder, f"part-{self.part}.{self.format}"),
+                                                             batch.schema)
             self.files += 1
         self.rows += batch.num_rows
         writer.write_batch(batch)
@@ -113,11 +119,13 @@ class _Partition:
         pa = needs("pyarrow", "data")
         if self.format == "arrow":
             needs("pyarrow.ipc", "data")
-            return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=False,
+            return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(compression="zstd",
+                                                                                emit_dictionary_deltas=False,
                                                                                unify_dictionaries=False))
         pq = needs("pyarrow.parquet", "data")
         deltas = [field.name for field in schema if field.name in _DELTAS and pa.types.is_int64(field.type)]
-        return pq.ParquetWriter(path, schema, compression="zstd", column_encoding={name: "DELTA_BINARY_PACKED" for name in deltas},
+        return pq.ParquetWriter(path, schema, compression="zstd",
+                                column_encoding={name: "DELTA_BINARY_PACKED" for name in deltas},
                                 use_dictionary=[name for name in schema.names if name not in deltas])
 
     def close(self) -> None:
@@ -134,7 +142,8 @@ def _split(batch: pyarrow.RecordBatch, values: pyarrow.Array) -> Iterator[tuple[
         yield ends["min"].as_py(), batch
         return
     for value in pc.unique(values):
-        yield value.as_py(), batch.filter(pc.is_null(values) if value.as_py() is None else pc.fill_null(pc.equal(values, value), False))
+        yield value.as_py(), batch.filter(pc.is_null(values) if value.as_py() is None
+                                          else pc.fill_null(pc.equal(values, value), False))
 
 
 def _write(reader: pyarrow.RecordBatchReader, ranks: Ranks, files: _Partition) -> _Partition:
@@ -165,7 +174,8 @@ def _parts(trace: Trace, view: str, jobs: int) -> list[Callable[[], pyarrow.Reco
         return [lambda: trace.batches(view)]
     least, most = (trace._rows(f"SELECT {end}({plan.key}) FROM {wide.BASES[view]}")[1][0][0] for end in ("min", "max"))
     count = 1 if least is None or most - least < 1 << 18 else jobs
-    ends = [(-2**63 if count == 1 or least is None else least) + (0 if count == 1 else (most - least) * at // count) for at in range(count)]
+    ends = [(-2**63 if count == 1 or least is None else least) + (0 if count == 1 else (most - least) * at // count)
+            for at in range(count)]
     ends[0] = -2**63
     return [functools.partial(trace._planned, plan, reading.BATCH_ROWS, (begin, end - 1))
             for begin, end in zip(ends, ends[1:] + [2**63])]
@@ -174,14 +184,16 @@ def _parts(trace: Trace, view: str, jobs: int) -> list[Callable[[], pyarrow.Reco
 def _view(trace: Trace, view: str, directory: str, ranks: Ranks, jobs: int, format: str) -> tuple[int, int]:
     readers = _parts(trace, view, jobs)
     with ThreadPoolExecutor(len(readers)) as pool:
-        parts = list(pool.map(lambda item: _write(item[1](), ranks, _Partition(directory, item[0], format)), enumerate(readers)))
+        parts = list(pool.map(lambda item: _write(item[1](), ranks, _Partition(directory, item[0], format)),
+                              enumerate(readers)))
     if not any(part.files for part in parts):
         empty = _Partition(directory, 0, format)
         table = readers[0]().read_all().slice(0, 0)
         has_device = "device" in table.column_names
         batch = table.drop_columns(["device"]) if has_device else table
         import pyarrow
-        empty.write(ranks.shared, None, has_device, pyarrow.RecordBatch.from_arrays([column.combine_chunks() for column in batch.columns],
+        empty.write(ranks.shared, None, has_device, pyarrow.RecordBatch.from_arrays([column.combine_chunks()
+                                                                                     for column in batch.columns],
                                                                                     schema=batch.schema))
         empty.close()
         parts.append(empty)
@@ -211,12 +223,14 @@ def _remove_empty(folders: Sequence[str]) -> None:
 
 
 def _publish(made: str, directory: str, views: Sequence[str], run: str) -> None:
-    """Move the views of a run to their places, or none of them. What is there already goes to `made`, and comes back on a failure."""
+    """Move the views of a run to their places, or none of them. What is there already goes to `made`, and comes back
+    on a failure."""
     moved: list[tuple[str, str]] = []
     folders: list[str] = []
     try:
         for view in views:
-            place, new, old = (os.path.join(at, f"view={view}", run) for at in (directory, made, os.path.join(made, "replaced")))
+            place, new, old = (os.path.join(at, f"view={view}", run)
+                               for at in (directory, made, os.path.join(made, "replaced")))
             _make(os.path.dirname(place), folders)
             os.makedirs(os.path.dirname(old), exist_ok=True)
             if os.path.exists(place):
@@ -231,11 +245,14 @@ def _publish(made: str, directory: str, views: Sequence[str], run: str) -> None:
         raise TraceError(f"{error.filename2 or error.filename}: {error.strerror}") from None
 
 
-def to_parquet(trace: Trace | str | os.PathLike[str], directory: str | os.PathLike[str], views: Sequence[str] = VIEWS, *,
-               run: str | None = None, jobs: int | None = None, format: str = "parquet", force: bool = False) -> Summary:
-    """Write views of a trace below `directory`, which may have other runs already; `run` is its name there (default: the file's).
-    A view that is named twice is written once. `jobs`: threads, default: the processors. format "arrow": IPC files in place of Parquet. `force`: replace a run of
-    the same name. TraceError: no such view, a run of this name is there already, or what reading a trace may say."""
+def to_parquet(trace: Trace | str | os.PathLike[str], directory: str | os.PathLike[str], views: Sequence[str] = VIEWS,
+               *,
+               run: str | None = None, jobs: int | None = None, format: str = "parquet",
+               force: bool = False) -> Summary:
+    """Write views of a trace below `directory`, which may have other runs already; `run` is its name there (default:
+    the file's). A view that is named twice is written once. `jobs`: threads, default: the processors. format "arrow":
+    IPC files in place of Parquet. `force`: replace a run of the same name. TraceError: no such view, a run of this name
+    is there already, or what reading a trace may say."""
     if format not in FORMATS:
         raise TraceError(f"unknown format '{format}': {', '.join(FORMATS)}")
     needs("pyarrow", "data")
@@ -250,14 +267,16 @@ def to_parquet(trace: Trace | str | os.PathLike[str], directory: str | os.PathLi
     for view in views:
         trace.select(view)
         if not force and os.path.exists(os.path.join(directory, f"view={view}", folder)):
-            raise TraceError(f"{os.path.join(directory, f'view={view}', folder)} is there already: --force replaces it; or another name (--run)")
+            raise TraceError(f"{os.path.join(directory, f'view={view}', folder)} is there already: --force replaces "
+                             "it; or another name (--run)")
     made, ranks, rows, files = None, Ranks(trace), {}, 0
     above: list[str] = []
     try:
         _make(os.path.dirname(directory), above)
         made = tempfile.mkdtemp(prefix=os.path.basename(directory) + ".partial-", dir=os.path.dirname(directory))
         for view in views:
-            rows[view], count = _view(trace, view, os.path.join(made, f"view={view}", folder), ranks, jobs or os.cpu_count() or 1, format)
+            rows[view], count = _view(trace, view, os.path.join(made, f"view={view}", folder), ranks,
+                                      jobs or os.cpu_count() or 1, format)
             files += count
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(made) for name in names)
         _publish(made, directory, views, folder)

@@ -4,8 +4,8 @@
 import ctypes
 import functools
 import os
-from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint, c_uint8, \
-    c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint, \
+    c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 DIMS_MAX = 16
 STREAM_NONE = -2**63
@@ -41,8 +41,10 @@ class Index(Structure):
 
 
 class IndexPlan(Structure):
-    _fields_ = [("kind", c_int), ("dtype", c_int), ("source", Geometry), ("result", Geometry), ("offset_bytes", c_int64),
-                ("element_count", c_int64), ("needs_mask_compaction", c_bool), ("index_storage", c_int), ("index_bytes", c_int64),
+    _fields_ = [("kind", c_int), ("dtype", c_int), ("source", Geometry), ("result", Geometry),
+                ("offset_bytes", c_int64),
+                ("element_count", c_int64), ("needs_mask_compaction", c_bool), ("index_storage", c_int),
+                ("index_bytes", c_int64),
                 ("temporary_bytes", c_int64), ("read_bytes", c_int64), ("written_bytes", c_int64)]
 
 
@@ -59,10 +61,12 @@ class CudaOptions(Structure):
 
 
 class AllocConfig(Structure):
-    _fields_ = [("max_split_size", c_uint64), ("max_non_split_rounding_size", c_uint64), ("large_segment_size", c_uint64),
+    _fields_ = [("max_split_size", c_uint64), ("max_non_split_rounding_size", c_uint64),
+                ("large_segment_size", c_uint64),
                 ("roundup_power2_divisions", c_uint64 * 16), ("garbage_collection_threshold", c_double),
                 ("memory_fraction", c_double), ("expandable_segments", c_bool), ("release_lock_on_cudamalloc", c_bool),
-                ("graph_capture_record_stream_reuse", c_bool), ("research_after_release", c_bool), ("text", c_char * 1024)]
+                ("graph_capture_record_stream_reuse", c_bool), ("research_after_release", c_bool),
+                ("text", c_char * 1024)]
 
 
 class AllocOptions(Structure):
@@ -71,8 +75,8 @@ class AllocOptions(Structure):
 
 
 class Foreign(Structure):
-    _fields_ = [("data", c_void_p), ("bytes", c_uint64), ("release", c_void_p), ("context", c_void_p), ("memory", c_void_p),
-                ("is_read_only", c_bool)]
+    _fields_ = [("data", c_void_p), ("bytes", c_uint64), ("release", c_void_p), ("context", c_void_p),
+                ("memory", c_void_p), ("is_read_only", c_bool)]
 
 
 class Device(Structure):
@@ -84,8 +88,8 @@ class DType(Structure):
 
 
 class Tensor(Structure):
-    _fields_ = [("data", c_void_p), ("device", Device), ("ndim", c_int32), ("dtype", DType), ("shape", POINTER(c_int64)),
-                ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+    _fields_ = [("data", c_void_p), ("device", Device), ("ndim", c_int32), ("dtype", DType),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
 
 
 class ManagedTensor(Structure):
@@ -93,18 +97,20 @@ class ManagedTensor(Structure):
 
 
 class VersionedTensor(Structure):
-    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p), ("flags", c_uint64),
-                ("tensor", Tensor)]
+    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p),
+                ("flags", c_uint64), ("tensor", Tensor)]
 
 
 # ---- errors ----
 
 INVALID, NO_MEMORY, PERMISSION, VERSION, BUSY, UNSUPPORTED = -1, -2, -5, -7, -8, -10
-EXCEPTIONS = {INVALID: ValueError, NO_MEMORY: MemoryError, PERMISSION: ValueError, BUSY: BufferError, UNSUPPORTED: ValueError}
+EXCEPTIONS = {INVALID: ValueError, NO_MEMORY: MemoryError, PERMISSION: ValueError, BUSY: BufferError,
+              UNSUPPORTED: ValueError}
 
 
 def check(error, message, exceptions=EXCEPTIONS):
-    """Raise what an error code stands for, with the library's reason; RuntimeError for those that `exceptions` does not name."""
+    """Raise what an error code stands for, with the library's reason; RuntimeError for those that `exceptions`
+    does not name."""
     if error != 0:
         text = message.text.decode("utf-8", "replace") or library().varve_strerror(error).decode()
         raise exceptions.get(error, RuntimeError)(text)
@@ -148,7 +154,8 @@ FUNCTIONS = {
     "varve_storage_index_set": (c_int, [c_void_p, POINTER(Index), c_uint, c_void_p, REASON]),
     "varve_storage_index_fill": (c_int, [c_void_p, POINTER(Index), c_uint, Scalar, REASON]),
     "varve_index_plan_get": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(c_void_p), REASON]),
-    "varve_index_plan_set": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(Array), POINTER(c_void_p), REASON]),
+    "varve_index_plan_set": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(Array), POINTER(c_void_p),
+                                     REASON]),
     "varve_index_plan_free": (None, [c_void_p]),
     "varve_storage_plan_open": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), REASON]),
     "varve_storage_plan_close": (None, [c_void_p]),
@@ -183,7 +190,8 @@ FUNCTIONS = {
 
 
 def candidates():
-    """Where the library may be, the first choice first: what the environment says, the build of this source tree, the system."""
+    """Where the library may be, the first choice first: what the environment says, the build of this source
+    tree, the system."""
     if os.environ.get("VARVE_LIBRARY"):
         return [os.environ["VARVE_LIBRARY"]]
     if os.environ.get("VARVE_BUILD_DIR"):
@@ -207,4 +215,5 @@ def library():
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
         return loaded
-    raise OSError("libvarve.so can't be loaded; name it in VARVE_LIBRARY, or its folder in VARVE_BUILD_DIR: " + "; ".join(tried))
+    raise OSError("libvarve.so can't be loaded; name it in VARVE_LIBRARY, or its folder in VARVE_BUILD_DIR: "
+                  + "; ".join(tried))

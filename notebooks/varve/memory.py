@@ -21,7 +21,8 @@ def _device(kind, index):
 
 
 class Memory:
-    """A pool, which keeps what is released in it for later storages. It is there until close(), or the end of the process."""
+    """A pool, which keeps what is released in it for later storages. It is there until close(), or the end
+    of the process."""
 
     _open: dict[object, "Memory"] = {}
 
@@ -49,7 +50,8 @@ class Memory:
         return cls._open.get(pointer)
 
     def close(self):
-        """Give everything back to the device. BufferError: storages still have memory of it, and nothing has changed."""
+        """Give everything back to the device. BufferError: storages still have memory of it, and
+        nothing has changed."""
         if self._pointer is None:
             return
         message = Message()
@@ -95,7 +97,8 @@ class Memory:
 
 def cuda_memory(index=0, *, limit=0, settings="", policy=None):
     """A pool in the memory of CUDA's device `index`. `limit`: bytes, 0: what the device has; `settings`: as of
-    PYTORCH_CUDA_ALLOC_CONF; `policy`: the allocator's, None: PyTorch's. ValueError or RuntimeError where there is no such device."""
+    PYTORCH_CUDA_ALLOC_CONF; `policy`: the allocator's, None: PyTorch's. ValueError or RuntimeError where there is
+    no such device."""
     return Memory(_device("cuda", index), f"cuda:{index}", limit=limit, settings=settings, policy=policy)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records what a step of a PyTorch program does with memory, operator by operator, as a log that `varve dtr LOG` plays under any budget
-(the log format of DTR). PyTorch (2.4 or newer) is imported when a recording begins; libvarve.so is not needed.
+"""Records what a step of a PyTorch program does with memory, operator by operator, as a log that `varve dtr LOG` plays
+under any budget (the log format of DTR). PyTorch (2.4 or newer) is imported when a recording begins;
+libvarve.so is not needed.
 
     import varve.oplog
     with varve.oplog.record("model.log") as log:  # one step; model.log.xz and model.log.gz are compressed at the end
@@ -15,23 +16,26 @@ or, for a program that is left as it is, the forward and backward pass before it
 
 What stands in the log:
 
-- The storages of one device, each under a name of its own; tensors on other devices are left out of what operators take and make. The
-  device is `device`, else the accelerator whose tensors have most bytes when the first operator runs, else the CPU.
-- CONSTANT: what is there before, when the first operator runs, and one more for what the device's allocator has lent otherwise (CUDA:
-  libraries' workspaces, tensors that Python does not see). With all_live=False only what operators take. A player keeps constants for
-  good: drop what the step has no use for before it, as with optimizer.zero_grad().
-- CALL: an operator that made storages, with its own time: on a GPU from an idle device to an idle device. One that only reads (item(),
-  a copy to another device) makes a storage of no bytes. What a kernel took from CUDA's allocator for itself meanwhile is one more
-  storage, released at once. Views are not in the log, since a storage has one name.
-- MUTATE: an operator that wrote what it was given; of one that made storages too it comes after the CALL, and they share the time by
-  their bytes. Players make a copy, so that they can recompute from the old value, and keep the old value of a constant: with the
-  optimizer's step inside, the player's peak has parameters and states twice. Record forward and backward alone to avoid that.
-- RELEASE: before the next operator, of each storage that nobody holds any more. A storage that an operator resized is a new one.
+- The storages of one device, each under a name of its own; tensors on other devices are left out of what operators take
+  and make. The device is `device`, else the accelerator whose tensors have most bytes when the first operator
+  runs, else the CPU.
+- CONSTANT: what is there before, when the first operator runs, and one more for what the device's allocator has lent
+  otherwise (CUDA: libraries' workspaces, tensors that Python does not see). With all_live=False only what operators
+  take. A player keeps constants for good: drop what the step has no use for before it, as with optimizer.zero_grad().
+- CALL: an operator that made storages, with its own time: on a GPU from an idle device to an idle device. One that only
+  reads (item(), a copy to another device) makes a storage of no bytes. What a kernel took from CUDA's allocator for
+  itself meanwhile is one more storage, released at once. Views are not in the log, since a storage has one name.
+- MUTATE: an operator that wrote what it was given; of one that made storages too it comes after the CALL, and they
+  share the time by their bytes. Players make a copy, so that they can recompute from the old value, and keep the old
+  value of a constant: with the optimizer's step inside, the player's peak has parameters and states twice. Record
+  forward and backward alone to avoid that.
+- RELEASE: before the next operator, of each storage that nobody holds any more. A storage that an operator
+  resized is a new one.
 
-The operators are those that reach kernels (below autograd); what torch.compile compiled is not seen, and CUDA graphs can't be captured
-meanwhile. Let a step or two run before: the first ones make what stays. On CUDA, torch.cuda.max_memory_allocated() and its like begin
-anew with each operator; what they would have said is `lent_peak_bytes`.
-"""
+The operators are those that reach kernels (below autograd); what torch.compile compiled is not seen, and CUDA graphs
+can't be captured meanwhile. Let a step or two run before: the first ones make what stays. On CUDA,
+torch.cuda.max_memory_allocated() and its like begin anew with each operator; what they would have said is
+`lent_peak_bytes`. """
 
 import argparse
 import gc
@@ -54,8 +58,8 @@ _COMPRESSED = {".xz": lzma.open, ".gz": gzip.open}
 
 
 class LogWriter:
-    """The lines of a log, in the file at the end of each call: the file of a program that was killed is cut at a line's end. One that
-    will be compressed is called PATH.part until then."""
+    """The lines of a log, in the file at the end of each call: the file of a program that was killed is cut at a line's
+    end. One that will be compressed is called PATH.part until then."""
 
     def __init__(self, path):
         self.path = os.fspath(path)
@@ -83,7 +87,8 @@ class LogWriter:
         self._write(*lines)
 
     def mutate(self, operator, arguments, indices, time_ns):
-        self._write({"INSTRUCTION": "MUTATE", "NAME": operator, "ARGS": arguments, "MUTATE": indices, "TIME": str(time_ns)})
+        self._write({"INSTRUCTION": "MUTATE", "NAME": operator, "ARGS": arguments, "MUTATE": indices,
+                     "TIME": str(time_ns)})
 
     def release(self, name):
         self._write({"INSTRUCTION": "RELEASE", "NAME": name})
@@ -128,7 +133,8 @@ class Recording:
     device           what is recorded; None until the first operator
     peak_bytes       the most that the storages in the log had at one time
     other_bytes      of the constant that stands for what no tensor of the program's explains
-    lent_peak_bytes  the most that CUDA's allocator was asked for at one time, while operators ran; 0 where it does not say
+    lent_peak_bytes  the most that CUDA's allocator was asked for at one time, while operators ran; 0
+                     where it does not say
     """
 
     def __init__(self, path, device=None, all_live=True):
@@ -138,7 +144,8 @@ class Recording:
         self._all_live = all_live
         self._has_begun = False
         self._live, self._live_bytes = {}, 0     # storages by their key
-        self._writes, self._composites = {}, {}  # of operators: which of their arguments they write; which are made of others
+        # of operators: which of their arguments they write; which are made of others
+        self._writes, self._composites = {}, {}
         self._lock = threading.RLock()
         self._log = self._mode = self._pid = None
 
@@ -193,10 +200,11 @@ class Recording:
         return result
 
     def _is_composite(self, operator):
-        """Whether it is made of other operators, as it comes here under inference_mode alone. Decompositions in Python are not what
-        would run."""
+        """Whether it is made of other operators, as it comes here under inference_mode alone. Decompositions in Python
+        are not what would run."""
         if operator not in self._composites:
-            self._composites[operator] = hasattr(operator, "_schema") and self._torch._C._dispatch_has_kernel_for_dispatch_key(
+            self._composites[operator] = hasattr(operator,
+                                                 "_schema") and self._torch._C._dispatch_has_kernel_for_dispatch_key(
                 operator.name(), "CompositeImplicitAutograd")
         return self._composites[operator]
 
@@ -228,7 +236,8 @@ class Recording:
         for index, key, part in call.written:
             storage = part.untyped_storage()
             self._find_made(storage, made, outgrown)
-            if storage._cdata == key and key not in made and key not in seen:  # a storage once, though many views were written
+            # a storage once, though many views were written
+            if storage._cdata == key and key not in made and key not in seen:
                 seen.add(key)
                 mutated.append(index)
         self._write(operator, call, list(made.values()), mutated, has_result, time_ns)
@@ -261,7 +270,8 @@ class Recording:
         return own_bytes
 
     def _find_made(self, storage, made, outgrown):
-        """Adds the storage to `made` if this operator made it, and what it was before its size changed to `outgrown`."""
+        """Adds the storage to `made` if this operator made it, and what it was before its size changed
+        to `outgrown`."""
         if storage.device != self.device:
             return
         known = self._live.get(storage._cdata)
@@ -287,7 +297,8 @@ class Recording:
         return [(value, is_written) for _, value, is_written in given]
 
     def _updates_statistics(self, operator):
-        """Whether it is a batch normalization whose schema does not say when it writes its statistics, or that it does."""
+        """Whether it is a batch normalization whose schema does not say when it writes its statistics, or
+        that it does."""
         names = {name for name, _ in self._writes[operator]}
         if operator._opname.endswith("_functional"):  # it makes new ones
             return False
@@ -382,7 +393,8 @@ class Recording:
     # ---- what the device's allocator says ----
 
     def _lent_bytes(self):
-        """Bytes that it was asked for and has not got back, now and at most since the last reset; 0 where it does not say."""
+        """Bytes that it was asked for and has not got back, now and at most since the last reset; 0 where it
+        does not say."""
         if self.device.type != "cuda":
             return 0, 0
         try:
@@ -460,9 +472,11 @@ class _StepRecorder:
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python3 -m varve.oplog", description="Record a training step as an operator log.")
+    parser = argparse.ArgumentParser(prog="python3 -m varve.oplog",
+                                     description="Record a training step as an operator log.")
     parser.add_argument("-o", required=True, metavar="LOG", help="the log; .xz and .gz are compressed")
-    parser.add_argument("--step", type=int, default=3, help="which optimizer step ends the recording; 2 or more (default: 3)")
+    parser.add_argument("--step", type=int, default=3,
+                        help="which optimizer step ends the recording; 2 or more (default: 3)")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()

@@ -10,8 +10,8 @@ _index_errors = {**EXCEPTIONS, INVALID: IndexError}
 
 
 class Plan:
-    """storage[key], or storage[key] = value, to be run as often as wanted, on any storages of the same shapes, types, strides and
-    memory. Given back by close(), at the end of a `with` block or when the object goes.
+    """storage[key], or storage[key] = value, to be run as often as wanted, on any storages of the same shapes, types,
+    strides and memory. Given back by close(), at the end of a `with` block or when the object goes.
 
         with varve.Plan(weights, (rows,)) as plan:
             out = varve.empty(plan.shape, weights.dtype, memory=weights.memory)
@@ -25,16 +25,19 @@ class Plan:
             error = library().varve_index_plan_get(byref(array), indices, count, byref(plan), byref(message))
         else:
             values = value._array()
-            error = library().varve_index_plan_set(byref(array), indices, count, byref(values), byref(plan), byref(message))
+            error = library().varve_index_plan_set(byref(array), indices, count, byref(values), byref(plan),
+                                                   byref(message))
         check(error, message, _index_errors)
         self._plan, opened = plan, c_void_p()
         self._memory = storage.memory  # stays as long as the plan
-        error = library().varve_storage_plan_open(library().varve_storage_memory(storage._handle), plan, byref(opened), byref(message))
+        error = library().varve_storage_plan_open(library().varve_storage_memory(storage._handle), plan, byref(opened),
+                                                  byref(message))
         if error == 0:
             self._opened = opened
         check(error, message)
 
-    def close(self, _library=library):  # a name of the module may have gone when an object of an ending interpreter goes
+    # a name of the module may have gone when an object of an ending interpreter goes
+    def close(self, _library=library):
         opened, plan = self.__dict__.pop("_opened", None), self.__dict__.pop("_plan", None)
         if opened is not None:
             _library().varve_storage_plan_close(opened)
@@ -71,7 +74,8 @@ class Plan:
         return plan.read_bytes + plan.written_bytes
 
     def run(self, target, source, *, stream=0):
-        """From the indexed storage to `target`, or from the value to the indexed one. On a device the work may go on behind the call;
-        both storages must stay until it is done."""
+        """From the indexed storage to `target`, or from the value to the indexed one. On a device the work may go on
+        behind the call; both storages must stay until it is done."""
         message = Message()
-        check(library().varve_storage_plan_run(self._given("_opened"), target._handle, source._handle, stream, byref(message)), message)
+        check(library().varve_storage_plan_run(self._given("_opened"), target._handle, source._handle, stream,
+                                               byref(message)), message)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of traces, by plotly: each function returns one, shown by whoever asked for it (`.show()`, `.write_html()`). Axes have
-units, hovering names the line and the size. trace.plot.NAME() is of one trace; policies() and budget_curve() are of what
-`varve compare --json` and `varve dtr --sweep --json` print."""
+"""Figures of traces, by plotly: each function returns one, shown by whoever asked for it (`.show()`, `.write_html()`).
+Axes have units, hovering names the line and the size. trace.plot.NAME() is of one trace; policies() and budget_curve()
+are of what `varve compare --json` and `varve dtr --sweep --json` print."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ OTHERS, FAINT, STRONG = "#BBBBBB", "#DDDDDD", "#222222"
 POINTS, BLOCKS, LEVELS = 4000, 20000, 32  # more of them than this are not told apart on a screen
 RUNGS = {"live_requested": ("requested", "#0072B2"), "rounding": ("rounding", "#56B4E9"),
          "unsplit_remainder": ("unsplit remainder", "#44AA99"), "segment_quantum": ("never used yet", "#F0E442"),
-         "pool_segregation": ("other pools and streams", "#E69F00"), "stream_pending": ("pending on streams", "#CC79A7"),
+         "pool_segregation": ("other pools and streams", "#E69F00"),
+         "stream_pending": ("pending on streams", "#CC79A7"),
          "cached_segments": ("cached segments", "#BBBBBB"), "external_holes": ("holes", "#D55E00")}
-METRICS = {"peak": ("peak_bytes", "live at the peak"), "allocated": ("bytes", "allocated"), "leaked": ("live_bytes", "never freed"),
+METRICS = {"peak": ("peak_bytes", "live at the peak"), "allocated": ("bytes", "allocated"),
+           "leaked": ("live_bytes", "never freed"),
            "temporary": ("temporary", "freed before the thread allocated again")}
 
 
@@ -65,18 +67,21 @@ def line_text(function: Any, file: Any, line: Any) -> str:
 
 
 def new_figure(title: str, x: str = "", y: str = "", note: str = "") -> Figure:
-    """An empty figure in the style of all of these: title, titles of the axes with their units, and a smaller line below the title."""
+    """An empty figure in the style of all of these: title, titles of the axes with their units, and a smaller line
+    below the title."""
     go = needs("plotly.graph_objects", "plot")
     if note:
         title += f"<br><sup>{note}</sup>"
     return go.Figure(layout=go.Layout(
-        template="plotly_white", title={"text": title, "x": 0.02, "xanchor": "left"}, xaxis={"title": x}, yaxis={"title": y},
+        template="plotly_white", title={"text": title, "x": 0.02, "xanchor": "left"}, xaxis={"title": x},
+        yaxis={"title": y},
         hoverlabel={"align": "left"}, margin={"l": 70, "r": 30, "t": 80, "b": 60}, colorway=COLORS, height=520,
         legend={"font": {"size": 11}}))
 
 
 def _empty(figure: Figure, why: str) -> Figure:
-    figure.add_annotation(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 15, "color": "#777777"})
+    figure.add_annotation(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False,
+                          font={"size": 15, "color": "#777777"})
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     return figure
@@ -103,8 +108,8 @@ class Plots:
         return f"{what} — {os.path.basename(self._trace.path)}", "" if health.nothing_lost else f"⚠ {health}"
 
     def timeline(self, domains: Sequence[str] | None = None, device: int | None = None) -> Figure:
-        """Bytes live over time, a line for each domain and device; of caching allocators what they have reserved too. Phases of the
-        program (marks) are shaded, the peak of each line is labelled."""
+        """Bytes live over time, a line for each domain and device; of caching allocators what they have reserved too.
+        Phases of the program (marks) are shaded, the peak of each line is labelled."""
         rows = self._trace.timeline
         rows = rows[rows.domain.isin(domains)] if domains else rows
         rows = rows[rows.device == device] if device is not None else rows
@@ -113,19 +118,23 @@ class Plots:
         figure = new_figure(title, "time since the trace began, s", f"live, {unit}", note)
         several = rows.device.nunique() > 1
         for number, ((domain, where), part) in enumerate(rows.groupby(["domain", "device"], sort=False, dropna=False)):
-            name, color, part = f"{domain}{f' on GPU {where}' if several else ''}", COLORS[number % len(COLORS)], part.sort_values("seq")
+            name, color = f"{domain}{f' on GPU {where}' if several else ''}", COLORS[number % len(COLORS)]
+            part = part.sort_values("seq")
             if part.reserved.notna().any() and (part.reserved > 0).any():
                 thin = _thin(part, "reserved")
-                figure.add_scatter(x=thin.ts_ns / 1e9, y=thin.reserved.astype(float) / by, name=f"{name}: reserved", mode="lines",
-                                   line={"shape": "hv", "color": color, "width": 1, "dash": "dot"},
+                figure.add_scatter(x=thin.ts_ns / 1e9, y=thin.reserved.astype(float) / by, name=f"{name}: reserved",
+                                   mode="lines", line={"shape": "hv", "color": color, "width": 1, "dash": "dot"},
                                    hovertemplate=f"%{{y:.4g}} {unit} reserved at %{{x:.6g}} s<extra>{name}</extra>")
             thin = _thin(part, "allocated_max")
             figure.add_scatter(x=thin.ts_ns / 1e9, y=thin.allocated_max / by, name=f"{name}: allocated", mode="lines",
                                line={"shape": "hv", "color": color, "width": 1.5}, customdata=thin.live_allocations,
-                               hovertemplate=f"%{{y:.4g}} {unit} in %{{customdata:,}} allocations at %{{x:.6g}} s<extra>{name}</extra>")
+                               hovertemplate=f"%{{y:.4g}} {unit} in %{{customdata:,}} allocations at %{{x:.6g}} "
+                               f"s<extra>{name}</extra>")
             top = thin.loc[thin.allocated_max.idxmax()]
-            figure.add_annotation(x=top.ts_ns / 1e9, y=top.allocated_max / by, text=f"{domain} {bytes_text(top.allocated_max)}",
-                                  ax=0, ay=-18 - 14 * (number % 3), font={"color": color, "size": 11}, arrowcolor=color, arrowwidth=1)
+            figure.add_annotation(x=top.ts_ns / 1e9, y=top.allocated_max / by,
+                                  text=f"{domain} {bytes_text(top.allocated_max)}",
+                                  ax=0, ay=-18 - 14 * (number % 3), font={"color": color, "size": 11}, arrowcolor=color,
+                                  arrowwidth=1)
         for mark in self._trace.marks.dropna(subset=["begin_ns", "end_ns"]).head(200).itertuples():
             figure.add_vrect(x0=mark.begin_ns / 1e9, x1=mark.end_ns / 1e9, fillcolor=STRONG, opacity=0.06, line_width=0,
                              annotation={"text": str(mark.name)[:24].replace("<", "&lt;"), "font": {"size": 10}})
@@ -133,14 +142,16 @@ class Plots:
         return figure if len(rows) else _empty(figure, "the trace has no timeline")
 
     def ladder(self, device: int | None = None, process_id: int | None = None) -> Figure:
-        """Why reserved memory serves no request, over time: the rungs of the view `ladder` stacked up to what is reserved, of one
-        caching allocator (default: the one that reserved most). At each shown moment the sum is exact."""
+        """Why reserved memory serves no request, over time: the rungs of the view `ladder` stacked up to what is
+        reserved, of one caching allocator (default: the one that reserved most). At each shown moment the
+        sum is exact."""
         peaks = self._trace.ladder_peak
         peaks = peaks[peaks.device == device] if device is not None else peaks
         peaks = peaks[peaks.process_id == process_id] if process_id is not None else peaks
         title, note = self._title("What reserved memory is used for")
         if not len(peaks):
-            return _empty(new_figure(title, "", ""), "no caching allocator was recorded: record --torch, or import a snapshot")
+            return _empty(new_figure(title, "", ""),
+                          "no caching allocator was recorded: record --torch, or import a snapshot")
         peak = peaks.loc[peaks.reserved.idxmax()]
         rows = _thin(self._trace.query("SELECT * FROM ladder WHERE device IS ? AND process_id IS ? ORDER BY seq",
                                        (int(peak.device), int(peak.process_id))), "reserved", POINTS // 2)
@@ -150,15 +161,16 @@ class Plots:
         figure = new_figure(title, "time since the trace began, s", f"reserved, {unit}", note)
         for column, (name, color) in RUNGS.items():
             if len(rows) and (rows[column] != 0).any():
-                figure.add_scatter(x=rows.ts_ns / 1e9, y=rows[column] / by, name=name, mode="lines", stackgroup="reserved",
+                figure.add_scatter(x=rows.ts_ns / 1e9, y=rows[column] / by, name=name, mode="lines",
+                                   stackgroup="reserved",
                                    line={"width": 0, "shape": "hv", "color": color}, fillcolor=color,
                                    hovertemplate=f"%{{y:.4g}} {unit}")
         figure.update_layout(hovermode="x unified")
         return figure if len(rows) else _empty(figure, "the rows of events were not kept; ladder_peak has the peak")
 
     def lifetimes(self, domain: str | None = None) -> Figure:
-        """How long allocations of which size lived: a cell is a power of two in size and half a power of ten in time, its colour the
-        number of allocations; those never freed have the column at the right."""
+        """How long allocations of which size lived: a cell is a power of two in size and half a power of ten in time,
+        its colour the number of allocations; those never freed have the column at the right."""
         np = needs("numpy", "data")
         title, note = self._title("Sizes and lifetimes")
         domain = domain or _main_domain(self._trace)
@@ -184,18 +196,22 @@ class Plots:
             z=[[None if cell is None else float(np.log10(cell)) for cell in row] for row in grid],
             x=["never freed" if column == float("inf") else ns_text(10 ** (column / 2)) for column in times],
             y=[f"≤ {bytes_text(2.0 ** row)}" for row in sizes], xgap=1, ygap=1, colorscale="Viridis_r",
-            customdata=[[f"{counts[row, column][0]:,} allocations, {bytes_text(counts[row, column][1])}" if (row, column) in counts else ""
+            customdata=[[f"{counts[row, column][0]:,} allocations, {bytes_text(counts[row, column][1])}"
+                         if (row, column) in counts else ""
                          for column in times] for row in sizes],
             hovertemplate="%{customdata}<br>%{y}, lived %{x} and more<extra></extra>",
-            colorbar={"title": "allocations", "tickvals": list(range(9)), "ticktext": ["1", "10", "100", "1 k", "10 k", "100 k", "1 M",
-                                                                                       "10 M", "100 M"]})
+            colorbar={"title": "allocations", "tickvals": list(range(9)),
+                      "ticktext": ["1", "10", "100", "1 k", "10 k", "100 k", "1 M",
+                                   "10 M", "100 M"]})
         figure.update_yaxes(type="category", showgrid=False)
         figure.update_xaxes(type="category", showgrid=False)
         return figure
 
-    def flame_graph(self, metric: str = "peak", domain: str | None = None, *, inverted: bool = False, min_share: float = 0.002) -> Figure:
-        """Stacks with the bytes of a metric (peak, allocated, leaked; temporary: number), callers above what they call; inverted: the
-        allocating lines above their callers. What has less than `min_share` of all is put together. Click to go into a frame."""
+    def flame_graph(self, metric: str = "peak", domain: str | None = None, *, inverted: bool = False,
+                    min_share: float = 0.002) -> Figure:
+        """Stacks with the bytes of a metric (peak, allocated, leaked; temporary: number), callers above what they call;
+        inverted: the allocating lines above their callers. What has less than `min_share` of all is put together. Click
+        to go into a frame."""
         go = needs("plotly.graph_objects", "plot")
         if metric not in METRICS:
             raise TraceError(f"unknown metric '{metric}': {', '.join(METRICS)}")
@@ -213,37 +229,43 @@ class Plots:
             ids=[str(node[0]) for node in nodes], parents=["" if node[1] is None else str(node[1]) for node in nodes],
             labels=[node[2] for node in nodes], values=[node[3] for node in nodes], branchvalues="total",
             customdata=[[text(node[3]), f"{node[3] / total:.1%}", node[4]] for node in nodes], sort=True,
-            hovertemplate="<b>%{label}</b><br>%{customdata[0]}, %{customdata[1]} of all<br>%{customdata[2]}<extra></extra>",
+            hovertemplate="<b>%{label}</b><br>%{customdata[0]}, %{customdata[1]} of "
+                          "all<br>%{customdata[2]}<extra></extra>",
             texttemplate="%{label}  %{customdata[0]}", tiling={"orientation": "v"}, maxdepth=LEVELS, root_color=FAINT,
-            marker={"colors": [_warm(node[2]) if node[1] is not None else FAINT for node in nodes]}, pathbar={"thickness": 18}))
+            marker={"colors": [_warm(node[2]) if node[1] is not None else FAINT for node in nodes]},
+            pathbar={"thickness": 18}))
         # Rows high enough for their text; what is deeper is reached by a click.
         levels: dict[int | None, int] = {None: 0}
         for number, parent, *_ in nodes:
             levels[number] = levels[parent] + 1
-        figure.update_layout(height=max(360, 120 + 24 * min(LEVELS, max(levels.values()))), margin={"l": 10, "r": 10, "b": 10}, uniformtext={"minsize": 9, "mode": "hide"})
+        figure.update_layout(height=max(360, 120 + 24 * min(LEVELS, max(levels.values()))),
+                             margin={"l": 10, "r": 10, "b": 10}, uniformtext={"minsize": 9, "mode": "hide"})
         return figure
 
-    def block_map(self, device: int | None = None, *, start_ns: int | None = None, end_ns: int | None = None, process_id: int | None = None,
-                  segment_id: int | None = None, color: str = "user") -> Figure:
-        """Addresses over time: each block a rectangle from its allocation to its free, in its segment; colours are the user's lines
-        with the most bytes × time, with color="inner" the innermost lines, of libraries too. Of up to 20,000 blocks each is drawn and named; more of them become a picture, in which a
-        smaller part (start_ns to end_ns, or one segment) has its blocks again."""
+    def block_map(self, device: int | None = None, *, start_ns: int | None = None, end_ns: int | None = None,
+                  process_id: int | None = None, segment_id: int | None = None, color: str = "user") -> Figure:
+        """Addresses over time: each block a rectangle from its allocation to its free, in its segment; colours are the
+        user's lines with the most bytes × time, with color="inner" the innermost lines, of libraries too. Of up to
+        20,000 blocks each is drawn and named; more of them become a picture, in which a smaller part (start_ns to
+        end_ns, or one segment) has its blocks again."""
         from .block_map import draw
         return draw(self._trace, device, start_ns, end_ns, process_id, segment_id, color)
 
 
 def _main_domain(trace: Trace) -> str:
-    """The first that has anything: blocks of a caching allocator, GPU memory, the heap; of mmap much is only reserved."""
+    """The first that has anything: blocks of a caching allocator, GPU memory, the heap; of mmap much is
+    only reserved."""
     peaks = trace.totals.groupby("domain").peak_bytes.sum()
-    found = [domain for domain in ("block", "device", "managed", "pinned", "heap", "python") if peaks.get(domain, 0) > 0]
+    found = [domain for domain in ("block", "device", "managed", "pinned", "heap", "python") if peaks.get(domain, 0)
+             > 0]
     return found[0] if found else str(peaks.idxmax()) if len(peaks) else "heap"
 
 
 def _stacks(trace: Trace, column: str, domain: str) -> list[tuple[int, list[tuple[str, str]]]]:
-    """Of each call site that has any of a column: how much, and (label, place) of its frames, the outermost first. Nodes are read once:
-    deep stacks share most of theirs."""
-    sites = trace._rows(f"SELECT c.node_id, t.{column} FROM callsite_total t LEFT JOIN callsite c ON c.id = t.callsite_id "
-                        f"WHERE t.domain = ? AND t.{column} > 0", (domain,))[1]
+    """Of each call site that has any of a column: how much, and (label, place) of its frames, the outermost first.
+    Nodes are read once: deep stacks share most of theirs."""
+    sites = trace._rows(f"SELECT c.node_id, t.{column} FROM callsite_total t LEFT JOIN callsite c ON c.id = "
+                        f"t.callsite_id WHERE t.domain = ? AND t.{column} > 0", (domain,))[1]
     nodes = {row[0]: row[1:] for row in trace._rows("SELECT id, parent_id, symbol_id FROM stack_node")[1]}
     names = {}
     for number, function, file, line, module in trace._rows("SELECT id, function, file, line, module FROM symbol")[1]:
@@ -261,7 +283,8 @@ def _stacks(trace: Trace, column: str, domain: str) -> list[tuple[int, list[tupl
     return made
 
 
-def _tree(stacks: list[tuple[int, list[tuple[str, str]]]], inverted: bool, min_share: float) -> list[tuple[int, int | None, str, int, str]]:
+def _tree(stacks: list[tuple[int, list[tuple[str, str]]]], inverted: bool,
+          min_share: float) -> list[tuple[int, int | None, str, int, str]]:
     """Nodes (id, parent, label, value, place), parents first; small ones together."""
     numbers: dict[tuple[int, str], int] = {}
     nodes: list[tuple[int, int | None, str, str]] = [(0, None, "all", "")]
@@ -284,7 +307,8 @@ def _tree(stacks: list[tuple[int, list[tuple[str, str]]]], inverted: bool, min_s
         elif totals[parent or 0] >= least:
             rest[parent] = rest.get(parent, 0) + totals[number]
     # Only where much is left over is a node of its own worth its place; else the parent's own width says it.
-    return made + [(len(nodes) + at, parent, "(smaller)", value, "") for at, (parent, value) in enumerate(rest.items()) if value >= least]
+    return made + [(len(nodes) + at, parent, "(smaller)", value, "") for at,
+                   (parent, value) in enumerate(rest.items()) if value >= least]
 
 
 def _warm(label: str) -> str:
@@ -310,8 +334,8 @@ def _loaded(source: Any) -> Any:
 
 
 def policies(compare_json: Any) -> Figure:
-    """What each policy or setting reserves at the peak, from `varve compare --json` (text, file or loaded) or varve.sweep(): bars above
-    the requests' own peak (load), which none can go below; failed requests are named."""
+    """What each policy or setting reserves at the peak, from `varve compare --json` (text, file or loaded) or
+    varve.sweep(): bars above the requests' own peak (load), which none can go below; failed requests are named."""
     pd = needs("pandas", "data")
     rows = compare_json if isinstance(compare_json, pd.DataFrame) else pd.DataFrame(_loaded(compare_json))
     if "error" in rows:
@@ -321,7 +345,8 @@ def policies(compare_json: Any) -> Figure:
         return _empty(figure, "no settings: varve compare --json makes them")
     rows = rows.sort_values("peak_reserved", ascending=False)
     by, unit = _scale(rows.peak_reserved.max())
-    extra = [name for name in ("conf", "memory_limit", "capacity") if name in rows and rows[name].nunique(dropna=False) > 1]
+    extra = [name for name in ("conf", "memory_limit", "capacity") if name in rows and rows[name].nunique(dropna=False)
+             > 1]
     traces = short_names({str(trace) for trace in rows.trace}) if "trace" in rows and rows.trace.nunique() > 1 else {}
     seen: collections.Counter[str] = collections.Counter()
     names = []
@@ -329,16 +354,19 @@ def policies(compare_json: Any) -> Figure:
         name = " ".join([str(row["policy"])] + [str(row[name]) for name in extra if pd.notna(row[name])]
                         + ([traces[str(row["trace"])]] if traces else []))
         seen[name] += 1
-        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)  # bars of the same name would be put on each other
+        # bars of the same name would be put on each other
+        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
     load = rows.load_bytes.fillna(0) if "load_bytes" in rows else rows.peak_reserved * 0
     ooms = rows.ooms.fillna(0) if "ooms" in rows else rows.peak_reserved * 0
     figure.add_bar(y=names, x=load / by, orientation="h", name="requests at their peak", marker_color=COLORS[0],
                    hovertemplate=f"%{{x:.4g}} {unit} requested<extra>%{{y}}</extra>")
-    figure.add_bar(y=names, x=(rows.peak_reserved - load) / by, orientation="h", name="reserved beyond them", marker_color=COLORS[1],
+    figure.add_bar(y=names, x=(rows.peak_reserved - load) / by, orientation="h", name="reserved beyond them",
+                   marker_color=COLORS[1],
                    text=[f"{bytes_text(reserved)}{f', {reserved / own - 1:+.1%}' if own else ''}"
                          f"{f', {int(failed)} failed requests' if failed else ''}"
                          for reserved, own, failed in zip(rows.peak_reserved, load, ooms)],
-                   textposition="outside", cliponaxis=False, hovertemplate=f"%{{x:.4g}} {unit} more<extra>%{{y}}</extra>")
+                   textposition="outside", cliponaxis=False,
+                   hovertemplate=f"%{{x:.4g}} {unit} more<extra>%{{y}}</extra>")
     figure.update_layout(barmode="stack", height=max(320, 120 + 28 * len(rows)), margin={"l": 160, "r": 140},
                          legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"})
     figure.update_xaxes(title=f"peak reserved, {unit}")
@@ -346,27 +374,34 @@ def policies(compare_json: Any) -> Figure:
 
 
 def budget_curve(sweep_json: Any) -> Figure:
-    """What a smaller memory costs in time under rematerialization, from `varve dtr --sweep --json` (text, file, loaded, or a list of
-    them, a line each): the overhead by budget; budgets that do not work are marked below."""
+    """What a smaller memory costs in time under rematerialization, from `varve dtr --sweep --json` (text, file, loaded,
+    or a list of them, a line each): the overhead by budget; budgets that do not work are marked below."""
     loaded = _loaded(sweep_json)
     sweeps = [_loaded(sweep) for sweep in loaded] if isinstance(loaded, list) else [loaded]
     if not sweeps or any(not isinstance(sweep, dict) or "points" not in sweep for sweep in sweeps):
         raise TraceError("no sweep: varve dtr LOG --sweep 0.1:1:0.01 --json prints one")
     by, unit = _scale(max(sweep["baseline_memory"] for sweep in sweeps))
-    figure = new_figure("What a smaller memory costs", f"memory budget, {unit}", "time with recomputation / time without",
-                     f"{os.path.basename(str(sweeps[0]['log']))}; without a budget {bytes_text(sweeps[0]['baseline_memory'])}")
-    most = max((point["overhead"] for sweep in sweeps for point in sweep["points"] if point["status"] == "ok"), default=2.0)
+    figure = new_figure("What a smaller memory costs", f"memory budget, {unit}",
+                        "time with recomputation / time without",
+                        f"{os.path.basename(str(sweeps[0]['log']))}; without a budget "
+                        f"{bytes_text(sweeps[0]['baseline_memory'])}")
+    most = max((point["overhead"] for sweep in sweeps for point in sweep["points"] if point["status"] == "ok"),
+               default=2.0)
     for number, sweep in enumerate(sweeps):
         below = 1.0 - (most - 1.0) * 0.045 * (number + 1)  # budgets that do not work, a row for each sweep
         good = [point for point in sweep["points"] if point["status"] == "ok"]
         bad = [point for point in sweep["points"] if point["status"] != "ok"]
         color = COLORS[number % len(COLORS)]
-        name = str(sweep["heuristic"]) + ("" if len({one["log"] for one in sweeps}) == 1 else f", {os.path.basename(str(sweep['log']))}")
-        figure.add_scatter(x=[point["budget"] / by for point in good], y=[point["overhead"] for point in good], name=name,
-                           mode="lines+markers", line={"color": color}, marker={"size": 5},
-                           customdata=[[point["evictions"], point["remats"], point["budget"] / sweep["baseline_memory"]] for point in good],
-                           hovertemplate=f"%{{y:.3f}} × the time at %{{x:.4g}} {unit} (%{{customdata[2]:.0%}} of the peak)"
-                                         "<br>%{customdata[0]:,} evictions, %{customdata[1]:,} recomputed<extra></extra>")
+        name = str(sweep["heuristic"]) + ("" if len({one["log"] for one in sweeps}) == 1
+                                          else f", {os.path.basename(str(sweep['log']))}")
+        figure.add_scatter(x=[point["budget"] / by for point in good], y=[point["overhead"] for point in good],
+                           name=name, mode="lines+markers", line={"color": color}, marker={"size": 5},
+                           customdata=[[point["evictions"], point["remats"], point["budget"] / sweep["baseline_memory"]]
+                                       for point in good],
+                           hovertemplate=f"%{{y:.3f}} × the time at %{{x:.4g}} {unit} (%{{customdata[2]:.0%}} of the "
+                           "peak)"
+                           "<br>%{customdata[0]:,} evictions, %{customdata[1]:,} "
+                           "recomputed<extra></extra>")
         for status, symbol in (("thrash", "x"), ("oom", "x-thin-open")):
             part = [point for point in bad if point["status"] == status]
             if part:

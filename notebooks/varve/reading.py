@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a trace database as Arrow record batches: read by libvarve_query.so where there is one, else by Python's sqlite3, several
-times slower. Each question has a connection of its own, so that any number of threads may ask at the same time. Nothing is written."""
+"""Rows of a trace database as Arrow record batches: read by libvarve_query.so where there is one, else by Python's
+sqlite3, several times slower. Each question has a connection of its own, so that any number of threads may ask at the
+same time. Nothing is written."""
 
 from __future__ import annotations
 
@@ -27,15 +28,18 @@ TIMEOUT_S = 60.0  # of computing: a file may come from anybody, and its views ne
 Parameter = "int | float | str | None"
 
 # What the extras of pyproject.toml are, by name: the package itself is in this tree, not in an index.
-_EXTRAS = {"data": "pandas pyarrow", "plot": "pandas pyarrow plotly", "dataset": "pandas pyarrow duckdb 'dask[dataframe,distributed]'"}
+_EXTRAS = {"data": "pandas pyarrow", "plot": "pandas pyarrow plotly",
+           "dataset": "pandas pyarrow duckdb 'dask[dataframe,distributed]'"}
 
 
 class TraceError(Exception):
-    """A trace that can't be read, or a question that it can't answer: one line with what is wrong, where, and what to do."""
+    """A trace that can't be read, or a question that it can't answer: one line with what is wrong, where,
+    and what to do."""
 
 
 def needs(module: str, extra: str) -> Any:
-    """`module`, which the package does without until it is needed. TraceError: it is not installed; the message says how."""
+    """`module`, which the package does without until it is needed. TraceError: it is not installed; the
+    message says how."""
     try:
         return __import__(module, fromlist=["*"])
     except ImportError as error:
@@ -43,7 +47,8 @@ def needs(module: str, extra: str) -> Any:
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """Of each path the shortest end that no other one has: its file's name, or a/trace.db where there is a b/trace.db too."""
+    """Of each path the shortest end that no other one has: its file's name, or a/trace.db where there is a
+    b/trace.db too."""
     parts = {path: os.path.abspath(path).split(os.sep) for path in paths}
     files = set(map(tuple, parts.values()))
     count = collections.Counter(file[at:] for file in files for at in range(len(file)))
@@ -58,37 +63,46 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
 # ---- what a file is ----
 
 def check(path: str) -> None:
-    """TraceError unless `path` is a finished trace database of this version. Reads 100 bytes and the row `complete` of meta."""
+    """TraceError unless `path` is a finished trace database of this version. Reads 100 bytes and the row
+    `complete` of meta."""
     directory = path + ".d"
     if os.path.exists(os.path.join(directory, "owner")):
-        raise TraceError(f"{path}: the recording is still running or incomplete: wait for its end, or run varve recover {directory}")
+        raise TraceError(f"{path}: the recording is still running or incomplete: wait for its end, or run varve "
+                         f"recover {directory}")
     try:
         with open(path, "rb") as file:
             header = file.read(100)
     except IsADirectoryError:
-        raise TraceError(f"{path} is a directory, not a trace database; varve.dataset() reads directories of Parquet files") from None
+        raise TraceError(f"{path} is a directory, not a trace database; varve.dataset() reads directories of Parquet "
+                         "files") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # a zero byte in it
         raise TraceError(f"{path!r}: {error}") from None
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise TraceError(f"{path} is not a trace database (not an SQLite file): varve import makes one of snapshots, CTF and RMM logs")
+        raise TraceError(f"{path} is not a trace database (not an SQLite file): varve import makes one of snapshots, "
+                         "CTF and RMM logs")
     if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
-        raise TraceError(f"{path}: the recording is still running or incomplete: wait for its end, or run varve recover {directory}")
+        raise TraceError(f"{path}: the recording is still running or incomplete: wait for its end, or run varve "
+                         f"recover {directory}")
     application, version = (int.from_bytes(header[at:at + 4], "big") for at in (68, 60))
     if application != APPLICATION_ID:
         raise TraceError(f"{path} is an SQLite database of another tool (application_id {application:#010x})")
     if version != SCHEMA_VERSION:
-        raise TraceError(f"{path} was written by {'a newer' if version > SCHEMA_VERSION else 'an older'} varve (schema {version}, this "
-                         f"package reads {SCHEMA_VERSION}): use the package of that version, or record again")
+        raise TraceError(f"{path} was written by {'a newer' if version > SCHEMA_VERSION else 'an older'} varve (schema "
+                         f"{version}, this package reads {SCHEMA_VERSION}): use the package of that version, or record "
+                         "again")
     if scalar(path, "SELECT value FROM meta WHERE key = 'complete'") != 1:
-        raise TraceError(f"{path}: the recording was cut off before its totals were made: run varve recover {directory}")
+        raise TraceError(f"{path}: the recording was cut off before its totals were made: run varve recover "
+                         f"{directory}")
 
 
 def connect(path: str, timeout: float | None = TIMEOUT_S) -> sqlite3.Connection:
-    """A connection that only reads and gives up after `timeout` seconds of this thread's computing; None: it does not."""
+    """A connection that only reads and gives up after `timeout` seconds of this thread's computing;
+    None: it does not."""
     wal = os.path.exists(path + "-wal") or _is_wal(path)
-    uri = "file:" + urllib.parse.quote(os.fsencode(os.path.abspath(path))) + "?mode=ro" + ("&immutable=1" if wal else "")
+    uri = "file:" + urllib.parse.quote(os.fsencode(os.path.abspath(path))) + "?mode=ro" + ("&immutable=1" if wal
+                                                                                           else "")
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = 0")
     connection.execute("PRAGMA query_only = 1")
@@ -108,7 +122,8 @@ def _is_wal(path: str) -> bool:
         return file.read(20)[18:] != b"\1\1"
 
 
-def rows(path: str, sql: str, parameters: Sequence[Any] = (), timeout: float | None = TIMEOUT_S) -> tuple[list[str], list[tuple]]:
+def rows(path: str, sql: str, parameters: Sequence[Any] = (), timeout: float | None = TIMEOUT_S) -> tuple[list[str],
+                                                                                                          list[tuple]]:
     """Names of the columns and all rows, by sqlite3: for small answers, which then need no other package."""
     sql, values = _text(path, sql), _values(path, parameters)
     try:
@@ -138,7 +153,8 @@ def reason(error: Exception) -> str:
 
 def _explained(path: str, reason: str, timeout: float | None) -> TraceError:
     if reason == "interrupted":
-        return TraceError(f"{path}: no end after {timeout:g} s of computing: open(path, timeout=SECONDS) gives it more, None all it wants")
+        return TraceError(f"{path}: no end after {timeout:g} s of computing: open(path, timeout=SECONDS) gives it "
+                          "more, None all it wants")
     return TraceError(f"{path}: {reason}")
 
 
@@ -191,7 +207,8 @@ class _Value(Structure):
 
 class _Options(Structure):
     _fields_ = [("sql", c_char_p), ("types", c_char_p), ("parameters", POINTER(_Value)), ("parameter_count", c_size_t),
-                ("batch_rows", c_int64), ("timeout_ns", c_int64), ("key", c_char_p), ("first", c_int64), ("last", c_int64)]
+                ("batch_rows", c_int64), ("timeout_ns", c_int64), ("key", c_char_p), ("first", c_int64),
+                ("last", c_int64)]
 
 
 class _Stream(Structure):
@@ -209,8 +226,8 @@ def _candidates() -> list[str]:
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL | None:
-    """libvarve_query.so: in VARVE_BUILD_DIR, else in build/ of this source tree, else where the system's loader finds it; None: nowhere,
-    which a line on stderr says once."""
+    """libvarve_query.so: in VARVE_BUILD_DIR, else in build/ of this source tree, else where the system's loader finds
+    it; None: nowhere, which a line on stderr says once."""
     reasons = []
     for path in _candidates():
         try:
@@ -221,7 +238,8 @@ def library() -> ctypes.CDLL | None:
         loaded.varve_query_arrow.restype = c_int
         loaded.varve_query_arrow.argtypes = [c_char_p, POINTER(_Options), POINTER(_Stream), POINTER(_Message)]
         return loaded
-    print(f"varve: no libvarve_query.so ({'; '.join(reasons)}): traces are read by Python's sqlite3, several times slower", file=sys.stderr)
+    print(f"varve: no libvarve_query.so ({'; '.join(reasons)}): traces are read by Python's sqlite3, several times "
+          "slower", file=sys.stderr)
     return None
 
 
@@ -239,11 +257,13 @@ def _bound(parameters: Sequence[int | float | str | None]) -> Any:
     return values
 
 
-def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | None = None, batch_rows: int = BATCH_ROWS,
-           timeout: float | None = TIMEOUT_S, key: str | None = None, part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
-    """The rows of one statement, a batch at a time. `types` has a letter for each column: l integer, g real, u text, z bytes, ? by what
-    the first batch holds, as without `types`. `timeout`: seconds of computing for each batch. `key`: an integer column
-    by which SQLite finds rows; then only those with it in `part` are read."""
+def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | None = None,
+           batch_rows: int = BATCH_ROWS,
+           timeout: float | None = TIMEOUT_S, key: str | None = None,
+           part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
+    """The rows of one statement, a batch at a time. `types` has a letter for each column: l integer, g real, u text, z
+    bytes, ? by what the first batch holds, as without `types`. `timeout`: seconds of computing for each batch. `key`:
+    an integer column by which SQLite finds rows; then only those with it in `part` are read."""
     pa = needs("pyarrow", "data")
     loaded = library()
     sql, given = _text(path, sql), _values(path, parameters)
@@ -252,8 +272,8 @@ def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | 
             sql, given = f'SELECT * FROM ({sql}) WHERE "{key}" BETWEEN ? AND ? ORDER BY "{key}"', part
         return _slow_stream(pa, path, sql, given, types, batch_rows, timeout)
     values = _bound(given)
-    options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows, int((timeout or 0) * 1e9),
-                       key.encode() if key else None, *part)
+    options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows,
+                       int((timeout or 0) * 1e9), key.encode() if key else None, *part)
     made, message = _Stream(), _Message()
     if loaded.varve_query_arrow(os.fsencode(path), byref(options), byref(made), byref(message)) != 0:
         raise TraceError(message.text.decode("utf-8", "replace"))
@@ -273,7 +293,8 @@ def _letter(values: Sequence[Any]) -> str:
 
 def _array(pa: Any, letter: str, values: Sequence[Any]) -> Any:
     if letter == "u":
-        values = [value.hex() if isinstance(value, bytes) else None if value is None else str(value) for value in values]
+        values = [value.hex() if isinstance(value, bytes) else None if value is None else str(value)
+                  for value in values]
     return pa.array(values, {"l": pa.int64(), "g": pa.float64(), "u": pa.string(), "z": pa.binary()}[letter])
 
 
@@ -292,18 +313,23 @@ def _slow_stream(pa: Any, path: str, sql: str, parameters: Sequence[Any], types:
         if not names:
             raise TraceError(f"{path}: not a question: {' '.join(sql.split())[:100]}")
         columns = list(zip(*first)) or [()] * len(names)
-        letters = [_letter(column) if letter == "?" else letter for letter, column in zip(types or "?" * len(names), columns)]
+        letters = [_letter(column) if letter == "?" else letter for letter,
+                   column in zip(types or "?" * len(names), columns)]
         schema = pa.schema([(name, _array(pa, letter, ()).type) for name, letter in zip(names, letters)])
         stack.pop_all()  # the batches close it
-    return pa.RecordBatchReader.from_batches(schema, _slow_batches(pa, path, connection, cursor, first, schema, letters, batch_rows, timeout))
+    return pa.RecordBatchReader.from_batches(schema, _slow_batches(pa, path, connection, cursor, first, schema, letters,
+                                                                   batch_rows, timeout))
 
 
-def _slow_batches(pa: Any, path: str, connection: sqlite3.Connection, cursor: sqlite3.Cursor, part: list[tuple[Any, ...]], schema: pyarrow.Schema,
+def _slow_batches(pa: Any, path: str, connection: sqlite3.Connection, cursor: sqlite3.Cursor,
+                  part: list[tuple[Any, ...]], schema: pyarrow.Schema,
                   letters: Sequence[str], batch_rows: int, timeout: float | None) -> Iterator[pyarrow.RecordBatch]:
-    """`part` and what follows it. Each batch has its own `timeout`, of the thread that reads it: what is done between them does not count."""
+    """`part` and what follows it. Each batch has its own `timeout`, of the thread that reads it: what is done between
+    them does not count."""
     try:
         while part:
-            yield pa.record_batch([_array(pa, letter, column) for letter, column in zip(letters, zip(*part))], schema=schema)
+            yield pa.record_batch([_array(pa, letter, column) for letter, column in zip(letters, zip(*part))],
+                                  schema=schema)
             _limit(connection, timeout)
             part = cursor.fetchmany(batch_rows)
     except sqlite3.Error as error:

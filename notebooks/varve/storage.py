@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storages: typed memory with a shape, counted by references. Views share the memory; so do arrays and tensors of other libraries."""
+"""Storages: typed memory with a shape, counted by references. Views share the memory; so do arrays and tensors of
+other libraries."""
 
 import ctypes
 import operator
@@ -7,8 +8,8 @@ from ctypes import byref, c_int, c_int64, c_void_p
 
 from . import capsule, indexing
 from .elements import DTYPES, ORDER, described, dtype_code
-from .library import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCEPTIONS, INVALID, PERMISSION, STREAM_NONE, UNSUPPORTED, VERSION, Array, \
-    Device, Message, Options, Pair, Scalar, check, library
+from .library import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCEPTIONS, INVALID, PERMISSION, STREAM_NONE, UNSUPPORTED, \
+    VERSION, Array, Device, Message, Options, Pair, Scalar, check, library
 from .memory import Memory
 
 _index_errors = {**EXCEPTIONS, INVALID: IndexError}
@@ -44,8 +45,8 @@ def _options(name, alignment=0, memory=None, stream=0):
 
 
 class Storage:
-    """A reference to a storage of the library, given back by close(), at the end of a `with` block or when the object goes.
-    Made by empty(), zeros(), full(), from_numpy() and from_dlpack()."""
+    """A reference to a storage of the library, given back by close(), at the end of a `with` block or when the object
+    goes. Made by empty(), zeros(), full(), from_numpy() and from_dlpack()."""
 
     def __init__(self, pointer):
         """Takes over the reference behind the address."""
@@ -53,8 +54,10 @@ class Storage:
 
     # ---- life ----
 
-    def close(self, _library=library):  # a name of the module may have gone when an object of an ending interpreter goes
-        """Give the reference back. What was made of the storage, views and arrays of NumPy among it, keeps the memory."""
+    # a name of the module may have gone when an object of an ending interpreter goes
+    def close(self, _library=library):
+        """Give the reference back. What was made of the storage, views and arrays of NumPy among it,
+        keeps the memory."""
         pointer = self.__dict__.pop("_pointer", None)  # one step: two threads don't both get it
         if pointer is not None:
             _library().varve_storage_release(pointer, None)
@@ -192,8 +195,8 @@ class Storage:
         return self._made("varve_storage_view", byref(geometry))
 
     def __getitem__(self, key):
-        """As in NumPy: a view of integers, slices, None and Ellipsis; with arrays of integers or masks a storage of its own. Arrays
-        are those of NumPy, or storages."""
+        """As in NumPy: a view of integers, slices, None and Ellipsis; with arrays of integers or masks a storage of its
+        own. Arrays are those of NumPy, or storages."""
         return self._made("varve_storage_index", *indexing.entries(key), errors=_index_errors)
 
     def __setitem__(self, key, value):
@@ -234,8 +237,8 @@ class Storage:
     # ---- elements ----
 
     def copy_(self, source, *, stream=None):
-        """Elements of a storage or an array, converted and broadcast; returns self. On a stream of the device (its handle; 0: the
-        default one) the work may go on behind the call, and both storages must stay until it is done."""
+        """Elements of a storage or an array, converted and broadcast; returns self. On a stream of the device (its
+        handle; 0: the default one) the work may go on behind the call, and both storages must stay until it is done."""
         if not isinstance(source, Storage):
             if stream is not None:
                 raise ValueError("nobody knows how long an array stays: make a storage of it before a stream copies it")
@@ -264,8 +267,8 @@ class Storage:
         return self._made("varve_storage_clone", None)
 
     def to(self, *targets):
-        """In that memory (a Memory, or "host": the C library's), of that type, or both: the same storage once more if it is so
-        already, else a copy."""
+        """In that memory (a Memory, or "host": the C library's), of that type, or both: the same storage once more if
+        it is so already, else a copy."""
         memory, dtype = library().varve_storage_memory(self._handle), self.dtype
         for target in targets:
             if isinstance(target, Memory):
@@ -298,7 +301,8 @@ class Storage:
     # ---- other libraries ----
 
     def numpy(self):
-        """An array of NumPy in the same memory, which it keeps alive; of what is in a device's own memory a copy in the host's."""
+        """An array of NumPy in the same memory, which it keeps alive; of what is in a device's own memory a copy
+        in the host's."""
         import numpy
         if self.is_addressable:
             return numpy.asarray(_ArrayInterface(self))
@@ -317,7 +321,8 @@ class Storage:
 
     def __dlpack_device__(self):
         device, message = Device(), Message()
-        check(library().varve_storage_dlpack_device(self._handle, byref(device), byref(message)), message, _buffer_errors)
+        check(library().varve_storage_dlpack_device(self._handle, byref(device), byref(message)), message,
+              _buffer_errors)
         return device.type, device.id
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -327,8 +332,8 @@ class Storage:
         is_versioned = max_version is not None and max_version[0] >= 1
         function = "varve_storage_to_dlpack" if is_versioned else "varve_storage_to_dlpack_unversioned"
         tensor, message = c_void_p(), Message()
-        error = getattr(library(), function)(self._handle, STREAM_NONE if stream is None else operator.index(stream), bool(copy),
-                                             byref(tensor), byref(message))
+        error = getattr(library(), function)(self._handle, STREAM_NONE if stream is None else operator.index(stream),
+                                             bool(copy), byref(tensor), byref(message))
         check(error, message, _buffer_errors)
         return capsule.make(tensor, is_versioned)
 
@@ -368,14 +373,15 @@ def _make(function, *arguments, errors=EXCEPTIONS):
 
 
 def empty(shape, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
-    """A storage whose elements are undefined. `alignment`: of the first element, in bytes; 0: the library's choice. `memory`: a
-    pool; None: the C library's. `stream`: whose block it is in a pool."""
-    return _make("varve_storage_empty", byref(_options(name, alignment, memory, stream)), dtype_code(dtype), *_sizes(_tuple(shape)))
+    """A storage whose elements are undefined. `alignment`: of the first element, in bytes; 0: the library's choice.
+    `memory`: a pool; None: the C library's. `stream`: whose block it is in a pool."""
+    return _make("varve_storage_empty", byref(_options(name, alignment, memory, stream)), dtype_code(dtype),
+                 *_sizes(_tuple(shape)))
 
 
 def full(shape, value, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
-    return _make("varve_storage_full", byref(_options(name, alignment, memory, stream)), dtype_code(dtype), *_sizes(_tuple(shape)),
-                 _scalar(value))
+    return _make("varve_storage_full", byref(_options(name, alignment, memory, stream)), dtype_code(dtype),
+                 *_sizes(_tuple(shape)), _scalar(value))
 
 
 def zeros(shape, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
@@ -387,14 +393,15 @@ def _tuple(shape):
 
 
 def from_numpy(array, *, copy=False, name=None, memory=None):
-    """A storage in the array's memory, which stays as long as the storage or a view of it does; a copy in a pool's `memory`, if one
-    is given. Of whatever has an __array_interface__. TypeError: its type; ValueError: strides that are no multiples of an element's
-    size."""
+    """A storage in the array's memory, which stays as long as the storage or a view of it does; a copy in a pool's
+    `memory`, if one is given. Of whatever has an __array_interface__. TypeError: its type; ValueError: strides that are
+    no multiples of an element's size."""
     foreign, geometry, dtype = described(array)
     foreign.release, foreign.context = ctypes.cast(library().varve_python_release, c_void_p), id(array)
     _increment(array)
     try:
-        storage = _make("varve_storage_wrap", byref(foreign), dtype, byref(geometry), None if name is None else name.encode())
+        storage = _make("varve_storage_wrap", byref(foreign), dtype, byref(geometry),
+                        None if name is None else name.encode())
     except BaseException:
         _decrement(array)
         raise
@@ -409,8 +416,8 @@ _decrement = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pyth
 
 
 def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
-    """A storage in the memory of a tensor or array of another library (or of a capsule, which is consumed). `memory`: the Memory of
-    the CUDA device whose tensors may come; `stream`: on which the storage will be used there.
+    """A storage in the memory of a tensor or array of another library (or of a capsule, which is consumed). `memory`:
+    the Memory of the CUDA device whose tensors may come; `stream`: on which the storage will be used there.
     BufferError, or what the source raises, if it can't be shared."""
     memory = memory.pointer if isinstance(memory, Memory) else memory
     if capsule.is_capsule(source):
@@ -418,7 +425,8 @@ def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
     else:
         device = source.__dlpack_device__()
         if device[0] not in (CPU, CUDA_HOST, CUDA_MANAGED) and not (device[0] == CUDA and memory is not None):
-            raise BufferError(f"elements on DLPack's device ({int(device[0])}, {device[1]}), of which there is no memory here")
+            raise BufferError(f"elements on DLPack's device ({int(device[0])}, {device[1]}), of which there is no "
+                              "memory here")
         given = {} if stream is None else {"stream": stream}
         try:
             got = source.__dlpack__(max_version=(1, 1), **given)
@@ -427,7 +435,8 @@ def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
     pointer, is_versioned = capsule.consume(got)
     function = "varve_storage_from_dlpack" if is_versioned else "varve_storage_from_dlpack_unversioned"
     tensor, message = c_void_p(), Message()
-    error = getattr(library(), function)(pointer, memory, None if name is None else name.encode(), byref(tensor), byref(message))
+    error = getattr(library(), function)(pointer, memory, None if name is None else name.encode(), byref(tensor),
+                                         byref(message))
     check(error, message, _buffer_errors)
     storage = Storage(tensor.value)
     if not copy:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replays of many traces under many settings as Dask tasks: `varve compare`, `frontier` or `bound` with --json, a run for each."""
+"""Replays of many traces under many settings as Dask tasks: `varve compare`, `frontier` or `bound` with --json, a
+run for each."""
 
 from __future__ import annotations
 
@@ -22,15 +23,19 @@ _OPTIONS: dict[str, dict[str, str]] = {
 
 
 def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[str | None] = (None,),
-          memory_limits: Sequence[int | str | None] = (None,), capacities: Sequence[int | str | None] = (None,), *, command: str = "compare",
-          options: Sequence[str] = (), varve: str | os.PathLike[str] | None = None, scheduler: Any = None, timeout: float = 600.0) -> pandas.DataFrame:
-    """A row for each trace and setting, with the keys of the command's JSON (peak_reserved, load_bytes, …; sizes in bytes, device_ns in
-    ns). `traces`: databases or snapshots, as for varve.dataset(). policies, confs (in PyTorch's syntax), memory_limits and capacities
-    (bytes, or as "16G") are combined; None: as the trace has it. `command`: compare, frontier (policies and confs alone) or bound (none
-    of them); `options`: more of its options, for all runs, such as ["--served-only"]. One that fails is a row with its reason in `error`.
+          memory_limits: Sequence[int | str | None] = (None,), capacities: Sequence[int | str | None] = (None,), *,
+          command: str = "compare",
+          options: Sequence[str] = (), varve: str | os.PathLike[str] | None = None, scheduler: Any = None,
+          timeout: float = 600.0) -> pandas.DataFrame:
+    """A row for each trace and setting, with the keys of the command's JSON (peak_reserved, load_bytes, …; sizes in
+    bytes, device_ns in ns). `traces`: databases or snapshots, as for varve.dataset(). policies, confs (in PyTorch's
+    syntax), memory_limits and capacities (bytes, or as "16G") are combined; None: as the trace has it. `command`:
+    compare, frontier (policies and confs alone) or bound (none of them); `options`: more of its options, for all runs,
+    such as ["--served-only"]. One that fails is a row with its reason in `error`.
 
-    `varve`: the command (default: VARVE, build/varve of this source tree, or the one in PATH); it and the traces must be there for every
-    worker. `scheduler`: None: threads of this process; the address of a Dask scheduler, or a Client. `timeout`: seconds for each run."""
+    `varve`: the command (default: VARVE, build/varve of this source tree, or the one in PATH); it and the traces must
+    be there for every worker. `scheduler`: None: threads of this process; the address of a Dask scheduler, or a Client.
+    `timeout`: seconds for each run."""
     pd, dask = needs("pandas", "data"), needs("dask", "dataset")
     if command not in COMMANDS:
         raise TraceError(f"unknown command '{command}': {', '.join(COMMANDS)}")
@@ -74,7 +79,8 @@ def _computed(dask: Any, tasks: list[Any], scheduler: Any) -> list[list[dict]]:
 def _run(program: str, words: list[str], path: str, setting: dict[str, Any], timeout: float) -> list[dict]:
     """A task: one run of the command; what went wrong is a row."""
     command = words[0]
-    labels = {"trace": path, "command": command, **{name: value for name, value in setting.items() if value is not None}}
+    labels = {"trace": path, "command": command, **{name: value for name,
+                                                    value in setting.items() if value is not None}}
     arguments = [program, *words, "--json"]
     for name, option in _OPTIONS[command].items():
         if setting[name] is not None:
@@ -89,5 +95,6 @@ def _run(program: str, words: list[str], path: str, setting: dict[str, Any], tim
     except (OSError, ValueError) as error:
         return [{**labels, "error": f"{program}: {error}"}]
     return [{**labels, **{name: value for name, value in one.items() if not isinstance(value, (dict, list))},
-             **{f"{name}.{key}": value for name, group in one.items() if isinstance(group, dict) for key, value in group.items()
+             **{f"{name}.{key}": value for name, group in one.items() if isinstance(group, dict) for key,
+                value in group.items()
                 if not isinstance(value, (dict, list))}} for one in (found if isinstance(found, list) else [found])]

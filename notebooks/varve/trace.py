@@ -7,7 +7,8 @@
         trace.query("SELECT kind, count(*) AS events FROM events GROUP BY kind")
         trace.plot.timeline()
 
-Times are ns since the trace began, sizes bytes, addresses integers; what a column means and its unit: trace.help("callsite_total")."""
+Times are ns since the trace began, sizes bytes, addresses integers; what a column means and its unit:
+trace.help("callsite_total")."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
     from .plot import Plots
 
-# Columns of views that SQLite knows no type of, and that are not integers. Everything else without a declared type is an integer.
-_TEXT = {"activity", "before_file", "before_function", "behind_file", "behind_function", "cause", "evidence", "function", "kind", "moment", "op",
-         "pattern", "source", "stage", "state"}
+# Columns of views that SQLite knows no type of, and that are not integers. Everything else without a declared
+# type is an integer.
+_TEXT = {"activity", "before_file", "before_function", "behind_file", "behind_function", "cause", "evidence",
+         "function", "kind", "moment", "op", "pattern", "source", "stage", "state"}
 _REAL = {"byte_growth", "growth", "overhead", "score", "unused_share"}
 
 
@@ -34,7 +36,8 @@ class Health:
     """What a reader of the figures must know, as `varve report` begins with it.
 
     nothing_lost: every event that a recorded process emitted is in the figures
-    figures:      emitted, stored, lost, lost_bytes, uncommitted, … in events and bytes, as under "loss" of `varve report --json`
+    figures:      emitted, stored, lost, lost_bytes, uncommitted, … in events and bytes, as under "loss" of
+                  `varve report --json`
     kept:         'events': everything; 'allocations': no rows of events; 'totals': no rows of freed allocations either
     data_loss:    rows (name, idx, source, value) of the view data_loss
     """
@@ -42,7 +45,8 @@ class Health:
     def __init__(self, trace: Trace) -> None:
         names, found = trace._rows(_HEALTH)
         self.figures: dict[str, int] = {name: value or 0 for name, value in zip(names, found[0])}
-        self.data_loss = trace._rows("SELECT name, CASE WHEN idx >= 0 THEN idx END, source, value FROM data_loss ORDER BY name, idx")[1]
+        self.data_loss = trace._rows("SELECT name, CASE WHEN idx >= 0 THEN idx END, source, value FROM data_loss ORDER "
+                                     "BY name, idx")[1]
         self.kept = str(trace.meta.get("keep", "events"))
         if "kept_events" in trace.meta:
             self.kept = f"the first {int(trace.meta['kept_events']):,} events"
@@ -54,10 +58,12 @@ class Health:
         figures = self.figures
         text = f"nothing lost: {figures['emitted']:,} events emitted" if self.nothing_lost else \
             f"INCOMPLETE: {figures['emitted']:,} events emitted, {figures['lost']:,} lost: all figures are lower bounds"
-        for key, words in (("processes_running", "still running when the recording stopped"), ("processes_killed", "killed"),
+        for key, words in (("processes_running", "still running when the recording stopped"),
+                           ("processes_killed", "killed"),
                            ("processes_gone", "ended for an unknown reason")):
             text += f"; {figures[key]:,} process(es) {words}" if figures[key] else ""
-        text += f"; {figures['programs_unrecorded']:,} program(s) not recorded" if figures["programs_unrecorded"] else ""
+        if figures["programs_unrecorded"]:
+            text += f"; {figures['programs_unrecorded']:,} program(s) not recorded"
         text += "".join(f"; {name} {value:,} ({source})" for name, _, source, value in self.data_loss)
         return text if self.kept == "events" else f"{text}; kept: {self.kept}"
 
@@ -66,8 +72,9 @@ class Health:
 
 _HEALTH = """
     SELECT t.*, p.*, (SELECT count(*) FROM unrecorded_program) AS programs_unrecorded
-    FROM (SELECT sum(emitted) AS emitted, sum(stored) AS stored, sum(spilled) AS spilled, sum(lost) AS lost, sum(lost_bytes) AS lost_bytes,
-            sum(uncommitted) AS uncommitted, count(*) FILTER (WHERE lost > 0) AS threads_with_loss FROM thread) t
+    FROM (SELECT sum(emitted) AS emitted, sum(stored) AS stored, sum(spilled) AS spilled, sum(lost) AS lost,
+            sum(lost_bytes) AS lost_bytes, sum(uncommitted) AS uncommitted,
+            count(*) FILTER (WHERE lost > 0) AS threads_with_loss FROM thread) t
         CROSS JOIN (SELECT count(*) FILTER (WHERE end_cause = 'running') AS processes_running,
             count(*) FILTER (WHERE end_cause = 'signal') AS processes_killed,
             count(*) FILTER (WHERE end_cause = 'unknown') AS processes_gone FROM process) p"""
@@ -87,7 +94,8 @@ class View:
     def __get__(self, trace: Trace, owner: type) -> pandas.DataFrame: ...
 
     def __get__(self, trace: Trace | None, owner: type) -> View | pandas.DataFrame:
-        return self if trace is None else frame(trace.arrow(self.name if self.sql == f"SELECT * FROM {self.name}" else self.sql))
+        return self if trace is None else frame(trace.arrow(self.name if self.sql == f"SELECT * FROM {self.name}"
+                                                            else self.sql))
 
 
 class Trace:
@@ -102,7 +110,8 @@ class Trace:
     allocations = View("allocations", "every allocation, with sizes, times, call site and domain")
     callsites = View("callsite_total", "what each call site allocated, has live, and had at the peak; bytes")
     callsites_process = View("callsite_total_process", "the same of each process")
-    leaks = View("leak_line", "lines by how likely they leak: what of them is live at the exit of main, and how it grew",
+    leaks = View("leak_line",
+                 "lines by how likely they leak: what of them is live at the exit of main, and how it grew",
                  " ORDER BY score DESC")
     leaked = View("leak", "every allocation that was never freed")
     peak = View("peak", "call sites, and what of them was live when most was", " ORDER BY bytes DESC")
@@ -147,18 +156,21 @@ class Trace:
     @property
     def views(self) -> dict[str, str]:
         """Views and tables of the database, and what a row of each is."""
-        return dict(self._rows("SELECT s.name, coalesce(h.meaning, '') FROM sqlite_schema s LEFT JOIN help h ON h.name = s.name AND "
-                               "h.column = '' WHERE s.type IN ('table', 'view') ORDER BY s.type = 'table', s.name")[1])
+        return dict(self._rows("SELECT s.name, coalesce(h.meaning, '') FROM sqlite_schema s LEFT JOIN help h ON h.name "
+                               "= s.name AND h.column = '' WHERE s.type IN ('table', 'view') ORDER BY s.type = "
+                               "'table', s.name")[1])
 
     def help(self, view: str) -> dict[str, str]:
-        """What the columns of a view mean, with their units; under '' what a row of it is. TraceError: there is no such view."""
+        """What the columns of a view mean, with their units; under '' what a row of it is. TraceError: there is
+        no such view."""
         found = dict(self._rows("SELECT column, meaning FROM help WHERE name = ? ORDER BY column", (view,))[1])
         if not found:
             raise TraceError(f"{self.path} has no view '{view}'; trace.views has them all")
         return found
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> pandas.DataFrame:
-        """The rows of one SELECT; `?` in it are the parameters. Integers with NULL among them are Int64, so that addresses stay exact."""
+        """The rows of one SELECT; `?` in it are the parameters. Integers with NULL among them are Int64, so that
+        addresses stay exact."""
         return frame(self.arrow(sql, parameters))
 
     def __getitem__(self, view: str) -> pandas.DataFrame:
@@ -166,7 +178,8 @@ class Trace:
         return frame(self.arrow(view))
 
     def arrow(self, view_or_sql: str, parameters: Sequence[Any] = ()) -> pyarrow.Table:
-        """A view, a table or one SELECT as an Arrow table. Of `events` and `allocations`, names in place of codes are dictionaries."""
+        """A view, a table or one SELECT as an Arrow table. Of `events` and `allocations`, names in place of codes are
+        dictionaries."""
         return _read_all(self.batches(view_or_sql, parameters))
 
     def batches(self, view_or_sql: str, parameters: Sequence[Any] = (), *, batch_rows: int = reading.BATCH_ROWS) \
@@ -181,21 +194,23 @@ class Trace:
             sql, types = self.select(name)
         return reading.stream(self.path, sql, parameters, types=types, batch_rows=batch_rows, timeout=self.timeout)
 
-    def _planned(self, plan: wide.Plan, batch_rows: int, part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
-        return _finished(reading.stream(self.path, plan.sql, types=plan.types, batch_rows=batch_rows, timeout=self.timeout, key=plan.key,
-                                        part=part), plan.finish)
+    def _planned(self, plan: wide.Plan, batch_rows: int,
+                 part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
+        return _finished(reading.stream(self.path, plan.sql, types=plan.types, batch_rows=batch_rows,
+                                        timeout=self.timeout, key=plan.key, part=part), plan.finish)
 
     def _columns(self, view: str) -> list[str]:
         return [row[0] for row in self._rows("SELECT name FROM pragma_table_info(?)", (view,))[1]]
 
     def select(self, view: str) -> tuple[str, str]:
-        """A statement with all rows of a view, and the types of its columns: these do not depend on the rows, so that files of many
-        traces fit together."""
+        """A statement with all rows of a view, and the types of its columns: these do not depend on the rows, so that
+        files of many traces fit together."""
         columns = self._rows("SELECT name, type FROM pragma_table_info(?)", (view,))[1]
         if not columns:
             raise TraceError(f"{self.path} has no view '{view}'; trace.views has them all")
         letters = {"INTEGER": "l", "INT": "l", "NUM": "l", "REAL": "g", "TEXT": "u", "BLOB": "z", "ANY": "u"}
-        types = "".join(letters.get(declared) or ("?" if view.startswith("sqlite_") else "u" if name in _TEXT else "g" if name in _REAL else "l") for name, declared in columns)
+        types = "".join(letters.get(declared) or ("?" if view.startswith("sqlite_") else "u" if name in _TEXT else "g"
+                                                  if name in _REAL else "l") for name, declared in columns)
         return f'SELECT * FROM "{view}"', types
 
     def stack(self, callsite_id: int) -> pandas.DataFrame:
@@ -230,8 +245,9 @@ class Trace:
 
 
 def open(path: str | os.PathLike[str], *, timeout: float | None = reading.TIMEOUT_S) -> Trace:
-    """A finished trace database, for reading; nothing is ever written to it. `timeout`: seconds that SQLite may compute for a batch of
-    rows, None: as long as it wants. TraceError: no trace, another version's, or not finished, with what to do."""
+    """A finished trace database, for reading; nothing is ever written to it. `timeout`: seconds that SQLite may compute
+    for a batch of rows, None: as long as it wants. TraceError: no trace, another version's, or not finished,
+    with what to do."""
     return Trace(path, timeout)
 
 
@@ -254,7 +270,8 @@ def frame(table: pyarrow.Table) -> pandas.DataFrame:
     pd = reading.needs("pandas", "data")
     import pyarrow
     names = table.column_names
-    nullable = {index for index, column in enumerate(table.columns) if pyarrow.types.is_integer(column.type) and column.null_count > 0}
+    nullable = {index for index, column in enumerate(table.columns) if pyarrow.types.is_integer(column.type)
+                and column.null_count > 0}
     columns = {index: column.to_pandas(types_mapper={pyarrow.int64(): pd.Int64Dtype()}.get)
                if index in nullable else column.to_pandas() for index, column in enumerate(table.columns)}
     made = pd.DataFrame(columns)

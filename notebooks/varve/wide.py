@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two views that have millions of rows, `events` and `allocations` (and `event`, `allocation` with codes), read as their
-definitions say but quicker: SQLite looks nothing up for a row. Thread ids, names of codes and ranks are put in batch by batch, by
-Arrow. A view whose text is not the expected one is read as it is. The conformance tests compare every column with the view."""
+"""The two views that have millions of rows, `events` and `allocations` (and `event`, `allocation` with codes), read as
+their definitions say but quicker: SQLite looks nothing up for a row. Thread ids, names of codes and ranks are put in
+batch by batch, by Arrow. A view whose text is not the expected one is read as it is. The conformance tests compare
+every column with the view."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ KEYS = {"event": "seq", "allocation": "id"}
 
 
 class Plan(NamedTuple):
-    """How to read a view: rows of `sql`, each batch through `finish`. key: an integer column by which parts are read quickly."""
+    """How to read a view: rows of `sql`, each batch through `finish`. key: an integer column by which parts are
+    read quickly."""
 
     sql: str
     types: str
@@ -37,7 +39,8 @@ def plan(trace: Trace, view: str) -> Plan | None:
     base = BASES.get(view)
     if base is None:
         return None
-    text = dict(trace._rows("SELECT name, sql FROM sqlite_schema WHERE type = 'view' AND name = ?", (base,))[1]).get(base, "")
+    text = dict(trace._rows("SELECT name, sql FROM sqlite_schema WHERE type = 'view' AND name = ?",
+                            (base,))[1]).get(base, "")
     body = re.sub(r"^CREATE VIEW \w+ AS\s+", "", text)
     body, changed = _OF_THREAD.subn(r"\1", body)
     parts = re.split(r"\s+FROM ", body)
@@ -46,13 +49,15 @@ def plan(trace: Trace, view: str) -> Plan | None:
     head, tail = parts
     columns = trace._columns(view)
     extra = ", free_ns - alloc_ns AS lifetime_ns" if "lifetime_ns" in columns else ""
-    sql = f"SELECT *{extra} FROM ({head}, thread_id AS \"of thread\" FROM {tail})" + (" WHERE domain <> 7" if view == "allocations" else "")
+    sql = f"SELECT *{extra} FROM ({head}, thread_id AS \"of thread\" FROM {tail})" + (" WHERE domain <> 7" if view
+                                                                                      == "allocations" else "")
     # The key is the table's own number: SQLite walks the rows in its order.
     return Plan(sql, "l" * (len(trace._columns(base)) + 1 + bool(extra)), _finisher(trace, view, columns), KEYS[base])
 
 
 class _Table:
-    """Values by number. Small numbers, which is all that varve writes, are places in an array; others are looked for."""
+    """Values by number. Small numbers, which is all that varve writes, are places in an array; others
+    are looked for."""
 
     def __init__(self, pa: Any, rows: list[tuple], type: Any) -> None:
         self.values = pa.array([row[1] for row in rows], type)

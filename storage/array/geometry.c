@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arithmetic on shapes and strides. Counts stay below 2^60 elements and below that many even with empty axes left out, so
- * that no product of sizes and strides overflows, whatever view is made of a geometry. What reads and writes elements is in
- * other folders.
+ * Arithmetic on shapes and strides. Counts stay below 2^60 elements and below that many even with empty axes left out,
+ * so that no product of sizes and strides overflows, whatever view is made of a geometry. What reads and writes
+ * elements is in other folders.
  */
 #include "storage/array.h"
 
@@ -17,7 +17,6 @@
 const char *varve_shape_text(unsigned ndim, const int64_t *shape, char *text, size_t bytes)
 {
     size_t used = (size_t)snprintf(text, bytes, "(");
-
     for (unsigned i = 0; i < ndim && used < bytes; i++) {
         used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %" PRId64 : "%" PRId64, shape[i]);
     }
@@ -33,12 +32,11 @@ static int refuse_axis(const struct varve_geometry *geometry, int axis, struct v
                              geometry->ndim);
 }
 
-static int refuse_shape(const struct varve_geometry *geometry, const char *what, unsigned ndim,
-                        const int64_t *shape, struct varve_message *message)
+static int refuse_shape(const struct varve_geometry *geometry, const char *what, unsigned ndim, const int64_t *shape,
+                        struct varve_message *message)
 {
     char from[VARVE_SHAPE_TEXT_BYTES];
     char to[VARVE_SHAPE_TEXT_BYTES];
-
     return varve_message_set(message, VARVE_ERROR_INVALID, "shape %s can't be %s %s",
                              varve_shape_text(geometry->ndim, geometry->shape, from, sizeof(from)), what,
                              varve_shape_text(ndim, shape, to, sizeof(to)));
@@ -50,7 +48,6 @@ static int refuse_shape(const struct varve_geometry *geometry, const char *what,
 static bool axis_find(const struct varve_geometry *geometry, int axis, unsigned *axis_out)
 {
     int64_t number = axis < 0 ? (int64_t)axis + geometry->ndim : axis;
-
     if (number < 0 || number >= geometry->ndim) {
         return false;
     }
@@ -61,7 +58,6 @@ static bool axis_find(const struct varve_geometry *geometry, int axis, unsigned 
 int64_t varve_geometry_count(const struct varve_geometry *geometry)
 {
     int64_t count = 1;
-
     for (unsigned i = 0; i < geometry->ndim; i++) {
         count *= geometry->shape[i];
     }
@@ -70,11 +66,10 @@ int64_t varve_geometry_count(const struct varve_geometry *geometry)
 
 bool varve_geometry_is_contiguous(const struct varve_geometry *geometry)
 {
-    int64_t stride = 1;
-
     if (varve_geometry_count(geometry) == 0) {
         return true;
     }
+    int64_t stride = 1;
     for (unsigned i = geometry->ndim; i-- > 0;) {
         if (geometry->shape[i] != 1 && geometry->strides[i] != stride) {
             return false;
@@ -86,16 +81,14 @@ bool varve_geometry_is_contiguous(const struct varve_geometry *geometry)
 
 void varve_geometry_range(const struct varve_geometry *geometry, int64_t *first_out, int64_t *end_out)
 {
-    int64_t below = 0, above = 0;
-
     if (varve_geometry_count(geometry) == 0) {
         *first_out = 0;
         *end_out = 0;
         return;
     }
+    int64_t below = 0, above = 0;
     for (unsigned i = 0; i < geometry->ndim; i++) {
         int64_t reach = (geometry->shape[i] - 1) * geometry->strides[i];
-
         below += reach < 0 ? reach : 0;
         above += reach > 0 ? reach : 0;
     }
@@ -114,7 +107,6 @@ bool varve_geometry_has_shape(const struct varve_geometry *geometry, unsigned nd
 static bool count_fits(unsigned ndim, const int64_t *shape)
 {
     int64_t count = 1;
-
     for (unsigned i = 0; i < ndim; i++) {
         if (shape[i] > 0 && count > (COUNT_LIMIT - 1) / shape[i]) {
             return false;
@@ -128,7 +120,6 @@ static bool count_fits(unsigned ndim, const int64_t *shape)
 static void strides_fill(struct varve_geometry *geometry)
 {
     int64_t stride = 1;
-
     for (unsigned i = geometry->ndim; i-- > 0;) {
         geometry->strides[i] = stride;
         stride *= geometry->shape[i] > 0 ? geometry->shape[i] : 1;
@@ -137,29 +128,26 @@ static void strides_fill(struct varve_geometry *geometry)
 
 int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message *message)
 {
-    char text[VARVE_SHAPE_TEXT_BYTES];
-
     if (ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u dimensions; at most %d are possible", ndim,
                                  VARVE_DIMS_MAX);
     }
     for (unsigned i = 0; i < ndim; i++) {
         if (shape[i] < 0) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "size %" PRId64 " of axis %u is negative",
-                                     shape[i], i);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "size %" PRId64 " of axis %u is negative", shape[i],
+                                     i);
         }
     }
-    return count_fits(ndim, shape)
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_INVALID, "shape %s has too many elements",
-                                   varve_shape_text(ndim, shape, text, sizeof(text)));
+    char text[VARVE_SHAPE_TEXT_BYTES];
+    return count_fits(ndim, shape) ? VARVE_OK
+                                   : varve_message_set(message, VARVE_ERROR_INVALID, "shape %s has too many elements",
+                                                       varve_shape_text(ndim, shape, text, sizeof(text)));
 }
 
 int varve_geometry_contiguous(unsigned ndim, const int64_t *shape, struct varve_geometry *geometry_out,
                               struct varve_message *message)
 {
     int error = varve_shape_check(ndim, shape, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -177,7 +165,6 @@ static bool reach_add(int64_t size, int64_t stride, uint64_t *below, uint64_t *a
 {
     uint64_t step = stride < 0 ? -(uint64_t)stride : (uint64_t)stride;
     uint64_t *side = stride < 0 ? below : above;
-
     if (size < 2) {
         return true;
     }
@@ -188,26 +175,23 @@ static bool reach_add(int64_t size, int64_t stride, uint64_t *below, uint64_t *a
     return true;
 }
 
-int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements,
-                         struct varve_message *message)
+int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements, struct varve_message *message)
 {
-    char text[VARVE_SHAPE_TEXT_BYTES];
-    uint64_t below = 0, above = 0, offset = (uint64_t)geometry->offset;
+    uint64_t offset = (uint64_t)geometry->offset;
     int error = varve_shape_check(geometry->ndim, geometry->shape, message);
-    bool reaches = true;
-
     if (error != VARVE_OK || varve_geometry_count(geometry) == 0) {
         return error;
     }
+    bool reaches = true;
+    uint64_t below = 0, above = 0;
     for (unsigned i = 0; i < geometry->ndim; i++) {
         reaches = reaches && reach_add(geometry->shape[i], geometry->strides[i], &below, &above);
     }
-    if (!reaches || geometry->offset < 0 || offset >= elements || below > offset ||
-        above > elements - 1 - offset) {
+    char text[VARVE_SHAPE_TEXT_BYTES];
+    if (!reaches || geometry->offset < 0 || offset >= elements || below > offset || above > elements - 1 - offset) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "elements of shape %s lie outside of the %" PRIu64 " that there are",
-                                 varve_shape_text(geometry->ndim, geometry->shape, text, sizeof(text)),
-                                 elements);
+                                 varve_shape_text(geometry->ndim, geometry->shape, text, sizeof(text)), elements);
     }
     return VARVE_OK;
 }
@@ -218,16 +202,13 @@ int varve_geometry_check(const struct varve_geometry *geometry, uint64_t element
 static int64_t bound_of(int64_t bound, int64_t size, int64_t least, int64_t most)
 {
     int64_t at = bound < 0 ? bound + size : bound;
-
     return at < least ? least : at > most ? most : at;
 }
 
 int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t start, int64_t stop, int64_t step,
                          struct varve_message *message)
 {
-    int64_t size, least, most, begin, end, count = 0;
     unsigned number;
-
     if (!axis_find(geometry, axis, &number)) {
         return refuse_axis(geometry, axis, message);
     }
@@ -235,11 +216,12 @@ int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t star
         return varve_message_set(message, VARVE_ERROR_INVALID, "slice step of axis %d is zero", axis);
     }
     step = step == VARVE_SLICE_NONE ? 1 : step;
-    size = geometry->shape[number];
-    least = step > 0 ? 0 : -1;
-    most = step > 0 ? size : size - 1;
-    begin = start == VARVE_SLICE_NONE ? (step > 0 ? least : most) : bound_of(start, size, least, most);
-    end = stop == VARVE_SLICE_NONE ? (step > 0 ? most : least) : bound_of(stop, size, least, most);
+    int64_t size = geometry->shape[number];
+    int64_t least = step > 0 ? 0 : -1;
+    int64_t most = step > 0 ? size : size - 1;
+    int64_t begin = start == VARVE_SLICE_NONE ? (step > 0 ? least : most) : bound_of(start, size, least, most);
+    int64_t end = stop == VARVE_SLICE_NONE ? (step > 0 ? most : least) : bound_of(stop, size, least, most);
+    int64_t count = 0;
     if (step > 0 && begin < end) {
         count = 1 + (end - begin - 1) / step;
     } else if (step < 0 && begin > end) {
@@ -264,41 +246,36 @@ static void axis_remove(struct varve_geometry *geometry, unsigned axis)
     }
 }
 
-int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index,
-                          struct varve_message *message)
+int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index, struct varve_message *message)
 {
-    int64_t size, at;
     unsigned number;
-
     if (!axis_find(geometry, axis, &number)) {
         return refuse_axis(geometry, axis, message);
     }
-    size = geometry->shape[number];
-    at = index < 0 ? index + size : index;
+    int64_t size = geometry->shape[number];
+    int64_t at = index < 0 ? index + size : index;
     if (at < 0 || at >= size) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index,
-                                 number, size);
+                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index, number,
+                                 size);
     }
     geometry->offset += at * geometry->strides[number];
     axis_remove(geometry, number);
     return VARVE_OK;
 }
 
-int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other,
-                             struct varve_message *message)
+int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other, struct varve_message *message)
 {
-    unsigned one, two;
-    int64_t size, stride;
-
+    unsigned one;
     if (!axis_find(geometry, axis, &one)) {
         return refuse_axis(geometry, axis, message);
     }
+    unsigned two;
     if (!axis_find(geometry, other, &two)) {
         return refuse_axis(geometry, other, message);
     }
-    size = geometry->shape[one];
-    stride = geometry->strides[one];
+    int64_t size = geometry->shape[one];
+    int64_t stride = geometry->strides[one];
     geometry->shape[one] = geometry->shape[two];
     geometry->strides[one] = geometry->strides[two];
     geometry->shape[two] = size;
@@ -312,7 +289,6 @@ int varve_geometry_permute(struct varve_geometry *geometry, const int *axes, uns
     struct varve_geometry old = *geometry;
     struct varve_geometry result = old;
     unsigned used = 0, number;
-
     if (count != old.ndim) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u axes for %u dimensions", count, old.ndim);
     }
@@ -336,16 +312,13 @@ int varve_geometry_expand(struct varve_geometry *geometry, unsigned ndim, const 
 {
     struct varve_geometry result = {.ndim = ndim, .offset = geometry->offset};
     unsigned more = ndim - geometry->ndim;
-
     if (ndim < geometry->ndim || ndim > VARVE_DIMS_MAX) {
-        return refuse_shape(geometry, "expanded to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape,
-                            message);
+        return refuse_shape(geometry, "expanded to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
     }
     for (unsigned i = 0; i < ndim; i++) {
         bool is_new = i < more;
         int64_t size = is_new ? 1 : geometry->shape[i - more];
         int64_t wanted = shape[i] == -1 && !is_new ? size : shape[i];
-
         if (wanted < 0 || (wanted != size && size != 1)) {
             return refuse_shape(geometry, "expanded to", ndim, shape, message);
         }
@@ -365,7 +338,6 @@ static void axes_join(const struct varve_geometry *geometry, struct varve_geomet
     *joined = (struct varve_geometry){.offset = geometry->offset};
     for (unsigned i = 0; i < geometry->ndim; i++) {
         unsigned last = joined->ndim - 1;
-
         if (geometry->shape[i] == 1) {
             continue;
         }
@@ -385,7 +357,6 @@ static bool strides_split(const struct varve_geometry *joined, struct varve_geom
     unsigned axis = joined->ndim;
     int64_t left = 1; /* of the size of joined axis `axis` */
     int64_t stride = 1;
-
     for (unsigned i = result->ndim; i-- > 0;) {
         if (result->shape[i] == 1) {
             result->strides[i] = stride;
@@ -411,7 +382,6 @@ static bool shape_complete(int64_t count, unsigned ndim, const int64_t *shape, i
 {
     int64_t known = 1;
     int unknown = -1;
-
     for (unsigned i = 0; i < ndim; i++) {
         shape_out[i] = shape[i];
         if (shape[i] == -1 && unknown < 0) {
@@ -435,19 +405,18 @@ static bool shape_complete(int64_t count, unsigned ndim, const int64_t *shape, i
 int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const int64_t *shape,
                            struct varve_message *message)
 {
-    struct varve_geometry joined, result = {.ndim = ndim, .offset = geometry->offset};
-    char text[VARVE_SHAPE_TEXT_BYTES];
-
+    struct varve_geometry result = {.ndim = ndim, .offset = geometry->offset};
     if (ndim > VARVE_DIMS_MAX || !shape_complete(varve_geometry_count(geometry), ndim, shape, result.shape)) {
-        return refuse_shape(geometry, "reshaped to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape,
-                            message);
+        return refuse_shape(geometry, "reshaped to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
     }
     if (varve_geometry_count(geometry) == 0) {
         strides_fill(&result);
         *geometry = result;
         return VARVE_OK;
     }
+    struct varve_geometry joined;
     axes_join(geometry, &joined);
+    char text[VARVE_SHAPE_TEXT_BYTES];
     if (!strides_split(&joined, &result)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "no view of shape %s of elements that lie this way; copy them first",
@@ -457,19 +426,16 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
     return VARVE_OK;
 }
 
-int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim,
-                          const int64_t *other_shape, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message)
+int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim, const int64_t *other_shape,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message)
 {
     char one[VARVE_SHAPE_TEXT_BYTES];
     char two[VARVE_SHAPE_TEXT_BYTES];
     int64_t result[VARVE_DIMS_MAX] = {0};
     unsigned count = ndim > other_ndim ? ndim : other_ndim;
-
     for (unsigned i = 1; i <= count; i++) {
         int64_t a = i <= ndim ? shape[ndim - i] : 1;
         int64_t b = i <= other_ndim ? other_shape[other_ndim - i] : 1;
-
         if (a != b && a != 1 && b != 1) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "shapes %s and %s do not broadcast",
                                      varve_shape_text(ndim, shape, one, sizeof(one)),

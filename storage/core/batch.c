@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies that do not wait for each other. They go by the streams of the memory that a device does them for, one after the other, so
- * that small ones overlap and large ones share the device's copy engines.
+ * Copies that do not wait for each other. They go by the streams of the memory that a device does them for, one after
+ * the other, so that small ones overlap and large ones share the device's copy engines.
  */
 #include "storage/core/copy.h"
 #include "storage/core/object.h"
@@ -27,7 +27,6 @@ static int lanes_order(struct lanes *lanes, struct varve_message *message)
     struct varve_device *device = lanes->memory->device;
     uint64_t event;
     int error = device->ops->event_create(device, &event);
-
     if (error == VARVE_OK) {
         error = device->ops->event_record(device, event, 0);
         for (unsigned i = 0; error == VARVE_OK && i < lanes->count; i++) {
@@ -35,16 +34,13 @@ static int lanes_order(struct lanes *lanes, struct varve_message *message)
         }
         device->ops->event_destroy(device, event);
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : gpu_device_error(device, error, "streams for a batch of copies", message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(device, error, "streams for a batch of copies", message);
 }
 
-static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams,
-                      struct varve_message *message)
+static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     *lanes = (struct lanes){.memory = memory};
+    int error = VARVE_OK;
     while (error == VARVE_OK && lanes->count < streams) {
         error = memory_side_stream(memory, lanes->count, &lanes->streams[lanes->count], message);
         lanes->count += error == VARVE_OK;
@@ -56,10 +52,8 @@ static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned
 static int lanes_wait(struct lanes *lanes, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < lanes->count; i++) {
         int waited = memory_wait(lanes->memory, lanes->streams[i], error == VARVE_OK ? message : NULL);
-
         error = error == VARVE_OK ? waited : error;
     }
     return error;
@@ -70,7 +64,6 @@ static struct varve_memory *memory_of(const struct varve_storage_pair *pair)
 {
     struct varve_memory *target = pair->target->memory, *source = pair->source->memory;
     struct varve_memory *memory = !target->is_addressable ? target : source;
-
     return memory->is_addressable || memory->device->ops->stream_create == NULL ? NULL : memory;
 }
 
@@ -79,8 +72,6 @@ static int stream_next(struct batch *batch, struct varve_memory *memory, uint64_
                        struct varve_message *message)
 {
     unsigned i = 0;
-    int error = VARVE_OK;
-
     while (i < batch->memory_count && batch->lanes[i].memory != memory) {
         i++;
     }
@@ -88,6 +79,7 @@ static int stream_next(struct batch *batch, struct varve_memory *memory, uint64_
         return varve_message_set(message, VARVE_ERROR_INVALID, "copies of more than %u memories in one batch",
                                  BATCH_MEMORIES_MAX);
     }
+    int error = VARVE_OK;
     if (i == batch->memory_count) {
         batch->memory_count++;
         error = lanes_open(&batch->lanes[i], memory, batch->streams, message);
@@ -102,27 +94,22 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
                              struct varve_message *message)
 {
     struct batch batch = {.streams = streams};
-    int error = VARVE_OK;
-
     if (streams == 0 || streams > MEMORY_STREAMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u streams; 1 to %u can be used", streams,
                                  MEMORY_STREAMS_MAX);
     }
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         struct varve_memory *memory = memory_of(&pairs[i]);
         uint64_t stream = 0;
-
         if (memory != NULL) {
             error = stream_next(&batch, memory, &stream, message);
         }
-        if (error == VARVE_OK) {
-            error = memory != NULL ? varve_storage_copy_on(pairs[i].target, pairs[i].source, stream, message)
-                                   : varve_storage_copy(pairs[i].target, pairs[i].source, message);
-        }
+        VARVE_THEN(error, memory != NULL ? varve_storage_copy_on(pairs[i].target, pairs[i].source, stream, message)
+                                         : varve_storage_copy(pairs[i].target, pairs[i].source, message));
     }
     for (unsigned i = 0; i < batch.memory_count; i++) {
         int waited = lanes_wait(&batch.lanes[i], error == VARVE_OK ? message : NULL);
-
         error = error == VARVE_OK ? waited : error;
     }
     return error;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between storages. What the processor can address is copied by varve_array_copy. To, from and within a device's own memory
- * its copies do what needs no look at elements, and kernels what does. Without kernels the rest goes through host memory: the
- * bytes that the elements span come over, are worked on, and go back.
+ * Copies between storages. What the processor can address is copied by varve_array_copy. To, from and within a device's
+ * own memory its copies do what needs no look at elements, and kernels what does. Without kernels the rest goes through
+ * host memory: the bytes that the elements span come over, are worked on, and go back.
  */
 #include "storage/core/copy.h"
 #include "storage/core/emit.h"
@@ -38,7 +38,6 @@ static struct varve_device *copier_of(const struct varve_memory *target, const s
                                       enum varve_copy_direction *direction_out)
 {
     struct varve_device *device = target->is_addressable ? source->device : target->device;
-
     if (device->ops->copy == NULL) {
         return NULL;
     }
@@ -68,25 +67,21 @@ static bool is_apart(const struct varve_array *target, const struct varve_array 
     return !elements_overlap(target, source) || elements_are_same(target, source);
 }
 
-static int copy_plainly(struct varve_device *device, enum varve_copy_direction direction,
-                        const struct array_in *target, const struct array_in *source, struct copy_order order,
-                        struct varve_message *message)
+static int copy_plainly(struct varve_device *device, enum varve_copy_direction direction, const struct array_in *target,
+                        const struct array_in *source, struct copy_order order, struct varve_message *message)
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
     uint64_t bytes = array_bytes(target->array);
-    int error = VARVE_OK;
-
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
-        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream,
-                              message);
+        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
     }
     if (!order.is_asynchronous && direction == VARVE_COPY_DEVICE_TO_HOST) {
-        return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream,
-                              message);
+        return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream, message);
     }
     if (to == from && direction == VARVE_COPY_WITHIN) {
         return VARVE_OK;
     }
+    int error = VARVE_OK;
     if (direction == VARVE_COPY_PEER_TO_DEVICE) {
         error = memory_wait(source->memory, 0, message); /* `stream` is the other device's */
     }
@@ -102,39 +97,31 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 /* ---- kernels ---- */
 
 /* Elements of a block, expanded to the target's shape. */
-static int copy_from_block(struct gpu *gpu, const struct varve_array *target, struct varve_array block,
-                           uint64_t stream, struct varve_message *message)
+static int copy_from_block(struct gpu *gpu, const struct varve_array *target, struct varve_array block, uint64_t stream,
+                           struct varve_message *message)
 {
-    int error =
-        varve_geometry_expand(&block.geometry, target->geometry.ndim, target->geometry.shape, message);
-
+    int error = varve_geometry_expand(&block.geometry, target->geometry.ndim, target->geometry.shape, message);
     return error == VARVE_OK ? gpu_copy(gpu, target, &block, stream, message) : error;
 }
 
 /* Both in one device's memory. What overlaps is set aside first. */
 static int copy_within(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
-                       const struct varve_array *expanded, struct copy_order order,
-                       struct varve_message *message)
+                       const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
-    struct memory_piece piece;
-    struct varve_array block;
-    int error;
-
     if (!elements_overlap(to, expanded) ||
-        (elements_are_same(to, expanded) &&
-         varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
+        (elements_are_same(to, expanded) && varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
         return gpu_copy(gpu, to, expanded, order.stream, message);
     }
-    error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
-                         message);
+    struct memory_piece piece;
+    struct varve_array block;
+    int error =
+        memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
     if (error != VARVE_OK) {
         return error;
     }
     error = gpu_copy(gpu, &block, source->array, order.stream, message);
-    if (error == VARVE_OK) {
-        error = copy_from_block(gpu, to, block, order.stream, message);
-    }
+    VARVE_THEN(error, copy_from_block(gpu, to, block, order.stream, message));
     memory_free(target->memory, &piece);
     return error;
 }
@@ -145,24 +132,19 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
 {
     struct varve_array packed = *source->array, block;
     struct memory_piece piece;
-    void *memory = NULL;
-    int error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block,
-                             &piece, message);
-
+    int error =
+        memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
     if (error != VARVE_OK) {
         return error;
     }
+    void *memory = NULL;
     if (!varve_geometry_is_contiguous(&packed.geometry)) {
         error = elements_set_aside(source->array, packed.dtype, &packed, message);
         memory = error == VARVE_OK ? packed.data : NULL;
     }
-    if (error == VARVE_OK) {
-        error = transfer_bytes(target->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
-                               array_bytes(&block), false, order.stream, message);
-    }
-    if (error == VARVE_OK) {
-        error = copy_from_block(gpu, target->array, block, order.stream, message);
-    }
+    VARVE_THEN(error, transfer_bytes(target->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
+                                     array_bytes(&block), false, order.stream, message));
+    VARVE_THEN(error, copy_from_block(gpu, target->array, block, order.stream, message));
     free(memory);
     memory_free(target->memory, &piece);
     return error;
@@ -170,31 +152,26 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
 
 /* The device packs and converts elements into a block, which is fetched. `expanded` has the target's shape. */
 static int copy_from_device(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
-                            const struct varve_array *expanded, struct copy_order order,
-                            struct varve_message *message)
+                            const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
-    struct varve_array block, packed;
+    struct varve_array block;
     struct memory_piece piece;
-    void *memory = NULL;
     int error = memory_array(source->memory, to, to->dtype, order.stream, &block, &piece, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     error = gpu_copy(gpu, &block, expanded, order.stream, message);
-    packed = *to;
+    struct varve_array packed = *to;
+    void *memory = NULL;
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&to->geometry)) {
         packed = block;
         packed.data = memory = malloc(array_bytes(&block));
-        error = memory != NULL
-                    ? VARVE_OK
-                    : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
+        error =
+            memory != NULL ? VARVE_OK : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
     }
-    if (error == VARVE_OK) {
-        error = transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
-                               array_bytes(&block), true, order.stream, message);
-    }
+    VARVE_THEN(error, transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
+                                     array_bytes(&block), true, order.stream, message));
     memory_free(source->memory, &piece);
     if (error == VARVE_OK && memory != NULL) {
         elements_copy(to, &packed);
@@ -205,21 +182,18 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
 
 /* VARVE_ERROR_UNSUPPORTED where no kernel can do it. */
 static int copy_by_kernel(const struct array_in *target, const struct array_in *source,
-                          const struct varve_array *expanded, struct copy_order order,
-                          struct varve_message *message)
+                          const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     struct varve_memory *memory = target->memory->is_addressable ? source->memory : target->memory;
     struct gpu *gpu = memory_gpu(memory);
-    int error;
-
     if (gpu == NULL || (!source->memory->is_addressable && !memory_is_beside(source->memory, memory))) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     if (target->memory->is_addressable) {
         return copy_from_device(gpu, target, source, expanded, order, message);
     }
-    error = source->memory->is_addressable ? copy_to_device(gpu, target, source, order, message)
-                                           : copy_within(gpu, target, source, expanded, order, message);
+    int error = source->memory->is_addressable ? copy_to_device(gpu, target, source, order, message)
+                                               : copy_within(gpu, target, source, expanded, order, message);
     return error == VARVE_OK ? order_wait(memory, order, message) : error;
 }
 
@@ -236,7 +210,6 @@ static int stage_open(const struct varve_array *array, struct staged *staged, st
 {
     size_t element = varve_dtype_bytes(array->dtype);
     int64_t first, end;
-
     varve_geometry_range(&array->geometry, &first, &end);
     staged->bytes = (uint64_t)(end - first) * element;
     staged->device_addr = (uint64_t)(uintptr_t)array->data + (uint64_t)first * element;
@@ -244,16 +217,14 @@ static int stage_open(const struct varve_array *array, struct staged *staged, st
     staged->array = *array;
     staged->array.data = staged->host;
     staged->array.geometry.offset -= first;
-    return staged->host != NULL
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
+    return staged->host != NULL ? VARVE_OK
+                                : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
 }
 
-static int stage_move(const struct staged *staged, struct varve_memory *memory, bool is_fetch,
-                      uint64_t stream, struct varve_message *message)
+static int stage_move(const struct staged *staged, struct varve_memory *memory, bool is_fetch, uint64_t stream,
+                      struct varve_message *message)
 {
-    return transfer_bytes(memory, staged->device_addr, staged->host, staged->bytes, is_fetch, stream,
-                          message);
+    return transfer_bytes(memory, staged->device_addr, staged->host, staged->bytes, is_fetch, stream, message);
 }
 
 /* From host memory into a device's: what lies between the target's elements comes back as it was. */
@@ -262,33 +233,26 @@ static int copy_into_device(const struct array_in *target, const struct varve_ar
 {
     struct staged staged;
     int error = stage_open(target->array, &staged, message);
-
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
         error = stage_move(&staged, target->memory, true, stream, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_array_copy(&staged.array, source, message);
-    }
-    if (error == VARVE_OK) {
-        error = stage_move(&staged, target->memory, false, stream, message);
-    }
+    VARVE_THEN(error, varve_array_copy(&staged.array, source, message));
+    VARVE_THEN(error, stage_move(&staged, target->memory, false, stream, message));
     free(staged.host);
     return error;
 }
 
-/* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come that are
- * there when both that stream and the other one's default stream are done. */
+/* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come
+ * that are there when both that stream and the other one's default stream are done. */
 static int stage_source(const struct array_in *target, const struct array_in *source, uint64_t stream,
                         struct staged *staged, struct varve_message *message)
 {
     bool is_other = !target->memory->is_addressable && !memory_is_beside(target->memory, source->memory);
     int error = stage_open(source->array, staged, message);
-
     if (error == VARVE_OK && is_other && stream != 0) {
         error = memory_wait(target->memory, stream, message);
     }
-    return error == VARVE_OK ? stage_move(staged, source->memory, true, is_other ? 0 : stream, message)
-                             : error;
+    return error == VARVE_OK ? stage_move(staged, source->memory, true, is_other ? 0 : stream, message) : error;
 }
 
 static int copy_by_host(const struct array_in *target, const struct array_in *source, uint64_t stream,
@@ -296,14 +260,11 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
 {
     struct staged staged = {.array = *source->array};
     int error = VARVE_OK;
-
     if (!source->memory->is_addressable) {
         error = stage_source(target, source, stream, &staged, message);
     }
-    if (error == VARVE_OK) {
-        error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
-                                               : copy_into_device(target, &staged.array, stream, message);
-    }
+    VARVE_THEN(error, target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
+                                                     : copy_into_device(target, &staged.array, stream, message));
     free(staged.host);
     return error;
 }
@@ -311,23 +272,20 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
 /* ---- whichever does ---- */
 
 int copy_elements(struct varve_memory *target_memory, const struct varve_array *target,
-                  struct varve_memory *source_memory, const struct varve_array *source,
-                  struct copy_order order, struct varve_message *message)
+                  struct varve_memory *source_memory, const struct varve_array *source, struct copy_order order,
+                  struct varve_message *message)
 {
     const struct array_in to = {target_memory, target}, from = {source_memory, source};
-    enum varve_copy_direction direction;
-    struct varve_array expanded;
-    struct varve_device *device;
-    int error;
-
     if (target_memory->is_addressable && source_memory->is_addressable) {
         return varve_array_copy(target, source, message);
     }
-    error = elements_copy_check(target, source, &expanded, message);
+    struct varve_array expanded;
+    int error = elements_copy_check(target, source, &expanded, message);
     if (error != VARVE_OK || array_bytes(target) == 0) {
         return error;
     }
-    device = copier_of(target_memory, source_memory, &direction);
+    enum varve_copy_direction direction;
+    struct varve_device *device = copier_of(target_memory, source_memory, &direction);
     if (device != NULL && is_plain_copy(target, &expanded) &&
         (direction != VARVE_COPY_WITHIN || is_apart(target, &expanded))) {
         error = copy_plainly(device, direction, &to, &from, order, message);
@@ -341,14 +299,11 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
 
 /* ---- storages ---- */
 
-static int storage_copy(struct varve_storage *target, const struct varve_storage *source,
-                        struct copy_order order, struct varve_message *message)
+static int storage_copy(struct varve_storage *target, const struct varve_storage *source, struct copy_order order,
+                        struct varve_message *message)
 {
     int error = object_check_writable(target, message);
-
-    if (error == VARVE_OK) {
-        error = copy_elements(target->memory, &target->array, source->memory, &source->array, order, message);
-    }
+    VARVE_THEN(error, copy_elements(target->memory, &target->array, source->memory, &source->array, order, message));
     object_touch(target);
     object_touch(source);
     if (error == VARVE_OK) {
@@ -357,8 +312,7 @@ static int storage_copy(struct varve_storage *target, const struct varve_storage
     return error;
 }
 
-int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source,
-                       struct varve_message *message)
+int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source, struct varve_message *message)
 {
     return storage_copy(target, source, (struct copy_order){0, false}, message);
 }
@@ -370,8 +324,8 @@ int varve_storage_copy_on(struct varve_storage *target, const struct varve_stora
 }
 
 /* `one` has the value as it lies in memory. */
-static int device_fill(struct varve_memory *memory, const struct varve_array *array,
-                       const struct varve_array *one, struct copy_order order, struct varve_message *message)
+static int device_fill(struct varve_memory *memory, const struct varve_array *array, const struct varve_array *one,
+                       struct copy_order order, struct varve_message *message)
 {
     struct varve_device *device = memory->device;
     struct gpu *gpu = memory_gpu(memory);
@@ -379,11 +333,10 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     bool is_contiguous = varve_geometry_is_contiguous(&array->geometry);
     bool is_aligned = array_addr(array) % bytes == 0; /* what is not, a device does not fill */
     uint64_t pattern = 0;
-    int error = VARVE_ERROR_UNSUPPORTED;
-
     for (size_t i = bytes; i-- > 0;) {
         pattern = pattern << 8 | ((const unsigned char *)one->data)[i];
     }
+    int error = VARVE_ERROR_UNSUPPORTED;
     if (gpu != NULL && (!is_contiguous || pattern >> 32 != 0)) {
         error = gpu_fill(gpu, array, pattern, order.stream, message);
     } else if (device->ops->fill != NULL && is_contiguous && is_aligned) {
@@ -402,15 +355,11 @@ int fill_elements(struct varve_memory *memory, const struct varve_array *array, 
 {
     uint64_t bits = 0;
     const struct varve_array one = {.data = &bits, .dtype = array->dtype};
-    int error;
-
     if (memory->is_addressable) {
         return varve_array_fill(array, value, message);
     }
-    error = elements_check_target(array, message);
-    if (error == VARVE_OK) {
-        error = varve_array_fill(&one, value, message);
-    }
+    int error = elements_check_target(array, message);
+    VARVE_THEN(error, varve_array_fill(&one, value, message));
     return error == VARVE_OK ? device_fill(memory, array, &one, order, message) : error;
 }
 
@@ -418,7 +367,6 @@ static int storage_fill(struct varve_storage *storage, struct varve_scalar value
                         struct varve_message *message)
 {
     int error = object_check_writable(storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -426,8 +374,7 @@ static int storage_fill(struct varve_storage *storage, struct varve_scalar value
     return fill_elements(storage->memory, &storage->array, value, order, message);
 }
 
-int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,
-                       struct varve_message *message)
+int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value, struct varve_message *message)
 {
     return storage_fill(storage, value, (struct copy_order){0, false}, message);
 }
@@ -443,9 +390,8 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
                    enum varve_dtype dtype, struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_storage *copy;
-    int error = varve_storage_empty(options, dtype, storage->array.geometry.ndim,
-                                    storage->array.geometry.shape, &copy, message);
-
+    int error = varve_storage_empty(options, dtype, storage->array.geometry.ndim, storage->array.geometry.shape, &copy,
+                                    message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -453,9 +399,7 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
         /* what had the block before may still be in use there */
         error = memory_wait(copy->memory, copy->piece.stream, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_storage_copy(copy, storage, message);
-    }
+    VARVE_THEN(error, varve_storage_copy(copy, storage, message));
     if (error != VARVE_OK) {
         varve_storage_release(copy, NULL);
         return error;
@@ -469,17 +413,15 @@ int varve_storage_clone(const struct varve_storage *storage, const struct varve_
                         struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct varve_storage_options same = {.memory = storage->memory, .name = storage->name};
-
     return object_created(
-        copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message),
-        storage_out, __builtin_return_address(0));
+        copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message), storage_out,
+        __builtin_return_address(0));
 }
 
 int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory, enum varve_dtype dtype,
                      struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = memory, .name = storage->name};
-
     if (storage->memory == memory && storage->array.dtype == dtype) {
         *storage_out = varve_storage_retain(storage);
         return VARVE_OK;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * Elements from one memory to another.
  */
@@ -16,8 +15,8 @@ struct copy_order {
 
 /// As varve_array_copy, in whatever memory both lie. Errors: VARVE_ERROR_UNSUPPORTED, the device's.
 int copy_elements(struct varve_memory *target_memory, const struct varve_array *target,
-                  struct varve_memory *source_memory, const struct varve_array *source,
-                  struct copy_order order, struct varve_message *message);
+                  struct varve_memory *source_memory, const struct varve_array *source, struct copy_order order,
+                  struct varve_message *message);
 /// As varve_array_fill, in whatever memory. Errors: as copy_elements.
 int fill_elements(struct varve_memory *memory, const struct varve_array *array, struct varve_scalar value,
                   struct copy_order order, struct varve_message *message);

@@ -34,18 +34,14 @@ static int check_options(const struct varve_storage_options *options, enum varve
 }
 
 int varve_storage_empty(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
-                        const int64_t *shape, struct varve_storage **storage_out,
-                        struct varve_message *message)
+                        const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_storage *storage;
-    int error;
-
     options = options != NULL ? options : &defaults;
-    error = check_options(options, dtype, message);
+    int error = check_options(options, dtype, message);
     if (error != VARVE_OK) {
         return error;
     }
-    storage = object_new();
+    struct varve_storage *storage = object_new();
     if (storage == NULL) {
         return refuse_object(message);
     }
@@ -53,8 +49,8 @@ int varve_storage_empty(const struct varve_storage_options *options, enum varve_
     if (error == VARVE_OK) {
         storage->bytes = (uint64_t)varve_geometry_count(&storage->array.geometry) * varve_dtype_bytes(dtype);
         storage->memory = options->memory != NULL ? options->memory : varve_memory_host();
-        error = memory_allocate(storage->memory, storage->bytes, options->alignment, options->stream,
-                                &storage->piece, message);
+        error = memory_allocate(storage->memory, storage->bytes, options->alignment, options->stream, &storage->piece,
+                                message);
     }
     if (error != VARVE_OK) {
         object_discard(storage);
@@ -75,13 +71,12 @@ int varve_storage_full(const struct varve_storage_options *options, enum varve_d
 {
     struct varve_storage *storage;
     int error = varve_storage_empty(options, dtype, ndim, shape, &storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     /* What had the block before may still be in use by what its stream has, so the elements come behind that. */
-    error = fill_elements(storage->memory, &storage->array, value,
-                          (struct copy_order){storage->piece.stream, false}, message);
+    error = fill_elements(storage->memory, &storage->array, value, (struct copy_order){storage->piece.stream, false},
+                          message);
     if (error != VARVE_OK) {
         varve_storage_release(storage, NULL);
         return error;
@@ -91,29 +86,23 @@ int varve_storage_full(const struct varve_storage_options *options, enum varve_d
 }
 
 int varve_storage_zeros(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
-                        const int64_t *shape, struct varve_storage **storage_out,
-                        struct varve_message *message)
+                        const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message)
 {
-    int error = varve_storage_full(options, dtype, ndim, shape,
-                                   (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER}, storage_out, message);
-
+    int error = varve_storage_full(options, dtype, ndim, shape, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER},
+                                   storage_out, message);
     return object_created(error, storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dtype,
-                       const struct varve_geometry *geometry, const char *name,
-                       struct varve_storage **storage_out, struct varve_message *message)
+                       const struct varve_geometry *geometry, const char *name, struct varve_storage **storage_out,
+                       struct varve_message *message)
 {
-    struct varve_storage *storage;
     int error = check_options(&defaults, dtype, message);
-
-    if (error == VARVE_OK) {
-        error = varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message);
-    }
+    VARVE_THEN(error, varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
     if (error != VARVE_OK) {
         return error;
     }
-    storage = object_new();
+    struct varve_storage *storage = object_new();
     if (storage == NULL) {
         return refuse_object(message);
     }
@@ -136,9 +125,8 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
                              struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_storage *storage;
-    int error = varve_storage_empty(options, source->dtype, source->geometry.ndim, source->geometry.shape,
-                                    &storage, message);
-
+    int error =
+        varve_storage_empty(options, source->dtype, source->geometry.ndim, source->geometry.shape, &storage, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -158,8 +146,7 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
 /* Elements of a smaller shape are the first ones of this geometry, where they lie. */
 static bool is_in_front(const struct varve_geometry *geometry)
 {
-    return varve_geometry_count(geometry) == 0 ||
-           (geometry->offset == 0 && varve_geometry_is_contiguous(geometry));
+    return varve_geometry_count(geometry) == 0 || (geometry->offset == 0 && varve_geometry_is_contiguous(geometry));
 }
 
 static int check_resize(const struct varve_storage *storage, uint64_t bytes, struct varve_message *message)
@@ -172,8 +159,7 @@ static int check_resize(const struct varve_storage *storage, uint64_t bytes, str
     }
     if (storage->is_foreign && bytes > storage->bytes) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "foreign memory of %" PRIu64 " bytes has no room for %" PRIu64,
-                                 storage->bytes, bytes);
+                                 "foreign memory of %" PRIu64 " bytes has no room for %" PRIu64, storage->bytes, bytes);
     }
     if (storage->is_foreign && !is_in_front(&storage->array.geometry)) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -191,7 +177,6 @@ static int exchange(struct varve_storage *storage, uint64_t bytes, struct varve_
     struct memory_piece piece;
     uint64_t stream = storage->piece.stream;
     int error = memory_allocate(storage->memory, bytes, storage->piece.alignment, stream, &piece, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -215,13 +200,11 @@ int varve_storage_resize(struct varve_storage *storage, unsigned ndim, const int
                          struct varve_message *message)
 {
     struct varve_geometry geometry;
-    uint64_t bytes;
     int error = varve_geometry_contiguous(ndim, shape, &geometry, message);
-
     if (error != VARVE_OK) {
         return error;
     }
-    bytes = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(storage->array.dtype);
+    uint64_t bytes = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(storage->array.dtype);
     error = check_resize(storage, bytes, message);
     if (error == VARVE_OK && bytes > storage->bytes) {
         error = exchange(storage, bytes, message);

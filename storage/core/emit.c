@@ -8,8 +8,8 @@ static bool is_wanted(void)
     return varve_records_wanted(UINT32_MAX);
 }
 
-static void emit(enum varve_kind kind, enum varve_cause cause, const struct varve_storage *storage,
-                 uint64_t requested, uint64_t arg, uint32_t callsite)
+static void emit(enum varve_kind kind, enum varve_cause cause, const struct varve_storage *storage, uint64_t requested,
+                 uint64_t arg, uint32_t callsite)
 {
     const struct varve_device *device = storage->memory->device;
     const struct varve_record record = {
@@ -23,18 +23,15 @@ static void emit(enum varve_kind kind, enum varve_cause cause, const struct varv
         .device = device != NULL ? (uint8_t)device->index : 0,
         .cause = (uint8_t)cause,
     };
-
     varve_emit(&record);
 }
 
 void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t arg)
 {
-    uint32_t callsite;
-
     if (!is_wanted()) {
         return;
     }
-    callsite = varve_callsite_here();
+    uint32_t callsite = varve_callsite_here();
     if (kind == VARVE_KIND_STORAGE_CREATE) {
         arg = storage->piece.allocation.id << DTYPE_BITS | (uint64_t)storage->array.dtype;
     } else if (kind == VARVE_KIND_VIEW) {
@@ -50,7 +47,6 @@ void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t 
 void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns)
 {
     uint64_t created_ns = storage->created_ns;
-
     if (is_wanted()) {
         emit(VARVE_KIND_LEAK, cause, storage, varve_storage_use_count(storage) - 1,
              created_ns != 0 && now_ns > created_ns ? now_ns - created_ns : 0,
@@ -58,13 +54,12 @@ void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t n
     }
 }
 
-void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory,
-               const struct varve_array *source, uint64_t source_id)
+void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory, const struct varve_array *source,
+               uint64_t source_id)
 {
     enum varve_kind kind = target->memory != source_memory        ? VARVE_KIND_TRANSFER
                            : target->array.dtype != source->dtype ? VARVE_KIND_CAST
                                                                   : VARVE_KIND_COPY;
-
     if (is_wanted()) {
         emit(kind, VARVE_CAUSE_NONE, target, source_id, array_addr(source), varve_callsite_here());
     }

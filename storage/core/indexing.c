@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Index plans on storages, in host memory and on a device that has kernels. On other devices what is indexed is copied to host
- * memory, as a whole, and back.
+ * Index plans on storages, in host memory and on a device that has kernels. On other devices what is indexed is copied
+ * to host memory, as a whole, and back.
  */
 #include "storage/core/copy.h"
 #include "storage/core/emit.h"
@@ -17,7 +17,6 @@ static int view_by_plan(struct varve_storage *storage, const struct varve_index_
 {
     struct varve_array view;
     int error = varve_index_plan_view(plan, &storage->array, &view, message);
-
     return error == VARVE_OK ? varve_storage_view(storage, &view.geometry, storage_out, message) : error;
 }
 
@@ -49,9 +48,7 @@ static int device_allocate(const struct index_runner *runner, uint64_t bytes, vo
                            struct varve_message *message)
 {
     struct device_run *run = run_of(runner);
-    int error =
-        memory_allocate(run->plan->memory, bytes > 0 ? bytes : 1, 0, run->stream, &run->aside, message);
-
+    int error = memory_allocate(run->plan->memory, bytes > 0 ? bytes : 1, 0, run->stream, &run->aside, message);
     *data_out = error == VARVE_OK ? run->aside.data : NULL;
     return error;
 }
@@ -66,16 +63,14 @@ static int device_copy(const struct index_runner *runner, const struct varve_arr
                        const struct varve_array *source, struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
-
-    return copy_elements(run->plan->memory, target, run->plan->memory, source,
-                         (struct copy_order){run->stream, true}, message);
+    return copy_elements(run->plan->memory, target, run->plan->memory, source, (struct copy_order){run->stream, true},
+                         message);
 }
 
-static int device_fill(const struct index_runner *runner, const struct varve_array *target,
-                       struct varve_scalar value, struct varve_message *message)
+static int device_fill(const struct index_runner *runner, const struct varve_array *target, struct varve_scalar value,
+                       struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
-
     return fill_elements(run->plan->memory, target, value, (struct copy_order){run->stream, true}, message);
 }
 
@@ -85,28 +80,20 @@ static int device_move(const struct index_runner *runner, const struct index_pla
 {
     const struct device_run *run = run_of(runner);
     const struct gpu_kept kept = {(uint64_t)(uintptr_t)run->plan->kept.data, run->plan->positions};
-
-    return gpu_index_run(run->plan->gpu, plan, &kept, packed, indexed_data, indexed_offset, run->stream,
-                         message);
+    return gpu_index_run(run->plan->gpu, plan, &kept, packed, indexed_data, indexed_offset, run->stream, message);
 }
 
 static int kept_send(struct varve_storage_plan *plan, struct varve_message *message)
 {
     uint64_t bytes = gpu_index_bytes(plan->plan);
     void *host = malloc(bytes + 1);
-    int error;
-
     if (host == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices",
-                                 bytes);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices", bytes);
     }
-    error = gpu_index_write(plan->plan, host, &plan->positions, message);
-    if (error == VARVE_OK) {
-        error = memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message);
-    }
+    int error = gpu_index_write(plan->plan, host, &plan->positions, message);
+    VARVE_THEN(error, memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message));
     if (error == VARVE_OK && bytes > 0) {
-        error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0,
-                               message);
+        error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0, message);
         if (error != VARVE_OK) {
             memory_free(plan->memory, &plan->kept);
         }
@@ -124,20 +111,18 @@ int varve_storage_plan_open(struct varve_memory *memory, const struct varve_inde
                             struct varve_storage_plan **plan_out, struct varve_message *message)
 {
     struct varve_storage_plan *opened = calloc(1, sizeof(*opened));
-    int error = VARVE_OK;
-
     if (opened == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan");
         return VARVE_ERROR_NO_MEMORY;
     }
     opened->plan = plan;
     opened->memory = memory;
+    int error = VARVE_OK;
     if (!memory->is_addressable) {
         opened->gpu = memory_gpu(memory);
-        error = opened->gpu == NULL
-                    ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                        "nothing runs plans in the memory of device '%s' here",
-                                        memory->device->ops->name)
+        error = opened->gpu == NULL ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                                        "nothing runs plans in the memory of device '%s' here",
+                                                        memory->device->ops->name)
                 : has_indices(plan) ? kept_send(opened, message)
                                     : VARVE_OK;
     }
@@ -173,10 +158,9 @@ static int run_by_device(struct varve_storage_plan *plan, const struct varve_arr
         .stream = stream,
     };
     int error = VARVE_OK;
-
     if (stream != 0 && plan->kept.data != NULL) { /* it goes back behind this run */
-        error = varve_alloc_record_stream(plan->memory->alloc, varve_allocation_addr(plan->kept.allocation),
-                                          stream, message);
+        error = varve_alloc_record_stream(plan->memory->alloc, varve_allocation_addr(plan->kept.allocation), stream,
+                                          message);
     }
     return error == VARVE_OK ? index_plan_run(&run.runner, plan->plan, target, source, message) : error;
 }
@@ -185,7 +169,6 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
                            const struct varve_storage *source, uint64_t stream, struct varve_message *message)
 {
     int error = object_check_writable(target, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -199,8 +182,7 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
     }
     error = plan->gpu != NULL
                 ? run_by_device(plan, &target->array, source != NULL ? &source->array : NULL, stream, message)
-                : varve_index_plan_run(plan->plan, &target->array, source != NULL ? &source->array : NULL,
-                                       message);
+                : varve_index_plan_run(plan->plan, &target->array, source != NULL ? &source->array : NULL, message);
     if (error == VARVE_OK && source != NULL) {
         emit_copy(target, source->memory, &source->array, source->id);
     }
@@ -213,7 +195,6 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
 {
     struct varve_storage_plan *opened;
     int error = varve_storage_plan_open(target->memory, plan, &opened, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -228,23 +209,21 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
 /* ---- by way of host memory ---- */
 
 /* In host memory, a contiguous copy if need be. */
-static int host_of(const struct varve_storage *storage, struct varve_storage **host_out,
-                   struct varve_message *message)
+static int host_of(const struct varve_storage *storage, struct varve_storage **host_out, struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = varve_memory_host()};
-
     return varve_storage_clone(storage, &options, host_out, message);
 }
 
 static int gather_elsewhere(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                             struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_storage *host, *picked;
+    struct varve_storage *host;
     int error = host_of(storage, &host, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_storage *picked;
     error = varve_storage_index(host, indices, count, &picked, message);
     if (error == VARVE_OK) {
         error = varve_storage_to(picked, storage->memory, storage->array.dtype, storage_out, message);
@@ -266,9 +245,8 @@ static int gather_here(struct varve_storage *storage, const struct varve_index_p
 {
     const struct varve_storage_options options = {.memory = storage->memory};
     struct varve_storage *result;
-    int error = varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape,
-                                    &result, message);
-
+    int error =
+        varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape, &result, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -286,7 +264,6 @@ int varve_storage_index(struct varve_storage *storage, const struct varve_index 
 {
     struct varve_index_plan *plan;
     int error = varve_index_plan_get(&storage->array, indices, count, &plan, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -308,8 +285,7 @@ struct value {
 };
 
 static int plan_value(const struct varve_array *target, const struct varve_index *indices, unsigned count,
-                      const struct value *value, struct varve_index_plan **plan_out,
-                      struct varve_message *message)
+                      const struct value *value, struct varve_index_plan **plan_out, struct varve_message *message)
 {
     return value->source != NULL
                ? varve_index_plan_set(target, indices, count, &value->source->array, plan_out, message)
@@ -321,7 +297,6 @@ static int set_by_plan(struct varve_storage *storage, const struct varve_index *
 {
     struct varve_index_plan *plan;
     int error = plan_value(&storage->array, indices, count, value, &plan, message);
-
     if (error == VARVE_OK) {
         error = run_once(plan, storage, value->source, message);
         varve_index_plan_free(plan);
@@ -335,14 +310,12 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
 {
     const struct varve_storage *source = value->source;
     struct value moved = *value;
-    struct varve_storage *brought;
-    int error;
-
     if (source == NULL || memory_is_beside(source->memory, storage->memory)) {
         return set_by_plan(storage, indices, count, value, message);
     }
-    error = varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought,
-                                message);
+    struct varve_storage *brought;
+    int error =
+        varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought, message);
     if (error == VARVE_OK) {
         moved.source = brought;
         error = set_by_plan(storage, indices, count, &moved, message);
@@ -354,22 +327,19 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
 static int set_elsewhere(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                          const struct value *value, struct varve_message *message)
 {
-    struct varve_storage *host, *source = NULL;
+    struct varve_storage *host;
     int error = host_of(storage, &host, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_storage *source = NULL;
     if (value->source != NULL) {
         error = host_of(value->source, &source, message);
     }
     if (error == VARVE_OK) {
-        error = set_by_plan(host, indices, count, &(struct value){.source = source, .number = value->number},
-                            message);
+        error = set_by_plan(host, indices, count, &(struct value){.source = source, .number = value->number}, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_storage_copy(storage, host, message);
-    }
+    VARVE_THEN(error, varve_storage_copy(storage, host, message));
     varve_storage_release(source, NULL);
     varve_storage_release(host, NULL);
     return error;
@@ -380,7 +350,6 @@ static int set(struct varve_storage *storage, const struct varve_index *indices,
 {
     const struct varve_storage *source = value->source;
     int error = object_check_writable(storage, message);
-
     if (error != VARVE_OK) {
         return error;
     }

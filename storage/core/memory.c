@@ -16,11 +16,9 @@ struct varve_memory *varve_memory_host(void)
     return &host;
 }
 
-int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out,
-                      struct varve_message *message)
+int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out, struct varve_message *message)
 {
     struct varve_memory *memory = calloc(1, sizeof(*memory));
-
     if (memory == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to describe a memory");
     }
@@ -35,10 +33,8 @@ int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_ou
 int varve_memory_close(struct varve_memory *memory, struct varve_message *message)
 {
     uint64_t users = __atomic_load_n(&memory->users, __ATOMIC_ACQUIRE);
-
     if (users != 0) {
-        return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it",
-                                 users);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it", users);
     }
     gpu_close(memory->gpu);
     staging_close(memory->staging);
@@ -63,13 +59,12 @@ struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
 
 struct gpu *memory_gpu(struct varve_memory *memory)
 {
-    struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE), *opened;
-    int error;
-
+    struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE);
     if (gpu != NULL || memory->device == NULL || __atomic_load_n(&memory->has_no_gpu, __ATOMIC_RELAXED)) {
         return gpu;
     }
-    error = gpu_open(memory->device, &opened, NULL);
+    struct gpu *opened;
+    int error = gpu_open(memory->device, &opened, NULL);
     if (error != VARVE_OK) {
         __atomic_store_n(&memory->has_no_gpu, error == VARVE_ERROR_UNSUPPORTED, __ATOMIC_RELAXED);
         return NULL;
@@ -88,7 +83,6 @@ int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *s
     uint64_t *slot = &memory->streams[number];
     uint64_t stream = __atomic_load_n(slot, __ATOMIC_ACQUIRE), made = 0;
     int error = stream != 0 ? VARVE_OK : device->ops->stream_create(device, &made);
-
     if (error != VARVE_OK) {
         return gpu_device_error(device, error, "a stream for copies", message);
     }
@@ -106,18 +100,14 @@ int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *s
 int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message)
 {
     int error = memory->device->ops->stream_synchronize(memory->device, stream);
-
-    return error == VARVE_OK ? VARVE_OK
-                             : gpu_device_error(memory->device, error, "waiting for a stream", message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(memory->device, error, "waiting for a stream", message);
 }
 
-static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,
-                          struct varve_message *message)
+static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece, struct varve_message *message)
 {
     if (posix_memalign(&piece->data, alignment, bytes) != 0) {
         piece->data = NULL;
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "the C library has no %" PRIu64 " bytes",
-                                 bytes);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "the C library has no %" PRIu64 " bytes", bytes);
     }
     return VARVE_OK;
 }
@@ -128,7 +118,6 @@ static int allocate_block(struct varve_memory *memory, uint64_t bytes, uint64_t 
     uint64_t more = alignment > BLOCK_ALIGNMENT ? alignment - BLOCK_ALIGNMENT : 0;
     int error = varve_alloc_allocate(memory->alloc, bytes + more, stream, &piece->allocation, message);
     uint64_t addr = varve_allocation_addr(piece->allocation);
-
     piece->data = (void *)(uintptr_t)(more > 0 ? (addr + alignment - 1) & ~(alignment - 1) : addr);
     return error;
 }
@@ -147,13 +136,11 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
                     struct memory_piece *piece_out, struct varve_message *message)
 {
     struct memory_piece piece = {.alignment = alignment, .stream = stream};
-    int error = VARVE_OK;
-
     alignment = alignment != 0 ? alignment : memory->alignment;
+    int error = VARVE_OK;
     if (bytes > 0) {
         error = memory->alloc == NULL
-                    ? allocate_plain(bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment, &piece,
-                                     message)
+                    ? allocate_plain(bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment, &piece, message)
                     : allocate_block(memory, bytes, alignment, stream, &piece, message);
     }
     if (error == VARVE_OK) {
@@ -163,17 +150,12 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
     return error;
 }
 
-int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
-                 uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
-                 struct varve_message *message)
+int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype, uint64_t stream,
+                 struct varve_array *array_out, struct memory_piece *piece_out, struct varve_message *message)
 {
     struct varve_array array = {.dtype = dtype};
-    int error =
-        varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
-
-    if (error == VARVE_OK) {
-        error = memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message);
-    }
+    int error = varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
+    VARVE_THEN(error, memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message));
     if (error == VARVE_OK) {
         array.data = piece_out->data;
         *array_out = array;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * Bytes for storages: of the C library, or blocks of an allocator.
  */
@@ -28,8 +27,7 @@ struct varve_memory {
 /* Of element [0, 0, …], whether there is one or not. */
 static inline uint64_t array_addr(const struct varve_array *array)
 {
-    return (uint64_t)(uintptr_t)array->data +
-           (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
+    return (uint64_t)(uintptr_t)array->data + (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 }
 
 /* Of all its elements. */
@@ -53,20 +51,22 @@ struct memory_piece {
 
 /// Until a device's stream has done what it has. Errors: the device's.
 int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message);
-/// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device runs no
-/// programs, the build has none, or there was no memory for it. Threads: any.
+/// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device
+/// runs no programs, the build has none, or there was no memory for it. Threads: any.
 struct gpu *memory_gpu(struct varve_memory *memory);
-/// One of the streams that the memory has for work of its own, opened at the first question; as long as the memory, so that blocks that
-/// the allocator keeps for a stream are used again. `number`: below MEMORY_STREAMS_MAX. Threads: any. Errors: the device's.
+/// One of the streams that the memory has for work of its own, opened at the first question; as long as the memory, so
+/// that blocks that the allocator keeps for a stream are used again. `number`: below MEMORY_STREAMS_MAX. Threads: any.
+/// Errors: the device's.
 int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
                        struct varve_message *message);
-/// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
+/// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY,
+/// the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);
-/// A contiguous array of the shape of `like` and another type, its elements undefined, in such a piece. Errors: as memory_allocate.
-int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
-                 uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
-                 struct varve_message *message);
+/// A contiguous array of the shape of `like` and another type, its elements undefined, in such a piece. Errors: as
+/// memory_allocate.
+int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype, uint64_t stream,
+                 struct varve_array *array_out, struct memory_piece *piece_out, struct varve_message *message);
 void memory_free(struct varve_memory *memory, const struct memory_piece *piece);
 /// The memory is in use, without a piece of it: by foreign memory of its kind.
 void memory_hold(struct varve_memory *memory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * References follow the usual protocol of two counts: the memory goes with the last strong one, the object with the last weak one,
- * of which all strong ones together hold one.
+ * References follow the usual protocol of two counts: the memory goes with the last strong one, the object with the
+ * last weak one, of which all strong ones together hold one.
  */
 #include "storage/core/object.h"
 
@@ -37,18 +37,15 @@ static void spare_add(struct varve_storage *storage)
 
 static struct varve_storage *spare_take(void)
 {
-    struct varve_storage *storage;
-
     if (objects.first == NULL) {
         struct varve_storage *chunk = calloc(CHUNK, sizeof(*chunk));
-
         for (unsigned i = 0; chunk != NULL && i < CHUNK; i++) {
             spare_add(&chunk[i]);
             chunk[i].next_made = objects.newest;
             __atomic_store_n(&objects.newest, &chunk[i], __ATOMIC_RELEASE);
         }
     }
-    storage = objects.first;
+    struct varve_storage *storage = objects.first;
     if (storage != NULL) {
         objects.first = storage->next_spare;
         objects.last = objects.first != NULL ? objects.last : NULL;
@@ -58,10 +55,8 @@ static struct varve_storage *spare_take(void)
 
 struct varve_storage *object_new(void)
 {
-    struct varve_storage *storage;
-
     pthread_mutex_lock(&objects.lock);
-    storage = spare_take();
+    struct varve_storage *storage = spare_take();
     if (storage != NULL) {
         storage->id = ++objects.ids;
     }
@@ -100,10 +95,8 @@ const struct varve_storage *object_newest(void)
 
 uint64_t object_last_id(void)
 {
-    uint64_t id;
-
     pthread_mutex_lock(&objects.lock);
-    id = objects.ids;
+    uint64_t id = objects.ids;
     pthread_mutex_unlock(&objects.lock);
     return id;
 }
@@ -134,7 +127,6 @@ void object_discard(struct varve_storage *storage)
 void object_name(struct varve_storage *storage, const char *name)
 {
     size_t bytes = name != NULL ? strnlen(name, sizeof(storage->name) - 1) : 0;
-
     memcpy(storage->name, bytes > 0 ? name : "", bytes);
     storage->name[bytes] = '\0';
 }
@@ -164,18 +156,15 @@ static void detach_all(struct varve_storage *storage)
 {
     while (storage->attachments != NULL) {
         struct attachment *attachment = storage->attachments;
-
         storage->attachments = attachment->next;
         varve_storage_release(attachment->kept, NULL);
         free(attachment);
     }
 }
 
-int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept,
-                         struct varve_message *message)
+int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message)
 {
     struct attachment *attachment = malloc(sizeof(*attachment));
-
     if (attachment == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to attach a storage");
     }
@@ -184,27 +173,23 @@ int varve_storage_attach(struct varve_storage *storage, struct varve_storage *ke
     return VARVE_OK;
 }
 
-int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept,
-                         struct varve_message *message)
+int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message)
 {
     for (struct attachment **place = &storage->attachments; *place != NULL; place = &(*place)->next) {
         struct attachment *attachment = *place;
-
         if (attachment->kept == kept) {
             *place = attachment->next;
             free(attachment);
             return varve_storage_release(kept, message);
         }
     }
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                             "storage %" PRIu64 " is not attached to storage %" PRIu64, kept->id,
-                             storage->id);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "storage %" PRIu64 " is not attached to storage %" PRIu64,
+                             kept->id, storage->id);
 }
 
 static void dispose(struct varve_storage *storage)
 {
     struct varve_storage *base = storage->base;
-
     emit_storage(VARVE_KIND_STORAGE_DESTROY, storage, 0);
     count_dead();
     detach_all(storage);
@@ -223,19 +208,17 @@ static void dispose(struct varve_storage *storage)
 
 int varve_storage_release(struct varve_storage *storage, struct varve_message *message)
 {
-    uint32_t count;
-
     if (storage == NULL) {
         return VARVE_OK;
     }
-    count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
+    uint32_t count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
     do {
         if (count == 0) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "storage %" PRIu64 " has been released already", storage->id);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "storage %" PRIu64 " has been released already",
+                                     storage->id);
         }
-    } while (!__atomic_compare_exchange_n(&storage->strong, &count, count - 1, true, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_RELAXED));
+    } while (
+        !__atomic_compare_exchange_n(&storage->strong, &count, count - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
     if (count == 1) {
         dispose(storage);
         weak_drop(storage);
@@ -267,13 +250,12 @@ struct varve_storage *varve_storage_weak_lock(struct varve_storage_weak *weak)
 {
     struct varve_storage *storage = (struct varve_storage *)weak;
     uint32_t count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
-
     do {
         if (count == 0) {
             return NULL;
         }
-    } while (!__atomic_compare_exchange_n(&storage->strong, &count, count + 1, true, __ATOMIC_ACQUIRE,
-                                          __ATOMIC_RELAXED));
+    } while (
+        !__atomic_compare_exchange_n(&storage->strong, &count, count + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
     return storage;
 }
 
@@ -288,15 +270,13 @@ void varve_storage_get_array(const struct varve_storage *storage, struct varve_a
 void *object_data(const struct varve_storage *storage)
 {
     const struct varve_array *array = &storage->array;
-
     return varve_geometry_count(&array->geometry) > 0 ? (void *)(uintptr_t)array_addr(array) : NULL;
 }
 
 int object_check_writable(const struct varve_storage *storage, struct varve_message *message)
 {
-    return storage->is_read_only
-               ? varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read")
-               : VARVE_OK;
+    return storage->is_read_only ? varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read")
+                                 : VARVE_OK;
 }
 
 void *varve_storage_data(const struct varve_storage *storage)
@@ -365,9 +345,7 @@ static int corrupt(const struct varve_storage *storage, const char *what, struct
 int varve_storage_check(const struct varve_storage *storage, struct varve_message *message)
 {
     const struct varve_storage *base = storage->base;
-    struct varve_allocation_info info;
     int64_t first, end;
-
     varve_geometry_range(&storage->array.geometry, &first, &end);
     if (varve_storage_use_count(storage) == 0 || storage->weak == 0) {
         return corrupt(storage, "has no reference", message);
@@ -381,6 +359,7 @@ int varve_storage_check(const struct varve_storage *storage, struct varve_messag
     if (base != NULL && (base->array.data != storage->array.data || base->bytes != storage->bytes)) {
         return corrupt(storage, "is a view of other bytes than its base", message);
     }
+    struct varve_allocation_info info;
     if (storage->piece.allocation.block != NULL &&
         (varve_alloc_describe(storage->memory->alloc, storage->piece.allocation, &info) != VARVE_OK ||
          info.block.bytes < storage->bytes)) {

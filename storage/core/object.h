@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
- * The object behind a storage or view, and its references. Objects come from a list that gives back the one that was released
- * longest ago, and their memory is never given back: a second release finds a storage without references, and says so.
+ * The object behind a storage or view, and its references. Objects come from a list that gives back the one that was
+ * released longest ago, and their memory is never given back: a second release finds a storage without
+ * references, and says so.
  */
 #ifndef VARVE_STORAGE_CORE_OBJECT_H
 #define VARVE_STORAGE_CORE_OBJECT_H
@@ -42,8 +42,8 @@ struct varve_storage {
     char name[OBJECT_NAME_BYTES];
 };
 
-/// An object that is not a storage yet: without a reference, so that nobody takes one. The fields that say what it is are zero or
-/// NULL, its geometry is not set. NULL: no memory.
+/// An object that is not a storage yet: without a reference, so that nobody takes one. The fields that say what it is
+/// are zero or NULL, its geometry is not set. NULL: no memory.
 struct varve_storage *object_new(void);
 /// It is complete: one reference, the caller's.
 void object_publish(struct varve_storage *storage);

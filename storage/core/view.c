@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views: other shapes of the same bytes. A view of a view is one of its base, so that a chain of them is never longer than one.
+ * Views: other shapes of the same bytes. A view of a view is one of its base, so that a chain of them is never
+ * longer than one.
  */
 #include "storage/core/emit.h"
 #include "storage/core/object.h"
@@ -10,7 +11,6 @@ static struct varve_storage *view_begin(struct varve_storage *storage, struct va
 {
     const struct varve_geometry *geometry = &storage->array.geometry;
     struct varve_storage *base = object_base(storage), *view = object_new();
-
     if (view == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a view's own object");
         return NULL;
@@ -50,7 +50,6 @@ int varve_storage_view(struct varve_storage *storage, const struct varve_geometr
     uint64_t elements = storage->bytes / varve_dtype_bytes(storage->array.dtype);
     int error = varve_geometry_check(geometry, elements, message);
     struct varve_storage *view = error == VARVE_OK ? view_begin(storage, message) : NULL;
-
     if (view == NULL) {
         return error == VARVE_OK ? VARVE_ERROR_NO_MEMORY : error;
     }
@@ -59,11 +58,11 @@ int varve_storage_view(struct varve_storage *storage, const struct varve_geometr
 }
 
 /* What follows changes a geometry that lies within the base, and leaves it there. */
-#define VIEW_BY(change)                                                                              \
-    struct varve_storage *view = view_begin(storage, message);                                       \
-                                                                                                     \
-    return object_created(view != NULL ? view_end(view, (change), view_out) : VARVE_ERROR_NO_MEMORY, \
-                          view_out, __builtin_return_address(0))
+#define VIEW_BY(change)                                                                                        \
+    struct varve_storage *view = view_begin(storage, message);                                                 \
+                                                                                                               \
+    return object_created(view != NULL ? view_end(view, (change), view_out) : VARVE_ERROR_NO_MEMORY, view_out, \
+                          __builtin_return_address(0))
 
 int varve_storage_slice(struct varve_storage *storage, int axis, int64_t start, int64_t stop, int64_t step,
                         struct varve_storage **view_out, struct varve_message *message)
@@ -71,14 +70,14 @@ int varve_storage_slice(struct varve_storage *storage, int axis, int64_t start, 
     VIEW_BY(varve_geometry_slice(&view->array.geometry, axis, start, stop, step, message));
 }
 
-int varve_storage_select(struct varve_storage *storage, int axis, int64_t index,
-                         struct varve_storage **view_out, struct varve_message *message)
+int varve_storage_select(struct varve_storage *storage, int axis, int64_t index, struct varve_storage **view_out,
+                         struct varve_message *message)
 {
     VIEW_BY(varve_geometry_select(&view->array.geometry, axis, index, message));
 }
 
-int varve_storage_transpose(struct varve_storage *storage, int axis, int other,
-                            struct varve_storage **view_out, struct varve_message *message)
+int varve_storage_transpose(struct varve_storage *storage, int axis, int other, struct varve_storage **view_out,
+                            struct varve_message *message)
 {
     VIEW_BY(varve_geometry_transpose(&view->array.geometry, axis, other, message));
 }

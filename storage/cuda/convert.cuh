@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One element from any type to any other, with the results that storage/array.h gives at varve_array_copy. An element is read
- * into a carrier that holds it exactly (float, double, int32_t or int64_t) and written from that with one rounding. The GPU's own
- * conversions make one pattern of every NaN, so NaN goes by its bits.
+ * One element from any type to any other, with the results that storage/array.h gives at varve_array_copy. An element
+ * is read into a carrier that holds it exactly (float, double, int32_t or int64_t) and written from that with one
+ * rounding. The GPU's own conversions make one pattern of every NaN, so NaN goes by its bits.
  */
 #ifndef VARVE_STORAGE_CUDA_CONVERT_CUH
 #define VARVE_STORAGE_CUDA_CONVERT_CUH
@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-/* Types of elements, by the names of VARVE_DTYPE_LIST; those without a type of C are structures, so that they differ. */
+/* Types of elements, by the names of VARVE_DTYPE_LIST; those without a type of C are structures, so
+ * that they differ. */
 struct f16_t {
     uint16_t bits;
 };
@@ -189,8 +190,8 @@ DEVICE void store(bf16_t &to, float x)
     to.bits = x != x ? (uint16_t)(bits >> 16 | 0x40) : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* A number cut off with its last bit set where something was lost ("round to odd") is rounded to fewer bits as the whole would
- * have been. */
+/* A number cut off with its last bit set where something was lost ("round to odd") is rounded to fewer bits as the
+ * whole would have been. */
 DEVICE void store(bf16_t &to, double x)
 {
     float cut = __double2float_rz(x);

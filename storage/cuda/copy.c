@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chooses how elements go from one place of a GPU's memory to another. Elements of one type are moved in units as large as
- * addresses and strides allow; where the source's dense axis is another than the target's they go by tiles; neighbours are
- * converted in vectors.
+ * Chooses how elements go from one place of a GPU's memory to another. Elements of one type are moved in units as large
+ * as addresses and strides allow; where the source's dense axis is another than the target's they go by tiles;
+ * neighbours are converted in vectors.
  */
 #include "storage/cuda/copy.h"
 
@@ -56,8 +56,8 @@ struct order {
 
 static int launch(const struct order *order, uint64_t blocks, void *argument)
 {
-    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_COPY, names, order->kernel, blocks, argument,
-                             order->stream, order->message);
+    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_COPY, names, order->kernel, blocks, argument, order->stream,
+                             order->message);
 }
 
 static uint64_t blocks_for(uint64_t count)
@@ -76,7 +76,6 @@ static unsigned unit_number(unsigned unit)
 static uint64_t bits_of(const struct elements_loop *loop, unsigned operands, unsigned axes)
 {
     uint64_t bits = 0;
-
     for (unsigned i = 0; i < operands; i++) {
         bits |= (uint64_t)(uintptr_t)loop->data[i];
         for (unsigned axis = 0; axis < axes; axis++) {
@@ -94,7 +93,6 @@ static unsigned unit_of(uint64_t bits)
 static bool is_dense(const struct elements_loop *loop, unsigned operands, unsigned axis, unsigned bytes)
 {
     bool is = true;
-
     for (unsigned i = 0; i < loop->operands; i++) {
         is = is && loop->strides[i][axis] == (i < operands ? (ptrdiff_t)bytes : 0);
     }
@@ -111,7 +109,6 @@ static void axis_drop_last(struct elements_loop *loop)
 unsigned gpu_widen(struct elements_loop *loop, unsigned operands, unsigned bytes, uint64_t also)
 {
     unsigned last = loop->ndim - 1, unit;
-
     if (!is_dense(loop, operands, last, bytes)) {
         unit = unit_of(bits_of(loop, operands, loop->ndim) | also | bytes);
         if (unit == bytes) {
@@ -142,7 +139,6 @@ static int move_visit(const struct walk *walk, void *context)
 {
     const struct order *order = context;
     struct copy_strided argument = {*walk, order->target_dtype, order->source_dtype};
-
     return launch(order, blocks_for(walk->count), &argument);
 }
 
@@ -150,7 +146,6 @@ static int move_visit(const struct walk *walk, void *context)
 static unsigned axis_of_source(const struct elements_loop *loop, unsigned unit)
 {
     unsigned last = loop->ndim - 1;
-
     if (loop->strides[TARGET][last] != (ptrdiff_t)unit || loop->shape[last] < TILE_AXIS_MIN ||
         loop->shape[last] > UINT32_MAX) {
         return last;
@@ -178,7 +173,6 @@ static int transpose_visit(const struct walk *batch, void *context)
         .threads = {GPU_BLOCK / COPY_TILE_THREADS, COPY_TILE_THREADS, 1},
         .arguments = (void *[]){argument},
     };
-
     argument->batch = *batch;
     return gpu_launch(transposing->order->gpu, GPU_PROGRAM_COPY, names, transposing->order->kernel, &order,
                       transposing->order->stream, transposing->order->message);
@@ -214,7 +208,6 @@ static int transpose(struct order *order, struct elements_loop *loop, unsigned r
                      .target_row_stride = loop->strides[TARGET][row_axis],
                      .source_column_stride = loop->strides[SOURCE][last]},
     };
-
     order->kernel = KERNEL_TRANSPOSE + unit_number(unit);
     axis_remove(loop, last);
     axis_remove(loop, row_axis);
@@ -223,14 +216,13 @@ static int transpose(struct order *order, struct elements_loop *loop, unsigned r
 
 static int move(struct order *order, struct elements_loop *loop, unsigned bytes)
 {
-    unsigned unit = gpu_widen(loop, loop->operands, bytes, 0), row_axis;
-
+    unsigned unit = gpu_widen(loop, loop->operands, bytes, 0);
     if (unit == 0) {
         return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
                                  "elements at addresses that are no multiples of their size, in %u axes",
                                  VARVE_DIMS_MAX);
     }
-    row_axis = axis_of_source(loop, unit);
+    unsigned row_axis = axis_of_source(loop, unit);
     if (row_axis + 1 < loop->ndim && elements_loop_count(loop) < WALK_COUNT_MAX * TILE_AXIS_MIN) {
         return transpose(order, loop, row_axis, unit);
     }
@@ -247,30 +239,25 @@ static int cast(struct order *order, const struct elements_loop *loop)
     unsigned vector = COPY_VECTOR_BYTES / (to > from ? to : from);
     uint64_t target = (uint64_t)(uintptr_t)loop->data[TARGET];
     uint64_t source = (uint64_t)(uintptr_t)loop->data[SOURCE];
-
-    if (loop->ndim == 1 && loop->strides[TARGET][0] == (ptrdiff_t)to &&
-        loop->strides[SOURCE][0] == (ptrdiff_t)from && target % (vector * to) == 0 &&
-        source % (vector * from) == 0) {
+    if (loop->ndim == 1 && loop->strides[TARGET][0] == (ptrdiff_t)to && loop->strides[SOURCE][0] == (ptrdiff_t)from &&
+        target % (vector * to) == 0 && source % (vector * from) == 0) {
         struct copy_cast argument = {target, source, (uint64_t)loop->shape[0]};
-
         order->kernel = KERNEL_CAST + order->target_dtype * VARVE_DTYPE_LIMIT + order->source_dtype;
         return launch(order, blocks_for(argument.count / vector + 1), &argument);
     }
     for (unsigned i = 0; i < 2; i++) {
         unsigned bytes = i == TARGET ? to : from;
-
         if ((uint64_t)(uintptr_t)loop->data[i] % bytes != 0) {
             return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
-                                     "elements of %u bytes to be converted at %p", bytes,
-                                     (void *)loop->data[i]);
+                                     "elements of %u bytes to be converted at %p", bytes, (void *)loop->data[i]);
         }
     }
     order->kernel = KERNEL_CAST_STRIDED;
     return walk_each(loop, move_visit, order);
 }
 
-int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source,
-             uint64_t stream, struct varve_message *message)
+int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source, uint64_t stream,
+             struct varve_message *message)
 {
     const struct varve_array *arrays[2] = {[TARGET] = target, [SOURCE] = source};
     struct order order = {
@@ -281,7 +268,6 @@ int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct var
         .source_dtype = (uint32_t)source->dtype,
     };
     struct elements_loop loop;
-
     elements_loop_init(&loop, 2, arrays);
     if (elements_loop_count(&loop) == 0) {
         return VARVE_OK;
@@ -296,7 +282,6 @@ static int fill_visit(const struct walk *walk, void *context)
 {
     const struct order *order = context;
     struct copy_fill argument = {*walk, order->pattern};
-
     return launch(order, blocks_for(walk->count), &argument);
 }
 
@@ -312,14 +297,13 @@ int gpu_fill(struct gpu *gpu, const struct varve_array *target, uint64_t pattern
         .pattern = pattern,
     };
     struct elements_loop loop;
-
     elements_loop_init(&loop, 1, &target);
     if (elements_loop_count(&loop) == 0) {
         return VARVE_OK;
     }
     if ((uint64_t)(uintptr_t)loop.data[TARGET] % bytes != 0) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be set at %p",
-                                 bytes, (void *)loop.data[TARGET]);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be set at %p", bytes,
+                                 (void *)loop.data[TARGET]);
     }
     return walk_each(&loop, fill_visit, &order);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements moved, converted and set in a GPU's memory. Each thread has several elements in flight, since only many loads at a
- * time keep the memory busy; neighbouring threads take neighbouring elements of the target.
+ * Elements moved, converted and set in a GPU's memory. Each thread has several elements in flight, since only many
+ * loads at a time keep the memory busy; neighbouring threads take neighbouring elements of the target.
  */
 #include "storage/cuda/convert.cuh"
 #include "storage/cuda/copy.h"
@@ -52,8 +52,8 @@ MOVE(16, uint4)
 
 /* ---- transpositions ---- */
 
-/* A tile is read along the source's rows and written along the target's. The padding keeps threads that read a column of the
- * tile on different banks. */
+/* A tile is read along the source's rows and written along the target's. The padding keeps threads that read a column
+ * of the tile on different banks. */
 template <class UNIT> DEVICE void transpose(const struct copy_transpose &p)
 {
     constexpr int SIDE = COPY_TILE(sizeof(UNIT));
@@ -66,8 +66,7 @@ template <class UNIT> DEVICE void transpose(const struct copy_transpose &p)
 
     walk_find<2>(p.batch, matrix, offsets);
     for (uint32_t c = threadIdx.y; c < SIDE && column + c < p.columns; c += COPY_TILE_THREADS) {
-        const UNIT *source =
-            (const UNIT *)(p.batch.addrs[1] + offsets[1] + (column + c) * p.source_column_stride);
+        const UNIT *source = (const UNIT *)(p.batch.addrs[1] + offsets[1] + (column + c) * p.source_column_stride);
 
         for (uint32_t r = threadIdx.x; r < SIDE && row + r < p.rows; r += 32) {
             tile[c][r] = source[row + r];
@@ -101,8 +100,7 @@ template <class ELEMENT, int COUNT> struct alignas(sizeof(ELEMENT) * COUNT) vect
     ELEMENT elements[COUNT];
 };
 
-template <class TO, class FROM, int COUNT>
-DEVICE vector<TO, COUNT> convert_all(const vector<FROM, COUNT> &from)
+template <class TO, class FROM, int COUNT> DEVICE vector<TO, COUNT> convert_all(const vector<FROM, COUNT> &from)
 {
     vector<TO, COUNT> to;
 

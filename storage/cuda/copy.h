@@ -17,8 +17,8 @@ struct copy_strided {
     uint32_t target_dtype, source_dtype; /* of cast_strided */
 };
 
-/* Kernel transpose_UNIT: rows that are dense in the source and columns that are dense in the target, by tiles; `batch` walks
- * what is around such a matrix. */
+/* Kernel transpose_UNIT: rows that are dense in the source and columns that are dense in the target, by tiles; `batch`
+ * walks what is around such a matrix. */
 struct copy_transpose {
     struct walk batch;
     uint32_t rows, columns;
@@ -45,17 +45,18 @@ struct copy_fill {
 #include "storage/cuda/gpu.h"
 #include "storage/array.h"
 
-/// Copy between two arrays of one shape in the device's memory that share no memory, converted where the types differ, behind
-/// what `stream` has. Errors: VARVE_ERROR_UNSUPPORTED (addresses that are no multiples of the element's size, for elements that are
-/// converted or lie in VARVE_DIMS_MAX axes that can't be joined), the device's.
-int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source,
-             uint64_t stream, struct varve_message *message);
-/// Set all elements to the lowest bytes of `pattern`. Errors: VARVE_ERROR_UNSUPPORTED (an address that is no multiple of the element's
-/// size), the device's.
+/// Copy between two arrays of one shape in the device's memory that share no memory, converted where the types differ,
+/// behind what `stream` has. Errors: VARVE_ERROR_UNSUPPORTED (addresses that are no multiples of the element's size,
+/// for elements that are converted or lie in VARVE_DIMS_MAX axes that can't be joined), the device's.
+int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source, uint64_t stream,
+             struct varve_message *message);
+/// Set all elements to the lowest bytes of `pattern`. Errors: VARVE_ERROR_UNSUPPORTED (an address that is no multiple
+/// of the element's size), the device's.
 int gpu_fill(struct gpu *gpu, const struct varve_array *target, uint64_t pattern, uint64_t stream,
              struct varve_message *message);
-/// The largest unit of 1 to 16 bytes that the first `operands` operands of a loop over elements of `bytes` bytes can be moved
-/// in, where `also` (a bit field) must be a multiple of it too; the loop then walks units. 0: the loop has too many axes for it.
+/// The largest unit of 1 to 16 bytes that the first `operands` operands of a loop over elements of `bytes` bytes can be
+/// moved in, where `also` (a bit field) must be a multiple of it too; the loop then walks units. 0: the loop has too
+/// many axes for it.
 unsigned gpu_widen(struct elements_loop *loop, unsigned operands, unsigned bytes, uint64_t also);
 
 #endif

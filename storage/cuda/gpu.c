@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program is loaded and a kernel is looked up when it is first launched: most processes use few of them, and loading takes
- * memory of the GPU. Threads that come at the same time find the same handle, so only the loading itself is locked.
+ * A program is loaded and a kernel is looked up when it is first launched: most processes use few of them, and loading
+ * takes memory of the GPU. Threads that come at the same time find the same handle, so only the loading
+ * itself is locked.
  */
 #include "storage/cuda/gpu.h"
 
@@ -28,11 +29,9 @@ static const unsigned char *const images[GPU_PROGRAM_LIMIT] = {
 #undef GPU_PROGRAM_ROW
 };
 
-int gpu_device_error(const struct varve_device *device, int error, const char *what,
-                     struct varve_message *message)
+int gpu_device_error(const struct varve_device *device, int error, const char *what, struct varve_message *message)
 {
     struct varve_message reason = {""};
-
     device->ops->reason(device, &reason);
     return varve_message_set(message, error, "%s: %s", what,
                              reason.text[0] != '\0' ? reason.text : varve_strerror(error));
@@ -44,7 +43,6 @@ int gpu_device_error(const struct varve_device *device, int error, const char *w
 static int program_load(struct gpu *gpu, enum gpu_program number)
 {
     uint64_t *handle = &gpu->programs[number].handle;
-
     return *handle != 0 ? VARVE_OK : gpu->device->ops->program_load(gpu->device, images[number], handle);
 }
 
@@ -52,7 +50,6 @@ static int program_load(struct gpu *gpu, enum gpu_program number)
 static int function_load(struct gpu *gpu, enum gpu_program number, const char *name, uint64_t *function_out)
 {
     int error = program_load(gpu, number);
-
     return error == VARVE_OK
                ? gpu->device->ops->program_find(gpu->device, gpu->programs[number].handle, name, function_out)
                : error;
@@ -78,24 +75,20 @@ void gpu_close(struct gpu *gpu)
 
 int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message)
 {
-    struct gpu *gpu;
-    int error;
-
     if (device->ops->program_load == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs",
-                                 device->ops->name);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs", device->ops->name);
     }
     if (images[0][0] == '\0') {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "this build has no kernels for GPUs: nvcc was missing");
     }
-    gpu = calloc(1, sizeof(*gpu));
+    struct gpu *gpu = calloc(1, sizeof(*gpu));
     if (gpu == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a device's kernels");
     }
     gpu->device = device;
     pthread_mutex_init(&gpu->mutex, NULL);
-    error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
+    int error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
     if (error != VARVE_OK) {
         gpu_device_error(gpu->device, error, "kernels", message);
         gpu_close(gpu);
@@ -107,15 +100,13 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
 
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library))
 {
-    void *library;
-
     pthread_mutex_lock(&gpu->mutex);
     if (!gpu->is_library_known) {
         gpu->library = open(gpu->device);
         gpu->library_close = close;
         gpu->is_library_known = true;
     }
-    library = gpu->library;
+    void *library = gpu->library;
     pthread_mutex_unlock(&gpu->mutex);
     return library;
 }
@@ -128,7 +119,6 @@ static int function_find(struct gpu *gpu, enum gpu_program number, const char *n
     uint64_t *slot = &gpu->programs[number].functions[kernel];
     uint64_t function = __atomic_load_n(slot, __ATOMIC_RELAXED);
     int error = VARVE_OK;
-
     if (function == 0) {
         pthread_mutex_lock(&gpu->mutex);
         error = function_load(gpu, number, name, &function);
@@ -144,7 +134,6 @@ int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *nam
 {
     uint64_t function;
     int error = function_find(gpu, program, names[kernel], kernel, &function, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -160,6 +149,5 @@ int gpu_launch_blocks(struct gpu *gpu, enum gpu_program program, const char *con
         .threads = {GPU_BLOCK, 1, 1},
         .arguments = &argument,
     };
-
     return gpu_launch(gpu, program, names, kernel, &launch, stream, message);
 }

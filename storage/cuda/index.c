@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan keeps of indices as the GPU reads it, and its launch. Threads put values in no order, so of equal positions all
- * but the last are left out when the list is written.
+ * What a plan keeps of indices as the GPU reads it, and its launch. Threads put values in no order, so of equal
+ * positions all but the last are left out when the list is written.
  */
 #include "storage/cuda/index.h"
 
@@ -26,8 +26,7 @@ enum kernel {
 };
 
 #define LIST_NAMES(way, bytes) way "_" bytes "_32", way "_" bytes "_64"
-#define LIST_NAMES_8(way) \
-    LIST_NAMES(way, "1"), LIST_NAMES(way, "2"), LIST_NAMES(way, "4"), LIST_NAMES(way, "8")
+#define LIST_NAMES_8(way) LIST_NAMES(way, "1"), LIST_NAMES(way, "2"), LIST_NAMES(way, "4"), LIST_NAMES(way, "8")
 #define MASK_NAMES(way) way "_mask_1", way "_mask_2", way "_mask_4", way "_mask_8"
 
 static const char *const names[KERNEL_LIMIT] = {
@@ -72,7 +71,6 @@ static size_t position_bytes(const struct index_plan *inner)
 uint64_t gpu_index_bytes(const struct varve_index_plan *plan)
 {
     const struct index_plan *inner = inner_of(plan);
-
     return is_by_mask(inner) ? (parts_of(inner) + words_of(inner)) * sizeof(uint64_t)
                              : (uint64_t)inner->positions.count * position_bytes(inner);
 }
@@ -82,7 +80,6 @@ static void mask_write(const struct index_plan *inner, uint64_t *out)
 {
     const uint64_t *words = inner->positions.bits.words;
     uint64_t count = words_of(inner), rank = 0;
-
     for (uint64_t i = 0; i < count; i++) {
         if (i % INDEX_PART_WORDS == 0) {
             *out++ = rank;
@@ -110,7 +107,6 @@ static void bits_write_as_list(const struct index_plan *inner, void *out)
 {
     const struct index_positions *positions = &inner->positions;
     int64_t at = 0;
-
     for (int64_t i = 0; i < index_bits_words(&positions->bits); i++) {
         for (uint64_t word = positions->bits.words[i]; word != 0; word &= word - 1) {
             position_set(inner, out, at++, (i * 64 + __builtin_ctzll(word)) * positions->bit_stride);
@@ -127,10 +123,8 @@ struct extent {
 static struct extent extent_of(const struct index_plan *inner, const void *list)
 {
     struct extent extent = {0};
-
     for (int64_t i = 0; i < inner->positions.count; i++) {
         int64_t position = position_get(inner, list, i);
-
         extent.bits |= (uint64_t)position;
         extent.least = position < extent.least ? position : extent.least;
         extent.most = position > extent.most ? position : extent.most;
@@ -145,14 +139,12 @@ static int list_leave_out(const struct index_plan *inner, const struct extent *e
     int64_t none = inner->positions.is_wide ? INT64_MIN : INT32_MIN;
     int64_t step = extent->bits == 0 ? 1 : (int64_t)1 << __builtin_ctzll(extent->bits);
     uint64_t *seen = calloc((uint64_t)((extent->most - extent->least) / step) / 64 + 1, sizeof(*seen));
-
     if (seen == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look for equal indices");
     }
     for (int64_t i = inner->positions.count; i-- > 0;) {
         uint64_t place = (uint64_t)((position_get(inner, list, i) - extent->least) / step);
         uint64_t bit = UINT64_C(1) << place % 64;
-
         if ((seen[place / 64] & bit) != 0) {
             position_set(inner, list, i, none);
         }
@@ -167,8 +159,6 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
 {
     const struct index_plan *inner = inner_of(plan);
     bool has_list = inner->positions.list != NULL;
-    struct extent extent;
-
     *positions_out = 0;
     if (is_by_mask(inner)) {
         mask_write(inner, bytes_out);
@@ -179,7 +169,7 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
     } else {
         bits_write_as_list(inner, bytes_out); /* no bit comes twice */
     }
-    extent = extent_of(inner, bytes_out);
+    struct extent extent = extent_of(inner, bytes_out);
     *positions_out = extent.bits;
     return has_list && is_put(inner) && !inner->is_number ? list_leave_out(inner, &extent, bytes_out, message)
                                                           : VARVE_OK;
@@ -202,7 +192,6 @@ struct order {
 static uint64_t number_of(const struct index_plan *inner)
 {
     uint64_t number = 0;
-
     memcpy(&number, inner->number, varve_dtype_bytes(inner->plan.dtype));
     return number;
 }
@@ -211,10 +200,9 @@ static uint64_t number_of(const struct index_plan *inner)
 static bool is_rows(const struct order *order, const struct walk *walk)
 {
     const struct walk_axis *unit = &walk->axes[0], *row = &walk->axes[1];
-
     return order->rows_kernel != 0 && walk->axis_count == 2 && unit->size >= INDEX_ROW_UNITS_MIN &&
-           unit->strides[0] == 16 && unit->strides[1] == 16 && unit->strides[2] == 0 &&
-           row->strides[1] == 0 && row->strides[2] == (ptrdiff_t)order->position_bytes;
+           unit->strides[0] == 16 && unit->strides[1] == 16 && unit->strides[2] == 0 && row->strides[1] == 0 &&
+           row->strides[2] == (ptrdiff_t)order->position_bytes;
 }
 
 static int rows_launch(const struct order *order, const struct walk *walk)
@@ -227,10 +215,8 @@ static int rows_launch(const struct order *order, const struct walk *walk)
         .row_units = walk->axes[0].size,
         .parts = (uint32_t)divide_up(walk->axes[0].size, GPU_BLOCK * INDEX_PER_THREAD),
     };
-
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->rows_kernel,
-                             (uint64_t)walk->axes[1].size * argument.parts, &argument, order->stream,
-                             order->message);
+                             (uint64_t)walk->axes[1].size * argument.parts, &argument, order->stream, order->message);
 }
 
 static int list_visit(const struct walk *walk, void *context)
@@ -238,30 +224,28 @@ static int list_visit(const struct walk *walk, void *context)
     const struct order *order = context;
     struct index_list argument = {*walk, order->number};
     uint64_t blocks = divide_up(walk->count, GPU_BLOCK * INDEX_PER_THREAD);
-
     if (is_rows(order, walk)) {
         return rows_launch(order, walk);
     }
-    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->kernel, blocks, &argument,
-                             order->stream, order->message);
+    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->kernel, blocks, &argument, order->stream,
+                             order->message);
 }
 
-/* The axes of the result in the indexed array (those of positions do not move there) and in the list (the others do not). */
-static void sides_make(const struct index_plan *inner, struct varve_geometry *indexed,
-                       struct varve_geometry *list)
+/* The axes of the result in the indexed array (those of positions do not move there) and in the list
+ * (the others do not). */
+static void sides_make(const struct index_plan *inner, struct varve_geometry *indexed, struct varve_geometry *list)
 {
     const struct index_positions *positions = &inner->positions;
     struct varve_geometry order;
-    unsigned at = inner->advanced_at, from = 0;
-
+    unsigned at = inner->advanced_at;
     (void)varve_geometry_contiguous(positions->ndim, positions->shape, &order, NULL);
     *indexed = inner->plan.result;
     *list = inner->plan.result;
     indexed->offset = 0;
     list->offset = 0;
+    unsigned from = 0;
     for (unsigned i = 0; i < inner->plan.result.ndim; i++) {
         bool is_listed = i >= at && i < at + positions->ndim;
-
         indexed->strides[i] = is_listed ? 0 : inner->rest.strides[from++];
         list->strides[i] = is_listed ? order.strides[i - at] : 0;
     }
@@ -270,24 +254,22 @@ static void sides_make(const struct index_plan *inner, struct varve_geometry *in
 static int list_run(struct order *order, const struct index_plan *inner, const struct gpu_kept *kept,
                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset)
 {
-    const struct varve_array *arrays[3];
-    struct varve_array own = *packed, other = {.data = indexed_data},
-                       list = {.data = (void *)(uintptr_t)kept->addr};
-    unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype), unit;
-    struct elements_loop loop;
-
+    struct varve_array own = *packed, other = {.data = indexed_data}, list = {.data = (void *)(uintptr_t)kept->addr};
+    unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype);
     list.dtype = inner->positions.is_wide ? VARVE_DTYPE_I64 : VARVE_DTYPE_I32;
     sides_make(inner, &other.geometry, &list.geometry);
     other.geometry.offset = indexed_offset;
     other.dtype = inner->plan.dtype;
+    const struct varve_array *arrays[3];
     arrays[0] = inner->is_number ? &other : &own;
     arrays[1] = &other;
     arrays[2] = &list;
+    struct elements_loop loop;
     elements_loop_init(&loop, 3, arrays);
-    unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, kept->positions);
+    unsigned unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, kept->positions);
     if (unit == 0 || (uint64_t)(uintptr_t)loop.data[1] % unit != 0) {
-        return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
-                                 "elements of %u bytes to be indexed at %p", bytes, (void *)loop.data[1]);
+        return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be indexed at %p",
+                                 bytes, (void *)loop.data[1]);
     }
     order->kernel = (inner->is_number ? KERNEL_SET
                      : is_put(inner)  ? KERNEL_PUT
@@ -313,7 +295,6 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
         .number = order->number,
     };
     unsigned way = inner->is_number ? KERNEL_SET_MASK : is_put(inner) ? KERNEL_PUT_MASK : KERNEL_PICK_MASK;
-
     if (!inner->is_number) {
         argument.packed = (uint64_t)(uintptr_t)packed->data + (uint64_t)packed->geometry.offset * bytes;
         argument.packed_stride = packed->geometry.strides[inner->advanced_at] * (int64_t)bytes;
@@ -324,16 +305,14 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
                                  (unsigned long long)bytes);
     }
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, way + (unsigned)__builtin_ctzll(bytes),
-                             divide_up(parts_of(inner), GPU_BLOCK / 32), &argument, order->stream,
-                             order->message);
+                             divide_up(parts_of(inner), GPU_BLOCK / 32), &argument, order->stream, order->message);
 }
 
 int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, const struct gpu_kept *kept,
-                  const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
-                  uint64_t stream, struct varve_message *message)
+                  const struct varve_array *packed, void *indexed_data, int64_t indexed_offset, uint64_t stream,
+                  struct varve_message *message)
 {
     struct order order = {.gpu = gpu, .stream = stream, .number = number_of(inner), .message = message};
-
     if (inner->plan.element_count == 0) {
         return VARVE_OK;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements picked from, and put to, positions in a GPU's memory. Neighbouring threads take neighbouring units of the packed
- * side; with a mask, a warp takes 32 elements at a time and each thread finds its rank by counting the bits below its own.
+ * Elements picked from, and put to, positions in a GPU's memory. Neighbouring threads take neighbouring units of the
+ * packed side; with a mask, a warp takes 32 elements at a time and each thread finds its rank by counting the
+ * bits below its own.
  */
 #include "storage/cuda/index.h"
 
@@ -90,7 +91,8 @@ BY_LIST(set, SET, 8, uint64_t)
 
 /* ---- rows ---- */
 
-/* Nothing is divided and the position is the same for a whole block, so that few registers let many blocks wait for memory. */
+/* Nothing is divided and the position is the same for a whole block, so that few registers let many blocks
+ * wait for memory. */
 template <enum way WAY, class POSITION> DEVICE void by_rows(const struct index_rows &p)
 {
     const uint32_t row = blockIdx.x / p.parts, part = blockIdx.x - row * p.parts;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C and CUDA: private to storage/ */
 /*
- * Arrays of one shape as kernels walk them: a thread finds the place of the element with its number by dividing that number by
- * the sizes of the axes, the innermost first. A division is a multiplication and a shift, worked out once by the host (Granlund
- * and Montgomery: Division by invariant integers using multiplication, 1994, figure 4.1), for numbers below 2^31; where there are
- * more elements the host makes several walks.
+ * Arrays of one shape as kernels walk them: a thread finds the place of the element with its number by dividing that
+ * number by the sizes of the axes, the innermost first. A division is a multiplication and a shift, worked out once by
+ * the host (Granlund and Montgomery: Division by invariant integers using multiplication, 1994, figure 4.1), for
+ * numbers below 2^31; where there are more elements the host makes several walks.
  */
 #ifndef VARVE_STORAGE_CUDA_WALK_H
 #define VARVE_STORAGE_CUDA_WALK_H
@@ -64,8 +64,8 @@ struct walk_axis walk_axis_of(uint32_t size);
 
 /// Called for each walk; a negative result ends the walking and is what walk_each returns.
 typedef int walk_visit(const struct walk *walk, void *context);
-/// The elements of a loop as walks of less than WALK_COUNT_MAX elements each. Nothing is read at the addresses of the loop. A loop
-/// without elements makes no call.
+/// The elements of a loop as walks of less than WALK_COUNT_MAX elements each. Nothing is read at the addresses of the
+/// loop. A loop without elements makes no call.
 int walk_each(const struct elements_loop *loop, walk_visit *visit, void *context);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One loop for each pair of types, made of how a type is read and how it is written: 10 + 10 rules give 100 loops. Each is
- * compiled twice on x86-64: for any processor, and for those with AVX2.
+ * One loop for each pair of types, made of how a type is read and how it is written: 10 + 10 rules give 100 loops. Each
+ * is compiled twice on x86-64: for any processor, and for those with AVX2.
  */
 #include "storage/elements/cast.h"
 
@@ -23,7 +23,6 @@ static inline int32_t i32_from_f32(float value)
     float number = value == value ? value : 0;
     float above = number > -TWO_31 ? number : -TWO_31;
     int32_t result = (int32_t)(above < TWO_31 ? above : BELOW_TWO_31);
-
     return above < TWO_31 ? result : INT32_MAX;
 }
 
@@ -31,7 +30,6 @@ static inline int32_t i32_from_f64(double value)
 {
     double number = value == value ? value : 0;
     double above = number > INT32_MIN ? number : INT32_MIN;
-
     return (int32_t)(above < INT32_MAX ? above : INT32_MAX);
 }
 
@@ -45,14 +43,12 @@ static inline int64_t i64_beyond(double value)
 static inline int64_t i64_from_f64(double value)
 {
     int64_t result = _mm_cvttsd_si64(_mm_set_sd(value));
-
     return __builtin_expect(result == INT64_MIN, 0) ? i64_beyond(value) : result;
 }
 
 static inline int64_t i64_from_f32(float value)
 {
     int64_t result = _mm_cvttss_si64(_mm_set_ss(value));
-
     return __builtin_expect(result == INT64_MIN, 0) ? i64_beyond((double)value) : result;
 }
 #else
@@ -82,7 +78,8 @@ static inline int64_t i64_from_f32(float value)
 #define READ_U8(element) (element)
 #define READ_BOOL(element) ((uint8_t)((element) != 0))
 
-/* Integers above 65,520 are infinite as f16 and those below 2^24 exact as float, so f16 takes all of them from float. */
+/* Integers above 65,520 are infinite as f16 and those below 2^24 exact as float, so f16 takes all of
+ * them from float. */
 #define WRITE_F64(value) ((double)(value))
 #define WRITE_F32(value) ((float)(value))
 #define WRITE_F16(value) \
@@ -151,16 +148,14 @@ static inline int64_t i64_from_f32(float value)
 
 #if ELEMENTS_HAS_AVX2
 #define CAST_ONE(FROM, TO) CAST_PLAIN(FROM, TO) CAST_DEFINE(FROM, TO, _avx2, ELEMENTS_AVX2)
-#define CAST_NARROW(FROM, TO) \
-    CAST_NARROW_DEFINE(FROM, TO, _plain, ) CAST_NARROW_DEFINE(FROM, TO, _avx2, ELEMENTS_AVX2)
+#define CAST_NARROW(FROM, TO) CAST_NARROW_DEFINE(FROM, TO, _plain, ) CAST_NARROW_DEFINE(FROM, TO, _avx2, ELEMENTS_AVX2)
 #else
 #define CAST_ONE(FROM, TO) CAST_PLAIN(FROM, TO)
 #define CAST_NARROW(FROM, TO) CAST_NARROW_DEFINE(FROM, TO, _plain, )
 #endif
 #define CAST_PLAIN(FROM, TO) CAST_DEFINE(FROM, TO, _plain, )
 
-#define CAST_TARGETS_OTHER(X, FROM) \
-    X(FROM, F64) X(FROM, F32) X(FROM, F16) X(FROM, BF16) X(FROM, I64) X(FROM, BOOL)
+#define CAST_TARGETS_OTHER(X, FROM) X(FROM, F64) X(FROM, F32) X(FROM, F16) X(FROM, BF16) X(FROM, I64) X(FROM, BOOL)
 #define CAST_TARGETS_NARROW(X, FROM) X(FROM, I16) X(FROM, I8) X(FROM, U8)
 #define CAST_TARGETS(X, FROM) CAST_TARGETS_OTHER(X, FROM) X(FROM, I32) CAST_TARGETS_NARROW(X, FROM)
 
@@ -171,14 +166,12 @@ ELEMENTS_AVX2 static void cast_F32_I32_avx2(void *target, const void *source, in
 {
     const __m256 limit = _mm256_set1_ps(TWO_31);
     int64_t i = 0;
-
     for (; i + 8 <= count; i += 8) {
         __m256 value = _mm256_loadu_ps((const float *)source + i);
         __m256 number = _mm256_and_ps(value, _mm256_cmp_ps(value, value, _CMP_ORD_Q));
         /* Out of range gives INT32_MIN, and what is above becomes the complement of that. */
         __m256i result = _mm256_cvttps_epi32(number);
         __m256i above = _mm256_castps_si256(_mm256_cmp_ps(number, limit, _CMP_GE_OQ));
-
         _mm256_storeu_si256((__m256i *)((int32_t *)target + i), _mm256_xor_si256(result, above));
     }
     for (; i < count; i++) {
@@ -190,12 +183,10 @@ ELEMENTS_AVX2 static void cast_F64_I32_avx2(void *target, const void *source, in
 {
     const __m256d most = _mm256_set1_pd(INT32_MAX);
     int64_t i = 0;
-
     for (; i + 4 <= count; i += 4) {
         __m256d value = _mm256_loadu_pd((const double *)source + i);
         __m256d number = _mm256_and_pd(value, _mm256_cmp_pd(value, value, _CMP_ORD_Q));
         __m256d inside = _mm256_min_pd(number, most);
-
         _mm_storeu_si128((__m128i *)((int32_t *)target + i), _mm256_cvttpd_epi32(inside));
     }
     for (; i < count; i++) {
@@ -246,9 +237,7 @@ static elements_cast *const casts_avx2[VARVE_DTYPE_LIMIT][VARVE_DTYPE_LIMIT] = {
 
 elements_cast *elements_cast_find_plain(enum varve_dtype target, enum varve_dtype source)
 {
-    static elements_cast *const same[] = {
-        [1] = cast_same_1, [2] = cast_same_2, [4] = cast_same_4, [8] = cast_same_8};
-
+    static elements_cast *const same[] = {[1] = cast_same_1, [2] = cast_same_2, [4] = cast_same_4, [8] = cast_same_8};
     return target == source ? same[varve_dtype_bytes(target)] : casts_plain[source][target];
 }
 

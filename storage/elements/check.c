@@ -9,13 +9,10 @@
 int elements_check_source(const struct varve_array *source, struct varve_message *message)
 {
     const struct varve_geometry *geometry = &source->geometry;
-    int error;
-
     if (varve_dtype_bytes(source->dtype) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements",
-                                 (int)source->dtype);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)source->dtype);
     }
-    error = varve_shape_check(geometry->ndim, geometry->shape, message);
+    int error = varve_shape_check(geometry->ndim, geometry->shape, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -29,10 +26,8 @@ int elements_check_source(const struct varve_array *source, struct varve_message
 static unsigned axes_by_stride(const struct varve_geometry *geometry, unsigned *axes)
 {
     unsigned count = 0;
-
     for (unsigned i = 0; i < geometry->ndim; i++) {
         unsigned at = count;
-
         if (geometry->shape[i] == 1) {
             continue;
         }
@@ -49,17 +44,14 @@ int elements_check_target(const struct varve_array *target, struct varve_message
 {
     const struct varve_geometry *geometry = &target->geometry;
     int error = elements_check_source(target, message);
-    unsigned axes[VARVE_DIMS_MAX];
-    unsigned count;
-    int64_t reach = 0;
-
     if (error != 0 || varve_geometry_count(geometry) == 0) {
         return error;
     }
-    count = axes_by_stride(geometry, axes);
+    unsigned axes[VARVE_DIMS_MAX];
+    unsigned count = axes_by_stride(geometry, axes);
+    int64_t reach = 0;
     for (unsigned i = 0; i < count; i++) {
         int64_t stride = labs(geometry->strides[axes[i]]);
-
         if (stride <= reach) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
                                      "elements of the target share addresses: stride %" PRId64 " of axis %u",
@@ -74,7 +66,6 @@ static void range_of(const struct varve_array *array, uintptr_t *first_out, uint
 {
     int64_t bytes = (int64_t)varve_dtype_bytes(array->dtype);
     int64_t first, end;
-
     varve_geometry_range(&array->geometry, &first, &end);
     *first_out = (uintptr_t)array->data + (uintptr_t)(first * bytes);
     *end_out = (uintptr_t)array->data + (uintptr_t)(end * bytes);
@@ -82,9 +73,9 @@ static void range_of(const struct varve_array *array, uintptr_t *first_out, uint
 
 bool elements_overlap(const struct varve_array *array, const struct varve_array *other)
 {
-    uintptr_t first, end, other_first, other_end;
-
+    uintptr_t first, end;
     range_of(array, &first, &end);
+    uintptr_t other_first, other_end;
     range_of(other, &other_first, &other_end);
     return first < other_end && other_first < end && first < end && other_first < other_end;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between arrays of any strides and types. One type goes by moves, two by runs that are converted; runs with strides
- * are gathered into a buffer first and scattered from one afterwards.
+ * Copies between arrays of any strides and types. One type goes by moves, two by runs that are converted; runs with
+ * strides are gathered into a buffer first and scattered from one afterwards.
  */
 #include "storage/elements/copy.h"
 
@@ -33,7 +33,6 @@ static void axis_bring(struct elements_loop *loop, unsigned axis)
     int64_t size = loop->shape[axis];
     ptrdiff_t target = loop->strides[TARGET][axis];
     ptrdiff_t source = loop->strides[SOURCE][axis];
-
     for (; axis + 2 < loop->ndim; axis++) {
         loop->shape[axis] = loop->shape[axis + 1];
         loop->strides[TARGET][axis] = loop->strides[TARGET][axis + 1];
@@ -50,10 +49,8 @@ static unsigned axis_of_source(const struct elements_loop *loop)
 {
     unsigned found = loop->ndim - 1;
     ptrdiff_t least = labs(loop->strides[SOURCE][found]);
-
     for (unsigned i = loop->ndim - 1; i-- > 0;) {
         ptrdiff_t stride = labs(loop->strides[SOURCE][i]);
-
         if (stride != 0 && stride < least && loop->shape[i] >= TILE_AXIS_MIN) {
             found = i;
             least = stride;
@@ -67,7 +64,6 @@ static unsigned loop_choose(struct elements_loop *loop)
 {
     unsigned last = loop->ndim - 1;
     unsigned axis = axis_of_source(loop);
-
     if (axis != last) {
         axis_bring(loop, axis);
         return 2;
@@ -78,10 +74,8 @@ static unsigned loop_choose(struct elements_loop *loop)
 static struct elements_plane plane_of(const struct elements_loop *loop)
 {
     struct elements_plane plane;
-
     for (unsigned i = 0; i < 2; i++) {
         unsigned axis = loop->ndim - 2 + i;
-
         plane.shape[i] = loop->shape[axis];
         plane.target_strides[i] = loop->strides[TARGET][axis];
         plane.source_strides[i] = loop->strides[SOURCE][axis];
@@ -93,7 +87,6 @@ static void inner_move(const struct elements_loop *loop, char *const *data, cons
 {
     const struct copy *copy = context;
     unsigned last = loop->ndim - 1;
-
     elements_move(data[TARGET], loop->strides[TARGET][last], data[SOURCE], loop->strides[SOURCE][last],
                   loop->shape[last], copy->target_bytes);
 }
@@ -102,7 +95,6 @@ static void inner_move_plane(const struct elements_loop *loop, char *const *data
 {
     const struct copy *copy = context;
     struct elements_plane plane = plane_of(loop);
-
     elements_move_plane(data[TARGET], data[SOURCE], &plane, copy->target_bytes);
 }
 
@@ -113,11 +105,9 @@ static void inner_move_plane(const struct elements_loop *loop, char *const *data
 #define PLANE_SIDE 32
 
 /* At most BUFFER_COUNT elements that follow each other, to strides. */
-static void cast_scatter(const struct copy *copy, char *target, ptrdiff_t stride, const char *source,
-                         int64_t count)
+static void cast_scatter(const struct copy *copy, char *target, ptrdiff_t stride, const char *source, int64_t count)
 {
     char buffer[BUFFER_BYTES] __attribute__((aligned(64)));
-
     if (stride == (ptrdiff_t)copy->target_bytes) {
         copy->cast(target, source, count);
     } else {
@@ -130,12 +120,10 @@ static void cast_part(const struct copy *copy, char *target, ptrdiff_t target_st
                       ptrdiff_t source_stride, int64_t count)
 {
     char buffer[BUFFER_BYTES] __attribute__((aligned(64)));
-
     if (source_stride == (ptrdiff_t)copy->source_bytes) {
         cast_scatter(copy, target, target_stride, source, count);
     } else {
-        elements_move(buffer, (ptrdiff_t)copy->source_bytes, source, source_stride, count,
-                      copy->source_bytes);
+        elements_move(buffer, (ptrdiff_t)copy->source_bytes, source, source_stride, count, copy->source_bytes);
         cast_scatter(copy, target, target_stride, buffer, count);
     }
 }
@@ -156,21 +144,18 @@ static void cast_run(const struct copy *copy, char *target, ptrdiff_t target_str
 static void inner_cast(const struct elements_loop *loop, char *const *data, const void *context)
 {
     unsigned last = loop->ndim - 1;
-
     cast_run(context, data[TARGET], loop->strides[TARGET][last], data[SOURCE], loop->strides[SOURCE][last],
              loop->shape[last]);
 }
 
 /* A square of PLANE_SIDE or less: gathered as the target lies, converted in one run. */
-static void cast_square(const struct copy *copy, char *target, const char *source,
-                        const struct elements_plane *plane)
+static void cast_square(const struct copy *copy, char *target, const char *source, const struct elements_plane *plane)
 {
     char gathered[BUFFER_BYTES] __attribute__((aligned(64)));
     char converted[BUFFER_BYTES] __attribute__((aligned(64)));
     ptrdiff_t source_bytes = (ptrdiff_t)copy->source_bytes;
     ptrdiff_t target_bytes = (ptrdiff_t)copy->target_bytes;
     struct elements_plane gather = *plane;
-
     gather.target_strides[0] = plane->shape[1] * source_bytes;
     gather.target_strides[1] = source_bytes;
     elements_move_plane(gathered, source, &gather, copy->source_bytes);
@@ -186,7 +171,6 @@ static void inner_cast_plane(const struct elements_loop *loop, char *const *data
 {
     struct elements_plane plane = plane_of(loop);
     struct elements_plane square = plane;
-
     for (int64_t i = 0; i < plane.shape[0]; i += PLANE_SIDE) {
         square.shape[0] = plane.shape[0] - i < PLANE_SIDE ? plane.shape[0] - i : PLANE_SIDE;
         for (int64_t k = 0; k < plane.shape[1]; k += PLANE_SIDE) {
@@ -204,10 +188,8 @@ void elements_copy(const struct varve_array *target, const struct varve_array *s
     struct copy copy = {.target_bytes = varve_dtype_bytes(target->dtype),
                         .source_bytes = varve_dtype_bytes(source->dtype)};
     struct elements_loop loop;
-    unsigned inner;
-
     elements_loop_init(&loop, 2, (const struct varve_array *const[]){target, source});
-    inner = loop_choose(&loop);
+    unsigned inner = loop_choose(&loop);
     if (target->dtype == source->dtype) {
         elements_loop_walk(&loop, inner, inner == 1 ? inner_move : inner_move_plane, &copy);
     } else {
@@ -221,9 +203,7 @@ int elements_set_aside(const struct varve_array *source, enum varve_dtype dtype,
 {
     struct varve_array copy = {.dtype = dtype};
     size_t bytes = (size_t)varve_geometry_count(&source->geometry) * varve_dtype_bytes(dtype);
-    int error =
-        varve_geometry_contiguous(source->geometry.ndim, source->geometry.shape, &copy.geometry, message);
-
+    int error = varve_geometry_contiguous(source->geometry.ndim, source->geometry.shape, &copy.geometry, message);
     if (error != 0) {
         return error;
     }
@@ -239,7 +219,6 @@ int elements_set_aside(const struct varve_array *source, enum varve_dtype dtype,
 bool elements_are_same(const struct varve_array *array, const struct varve_array *other)
 {
     const struct varve_geometry *geometry = &array->geometry;
-
     if (elements_begin(array) != elements_begin(other) ||
         !varve_geometry_has_shape(geometry, other->geometry.ndim, other->geometry.shape)) {
         return false;
@@ -253,17 +232,13 @@ bool elements_are_same(const struct varve_array *array, const struct varve_array
 }
 
 /* A source that overlaps its target is set aside as it was before it was expanded. */
-static int copy_aside(const struct varve_array *target, const struct varve_array *source,
-                      struct varve_message *message)
+static int copy_aside(const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     struct varve_array aside = *source;
     int error = elements_set_aside(source, source->dtype, &aside, message);
-
     if (error == 0) {
         void *memory = aside.data;
-
-        error =
-            varve_geometry_expand(&aside.geometry, target->geometry.ndim, target->geometry.shape, message);
+        error = varve_geometry_expand(&aside.geometry, target->geometry.ndim, target->geometry.shape, message);
         if (error == 0) {
             elements_copy(target, &aside);
         }
@@ -277,22 +252,16 @@ int elements_copy_check(const struct varve_array *target, const struct varve_arr
 {
     const struct varve_geometry *shape = &target->geometry;
     int error = elements_check_target(target, message);
-
     *expanded_out = *source;
-    if (error == 0) {
-        error = elements_check_source(source, message);
-    }
-    return error == 0 ? varve_geometry_expand(&expanded_out->geometry, shape->ndim, shape->shape, message)
-                      : error;
+    VARVE_THEN(error, elements_check_source(source, message));
+    return error == 0 ? varve_geometry_expand(&expanded_out->geometry, shape->ndim, shape->shape, message) : error;
 }
 
-int varve_array_copy(const struct varve_array *target, const struct varve_array *source,
-                     struct varve_message *message)
+int varve_array_copy(const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     const struct varve_geometry *shape = &target->geometry;
     struct varve_array expanded;
     int error = elements_copy_check(target, source, &expanded, message);
-
     if (error != 0) {
         return error;
     }

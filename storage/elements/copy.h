@@ -10,8 +10,8 @@
 /// What varve_array_copy asks of its arrays; `expanded_out` is the source in the target's shape. Errors: as there.
 int elements_copy_check(const struct varve_array *target, const struct varve_array *source,
                         struct varve_array *expanded_out, struct varve_message *message);
-/// Copy between two checked arrays of the same shape that share no memory, or that are the same but for their types of the
-/// same size.
+/// Copy between two checked arrays of the same shape that share no memory, or that are the same but for their types of
+/// the same size.
 void elements_copy(const struct varve_array *target, const struct varve_array *source);
 /// A contiguous copy of `source` as `dtype`, in new memory: `copy_out->data` is the caller's to free(). Errors:
 /// VARVE_ERROR_NO_MEMORY.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements as they lie in memory, at any address, and what loops over them share: one is written once and compiled for any
- * processor of the architecture and, on x86-64, for those with AVX2 as well, for those with AVX-512 where that pays; which one runs
- * is chosen when it is looked up.
+ * Elements as they lie in memory, at any address, and what loops over them share: one is written once and compiled for
+ * any processor of the architecture and, on x86-64, for those with AVX2 as well, for those with AVX-512 where that
+ * pays; which one runs is chosen when it is looked up.
  */
 #ifndef VARVE_STORAGE_ELEMENTS_ELEMENT_H
 #define VARVE_STORAGE_ELEMENTS_ELEMENT_H

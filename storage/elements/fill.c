@@ -18,18 +18,14 @@ static void inner_fill(const struct elements_loop *loop, char *const *data, cons
 {
     const struct element *element = context;
     unsigned last = loop->ndim - 1;
-
     elements_move(data[0], loop->strides[0][last], element->value, 0, loop->shape[last], element->bytes);
 }
 
-int varve_array_fill(const struct varve_array *target, struct varve_scalar value,
-                     struct varve_message *message)
+int varve_array_fill(const struct varve_array *target, struct varve_scalar value, struct varve_message *message)
 {
     struct element element = {.bytes = varve_dtype_bytes(target->dtype)};
     int error = elements_check_target(target, message);
     uint8_t boolean = value.integer != 0;
-    struct elements_loop loop;
-
     if (error != 0) {
         return error;
     }
@@ -46,6 +42,7 @@ int varve_array_fill(const struct varve_array *target, struct varve_scalar value
     default:
         return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no kind of a number", (int)value.kind);
     }
+    struct elements_loop loop;
     elements_loop_init(&loop, 1, (const struct varve_array *const[]){target});
     elements_loop_walk(&loop, 1, inner_fill, &element);
     return VARVE_OK;

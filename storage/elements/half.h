@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers of 16 bits as bits, from and to float and double: f16 is IEEE binary16, bf16 the upper half of a float. Rounding
- * is to nearest, ties to even, and happens once. NaN keeps its sign and the upper bits of its payload and becomes quiet.
- * Everything is free of branches, so that loops of it become vector code, and expects the processor to round to nearest.
+ * Numbers of 16 bits as bits, from and to float and double: f16 is IEEE binary16, bf16 the upper half of a float.
+ * Rounding is to nearest, ties to even, and happens once. NaN keeps its sign and the upper bits of its payload and
+ * becomes quiet. Everything is free of branches, so that loops of it become vector code, and expects the processor to
+ * round to nearest.
  */
 #ifndef VARVE_STORAGE_ELEMENTS_HALF_H
 #define VARVE_STORAGE_ELEMENTS_HALF_H
@@ -74,8 +75,9 @@ static inline uint16_t bf16_from_f32(float value)
     return (uint16_t)(((bits & 0x7fffffffU) > F32_INFINITY_BITS ? quiet : rounded) >> 16);
 }
 
-/* What float can't hold is rounded towards zero with its last bit set: rounding that to a type with at least two bits less
- * gives what rounding the double gives. Source: Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008. */
+/* What float can't hold is rounded towards zero with its last bit set: rounding that to a type with at least two bits
+ * less gives what rounding the double gives. Source: Boldo, Melquiond: Emulation of FMA and correctly
+ * rounded sums, 2008. */
 static inline float f32_to_odd(double value)
 {
     float nearest = (float)value;

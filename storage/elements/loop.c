@@ -9,7 +9,6 @@
 char *elements_begin(const struct varve_array *array)
 {
     ptrdiff_t bytes = (ptrdiff_t)varve_dtype_bytes(array->dtype);
-
     return array->data == NULL ? NULL : (char *)array->data + array->geometry.offset * bytes;
 }
 
@@ -25,12 +24,10 @@ static void axis_flip(struct elements_loop *loop, unsigned axis)
 static void axes_exchange(struct elements_loop *loop, unsigned axis, unsigned other)
 {
     int64_t size = loop->shape[axis];
-
     loop->shape[axis] = loop->shape[other];
     loop->shape[other] = size;
     for (unsigned i = 0; i < loop->operands; i++) {
         ptrdiff_t stride = loop->strides[i][axis];
-
         loop->strides[i][axis] = loop->strides[i][other];
         loop->strides[i][other] = stride;
     }
@@ -42,7 +39,6 @@ static bool axis_is_outer(const struct elements_loop *loop, unsigned axis, unsig
     for (unsigned i = 0; i < loop->operands; i++) {
         ptrdiff_t stride = labs(loop->strides[i][axis]);
         ptrdiff_t other_stride = labs(loop->strides[i][other]);
-
         if (stride != other_stride) {
             return stride > other_stride;
         }
@@ -81,11 +77,9 @@ static void axis_move(struct elements_loop *loop, unsigned last, unsigned axis)
 static void axes_join_all(struct elements_loop *loop)
 {
     unsigned last = 0;
-
     for (unsigned i = 1; i < loop->ndim; i++) {
         if (axes_join(loop, last, i)) {
             int64_t size = loop->shape[last];
-
             axis_move(loop, last, i);
             loop->shape[last] *= size;
         } else {
@@ -95,11 +89,9 @@ static void axes_join_all(struct elements_loop *loop)
     loop->ndim = last + 1;
 }
 
-void elements_loop_init(struct elements_loop *loop, unsigned operands,
-                        const struct varve_array *const *arrays)
+void elements_loop_init(struct elements_loop *loop, unsigned operands, const struct varve_array *const *arrays)
 {
     const struct varve_geometry *first = &arrays[0]->geometry;
-
     *loop = (struct elements_loop){.operands = operands};
     for (unsigned i = 0; i < operands; i++) {
         loop->data[i] = elements_begin(arrays[i]);
@@ -132,7 +124,6 @@ void elements_loop_init(struct elements_loop *loop, unsigned operands,
 uint64_t elements_loop_count(const struct elements_loop *loop)
 {
     uint64_t count = 1;
-
     for (unsigned i = 0; i < loop->ndim; i++) {
         count *= (uint64_t)loop->shape[i];
     }
@@ -144,7 +135,6 @@ static bool loop_step(const struct elements_loop *loop, unsigned outer, int64_t 
 {
     for (unsigned axis = outer; axis-- > 0;) {
         int64_t step = ++index[axis] < loop->shape[axis] ? 1 : 1 - index[axis];
-
         for (unsigned i = 0; i < loop->operands; i++) {
             data[i] += step * loop->strides[i][axis];
         }
@@ -161,13 +151,12 @@ void elements_loop_walk(const struct elements_loop *loop, unsigned inner_ndim, e
 {
     unsigned outer = loop->ndim > inner_ndim ? loop->ndim - inner_ndim : 0;
     int64_t index[VARVE_DIMS_MAX] = {0};
-    char *data[ELEMENTS_OPERANDS_MAX];
-
     for (unsigned axis = 0; axis < loop->ndim; axis++) {
         if (loop->shape[axis] == 0) {
             return;
         }
     }
+    char *data[ELEMENTS_OPERANDS_MAX];
     for (unsigned i = 0; i < loop->operands; i++) {
         data[i] = loop->data[i];
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arrays of one shape, walked together. Axes of size 1 disappear, the others are put into the order in which the first
- * array lies in memory, and neighbours that all arrays can walk as one axis become one: most loops end up with one or two
- * axes. Called by what copies, fills and computes.
+ * array lies in memory, and neighbours that all arrays can walk as one axis become one: most loops end up with one or
+ * two axes. Called by what copies, fills and computes.
  */
 #ifndef VARVE_STORAGE_ELEMENTS_LOOP_H
 #define VARVE_STORAGE_ELEMENTS_LOOP_H
@@ -22,8 +22,7 @@ struct elements_loop {
 /// The element [0, 0, …] of an array.
 char *elements_begin(const struct varve_array *array);
 /// The loop over `arrays`, which all have the shape of the first one. `operands` is 1 to ELEMENTS_OPERANDS_MAX.
-void elements_loop_init(struct elements_loop *loop, unsigned operands,
-                        const struct varve_array *const *arrays);
+void elements_loop_init(struct elements_loop *loop, unsigned operands, const struct varve_array *const *arrays);
 
 uint64_t elements_loop_count(const struct elements_loop *loop);
 

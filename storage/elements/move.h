@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /// `count` elements; a source stride of 0 repeats one element.
-void elements_move(char *target, ptrdiff_t target_stride, const char *source, ptrdiff_t source_stride,
-                   int64_t count, size_t bytes);
+void elements_move(char *target, ptrdiff_t target_stride, const char *source, ptrdiff_t source_stride, int64_t count,
+                   size_t bytes);
 
 /* Two axes, outer and inner. */
 struct elements_plane {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack to NumPy and back: one memory, whoever looks at it, and it goes when nobody does any more. PyTorch, CuPy and JAX take
-and give storages by the same two functions."""
+"""DLPack to NumPy and back: one memory, whoever looks at it, and it goes when nobody does any more. PyTorch, CuPy and
+JAX take and give storages by the same two functions."""
 
 import numpy
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A leak hunt: a cache that forgets to release, and two storages that keep each other alive. Found by a mark and the tracker. */
+/* A leak hunt: a cache that forgets to release, and two storages that keep each other alive. Found by a mark
+ * and the tracker. */
 #include "storage/storage.h"
 
 #include <inttypes.h>
@@ -46,13 +47,12 @@ int main(void)
     varve_storage_attach(child, parent, NULL);
     varve_storage_release(child, NULL);
     varve_storage_release(parent, NULL);
-    if (varve_tracker_check_leaks(&(struct varve_leak_options){.after = mark}, &leaks, &count, NULL) !=
-        VARVE_OK) {
+    if (varve_tracker_check_leaks(&(struct varve_leak_options){.after = mark}, &leaks, &count, NULL) != VARVE_OK) {
         return 1;
     }
     for (size_t i = 0; i < count; i++) {
-        printf("%-14s %8" PRIu64 " bytes, score %.2f: %s\n", varve_leak_kind_name(leaks[i].kind),
-               leaks[i].bytes, leaks[i].score, leaks[i].evidence);
+        printf("%-14s %8" PRIu64 " bytes, score %.2f: %s\n", varve_leak_kind_name(leaks[i].kind), leaks[i].bytes,
+               leaks[i].score, leaks[i].evidence);
     }
     free(leaks);
     return count != 3; /* the cache, the parent, the child */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of 64 MiB goes through a pool of 20 MiB: piece by piece, each a view of the mapped file, copied into the pool. */
+/* A file of 64 MiB goes through a pool of 20 MiB: piece by piece, each a view of the mapped file,
+ * copied into the pool. */
 #include "storage/storage.h"
 
 #include <stdio.h>
@@ -39,16 +40,14 @@ int main(int argc, char **argv)
     int error;
 
     varve_alloc_options_init(&options);
-    if (varve_host_open(&(struct varve_host_options){.limit_bytes = 20 << 20}, &options.device, &message) !=
-            VARVE_OK ||
+    if (varve_host_open(&(struct varve_host_options){.limit_bytes = 20 << 20}, &options.device, &message) != VARVE_OK ||
         varve_alloc_open(&options, &alloc, &message) != VARVE_OK ||
         varve_memory_open(alloc, &pool, &message) != VARVE_OK ||
         varve_storage_map(&where, VARVE_DTYPE_F32, 2, shape, &file, &message) != VARVE_OK) {
         fprintf(stderr, "%s\n", message.text);
         return 1;
     }
-    error =
-        varve_storage_fill(file, (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = 0.25}, &message);
+    error = varve_storage_fill(file, (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = 0.25}, &message);
     for (int64_t row = 0; error == VARVE_OK && row < ROWS; row += ROWS_AT_ONCE) {
         error = step(file, pool, row, &sum, &message);
     }

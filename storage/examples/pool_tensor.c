@@ -20,23 +20,16 @@ int main(void)
     varve_alloc_options_init(&options);
     options.recorder = &varve_alloc_recorder_ring; /* `varve record` sees every block */
     error = varve_host_open(&(struct varve_host_options){.limit_bytes = 64 << 20}, &options.device, &message);
-    if (error == VARVE_OK) {
-        error = varve_alloc_open(&options, &alloc, &message);
-    }
-    if (error == VARVE_OK) {
-        error = varve_memory_open(alloc, &place.memory, &message);
-    }
+    VARVE_THEN(error, varve_alloc_open(&options, &alloc, &message));
+    VARVE_THEN(error, varve_memory_open(alloc, &place.memory, &message));
     if (error == VARVE_OK) {
         error = varve_storage_full(&place, VARVE_DTYPE_F32, 2, shape,
-                                   (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = 0.5}, &tensor,
-                                   &message);
+                                   (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = 0.5}, &tensor, &message);
     }
     if (error == VARVE_OK) {
         error = varve_storage_select(tensor, 1, 7, &column, &message); /* no copy: stride 256 */
     }
-    if (error == VARVE_OK) {
-        error = varve_storage_to(column, place.memory, VARVE_DTYPE_F16, &half, &message);
-    }
+    VARVE_THEN(error, varve_storage_to(column, place.memory, VARVE_DTYPE_F16, &half, &message));
     if (error != VARVE_OK) {
         fprintf(stderr, "%s\n", message.text);
         return 1;

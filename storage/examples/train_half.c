@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LAYERS layers h = exp(h w), trained with all the memory that they want, and with half of it. The losses are the same. */
+/* LAYERS layers h = exp(h w), trained with all the memory that they want, and with half of it. The
+ * losses are the same. */
 #include "storage/storage.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages as DLPack's tensors. A tensor is exported with a view of the storage in its context: the view keeps the memory, and its size,
- * until the deleter releases it.
+ * Storages as DLPack's tensors. A tensor is exported with a view of the storage in its context: the view keeps the
+ * memory, and its size, until the deleter releases it.
  */
 #include "storage/core/memory.h"
 #include "storage/exchange/dlpack_types.h"
@@ -45,14 +45,11 @@ static int stream_wait(struct varve_device *device, uint64_t consumer, uint64_t 
 {
     uint64_t event;
     int error = device->ops->event_create(device, &event);
-
     if (error != VARVE_OK) {
         return error;
     }
     error = device->ops->event_record(device, event, producer);
-    if (error == VARVE_OK) {
-        error = device->ops->stream_wait_event(device, consumer, event);
-    }
+    VARVE_THEN(error, device->ops->stream_wait_event(device, consumer, event));
     device->ops->event_destroy(device, event); /* which a wait under way survives */
     return error;
 }
@@ -61,7 +58,6 @@ static int stream_wait(struct varve_device *device, uint64_t consumer, uint64_t 
 static uint64_t producer_stream(const struct varve_storage *storage, struct varve_alloc *alloc)
 {
     struct varve_allocation_info info = {.stream = 0};
-
     varve_alloc_describe(alloc, varve_storage_allocation(storage), &info);
     return info.stream;
 }
@@ -86,7 +82,6 @@ static int order_on_device(const struct varve_storage *storage, int64_t stream, 
     struct varve_allocation allocation = varve_storage_allocation(storage);
     uint64_t producer = producer_stream(storage, alloc), consumer = 0;
     int error = consumer_stream(stream, &consumer, message);
-
     if (error != VARVE_OK || consumer == producer) {
         return error;
     }
@@ -103,14 +98,11 @@ static int order_on_device(const struct varve_storage *storage, int64_t stream, 
 static int wait_for_elements(const struct varve_storage *storage, struct varve_message *message)
 {
     struct varve_alloc *alloc = varve_memory_alloc(varve_storage_memory(storage));
-    struct varve_device *device;
-    int error;
-
     if (alloc == NULL) {
         return VARVE_OK;
     }
-    device = varve_alloc_get_device(alloc);
-    error = device->ops->stream_synchronize(device, producer_stream(storage, alloc));
+    struct varve_device *device = varve_alloc_get_device(alloc);
+    int error = device->ops->stream_synchronize(device, producer_stream(storage, alloc));
     return error == VARVE_OK ? VARVE_OK : device_error(device, error, message);
 }
 
@@ -131,16 +123,15 @@ static int order(const struct varve_storage *storage, int64_t stream, struct var
 /* ---- tensors ---- */
 
 /* A storage for the tensor alone, with one reference: a view, or a copy. */
-static int share(struct varve_storage *storage, int64_t stream, bool copies,
-                 struct varve_storage **shared_out, struct varve_message *message)
+static int share(struct varve_storage *storage, int64_t stream, bool copies, struct varve_storage **shared_out,
+                 struct varve_message *message)
 {
-    struct varve_array array;
     int error;
-
     if (copies) {
         error = wait_for_elements(storage, message);
         return error == VARVE_OK ? varve_storage_clone(storage, NULL, shared_out, message) : error;
     }
+    struct varve_array array;
     varve_storage_get_array(storage, &array);
     error = order(storage, stream, message);
     return error == VARVE_OK ? varve_storage_view(storage, &array.geometry, shared_out, message) : error;
@@ -151,14 +142,11 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
                   struct varve_dlpack_tensor *tensor_out, struct varve_message *message)
 {
     struct varve_dlpack_device device;
-    struct exported *exported;
-    struct varve_array array;
     int error = dlpack_device(varve_storage_memory(storage), &device, message);
-
     if (error != VARVE_OK) {
         return error;
     }
-    exported = calloc(1, sizeof(*exported));
+    struct exported *exported = calloc(1, sizeof(*exported));
     if (exported == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a tensor's description");
         return VARVE_ERROR_NO_MEMORY;
@@ -168,6 +156,7 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
         free(exported);
         return error;
     }
+    struct varve_array array;
     varve_storage_get_array(exported->shared, &array);
     memcpy(exported->shape, array.geometry.shape, array.geometry.ndim * sizeof(exported->shape[0]));
     memcpy(exported->strides, array.geometry.strides, array.geometry.ndim * sizeof(exported->strides[0]));
@@ -189,7 +178,6 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
     struct varve_dlpack_tensor tensor;
     struct exported *exported;
     int error = export(storage, stream, copies, &exported, &tensor, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -206,24 +194,20 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
 }
 
 int varve_storage_to_dlpack_unversioned(struct varve_storage *storage, int64_t stream, bool copies,
-                                        struct varve_dlpack_managed **tensor_out,
-                                        struct varve_message *message)
+                                        struct varve_dlpack_managed **tensor_out, struct varve_message *message)
 {
+    if (varve_storage_is_read_only(storage) && !copies) {
+        return varve_message_set(message, VARVE_ERROR_PERMISSION,
+                                 "the storage may only be read, and a tensor of before DLPack 1.0 can't say so");
+    }
     struct varve_dlpack_tensor tensor;
     struct exported *exported;
-    int error;
-
-    if (varve_storage_is_read_only(storage) && !copies) {
-        return varve_message_set(
-            message, VARVE_ERROR_PERMISSION,
-            "the storage may only be read, and a tensor of before DLPack 1.0 can't say so");
-    }
-    error = export(storage, stream, copies, &exported, &tensor, message);
+    int error = export(storage, stream, copies, &exported, &tensor, message);
     if (error != VARVE_OK) {
         return error;
     }
-    exported->head.managed = (struct varve_dlpack_managed){
-        .tensor = tensor, .context = exported->shared, .deleter = managed_delete};
+    exported->head.managed =
+        (struct varve_dlpack_managed){.tensor = tensor, .context = exported->shared, .deleter = managed_delete};
     *tensor_out = &exported->head.managed;
     return VARVE_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors of other libraries as storages. What a tensor says is looked at before anything is done with it: sizes and strides
- * from elsewhere may be anything. A storage of a tensor is one around foreign memory whose release is the tensor's deleter.
+ * Tensors of other libraries as storages. What a tensor says is looked at before anything is done with it: sizes and
+ * strides from elsewhere may be anything. A storage of a tensor is one around foreign memory whose release is the
+ * tensor's deleter.
  */
 #include "storage/exchange/dlpack_types.h"
 
@@ -19,7 +20,6 @@ static int take_strides(const struct varve_dlpack_tensor *tensor, struct varve_g
 {
     for (unsigned i = 0; i < geometry->ndim; i++) {
         int64_t span;
-
         if (__builtin_mul_overflow(tensor->strides[i], geometry->shape[i], &span) || span >= SPAN_LIMIT ||
             span <= -SPAN_LIMIT) {
             if (geometry->shape[i] == 1) {
@@ -38,19 +38,16 @@ static int take_strides(const struct varve_dlpack_tensor *tensor, struct varve_g
 static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_geometry *geometry,
                          struct varve_message *message)
 {
-    int64_t none = 0;
-    int error;
-
     if (tensor->ndim < 0 || tensor->ndim > VARVE_DIMS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%" PRId32 " dimensions; 0 to %d are possible", tensor->ndim,
-                                 VARVE_DIMS_MAX);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%" PRId32 " dimensions; 0 to %d are possible",
+                                 tensor->ndim, VARVE_DIMS_MAX);
     }
     if (tensor->ndim > 0 && tensor->shape == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "a tensor without a shape");
     }
-    error = varve_geometry_contiguous((unsigned)tensor->ndim, tensor->ndim > 0 ? tensor->shape : &none,
-                                      geometry, message);
+    int64_t none = 0;
+    int error =
+        varve_geometry_contiguous((unsigned)tensor->ndim, tensor->ndim > 0 ? tensor->shape : &none, geometry, message);
     if (error != VARVE_OK || tensor->strides == NULL || varve_geometry_count(geometry) == 0) {
         return error;
     }
@@ -59,17 +56,14 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
 
 /* The foreign memory: from the first byte that the elements reach. */
 static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dtype dtype,
-                        struct varve_geometry *geometry, struct varve_foreign *foreign,
-                        struct varve_message *message)
+                        struct varve_geometry *geometry, struct varve_foreign *foreign, struct varve_message *message)
 {
     size_t element = varve_dtype_bytes(dtype);
-    uint64_t addr = (uint64_t)(uintptr_t)tensor->data, first_byte;
+    uint64_t addr = (uint64_t)(uintptr_t)tensor->data;
     int64_t first, end;
-
     varve_geometry_range(geometry, &first, &end);
     if (first <= -SPAN_LIMIT || end >= SPAN_LIMIT) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "the tensor's elements are up to 2^58 elements apart");
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the tensor's elements are up to 2^58 elements apart");
     }
     if (first == end) {
         foreign->data = NULL;
@@ -80,6 +74,7 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
         return varve_message_set(message, VARVE_ERROR_INVALID, "a tensor of elements at address 0");
     }
     foreign->bytes = (uint64_t)(end - first) * element;
+    uint64_t first_byte;
     if (__builtin_add_overflow(addr, tensor->byte_offset, &addr) ||
         __builtin_sub_overflow(addr, (uint64_t)-first * element, &first_byte) ||
         first_byte + foreign->bytes < first_byte) {
@@ -91,12 +86,10 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
 }
 
 /* The memory that a tensor's device stands for. */
-static int find_memory(struct varve_dlpack_device device, struct varve_memory *memory,
-                       struct varve_memory **memory_out, struct varve_message *message)
+static int find_memory(struct varve_dlpack_device device, struct varve_memory *memory, struct varve_memory **memory_out,
+                       struct varve_message *message)
 {
     struct varve_dlpack_device own = {0, 0};
-    int error = VARVE_OK;
-
     if (device.type == VARVE_DLPACK_CPU || device.type == VARVE_DLPACK_CUDA_HOST ||
         device.type == VARVE_DLPACK_CUDA_MANAGED) {
         *memory_out = varve_memory_host();
@@ -108,6 +101,7 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
                                  "), of which there is no memory here",
                                  device.type, device.id);
     }
+    int error = VARVE_OK;
     if (memory != NULL) {
         error = dlpack_device(memory, &own, message);
     }
@@ -116,8 +110,7 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
     }
     if (own.type != device.type || own.id != device.id) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "a tensor on DLPack's device (2, %" PRId32
-                                 "); its storage wants the memory of an "
+                                 "a tensor on DLPack's device (2, %" PRId32 "); its storage wants the memory of an "
                                  "allocator on CUDA device %" PRId32 ", and was given %s",
                                  device.id, device.id, memory == NULL ? "none" : "that of another device");
     }
@@ -128,33 +121,27 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
 /* ---- storages ---- */
 
 /* `foreign` has the release. */
-static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *memory,
-                struct varve_foreign *foreign, const char *name, struct varve_storage **storage_out,
-                struct varve_message *message)
+static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *memory, struct varve_foreign *foreign,
+                const char *name, struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_geometry geometry;
     enum varve_dtype dtype = VARVE_DTYPE_LIMIT;
     int error = find_memory(tensor->device, memory, &foreign->memory, message);
-
-    if (error == VARVE_OK) {
-        error = dlpack_dtype_find(tensor->dtype, &dtype, message);
-    }
+    VARVE_THEN(error, dlpack_dtype_find(tensor->dtype, &dtype, message));
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_geometry geometry;
     error = read_geometry(tensor, &geometry, message);
     if (error != VARVE_OK) {
         return error;
     }
     error = read_foreign(tensor, dtype, &geometry, foreign, message);
-    return error == VARVE_OK ? varve_storage_wrap(foreign, dtype, &geometry, name, storage_out, message)
-                             : error;
+    return error == VARVE_OK ? varve_storage_wrap(foreign, dtype, &geometry, name, storage_out, message) : error;
 }
 
 static void versioned_release(void *context, void *data)
 {
     struct varve_dlpack_versioned *tensor = context;
-
     (void)data;
     if (tensor->deleter != NULL) {
         tensor->deleter(tensor);
@@ -164,20 +151,17 @@ static void versioned_release(void *context, void *data)
 static void managed_release(void *context, void *data)
 {
     struct varve_dlpack_managed *tensor = context;
-
     (void)data;
     if (tensor->deleter != NULL) {
         tensor->deleter(tensor);
     }
 }
 
-int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varve_memory *memory,
-                              const char *name, struct varve_storage **storage_out,
-                              struct varve_message *message)
+int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varve_memory *memory, const char *name,
+                              struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_foreign foreign = {.release = versioned_release, .context = tensor};
     int error;
-
     if (tensor->version.major != VARVE_DLPACK_MAJOR) { /* what follows the deleter is not known then */
         error = varve_message_set(message, VARVE_ERROR_VERSION,
                                   "a tensor of DLPack %" PRIu32 ".%" PRIu32 "; only versions %d.x are known",
@@ -198,7 +182,6 @@ int varve_storage_from_dlpack_unversioned(struct varve_dlpack_managed *tensor, s
 {
     struct varve_foreign foreign = {.release = managed_release, .context = tensor};
     int error = wrap(&tensor->tensor, memory, &foreign, name, storage_out, message);
-
     if (error != VARVE_OK) {
         managed_release(tensor, NULL);
     }

@@ -41,35 +41,30 @@ struct varve_dlpack_dtype dlpack_dtype(enum varve_dtype dtype)
     return (struct varve_dlpack_dtype){codes[dtype], (uint8_t)(8 * varve_dtype_bytes(dtype)), 1};
 }
 
-int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_out,
-                      struct varve_message *message)
+int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_out, struct varve_message *message)
 {
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
         struct varve_dlpack_dtype own = dlpack_dtype((enum varve_dtype)i);
-
         if (own.code == dlpack.code && own.bits == dlpack.bits && own.lanes == dlpack.lanes) {
             *dtype_out = (enum varve_dtype)i;
             return VARVE_OK;
         }
     }
-    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                             "elements of DLPack's type %u with %u bits and %u lanes", dlpack.code,
-                             dlpack.bits, dlpack.lanes);
+    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "elements of DLPack's type %u with %u bits and %u lanes",
+                             dlpack.code, dlpack.bits, dlpack.lanes);
 }
 
 int dlpack_device(const struct varve_memory *memory, struct varve_dlpack_device *device_out,
                   struct varve_message *message)
 {
-    const struct varve_device *device;
-
     if (varve_memory_is_addressable(memory)) {
         *device_out = (struct varve_dlpack_device){VARVE_DLPACK_CPU, 0};
         return VARVE_OK;
     }
-    device = varve_alloc_get_device(varve_memory_alloc(memory));
+    const struct varve_device *device = varve_alloc_get_device(varve_memory_alloc(memory));
     if (strcmp(device->ops->name, "cuda") != 0) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "DLPack knows no memory of the device '%s'", device->ops->name);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "DLPack knows no memory of the device '%s'",
+                                 device->ops->name);
     }
     *device_out = (struct varve_dlpack_device){VARVE_DLPACK_CUDA, varve_cuda_ordinal(device)};
     return VARVE_OK;

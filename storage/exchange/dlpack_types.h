@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * DLPack's names for types and devices, and ours.
  */
@@ -11,8 +10,7 @@
 /// Of a type of the list in array.h.
 struct varve_dlpack_dtype dlpack_dtype(enum varve_dtype dtype);
 /// Errors: VARVE_ERROR_UNSUPPORTED.
-int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_out,
-                      struct varve_message *message);
+int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_out, struct varve_message *message);
 /// Errors: VARVE_ERROR_UNSUPPORTED.
 int dlpack_device(const struct varve_memory *memory, struct varve_dlpack_device *device_out,
                   struct varve_message *message);

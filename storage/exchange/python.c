@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Destructors that Python calls, or that call Python, for a binding by ctypes. In Python they would run code of the interpreter
- * at moments when that may not be: a capsule goes while an exception is set, a storage is released by a thread of C.
- * Nothing links against Python: who calls has an interpreter in its process, whose functions are looked up by name.
+ * Destructors that Python calls, or that call Python, for a binding by ctypes. In Python they would run code of the
+ * interpreter at moments when that may not be: a capsule goes while an exception is set, a storage is released by a
+ * thread of C. Nothing links against Python: who calls has an interpreter in its process, whose functions are
+ * looked up by name.
  */
 #include "storage/storage.h"
 
@@ -13,7 +14,6 @@
 static void find(const char *name, void *function_out)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
-
     memcpy(function_out, &found, sizeof(found));
 }
 
@@ -22,7 +22,6 @@ void varve_dlpack_capsule_destroy(void *capsule)
     static const char versioned_name[] = "dltensor_versioned", managed_name[] = "dltensor";
     int (*is_valid)(void *, const char *);
     void *(*get_pointer)(void *, const char *);
-
     find("PyCapsule_IsValid", &is_valid);
     find("PyCapsule_GetPointer", &get_pointer);
     if (is_valid == NULL || get_pointer == NULL) {
@@ -30,13 +29,11 @@ void varve_dlpack_capsule_destroy(void *capsule)
     }
     if (is_valid(capsule, versioned_name)) {
         struct varve_dlpack_versioned *tensor = get_pointer(capsule, versioned_name);
-
         if (tensor->deleter != NULL) {
             tensor->deleter(tensor);
         }
     } else if (is_valid(capsule, managed_name)) {
         struct varve_dlpack_managed *tensor = get_pointer(capsule, managed_name);
-
         if (tensor->deleter != NULL) {
             tensor->deleter(tensor);
         }
@@ -49,14 +46,12 @@ void varve_python_release(void *object, void *data)
     int (*ensure)(void);
     void (*release)(int);
     void (*decrement)(void *);
-
     (void)data;
     find("Py_IsInitialized", &is_initialized);
     find("PyGILState_Ensure", &ensure);
     find("PyGILState_Release", &release);
     find("Py_DecRef", &decrement);
-    if (is_initialized == NULL || ensure == NULL || release == NULL || decrement == NULL ||
-        !is_initialized()) {
+    if (is_initialized == NULL || ensure == NULL || release == NULL || decrement == NULL || !is_initialized()) {
         return; /* with the interpreter all its objects have gone */
     }
     int state = ensure();

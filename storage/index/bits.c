@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Masks, a byte an element, as bits: an eighth of the memory, counted 64 at a time, and with words that say at once whether
- * none, some or all of 64 elements are picked.
+ * Masks, a byte an element, as bits: an eighth of the memory, counted 64 at a time, and with words that say at once
+ * whether none, some or all of 64 elements are picked.
  */
 #include "storage/index/index_internal.h"
 
@@ -21,11 +21,9 @@ int64_t index_bits_words(const struct index_bits *bits)
 static uint64_t word_read(const char *data)
 {
     uint64_t zeros = 0;
-
     for (unsigned i = 0; i < 4; i++) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(data + 16 * i));
         unsigned part = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()));
-
         zeros |= (uint64_t)part << 16 * i;
     }
     return ~zeros;
@@ -67,7 +65,6 @@ static uint64_t word_read(const char *data)
 static void row_read(uint64_t *words, int64_t at, const char *data, int64_t stride, int64_t count)
 {
     int64_t i = 0;
-
     while (i < count && (stride != 1 || (at + i) % 64 != 0)) {
         words[(at + i) / 64] |= (uint64_t)(data[i * stride] != 0) << (at + i) % 64;
         i++;
@@ -86,10 +83,8 @@ static void rows_read(const struct varve_geometry *mask, const char *data, uint6
     int64_t at[VARVE_DIMS_MAX] = {0};
     unsigned last = mask->ndim - 1;
     int64_t offset = mask->offset;
-
     for (int64_t bit = 0;; bit += mask->shape[last]) {
         unsigned axis = last;
-
         row_read(words, bit, data + offset, mask->strides[last], mask->shape[last]);
         while (axis > 0 && ++at[axis - 1] == mask->shape[axis - 1]) {
             axis--;
@@ -103,12 +98,10 @@ static void rows_read(const struct varve_geometry *mask, const char *data, uint6
     }
 }
 
-int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out,
-                    struct varve_message *message)
+int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out, struct varve_message *message)
 {
     struct index_bits bits = {.size = varve_geometry_count(&mask->geometry)};
     int64_t words = index_bits_words(&bits);
-
     bits.words = calloc(words > 0 ? (size_t)words : 1, sizeof(*bits.words));
     if (bits.words == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the bits of a mask");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Index expressions, by NumPy's rules: which index takes which axes, what integers and slices leave, and where the axes of
- * arrays and masks go. They go where the first array or mask stands if all of them, integers too, stand side by side, and to
- * the front if a slice, an ellipsis or a new axis stands between two.
+ * Index expressions, by NumPy's rules: which index takes which axes, what integers and slices leave, and where the axes
+ * of arrays and masks go. They go where the first array or mask stands if all of them, integers too, stand side by
+ * side, and to the front if a slice, an ellipsis or a new axis stands between two.
  */
 #include "storage/index/index_internal.h"
 
@@ -18,22 +18,19 @@ static bool is_integer_type(enum varve_dtype dtype)
 /* An array without axes is the integer in it. */
 static bool is_integer(const struct varve_index *index)
 {
-    return index->kind == VARVE_INDEX_INTEGER ||
-           (index->kind == VARVE_INDEX_ARRAY && index->array.geometry.ndim == 0);
+    return index->kind == VARVE_INDEX_INTEGER || (index->kind == VARVE_INDEX_ARRAY && index->array.geometry.ndim == 0);
 }
 
 static int64_t integer_of(const struct varve_index *index)
 {
     const struct varve_array *array = &index->array;
-    const char *at;
-    int64_t whole = 0;
-    int32_t word = 0;
-    int16_t half = 0;
-
     if (index->kind == VARVE_INDEX_INTEGER) {
         return index->start;
     }
-    at = (const char *)array->data + array->geometry.offset * (int64_t)varve_dtype_bytes(array->dtype);
+    const char *at = (const char *)array->data + array->geometry.offset * (int64_t)varve_dtype_bytes(array->dtype);
+    int64_t whole = 0;
+    int32_t word = 0;
+    int16_t half = 0;
     switch (array->dtype) {
     case VARVE_DTYPE_I64:
         memcpy(&whole, at, sizeof(whole));
@@ -69,10 +66,8 @@ static unsigned axes_taken(const struct varve_index *index)
 static int entry_check(const struct varve_index *index, struct varve_message *message)
 {
     bool is_array = index->kind == VARVE_INDEX_ARRAY || index->kind == VARVE_INDEX_MASK;
-
     if (is_array && index->array.geometry.ndim > VARVE_DIMS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an index of %u dimensions; at most %d are possible",
+        return varve_message_set(message, VARVE_ERROR_INVALID, "an index of %u dimensions; at most %d are possible",
                                  index->array.geometry.ndim, VARVE_DIMS_MAX);
     }
     switch (index->kind) {
@@ -99,14 +94,12 @@ static int entry_check(const struct varve_index *index, struct varve_message *me
 }
 
 /* How many axes the indices take all together. */
-static int entries_check(const struct varve_geometry *source, const struct varve_index *indices,
-                         unsigned count, unsigned *taken_out, struct varve_message *message)
+static int entries_check(const struct varve_geometry *source, const struct varve_index *indices, unsigned count,
+                         unsigned *taken_out, struct varve_message *message)
 {
     unsigned taken = 0, ellipses = 0;
-    int error;
-
     for (unsigned i = 0; i < count; i++) {
-        error = entry_check(&indices[i], message);
+        int error = entry_check(&indices[i], message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -114,8 +107,7 @@ static int entries_check(const struct varve_geometry *source, const struct varve
         ellipses += indices[i].kind == VARVE_INDEX_ELLIPSIS;
     }
     if (ellipses > 1) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an index can only have a single ellipsis ('...')");
+        return varve_message_set(message, VARVE_ERROR_INVALID, "an index can only have a single ellipsis ('...')");
     }
     if (taken > source->ndim) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -130,10 +122,8 @@ static int masks_check(const struct varve_geometry *source, const struct varve_i
                        unsigned taken, struct varve_message *message)
 {
     unsigned axis = 0;
-
     for (unsigned i = 0; i < count; i++) {
         const struct varve_geometry *mask = &indices[i].array.geometry;
-
         for (unsigned j = 0; indices[i].kind == VARVE_INDEX_MASK && j < mask->ndim; j++) {
             if (mask->shape[j] != source->shape[axis + j]) {
                 return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -154,19 +144,17 @@ static int rest_push(struct varve_geometry *rest, int64_t size, int64_t stride, 
 {
     if (rest->ndim == VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "the result has more than %d dimensions, the most that are possible",
-                                 VARVE_DIMS_MAX);
+                                 "the result has more than %d dimensions, the most that are possible", VARVE_DIMS_MAX);
     }
     rest->shape[rest->ndim] = size;
     rest->strides[rest->ndim++] = stride;
     return VARVE_OK;
 }
 
-static int rest_push_slice(struct index_expression *expression, unsigned axis,
-                           const struct varve_index *index, struct varve_message *message)
+static int rest_push_slice(struct index_expression *expression, unsigned axis, const struct varve_index *index,
+                           struct varve_message *message)
 {
     struct varve_geometry one = {.ndim = 1};
-
     one.shape[0] = expression->source->shape[axis];
     one.strides[0] = expression->source->strides[axis];
     (void)varve_geometry_slice(&one, 0, index->start, index->stop, index->step, NULL);
@@ -178,9 +166,7 @@ static int rest_push_whole(struct index_expression *expression, unsigned axis, u
                            struct varve_message *message)
 {
     for (unsigned i = axis; i < axis + count; i++) {
-        int error = rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i],
-                              message);
-
+        int error = rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i], message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -193,11 +179,10 @@ static int integer_apply(struct index_expression *expression, unsigned axis, int
 {
     int64_t size = expression->source->shape[axis];
     int64_t at = index < 0 ? index + size : index;
-
     if (at < 0 || at >= size) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index,
-                                 axis, size);
+                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index, axis,
+                                 size);
     }
     expression->rest.offset += at * expression->source->strides[axis];
     return VARVE_OK;
@@ -206,10 +191,8 @@ static int integer_apply(struct index_expression *expression, unsigned axis, int
 static void advanced_add(struct index_expression *expression, unsigned axis, const struct varve_index *index)
 {
     const struct varve_array *array = &index->array;
-
     if (array->geometry.ndim == 0) {
         bool is_true = ((const char *)array->data)[array->geometry.offset] != 0;
-
         expression->flag_size = is_true && expression->flag_size != 0 ? 1 : 0;
         return;
     }
@@ -251,16 +234,13 @@ static bool any_advanced(const struct varve_index *indices, unsigned count)
     return false;
 }
 
-int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices,
-                          unsigned count, struct index_expression *expression, struct varve_message *message)
+int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices, unsigned count,
+                          struct index_expression *expression, struct varve_message *message)
 {
     enum { NONE_YET, INSIDE, BEHIND } group = NONE_YET; /* of the advanced indices */
-    unsigned axis = 0, taken = 0, untaken;
+    unsigned taken = 0;
     int error = entries_check(source, indices, count, &taken, message);
-
-    if (error == VARVE_OK) {
-        error = masks_check(source, indices, count, taken, message);
-    }
+    VARVE_THEN(error, masks_check(source, indices, count, taken, message));
     expression->source = source;
     expression->rest.ndim = 0;
     expression->rest.offset = source->offset;
@@ -268,10 +248,10 @@ int index_expression_read(const struct varve_geometry *source, const struct varv
     expression->has_advanced = any_advanced(indices, count);
     expression->flag_size = -1;
     expression->advanced_count = 0;
-    untaken = source->ndim - taken;
+    unsigned untaken = source->ndim - taken;
+    unsigned axis = 0;
     for (unsigned i = 0; i < count && error == VARVE_OK; i++) {
         enum varve_index_kind kind = indices[i].kind;
-
         if (kind == VARVE_INDEX_SLICE || kind == VARVE_INDEX_NEW_AXIS || kind == VARVE_INDEX_ELLIPSIS) {
             group = group == INSIDE ? BEHIND : group;
         } else {

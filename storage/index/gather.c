@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements from picked positions to an array in order, or back. Around the loop over positions runs one over the axes before
- * them, and for each position one over the axes behind them, which often lie side by side on both sides: a block. The loops
- * over positions are compiled for each usual size of a block.
+ * Elements from picked positions to an array in order, or back. Around the loop over positions runs one over the axes
+ * before them, and for each position one over the axes behind them, which often lie side by side on both sides: a
+ * block. The loops over positions are compiled for each usual size of a block.
  */
 #include "storage/index/index_internal.h"
 
@@ -33,7 +33,6 @@ struct move {
 static void axes_push(struct move_axes *axes, int64_t size, int64_t packed, int64_t indexed)
 {
     unsigned last = axes->count - 1;
-
     if (size == 1) {
         return;
     }
@@ -48,8 +47,7 @@ static void axes_push(struct move_axes *axes, int64_t size, int64_t packed, int6
 }
 
 /* To the next entry of the first `count` axes; false: that was the last one. */
-static bool axes_next(const struct move_axes *axes, unsigned count, int64_t *at, char **packed,
-                      char **indexed)
+static bool axes_next(const struct move_axes *axes, unsigned count, int64_t *at, char **packed, char **indexed)
 {
     for (unsigned i = count; i-- > 0;) {
         *packed += axes->packed[i];
@@ -79,7 +77,6 @@ static ALWAYS_INLINE void block_move(char *packed, char *indexed, size_t bytes, 
 static ALWAYS_INLINE void fill_64(const char *element, char *indexed, size_t bytes)
 {
     char copy[8];
-
     memcpy(copy, element, bytes);
     for (size_t i = 0; i < 64; i++) {
         memcpy(indexed + i * bytes, copy, bytes);
@@ -90,7 +87,6 @@ static ALWAYS_INLINE void row_move_of(char *packed, int64_t packed_step, char *i
                                       int64_t count, size_t bytes, bool is_put)
 {
     int64_t i = 0;
-
     if (is_put && packed_step == 0 && indexed_step == (int64_t)bytes) {
         for (; i + 64 <= count; i += 64) {
             fill_64(packed, indexed + i * indexed_step, bytes);
@@ -107,7 +103,6 @@ static void row_move(const struct move *move, char *packed, char *indexed)
     int64_t count = inner->size[inner->count - 1];
     int64_t packed_step = inner->packed[inner->count - 1], indexed_step = inner->indexed[inner->count - 1];
     int64_t bytes = (int64_t)move->element_bytes;
-
     if (packed_step == bytes && indexed_step == bytes) {
         block_move(packed, indexed, (size_t)(count * bytes), move->is_put);
         return;
@@ -132,7 +127,6 @@ static void row_move(const struct move *move, char *packed, char *indexed)
 static void rows_move(const struct move *move, char *packed, char *indexed)
 {
     int64_t at[VARVE_DIMS_MAX] = {0};
-
     do {
         row_move(move, packed, indexed);
     } while (axes_next(&move->inner, move->inner.count - 1, at, &packed, &indexed));
@@ -140,18 +134,17 @@ static void rows_move(const struct move *move, char *packed, char *indexed)
 
 /* ---- lists of positions ---- */
 
-static ALWAYS_INLINE void list_move_of(char *packed, int64_t step, char *indexed, const void *list,
-                                       bool is_wide, int64_t count, size_t bytes, bool is_put)
+static ALWAYS_INLINE void list_move_of(char *packed, int64_t step, char *indexed, const void *list, bool is_wide,
+                                       int64_t count, size_t bytes, bool is_put)
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t position = is_wide ? ((const int64_t *)list)[i] : ((const int32_t *)list)[i];
-
         block_move(packed + i * step, indexed + position, bytes, is_put);
     }
 }
 
-static ALWAYS_INLINE void list_move_sized(const struct move *move, char *packed, char *indexed,
-                                          const void *list, bool is_wide, int64_t count, size_t bytes)
+static ALWAYS_INLINE void list_move_sized(const struct move *move, char *packed, char *indexed, const void *list,
+                                          bool is_wide, int64_t count, size_t bytes)
 {
     if (move->is_put) {
         list_move_of(packed, move->list_step, indexed, list, is_wide, count, bytes, true);
@@ -160,14 +153,13 @@ static ALWAYS_INLINE void list_move_sized(const struct move *move, char *packed,
     }
 }
 
-static ALWAYS_INLINE void list_move_wide(const struct move *move, char *packed, char *indexed,
-                                         const void *list, bool is_wide, int64_t count)
+static ALWAYS_INLINE void list_move_wide(const struct move *move, char *packed, char *indexed, const void *list,
+                                         bool is_wide, int64_t count)
 {
     switch (move->block_bytes) {
     case 0:
         for (int64_t i = 0; i < count; i++) {
             int64_t position = is_wide ? ((const int64_t *)list)[i] : ((const int32_t *)list)[i];
-
             rows_move(move, packed + i * move->list_step, indexed + position);
         }
         break;
@@ -206,15 +198,13 @@ static void list_move(const struct move *move, char *packed, char *indexed, cons
     }
 }
 
-static void lists_move(const struct move *move, const struct index_positions *positions, char *packed,
-                       char *indexed)
+static void lists_move(const struct move *move, const struct index_positions *positions, char *packed, char *indexed)
 {
     int64_t at[VARVE_DIMS_MAX] = {0};
     size_t width = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
     const char *list = positions->list;
     unsigned axes = move->list.count > 0 ? move->list.count - 1 : 0;
     int64_t row = move->list.count > 0 ? move->list.size[axes] : 1;
-
     do {
         list_move(move, packed, indexed, list, positions->is_wide, row);
         list += (size_t)row * width;
@@ -232,8 +222,8 @@ struct bits_run {
 };
 
 /* All 64 elements of a word. */
-static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packed, char *indexed,
-                                         size_t bytes, bool is_put)
+static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packed, char *indexed, size_t bytes,
+                                         bool is_put)
 {
     if (run->stride == (int64_t)bytes && run->step == (int64_t)bytes) {
         block_move(packed, indexed, 64 * bytes, is_put);
@@ -242,29 +232,25 @@ static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packe
     }
 }
 
-/* Do enough elements follow each other to be moved together? Most words are answered by whether eight do at all: counting
- * bits takes longer. */
+/* Do enough elements follow each other to be moved together? Most words are answered by whether eight do at all:
+ * counting bits takes longer. */
 static ALWAYS_INLINE bool word_has_runs(uint64_t word, bool is_dense)
 {
     uint64_t eight = word & word >> 1;
-
     eight &= eight >> 2;
     eight &= eight >> 4;
-    return eight != 0 &&
-           __builtin_popcountll(word) >= (is_dense ? 8 : 16) * __builtin_popcountll(word & ~(word << 1));
+    return eight != 0 && __builtin_popcountll(word) >= (is_dense ? 8 : 16) * __builtin_popcountll(word & ~(word << 1));
 }
 
 /* Picked elements that follow each other, all at once. */
-static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *packed, char *indexed,
-                                          uint64_t word, size_t bytes, bool is_put)
+static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *packed, char *indexed, uint64_t word,
+                                          size_t bytes, bool is_put)
 {
     bool is_dense = run->stride == (int64_t)bytes && run->step == (int64_t)bytes;
-
     while (word != 0) {
-        int skipped = __builtin_ctzll(word), count;
-
+        int skipped = __builtin_ctzll(word);
         word = ~(word >> skipped);
-        count = word == 0 ? 64 : __builtin_ctzll(word);
+        int count = word == 0 ? 64 : __builtin_ctzll(word);
         indexed += skipped * run->stride;
         if (is_dense) {
             block_move(packed, indexed, (size_t)count * bytes, is_put);
@@ -278,10 +264,10 @@ static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *pack
     return packed;
 }
 
-/* Most of 64: all up to the last one are moved, but one that is not picked is overwritten by the next. Not for puts: what
- * is not picked may belong to another thread. */
-static ALWAYS_INLINE char *word_take_most(const struct bits_run *run, char *packed, char *indexed,
-                                          uint64_t word, size_t bytes)
+/* Most of 64: all up to the last one are moved, but one that is not picked is overwritten by the next. Not for puts:
+ * what is not picked may belong to another thread. */
+static ALWAYS_INLINE char *word_take_most(const struct bits_run *run, char *packed, char *indexed, uint64_t word,
+                                          size_t bytes)
 {
     for (; word != 0; word >>= 1) {
         block_move(packed, indexed, bytes, false);
@@ -295,10 +281,8 @@ static ALWAYS_INLINE void bits_move_of(const struct bits_run *run, char *packed,
                                        bool is_put)
 {
     bool is_dense = run->stride == (int64_t)bytes && run->step == (int64_t)bytes;
-
     for (int64_t i = 0; i < run->count; i++, indexed += 64 * run->stride) {
         uint64_t word = run->words[i];
-
         if (word == UINT64_MAX) {
             word_move_full(run, packed, indexed, bytes, is_put);
             packed += 64 * run->step;
@@ -314,8 +298,8 @@ static ALWAYS_INLINE void bits_move_of(const struct bits_run *run, char *packed,
     }
 }
 
-static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *packed, char *indexed,
-                                          size_t bytes, bool is_put)
+static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *packed, char *indexed, size_t bytes,
+                                          bool is_put)
 {
     if (is_put) {
         bits_move_of(run, packed, indexed, bytes, true);
@@ -327,17 +311,14 @@ static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *pack
 /* Blocks of any size, and inner axes that are no block. */
 static void bits_move_blocks(const struct move *move, const struct bits_run *run, char *packed, char *indexed)
 {
-    bool is_dense =
-        move->block_bytes != 0 && (int64_t)move->block_bytes == run->stride && run->step == run->stride;
-
+    bool is_dense = move->block_bytes != 0 && (int64_t)move->block_bytes == run->stride && run->step == run->stride;
     for (int64_t i = 0; i < run->count; i++, indexed += 64 * run->stride) {
-        int64_t list[64], count = 0;
-
         if (is_dense && run->words[i] == UINT64_MAX) {
             block_move(packed, indexed, 64 * move->block_bytes, move->is_put);
             packed += 64 * run->step;
             continue;
         }
+        int64_t list[64], count = 0;
         for (uint64_t word = run->words[i]; word != 0; word &= word - 1) {
             list[count++] = __builtin_ctzll(word) * run->stride;
         }
@@ -346,8 +327,7 @@ static void bits_move_blocks(const struct move *move, const struct bits_run *run
     }
 }
 
-static void bits_move(const struct move *move, const struct index_positions *positions, char *packed,
-                      char *indexed)
+static void bits_move(const struct move *move, const struct index_positions *positions, char *packed, char *indexed)
 {
     struct bits_run run = {
         .words = positions->bits.words,
@@ -355,7 +335,6 @@ static void bits_move(const struct move *move, const struct index_positions *pos
         .step = move->list_step,
         .stride = positions->bit_stride,
     };
-
     switch (move->block_bytes) {
     case 1:
         bits_move_sized(&run, packed, indexed, 1, move->is_put);
@@ -383,7 +362,6 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
     const struct move_axes *inner = &move->inner;
     int64_t bytes = (int64_t)move->element_bytes;
     unsigned behind = plan->positions.ndim;
-
     move->outer.count = 0;
     move->list.count = 0;
     move->inner.count = 0;
@@ -393,12 +371,10 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
     }
     for (unsigned i = 0; i < plan->positions.ndim; i++) {
         unsigned axis = plan->advanced_at + i;
-
         axes_push(&move->list, packed->shape[axis], packed->strides[axis] * bytes, 0);
     }
     for (unsigned i = plan->advanced_at; i < rest->ndim; i++) {
-        axes_push(&move->inner, rest->shape[i], packed->strides[i + behind] * bytes,
-                  rest->strides[i] * bytes);
+        axes_push(&move->inner, rest->shape[i], packed->strides[i + behind] * bytes, rest->strides[i] * bytes);
     }
     move->list_step = move->list.count > 0 ? move->list.packed[move->list.count - 1] : 0;
     if (inner->count == 0) {
@@ -411,18 +387,17 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
 void index_move(const struct index_plan *plan, const struct varve_array *packed, void *indexed_data,
                 int64_t indexed_offset, bool is_put)
 {
-    struct move move;
     int64_t bytes = (int64_t)varve_dtype_bytes(plan->plan.dtype);
     char *indexed = (char *)indexed_data + indexed_offset * bytes;
     char *at_packed = (char *)packed->data + packed->geometry.offset * bytes;
-    int64_t at[VARVE_DIMS_MAX] = {0};
-
     if (plan->plan.element_count == 0) {
         return;
     }
+    struct move move;
     move.element_bytes = (size_t)bytes;
     move.is_put = is_put;
     move_plan(plan, &packed->geometry, &move);
+    int64_t at[VARVE_DIMS_MAX] = {0};
     do {
         if (plan->positions.list != NULL) {
             lists_move(&move, &plan->positions, at_packed, indexed);

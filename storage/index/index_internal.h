@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this folder share: an index expression is read (expression.c), its arrays and masks become positions
- * (positions.c, bits.c), both are kept in a plan (plan.c), and elements are moved as it says (gather.c).
+ * What the files of this folder share: an index expression is read (expression.c), its arrays and masks become
+ * positions (positions.c, bits.c), both are kept in a plan (plan.c), and elements are moved as it says (gather.c).
  */
 #ifndef VARVE_STORAGE_INDEX_INTERNAL_H
 #define VARVE_STORAGE_INDEX_INTERNAL_H
@@ -24,9 +24,8 @@ struct index_advanced {
 
 struct index_expression {
     const struct varve_geometry *source;
-    struct varve_geometry
-        rest; /* the axes that slices and new axes leave, at the offset of all integers and slices */
-    unsigned advanced_at; /* the axes of arrays and masks come before this one of `rest` */
+    struct varve_geometry rest; /* the axes that slices and new axes leave, at the offset of all integers and slices */
+    unsigned advanced_at;       /* the axes of arrays and masks come before this one of `rest` */
     bool has_advanced;
     /* Masks without axes make one axis, of this size: 1, or 0 if one of them is False. -1: there is none. */
     int64_t flag_size;
@@ -35,8 +34,8 @@ struct index_expression {
 };
 
 /// Everything about `indices` but the values in arrays and masks is checked here. Errors: VARVE_ERROR_INVALID.
-int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices,
-                          unsigned count, struct index_expression *expression, struct varve_message *message);
+int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices, unsigned count,
+                          struct index_expression *expression, struct varve_message *message);
 
 /* ---- Masks as bits ---- */
 
@@ -48,8 +47,7 @@ struct index_bits {
 };
 
 /// Owner of the words: the caller, by free(). Errors: VARVE_ERROR_NO_MEMORY.
-int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out,
-                    struct varve_message *message);
+int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out, struct varve_message *message);
 int64_t index_bits_words(const struct index_bits *bits);
 
 /* ---- Positions ---- */
@@ -79,7 +77,8 @@ const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, si
 /* A plan as this folder sees it. */
 struct index_plan {
     struct varve_index_plan plan; /* the first member */
-    /* GATHER, SCATTER. The result's axes are those of `rest` before `advanced_at`, then the positions', then the others. */
+    /* GATHER, SCATTER. The result's axes are those of `rest` before `advanced_at`, then the positions',
+     * then the others. */
     struct varve_geometry rest;
     unsigned advanced_at;
     struct index_positions positions;
@@ -94,27 +93,24 @@ struct index_plan {
 /* What runs plans in some memory; all arrays are in that one. Part of whatever the functions need to know. */
 struct index_runner {
     /// Owner: the caller, by release().
-    int (*allocate)(const struct index_runner *runner, uint64_t bytes, void **data_out,
-                    struct varve_message *message);
+    int (*allocate)(const struct index_runner *runner, uint64_t bytes, void **data_out, struct varve_message *message);
     void (*release)(const struct index_runner *runner, void *data);
     /// As varve_array_copy and varve_array_fill.
-    int (*copy)(const struct index_runner *runner, const struct varve_array *target,
-                const struct varve_array *source, struct varve_message *message);
-    int (*fill)(const struct index_runner *runner, const struct varve_array *target,
-                struct varve_scalar value, struct varve_message *message);
-    /// As index_move, of a GATHER from the indexed array and of a SCATTER to it.
-    int (*move)(const struct index_runner *runner, const struct index_plan *plan,
-                const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
+    int (*copy)(const struct index_runner *runner, const struct varve_array *target, const struct varve_array *source,
                 struct varve_message *message);
+    int (*fill)(const struct index_runner *runner, const struct varve_array *target, struct varve_scalar value,
+                struct varve_message *message);
+    /// As index_move, of a GATHER from the indexed array and of a SCATTER to it.
+    int (*move)(const struct index_runner *runner, const struct index_plan *plan, const struct varve_array *packed,
+                void *indexed_data, int64_t indexed_offset, struct varve_message *message);
 };
 
 /// As varve_index_plan_run, in the memory of the runner.
 int index_plan_run(const struct index_runner *runner, const struct varve_index_plan *plan,
-                   const struct varve_array *target, const struct varve_array *source,
-                   struct varve_message *message);
+                   const struct varve_array *target, const struct varve_array *source, struct varve_message *message);
 
-/// Move elements between `packed`, an array of the result's shape, and the picked ones of `indexed`, whose data begins at
-/// `indexed_data`: to `packed`, or, if `is_put`, from it. The two do not overlap.
+/// Move elements between `packed`, an array of the result's shape, and the picked ones of `indexed`, whose data begins
+/// at `indexed_data`: to `packed`, or, if `is_put`, from it. The two do not overlap.
 void index_move(const struct index_plan *plan, const struct varve_array *packed, void *indexed_data,
                 int64_t indexed_offset, bool is_put);
 

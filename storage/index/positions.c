@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays and masks as positions: for each element of the shape that they broadcast to, the bytes from the first element of
- * what slices and integers leave. All values are checked here, so that running a plan can't fail for them. Positions take 4
- * bytes where that reaches; a dense mask over axes that lie as one axis would stays a bit an element.
+ * Arrays and masks as positions: for each element of the shape that they broadcast to, the bytes from the first element
+ * of what slices and integers leave. All values are checked here, so that running a plan can't fail for them. Positions
+ * take 4 bytes where that reaches; a dense mask over axes that lie as one axis would stays a bit an element.
  */
 #include "storage/index/index_internal.h"
 
@@ -24,12 +24,9 @@ static inline void position_put(const struct index_positions *positions, int64_t
 static int list_alloc(struct index_positions *positions, struct varve_message *message)
 {
     size_t bytes = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
-
-    positions->list =
-        positions->count < INT64_C(1) << 58 ? malloc((size_t)positions->count * bytes + 1) : NULL;
+    positions->list = positions->count < INT64_C(1) << 58 ? malloc((size_t)positions->count * bytes + 1) : NULL;
     if (positions->list == NULL) {
-        varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " positions",
-                          positions->count);
+        varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " positions", positions->count);
         return VARVE_ERROR_NO_MEMORY;
     }
     return VARVE_OK;
@@ -43,7 +40,6 @@ static ALWAYS_INLINE int64_t value_load(const char *data, enum varve_dtype dtype
     int64_t whole;
     int32_t word;
     int16_t half;
-
     switch (dtype) {
     case VARVE_DTYPE_I64:
         memcpy(&whole, data, sizeof(whole));
@@ -79,10 +75,8 @@ static ALWAYS_INLINE bool row_list_of(const struct index_row *row, enum varve_dt
     int64_t *wide = row->list;
     int32_t *narrow = row->list;
     unsigned outside = 0;
-
     for (int64_t i = 0; i < count; i++) {
         int64_t value = value_load(data + i * step, dtype);
-
         value += value < 0 ? size : 0;
         outside |= (uint64_t)value >= (uint64_t)size;
         if (is_wide) {
@@ -94,8 +88,8 @@ static ALWAYS_INLINE bool row_list_of(const struct index_row *row, enum varve_dt
     return outside != 0;
 }
 
-/* The usual row, integers side by side and short positions, four at a time; in unsigned arithmetic, since what is outside
- * may wrap around. `row` is left at what is still to do. */
+/* The usual row, integers side by side and short positions, four at a time; in unsigned arithmetic, since what is
+ * outside may wrap around. `row` is left at what is still to do. */
 typedef uint32_t four_words __attribute__((vector_size(16)));
 typedef int32_t four_integers __attribute__((vector_size(16)));
 
@@ -109,14 +103,12 @@ static ALWAYS_INLINE bool row_list_fours_of(struct index_row *row, bool is_long,
     const char *data = row->data;
     int32_t *list = row->list;
     int64_t i;
-
     for (i = 0; i + 4 <= row->count; i += 4) {
         four_words low, negative;
-
         if (is_long) {
-            four_words pair, other;
-
+            four_words pair;
             memcpy(&pair, data + 8 * i, sizeof(pair));
+            four_words other;
             memcpy(&other, data + 8 * i + 16, sizeof(other));
             low = __builtin_shufflevector(pair, other, 0, 2, 4, 6);
             negative = (four_words)((four_integers)low < 0);
@@ -179,7 +171,6 @@ static ALWAYS_INLINE bool row_list_wide(const struct index_row *row, enum varve_
 static bool row_list(const struct index_row *row, enum varve_dtype dtype, bool is_wide)
 {
     struct index_row left = *row;
-
     if (is_wide) {
         return row_list_wide(row, dtype, true);
     }
@@ -198,7 +189,6 @@ static int row_refuse(const struct array_reading *reading, struct varve_message 
     const struct index_row *row = &reading->row;
     int64_t value, size = row->size;
     int64_t i = 0;
-
     do {
         value = value_load(row->data + i++ * row->step, reading->advanced->array->dtype);
     } while (i < row->count && value >= -size && value < size);
@@ -213,7 +203,6 @@ static int row_read(struct array_reading *reading, struct varve_message *message
     struct index_row *row = &reading->row;
     enum varve_dtype dtype = reading->advanced->array->dtype;
     size_t width = reading->is_wide ? sizeof(int64_t) : sizeof(int32_t);
-
     if (row_list(row, dtype, reading->is_wide)) {
         return row_refuse(reading, message);
     }
@@ -227,9 +216,7 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     const struct varve_geometry *geometry = &array->geometry;
     int64_t bytes = (int64_t)varve_dtype_bytes(array->dtype);
     const char *data = (const char *)array->data + geometry->offset * bytes;
-    int64_t at[VARVE_DIMS_MAX] = {0};
     unsigned last = geometry->ndim - 1;
-
     reading->row.data = data;
     reading->row.step = bytes;
     reading->row.count = varve_geometry_count(geometry);
@@ -238,12 +225,11 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     }
     reading->row.step = geometry->strides[last] * bytes;
     reading->row.count = geometry->shape[last];
+    int64_t at[VARVE_DIMS_MAX] = {0};
     for (;;) {
         unsigned axis = last;
-        int error;
-
         reading->row.data = data;
-        error = row_read(reading, message);
+        int error = row_read(reading, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -262,11 +248,9 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
 /* ---- masks ---- */
 
 /* The axes of a mask as one axis of the source. */
-static bool axes_are_one(const struct varve_geometry *source, const struct index_advanced *mask,
-                         int64_t *stride_out)
+static bool axes_are_one(const struct varve_geometry *source, const struct index_advanced *mask, int64_t *stride_out)
 {
     int64_t stride = 0, size = 1;
-
     for (unsigned i = mask->axis + mask->axis_count; i-- > mask->axis;) {
         if (source->shape[i] == 1) {
             continue;
@@ -295,7 +279,6 @@ struct mask_rows {
 static void mask_rows_next(struct mask_rows *rows)
 {
     unsigned axis = rows->last;
-
     rows->first_bit += rows->shape[rows->last];
     while (axis > 0 && ++rows->at[axis - 1] == rows->shape[axis - 1]) {
         axis--;
@@ -307,8 +290,8 @@ static void mask_rows_next(struct mask_rows *rows)
     }
 }
 
-static void mask_list(const struct varve_geometry *source, const struct index_advanced *mask,
-                      int64_t element_bytes, const struct index_bits *bits, struct index_positions *positions)
+static void mask_list(const struct varve_geometry *source, const struct index_advanced *mask, int64_t element_bytes,
+                      const struct index_bits *bits, struct index_positions *positions)
 {
     struct mask_rows rows = {
         .shape = source->shape + mask->axis,
@@ -318,11 +301,9 @@ static void mask_list(const struct varve_geometry *source, const struct index_ad
     };
     int64_t stride = rows.strides[rows.last] * element_bytes;
     int64_t words = index_bits_words(bits), done = 0;
-
     for (int64_t i = 0; i < words; i++) {
         for (uint64_t word = bits->words[i]; word != 0; word &= word - 1) {
             int64_t bit = 64 * i + __builtin_ctzll(word);
-
             while (bit >= rows.first_bit + rows.shape[rows.last]) {
                 mask_rows_next(&rows);
             }
@@ -336,14 +317,11 @@ static void mask_list(const struct varve_geometry *source, const struct index_ad
 static int64_t bytes_reach(const struct index_expression *expression, int64_t element_bytes)
 {
     int64_t reach = 0;
-
     for (unsigned i = 0; i < expression->advanced_count; i++) {
         const struct index_advanced *advanced = &expression->advanced[i];
-
         for (unsigned axis = advanced->axis; axis < advanced->axis + advanced->axis_count; axis++) {
             int64_t size = expression->source->shape[axis];
             int64_t stride = expression->source->strides[axis];
-
             reach += (size > 0 ? size - 1 : 0) * (stride < 0 ? -stride : stride) * element_bytes;
         }
     }
@@ -360,7 +338,6 @@ struct component {
 const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, size_t bytes)
 {
     char *to = text;
-
     (void)varve_shape_text(ndim, shape, text, bytes);
     for (const char *from = text; *from != '\0'; from++) {
         if (*from != ' ') {
@@ -371,16 +348,13 @@ const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, si
     return text;
 }
 
-static int components_refuse(const struct component *components, unsigned count,
-                             struct varve_message *message)
+static int components_refuse(const struct component *components, unsigned count, struct varve_message *message)
 {
     char shapes[256] = "", one[VARVE_SHAPE_TEXT_BYTES];
     size_t used = 0;
-
     for (unsigned i = 0; i < count && used < sizeof(shapes) - 40; i++) {
         const struct varve_geometry *geometry = &components[i].geometry;
         unsigned times = components[i].bits.words != NULL ? components[i].advanced->axis_count : 1;
-
         (void)index_shape_text(geometry->ndim, geometry->shape, one, sizeof(one));
         for (unsigned j = 0; j < times && used + strlen(one) + 2 < sizeof(shapes); j++) {
             shapes[used++] = ' ';
@@ -389,25 +363,21 @@ static int components_refuse(const struct component *components, unsigned count,
         }
     }
     return varve_message_set(message, VARVE_ERROR_INVALID,
-                             "shape mismatch: indexing arrays could not be broadcast together with shapes%s",
-                             shapes);
+                             "shape mismatch: indexing arrays could not be broadcast together with shapes%s", shapes);
 }
 
-static int components_broadcast(const struct component *components, unsigned count,
-                                struct index_positions *positions, struct varve_message *message)
+static int components_broadcast(const struct component *components, unsigned count, struct index_positions *positions,
+                                struct varve_message *message)
 {
-    struct varve_geometry all;
-    int error;
-
     positions->ndim = 0;
     for (unsigned i = 0; i < count; i++) {
         if (varve_shape_broadcast(positions->ndim, positions->shape, components[i].geometry.ndim,
-                                  components[i].geometry.shape, &positions->ndim, positions->shape,
-                                  NULL) != VARVE_OK) {
+                                  components[i].geometry.shape, &positions->ndim, positions->shape, NULL) != VARVE_OK) {
             return components_refuse(components, count, message);
         }
     }
-    error = varve_geometry_contiguous(positions->ndim, positions->shape, &all, message);
+    struct varve_geometry all;
+    int error = varve_geometry_contiguous(positions->ndim, positions->shape, &all, message);
     if (error == VARVE_OK) {
         positions->count = varve_geometry_count(&all);
     }
@@ -419,11 +389,9 @@ static int component_make(const struct index_advanced *advanced, struct componen
                           struct varve_message *message)
 {
     const struct varve_geometry *geometry = &advanced->array->geometry;
-
     *component = (struct component){.advanced = advanced};
     if (advanced->is_mask) {
         int error = index_bits_read(advanced->array, &component->bits, message);
-
         return error != VARVE_OK
                    ? error
                    : varve_geometry_contiguous(1, &component->bits.set_count, &component->geometry, message);
@@ -431,16 +399,15 @@ static int component_make(const struct index_advanced *advanced, struct componen
     return varve_geometry_contiguous(geometry->ndim, geometry->shape, &component->geometry, message);
 }
 
-static int components_make(const struct index_expression *expression, struct component *components,
-                           unsigned *count_out, struct varve_message *message)
+static int components_make(const struct index_expression *expression, struct component *components, unsigned *count_out,
+                           struct varve_message *message)
 {
     unsigned count = 0;
-    int error = VARVE_OK;
-
     if (expression->flag_size >= 0) {
         components[count] = (struct component){0};
         (void)varve_geometry_contiguous(1, &expression->flag_size, &components[count++].geometry, NULL);
     }
+    int error = VARVE_OK;
     for (unsigned i = 0; i < expression->advanced_count && error == VARVE_OK; i++) {
         error = component_make(&expression->advanced[i], &components[count++], message);
     }
@@ -450,8 +417,7 @@ static int components_make(const struct index_expression *expression, struct com
 
 /* The positions of one array or mask alone, `positions->count` of them. */
 static int component_list(const struct index_expression *expression, const struct component *component,
-                          int64_t element_bytes, struct index_positions *positions,
-                          struct varve_message *message)
+                          int64_t element_bytes, struct index_positions *positions, struct varve_message *message)
 {
     const struct index_advanced *advanced = component->advanced;
     struct array_reading reading = {
@@ -459,7 +425,6 @@ static int component_list(const struct index_expression *expression, const struc
         .row.list = positions->list,
         .is_wide = positions->is_wide,
     };
-
     if (advanced->is_mask) {
         mask_list(expression->source, advanced, element_bytes, &component->bits, positions);
         return VARVE_OK;
@@ -503,10 +468,8 @@ static void list_add(const struct index_positions *positions, const struct varve
     int64_t row = is_one_row ? positions->count : positions->shape[last];
     int64_t step = is_one_row ? 1 : geometry->strides[last];
     const char *from = added->list;
-
     for (int64_t i = 0; i < positions->count; i += row) {
         unsigned axis = last;
-
         row_add((char *)positions->list + i * width, from, step, row, positions->is_wide);
         while (axis > 0 && ++at[axis - 1] == positions->shape[axis - 1]) {
             axis--;
@@ -519,8 +482,7 @@ static void list_add(const struct index_positions *positions, const struct varve
 
 /* One of several, added to the positions of the others. */
 static int component_add(const struct index_expression *expression, const struct component *component,
-                         int64_t element_bytes, struct index_positions *positions,
-                         struct varve_message *message)
+                         int64_t element_bytes, struct index_positions *positions, struct varve_message *message)
 {
     struct varve_geometry geometry = component->geometry;
     struct index_positions own = {
@@ -528,10 +490,7 @@ static int component_add(const struct index_expression *expression, const struct
         .is_wide = positions->is_wide,
     };
     int error = list_alloc(&own, message);
-
-    if (error == VARVE_OK) {
-        error = component_list(expression, component, element_bytes, &own, message);
-    }
+    VARVE_THEN(error, component_list(expression, component, element_bytes, &own, message));
     if (error == VARVE_OK) {
         (void)varve_geometry_expand(&geometry, positions->ndim, positions->shape, NULL);
         list_add(positions, &geometry, &own);
@@ -542,20 +501,17 @@ static int component_add(const struct index_expression *expression, const struct
 
 /* A first one with all axes is read into the list at once, the others are added. If no position is left at all, NumPy
  * checks no value either, and this is not called. */
-static int components_add(const struct index_expression *expression, const struct component *components,
-                          unsigned count, int64_t element_bytes, struct index_positions *positions,
-                          struct varve_message *message)
+static int components_add(const struct index_expression *expression, const struct component *components, unsigned count,
+                          int64_t element_bytes, struct index_positions *positions, struct varve_message *message)
 {
     size_t width = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
     bool is_begun = false;
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < count && error == VARVE_OK; i++) {
         if (components[i].advanced == NULL) {
             continue;
         }
-        if (!is_begun &&
-            varve_geometry_has_shape(&components[i].geometry, positions->ndim, positions->shape)) {
+        if (!is_begun && varve_geometry_has_shape(&components[i].geometry, positions->ndim, positions->shape)) {
             error = component_list(expression, &components[i], element_bytes, positions, message);
         } else {
             if (!is_begun) {
@@ -576,7 +532,6 @@ static bool bits_suffice(const struct index_expression *expression, const struct
                          const struct index_positions *positions, int64_t *stride_out)
 {
     int64_t repeats = 1;
-
     for (unsigned i = 0; i < expression->advanced_at; i++) {
         repeats *= expression->rest.shape[i];
     }
@@ -593,10 +548,7 @@ int index_positions_make(const struct index_expression *expression, size_t eleme
     int64_t bytes = (int64_t)element_bytes;
     unsigned count = 0;
     int error = components_make(expression, components, &count, message);
-
-    if (error == VARVE_OK) {
-        error = components_broadcast(components, count, &positions, message);
-    }
+    VARVE_THEN(error, components_broadcast(components, count, &positions, message));
     positions.is_wide = bytes_reach(expression, bytes) > INT32_MAX;
     if (error == VARVE_OK && count == 1 &&
         bits_suffice(expression, &components[0], &positions, &positions.bit_stride)) {

@@ -19,36 +19,34 @@
 /* `b` is NULL for operators of one input. */
 typedef void elementwise_loop(void *out, const void *a, const void *b, int64_t count);
 
-#define LOOP_BINARY_DEFINE(name, TYPE, expression, suffix, attributes)                           \
-    attributes static void loop_##name##_##TYPE##suffix(void *out, const void *a, const void *b, \
-                                                        int64_t count)                           \
-    {                                                                                            \
-        element_##TYPE *to = out;                                                                \
-        const element_##TYPE *left = a;                                                          \
-        const element_##TYPE *right = b;                                                         \
-                                                                                                 \
-        ELEMENTS_LOOP                                                                            \
-        for (int64_t i = 0; i < count; i++) {                                                    \
-            element_##TYPE x = left[i], y = right[i];                                            \
-                                                                                                 \
-            to[i] = (element_##TYPE)(expression);                                                \
-        }                                                                                        \
+#define LOOP_BINARY_DEFINE(name, TYPE, expression, suffix, attributes)                                          \
+    attributes static void loop_##name##_##TYPE##suffix(void *out, const void *a, const void *b, int64_t count) \
+    {                                                                                                           \
+        element_##TYPE *to = out;                                                                               \
+        const element_##TYPE *left = a;                                                                         \
+        const element_##TYPE *right = b;                                                                        \
+                                                                                                                \
+        ELEMENTS_LOOP                                                                                           \
+        for (int64_t i = 0; i < count; i++) {                                                                   \
+            element_##TYPE x = left[i], y = right[i];                                                           \
+                                                                                                                \
+            to[i] = (element_##TYPE)(expression);                                                               \
+        }                                                                                                       \
     }
 
-#define LOOP_UNARY_DEFINE(name, TYPE, expression, suffix, attributes)                            \
-    attributes static void loop_##name##_##TYPE##suffix(void *out, const void *a, const void *b, \
-                                                        int64_t count)                           \
-    {                                                                                            \
-        element_##TYPE *to = out;                                                                \
-        const element_##TYPE *left = a;                                                          \
-                                                                                                 \
-        (void)b;                                                                                 \
-        ELEMENTS_LOOP                                                                            \
-        for (int64_t i = 0; i < count; i++) {                                                    \
-            element_##TYPE x = left[i];                                                          \
-                                                                                                 \
-            to[i] = (element_##TYPE)(expression);                                                \
-        }                                                                                        \
+#define LOOP_UNARY_DEFINE(name, TYPE, expression, suffix, attributes)                                           \
+    attributes static void loop_##name##_##TYPE##suffix(void *out, const void *a, const void *b, int64_t count) \
+    {                                                                                                           \
+        element_##TYPE *to = out;                                                                               \
+        const element_##TYPE *left = a;                                                                         \
+                                                                                                                \
+        (void)b;                                                                                                \
+        ELEMENTS_LOOP                                                                                           \
+        for (int64_t i = 0; i < count; i++) {                                                                   \
+            element_##TYPE x = left[i];                                                                         \
+                                                                                                                \
+            to[i] = (element_##TYPE)(expression);                                                               \
+        }                                                                                                       \
     }
 
 #if ELEMENTS_HAS_AVX2
@@ -156,7 +154,6 @@ static const char *input_gather(const struct elementwise *elementwise, char *buf
 {
     char raw[CHUNK * 8];
     char *gathered = elementwise->read == NULL ? buffer : raw;
-
     if (stride != elementwise->bytes) {
         elements_move(gathered, elementwise->bytes, source, stride, count, (size_t)elementwise->bytes);
         source = gathered;
@@ -168,8 +165,8 @@ static const char *input_gather(const struct elementwise *elementwise, char *buf
     return source;
 }
 
-static void output_scatter(const struct elementwise *elementwise, char *target, ptrdiff_t stride,
-                           char *buffer, int64_t count)
+static void output_scatter(const struct elementwise *elementwise, char *target, ptrdiff_t stride, char *buffer,
+                           int64_t count)
 {
     if (elementwise->write != NULL && stride == elementwise->bytes) {
         elementwise->write(target, buffer, count);
@@ -177,7 +174,6 @@ static void output_scatter(const struct elementwise *elementwise, char *target, 
     }
     if (elementwise->write != NULL) {
         char raw[CHUNK * 8];
-
         elementwise->write(raw, buffer, count);
         elements_move(target, stride, raw, elementwise->bytes, count, (size_t)elementwise->bytes);
     } else {
@@ -191,15 +187,13 @@ static void inner_chunks(const struct elementwise *elementwise, char *const *dat
     char buffers[INPUTS_MAX + 1][CHUNK * 8] __attribute__((aligned(64)));
     const char *inputs[INPUTS_MAX] = {NULL, NULL};
     bool is_direct = strides[0] == elementwise->bytes && elementwise->write == NULL;
-
     for (int64_t done = 0; done < count; done += CHUNK) {
         int64_t part = count - done < CHUNK ? count - done : CHUNK;
         char *out = data[0] + done * strides[0];
-
         for (unsigned i = 0; i < elementwise->inputs; i++) {
             if (strides[i + 1] != 0 || done == 0) { /* what is repeated stays in its buffer */
-                inputs[i] = input_gather(elementwise, buffers[i], data[i + 1] + done * strides[i + 1],
-                                         strides[i + 1], part);
+                inputs[i] =
+                    input_gather(elementwise, buffers[i], data[i + 1] + done * strides[i + 1], strides[i + 1], part);
             }
         }
         elementwise->loop(is_direct ? out : buffers[INPUTS_MAX], inputs[0], inputs[1], part);
@@ -215,7 +209,6 @@ static void inner_elementwise(const struct elements_loop *loop, char *const *dat
     unsigned last = loop->ndim - 1;
     ptrdiff_t strides[INPUTS_MAX + 1] = {0};
     bool is_direct = elementwise->read == NULL;
-
     for (unsigned i = 0; i < loop->operands; i++) {
         strides[i] = loop->strides[i][last];
         is_direct = is_direct && strides[i] == elementwise->bytes;
@@ -231,8 +224,7 @@ static void inner_elementwise(const struct elements_loop *loop, char *const *dat
 
 static bool wants_float(enum varve_operator operation)
 {
-    return operation == VARVE_OPERATOR_DIV || operation == VARVE_OPERATOR_POW ||
-           operation == VARVE_OPERATOR_EXP;
+    return operation == VARVE_OPERATOR_DIV || operation == VARVE_OPERATOR_POW || operation == VARVE_OPERATOR_EXP;
 }
 
 static enum varve_dtype dtype_computed(enum varve_dtype dtype)
@@ -245,9 +237,7 @@ int elementwise_check(enum varve_operator operation, const struct varve_array *o
 {
     unsigned ndim = inputs[0]->geometry.ndim;
     int64_t shape[VARVE_DIMS_MAX];
-    int error =
-        operands_check(operation, out, inputs[0]->dtype, inputs, count, wants_float(operation), message);
-
+    int error = operands_check(operation, out, inputs[0]->dtype, inputs, count, wants_float(operation), message);
     if (error == 0 && count > 1) {
         error = varve_op_binary_shape(operation, inputs[0], inputs[1], &ndim, shape, message);
     } else if (error == 0) {
@@ -267,16 +257,12 @@ int elementwise_check(enum varve_operator operation, const struct varve_array *o
 }
 
 static int elementwise_run(enum varve_operator operation, const struct varve_array *out,
-                           const struct varve_array *const *inputs, unsigned count,
-                           struct varve_message *message)
+                           const struct varve_array *const *inputs, unsigned count, struct varve_message *message)
 {
     enum varve_dtype dtype = out->dtype;
     enum varve_dtype computed = dtype_computed(dtype);
     struct elementwise elementwise = {.bytes = (ptrdiff_t)varve_dtype_bytes(dtype), .inputs = count};
-    struct operands operands;
-    struct elements_loop loop;
     int error = elementwise_check(operation, out, inputs, count, message);
-
     if (error != 0) {
         return error;
     }
@@ -285,25 +271,26 @@ static int elementwise_run(enum varve_operator operation, const struct varve_arr
         elementwise.read = elements_cast_find(computed, dtype);
         elementwise.write = elements_cast_find(dtype, computed);
     }
+    struct operands operands;
     error = operands_prepare(&operands, out, inputs, count, message);
+    struct elements_loop loop;
     if (error == 0) {
-        elements_loop_init(
-            &loop, count + 1,
-            (const struct varve_array *const[]){out, &operands.inputs[0], &operands.inputs[1]});
+        elements_loop_init(&loop, count + 1,
+                           (const struct varve_array *const[]){out, &operands.inputs[0], &operands.inputs[1]});
         elements_loop_walk(&loop, 1, inner_elementwise, &elementwise);
     }
     operands_release(&operands);
     return error;
 }
 
-static int binary_run(enum varve_operator operation, const struct varve_array *out,
-                      const struct varve_array *a, const struct varve_array *b, struct varve_message *message)
+static int binary_run(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
+                      const struct varve_array *b, struct varve_message *message)
 {
     return elementwise_run(operation, out, (const struct varve_array *const[]){a, b}, 2, message);
 }
 
-static int unary_run(enum varve_operator operation, const struct varve_array *out,
-                     const struct varve_array *a, struct varve_message *message)
+static int unary_run(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
+                     struct varve_message *message)
 {
     return elementwise_run(operation, out, &a, 1, message);
 }

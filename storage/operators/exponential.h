@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exponential function without branches, so that loops of it become vector code: e^x = 2^n e^r with n the whole number
- * next to x / ln 2, and e^r = 1 + r + r^2 q(r) with a polynomial q that interpolates at the Chebyshev points of |r| <= ln 2 / 2.
- * The error is below 1.1 units of the last place, of subnormal results too: 2^n comes as two factors with half of n each, so that
- * only the last product is rounded to them. What is too large becomes infinity, what is too small 0, NaN stays NaN. Expects the
- * processor to round to nearest.
+ * The exponential function without branches, so that loops of it become vector code: e^x = 2^n e^r with n the whole
+ * number next to x / ln 2, and e^r = 1 + r + r^2 q(r) with a polynomial q that interpolates at the Chebyshev points of
+ * |r| <= ln 2 / 2. The error is below 1.1 units of the last place, of subnormal results too: 2^n comes as two factors
+ * with half of n each, so that only the last product is rounded to them. What is too large becomes infinity, what is
+ * too small 0, NaN stays NaN. Expects the processor to round to nearest.
  */
 #ifndef VARVE_STORAGE_OPERATORS_EXPONENTIAL_H
 #define VARVE_STORAGE_OPERATORS_EXPONENTIAL_H
@@ -12,11 +12,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define EXPONENTIAL_INLINED \
-    static inline __attribute__((always_inline)) /* into loops for several processors */
+#define EXPONENTIAL_INLINED static inline __attribute__((always_inline)) /* into loops for several processors */
 
-/* Adding this rounds to a whole number, which the lowest bits of the sum then hold with twice the bias of exponents added to it:
- * half of them is an exponent. What lies above them is shifted out. */
+/* Adding this rounds to a whole number, which the lowest bits of the sum then hold with twice the bias of exponents
+ * added to it: half of them is an exponent. What lies above them is shifted out. */
 #define EXPONENTIAL_ROUND_F64 (0x1.8p52 + 2 * 1023)
 #define EXPONENTIAL_ROUND_F32 (0x1.8p23F + 2 * 127)
 

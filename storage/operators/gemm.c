@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cblas_sgemm and cblas_dgemm are taken from a library at run time, so that libvarve.so needs none. Without one, and for
- * integers, products are added to a strip of a row of the result, for four rows of b at a time.
+ * cblas_sgemm and cblas_dgemm are taken from a library at run time, so that libvarve.so needs none. Without one, and
+ * for integers, products are added to a strip of a row of the result, for four rows of b at a time.
  */
 #include "storage/operators/gemm.h"
 
@@ -18,10 +18,10 @@
 #define BLAS_NAME "libopenblas.so.0"
 enum { CBLAS_ROW_MAJOR = 101, CBLAS_NO_TRANS = 111, CBLAS_TRANS = 112 };
 
-typedef void cblas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a,
-                         int lda, const float *b, int ldb, float beta, float *c, int ldc);
-typedef void cblas_dgemm(int order, int turn_a, int turn_b, int m, int n, int k, double alpha,
-                         const double *a, int lda, const double *b, int ldb, double beta, double *c, int ldc);
+typedef void cblas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda,
+                         const float *b, int ldb, float beta, float *c, int ldc);
+typedef void cblas_dgemm(int order, int turn_a, int turn_b, int m, int n, int k, double alpha, const double *a, int lda,
+                         const double *b, int ldb, double beta, double *c, int ldc);
 
 static struct {
     cblas_sgemm *sgemm;
@@ -32,12 +32,10 @@ static pthread_once_t blas_once = PTHREAD_ONCE_INIT;
 static void blas_open(void)
 {
     const char *name = getenv("VARVE_BLAS");
-    void *library;
-
     if (name != NULL && strcmp(name, "none") == 0) {
         return;
     }
-    library = dlopen(name != NULL && name[0] != '\0' ? name : BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(name != NULL && name[0] != '\0' ? name : BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         return;
     }
@@ -59,23 +57,21 @@ bool gemm_takes_turned(enum varve_dtype dtype)
 static bool fits_blas(const struct gemm *gemm)
 {
     return gemm_takes_turned(gemm->dtype) && gemm->rows <= INT_MAX && gemm->columns <= INT_MAX &&
-           gemm->depth <= INT_MAX && gemm->lead[0] <= INT_MAX && gemm->lead[1] <= INT_MAX &&
-           gemm->out_lead <= INT_MAX;
+           gemm->depth <= INT_MAX && gemm->lead[0] <= INT_MAX && gemm->lead[1] <= INT_MAX && gemm->out_lead <= INT_MAX;
 }
 
 static void blas_run(const struct gemm *gemm, void *out, const void *a, const void *b)
 {
     int turns[2];
-
     for (int i = 0; i < 2; i++) {
         turns[i] = gemm->is_turned[i] ? CBLAS_TRANS : CBLAS_NO_TRANS;
     }
     if (gemm->dtype == VARVE_DTYPE_F32) {
-        blas.sgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth,
-                   1, a, (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
+        blas.sgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth, 1, a,
+                   (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
     } else {
-        blas.dgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth,
-                   1, a, (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
+        blas.dgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth, 1, a,
+                   (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
     }
 }
 

@@ -17,10 +17,9 @@ struct gemm {
 
 /// May the library that gemm_run() calls take turned inputs of that type as they are?
 bool gemm_takes_turned(enum varve_dtype dtype);
-/// Are the matrices in these two axes rows that lie densely, one after the other? Axes of size 1 have any stride. `lead_out`: elements
-/// between rows, at least 1.
-bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, unsigned column_axis,
-                   int64_t *lead_out);
+/// Are the matrices in these two axes rows that lie densely, one after the other? Axes of size 1 have any stride.
+/// `lead_out`: elements between rows, at least 1.
+bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, unsigned column_axis, int64_t *lead_out);
 /// out = a b. Addresses are multiples of the element's size, and `out` shares nothing with the inputs.
 void gemm_run(const struct gemm *gemm, void *out, const void *a, const void *b);
 

@@ -13,7 +13,6 @@ const char *varve_operator_name(enum varve_operator operation)
         VARVE_OPERATOR_LIST(OPERATOR_NAME)
 #undef OPERATOR_NAME
     };
-
     return (unsigned)operation < VARVE_OPERATOR_LIMIT ? names[operation] : "?";
 }
 
@@ -33,7 +32,6 @@ int operands_check(enum varve_operator operation, const struct varve_array *out,
 {
     const char *name = varve_operator_name(operation);
     int error = elements_check_target(out, message);
-
     for (unsigned i = 0; i < count && error == 0; i++) {
         error = elements_check_source(inputs[i], message);
         if (error == 0 && inputs[i]->dtype != inputs[0]->dtype) {
@@ -45,9 +43,8 @@ int operands_check(enum varve_operator operation, const struct varve_array *out,
         return error;
     }
     if (wants_float && !dtype_is_float(count > 0 ? inputs[0]->dtype : out->dtype)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s: not supported for %s, only for floating point", name,
-                                 varve_dtype_name(count > 0 ? inputs[0]->dtype : out->dtype));
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: not supported for %s, only for floating point",
+                                 name, varve_dtype_name(count > 0 ? inputs[0]->dtype : out->dtype));
     }
     if (out->dtype != out_dtype) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the result has type %s, not %s", name,
@@ -61,10 +58,8 @@ int operands_refuse_shape(enum varve_operator operation, const struct varve_arra
 {
     char is[VARVE_SHAPE_TEXT_BYTES];
     char wanted[VARVE_SHAPE_TEXT_BYTES];
-
     return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the result has shape %s, not %s",
-                             varve_operator_name(operation),
-                             varve_shape_text(ndim, shape, wanted, sizeof(wanted)),
+                             varve_operator_name(operation), varve_shape_text(ndim, shape, wanted, sizeof(wanted)),
                              varve_shape_text(out->geometry.ndim, out->geometry.shape, is, sizeof(is)));
 }
 
@@ -73,11 +68,9 @@ static int input_prepare(struct operands *operands, unsigned number, const struc
 {
     struct varve_array *prepared = &operands->inputs[number];
     const struct varve_geometry *shape = &out->geometry;
-    int error;
-
     *prepared = *input;
     if (elements_overlap(out, input) && !elements_are_same(out, input)) {
-        error = elements_set_aside(input, input->dtype, prepared, message);
+        int error = elements_set_aside(input, input->dtype, prepared, message);
         if (error != 0) {
             return error;
         }
@@ -86,13 +79,12 @@ static int input_prepare(struct operands *operands, unsigned number, const struc
     return varve_geometry_expand(&prepared->geometry, shape->ndim, shape->shape, message);
 }
 
-int operands_prepare(struct operands *operands, const struct varve_array *out,
-                     const struct varve_array *const *inputs, unsigned count, struct varve_message *message)
+int operands_prepare(struct operands *operands, const struct varve_array *out, const struct varve_array *const *inputs,
+                     unsigned count, struct varve_message *message)
 {
     *operands = (struct operands){.count = count};
     for (unsigned i = 0; i < count; i++) {
         int error = input_prepare(operands, i, out, inputs[i], message);
-
         if (error != 0) {
             return error;
         }
@@ -115,17 +107,15 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
     const struct varve_geometry *right = &b->geometry;
     char text[VARVE_SHAPE_TEXT_BYTES];
     char other[VARVE_SHAPE_TEXT_BYTES];
-    unsigned ndim;
-    int error;
-
     if (left->ndim < 2 || right->ndim < 2 || left->shape[left->ndim - 1] != right->shape[right->ndim - 2]) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "matmul: shapes %s and %s are no (…, n, k) and (…, k, m)",
                                  varve_shape_text(left->ndim, left->shape, text, sizeof(text)),
                                  varve_shape_text(right->ndim, right->shape, other, sizeof(other)));
     }
-    error = varve_shape_broadcast(left->ndim - 2, left->shape, right->ndim - 2, right->shape, &ndim,
-                                  shape_out, message);
+    unsigned ndim;
+    int error =
+        varve_shape_broadcast(left->ndim - 2, left->shape, right->ndim - 2, right->shape, &ndim, shape_out, message);
     if (error == 0) {
         shape_out[ndim] = left->shape[left->ndim - 2];
         shape_out[ndim + 1] = right->shape[right->ndim - 1];
@@ -134,13 +124,12 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
     return error;
 }
 
-int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a,
-                          const struct varve_array *b, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message)
+int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a, const struct varve_array *b,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message)
 {
     if (operation == VARVE_OPERATOR_MATMUL) {
         return matmul_shape(a, b, ndim_out, shape_out, message);
     }
-    return varve_shape_broadcast(a->geometry.ndim, a->geometry.shape, b->geometry.ndim, b->geometry.shape,
-                                 ndim_out, shape_out, message);
+    return varve_shape_broadcast(a->geometry.ndim, a->geometry.shape, b->geometry.ndim, b->geometry.shape, ndim_out,
+                                 shape_out, message);
 }

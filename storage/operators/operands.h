@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every operator asks of its operands before it computes: types, shapes, and inputs that the result does not disturb.
+ * What every operator asks of its operands before it computes: types, shapes, and inputs that the result
+ * does not disturb.
  */
 #ifndef VARVE_STORAGE_OPERATORS_OPERANDS_H
 #define VARVE_STORAGE_OPERATORS_OPERANDS_H
@@ -37,16 +38,16 @@ int operands_refuse_shape(enum varve_operator operation, const struct varve_arra
 /// All that an operator asks of its operands and arguments, by the kind of the operator.
 int elementwise_check(enum varve_operator operation, const struct varve_array *out,
                       const struct varve_array *const *inputs, unsigned count, struct varve_message *message);
-int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
-                    int axis, struct reduction_axes *axes, struct varve_message *message);
+int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a, int axis,
+                    struct reduction_axes *axes, struct varve_message *message);
 int matmul_check(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
                  struct varve_message *message);
 int random_check(enum varve_operator operation, const struct varve_array *out, double a, double b,
                  struct varve_message *message);
-/// Expand checked inputs to the shape of `out`; those that overlap it, and are not exactly it, are set aside first. Release
-/// with operands_release(), after errors too.
-int operands_prepare(struct operands *operands, const struct varve_array *out,
-                     const struct varve_array *const *inputs, unsigned count, struct varve_message *message);
+/// Expand checked inputs to the shape of `out`; those that overlap it, and are not exactly it, are set aside first.
+/// Release with operands_release(), after errors too.
+int operands_prepare(struct operands *operands, const struct varve_array *out, const struct varve_array *const *inputs,
+                     unsigned count, struct varve_message *message);
 void operands_release(struct operands *operands);
 
 #endif

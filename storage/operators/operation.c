@@ -10,7 +10,6 @@ enum operation_kind operation_kind(enum varve_operator code)
         VARVE_OPERATOR_LIST(OPERATION_KIND)
 #undef OPERATION_KIND
     };
-
     return kinds[code];
 }
 
@@ -19,7 +18,6 @@ int operation_check(const struct operation *operation, struct varve_message *mes
     const struct varve_array *const inputs[] = {&operation->inputs[0], &operation->inputs[1]};
     const struct varve_array *out = &operation->out;
     struct reduction_axes axes;
-
     switch (operation_kind(operation->code)) {
     case OPERATION_REDUCTION:
         return reduction_check(operation->code, out, inputs[0], operation->axis, &axes, message);
@@ -40,13 +38,11 @@ int operation_check(const struct operation *operation, struct varve_message *mes
 #define RUN_REDUCTION(name) varve_op_##name(out, &operation->inputs[0], operation->axis, message)
 #define RUN_SETTER(name) varve_op_##name(out, operation->value, message)
 #define RUN_SEQUENCE(name) varve_op_##name(out, operation->start, operation->step, message)
-#define RUN_RANDOM(name) \
-    varve_op_##name(out, operation->seed, operation->sequence, operation->a, operation->b, message)
+#define RUN_RANDOM(name) varve_op_##name(out, operation->seed, operation->sequence, operation->a, operation->b, message)
 
 int operation_run(const struct operation *operation, struct varve_message *message)
 {
     const struct varve_array *out = &operation->out;
-
     switch (operation->code) {
 #define OPERATION_RUN(code, NAME, name, KIND) \
     case VARVE_OPERATOR_##NAME:               \

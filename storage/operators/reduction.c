@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sum, mean and max. The input is walked once, in the order in which it lies; each element of the result has an accumulator,
- * f64 for floating point and i64 for the rest. Runs along a reduced axis are folded in halves before they are added, and so are
- * eight runs across one; what additions in f64 lose is kept beside each sum.
+ * sum, mean and max. The input is walked once, in the order in which it lies; each element of the result has an
+ * accumulator, f64 for floating point and i64 for the rest. Runs along a reduced axis are folded in halves before they
+ * are added, and so are eight runs across one; what additions in f64 lose is kept beside each sum.
  */
 #include "storage/operators/operands.h"
 
@@ -42,7 +42,6 @@ INLINED float greater_f32(float x, float y)
 INLINED double max_f64(double x, double y)
 {
     double greater = greater_f64(x, y);
-
     return x != x ? x : greater;
 }
 
@@ -87,7 +86,6 @@ INLINED void merge_sum_f64(double *sums, double *lost, int64_t step, const doubl
         double old = sums[i * step];
         double sum = old + values[i];
         double added = sum - old;
-
         sums[i * step] = sum;
         lost[i * step] += (old - (sum - added)) + (values[i] - added);
     }
@@ -110,8 +108,8 @@ MERGE(max_i64, int64_t)
 
 #define EIGHT 8
 
-/* values[i] becomes what eight elements are together, the i-th one of `source` and those that are once, twice, … `apart` elements
- * behind it. */
+/* values[i] becomes what eight elements are together, the i-th one of `source` and those that are once, twice, …
+ * `apart` elements behind it. */
 typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int64_t count);
 
 #define TREE(name) name(name(name(x0, x1), name(x2, x3)), name(name(x4, x5), name(x6, x7)))
@@ -120,20 +118,20 @@ typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int
     (__builtin_isunordered(x0, x1) | __builtin_isunordered(x2, x3) | __builtin_isunordered(x4, x5) | \
      __builtin_isunordered(x6, x7))
 
-#define FOLD_EIGHT_DEFINE(name, TYPE, type, result, suffix, attributes)                                  \
-    attributes static void fold_eight_##name##_##TYPE##suffix(double *values, const void *source,        \
-                                                              ptrdiff_t apart, int64_t count)            \
-    {                                                                                                    \
-        const element_##TYPE *from = source;                                                             \
-                                                                                                         \
-        ELEMENTS_LOOP                                                                                    \
-        for (int64_t i = 0; i < count; i++) {                                                            \
-            type x0 = from[i], x1 = from[i + apart], x2 = from[i + 2 * apart], x3 = from[i + 3 * apart]; \
-            type x4 = from[i + 4 * apart], x5 = from[i + 5 * apart], x6 = from[i + 6 * apart];           \
-            type x7 = from[i + 7 * apart];                                                               \
-                                                                                                         \
-            values[i] = (result);                                                                        \
-        }                                                                                                \
+#define FOLD_EIGHT_DEFINE(name, TYPE, type, result, suffix, attributes)                                            \
+    attributes static void fold_eight_##name##_##TYPE##suffix(double *values, const void *source, ptrdiff_t apart, \
+                                                              int64_t count)                                       \
+    {                                                                                                              \
+        const element_##TYPE *from = source;                                                                       \
+                                                                                                                   \
+        ELEMENTS_LOOP                                                                                              \
+        for (int64_t i = 0; i < count; i++) {                                                                      \
+            type x0 = from[i], x1 = from[i + apart], x2 = from[i + 2 * apart], x3 = from[i + 3 * apart];           \
+            type x4 = from[i + 4 * apart], x5 = from[i + 5 * apart], x6 = from[i + 6 * apart];                     \
+            type x7 = from[i + 7 * apart];                                                                         \
+                                                                                                                   \
+            values[i] = (result);                                                                                  \
+        }                                                                                                          \
     }
 #define FOLD_EIGHTS(suffix, attributes)                                                                \
     FOLD_EIGHT_DEFINE(sum, F64, double, TREE(sum_f64), suffix, attributes)                             \
@@ -165,8 +163,8 @@ struct reduction;
 /* Values onto accumulators that are `step` apart; 0 along a reduced axis. */
 typedef void merge_f64(const struct reduction *reduction, double *accumulators, int64_t step, double *values,
                        int64_t count);
-typedef void merge_i64(const struct reduction *reduction, int64_t *accumulators, int64_t step,
-                       int64_t *values, int64_t count);
+typedef void merge_i64(const struct reduction *reduction, int64_t *accumulators, int64_t step, int64_t *values,
+                       int64_t count);
 
 struct reduction {
     elements_cast *cast; /* to the type of the accumulators */
@@ -178,41 +176,41 @@ struct reduction {
     int64_t lost; /* elements from a sum to what it has lost */
 };
 
-#define MERGES_DEFINE(suffix, attributes)                                                              \
-    attributes static void merge_f64##suffix(const struct reduction *reduction, double *accumulators,  \
-                                             int64_t step, double *values, int64_t count)              \
-    {                                                                                                  \
-        double *lost = accumulators + reduction->lost;                                                 \
-                                                                                                       \
-        if (step == 0) {                                                                               \
-            values[0] = reduction->is_max ? fold_max_f64(values, count) : fold_sum_f64(values, count); \
-            count = 1;                                                                                 \
-        }                                                                                              \
-        if (reduction->is_max && step == 1) {                                                          \
-            merge_max_f64(accumulators, 1, values, count);                                             \
-        } else if (reduction->is_max) {                                                                \
-            merge_max_f64(accumulators, step, values, count);                                          \
-        } else if (step == 1) {                                                                        \
-            merge_sum_f64(accumulators, lost, 1, values, count);                                       \
-        } else {                                                                                       \
-            merge_sum_f64(accumulators, lost, step, values, count);                                    \
-        }                                                                                              \
-    }                                                                                                  \
-                                                                                                       \
-    attributes static void merge_i64##suffix(const struct reduction *reduction, int64_t *accumulators, \
-                                             int64_t step, int64_t *values, int64_t count)             \
-    {                                                                                                  \
-        if (step == 0) {                                                                               \
-            values[0] = reduction->is_max ? fold_max_i64(values, count) : fold_sum_i64(values, count); \
-            count = 1;                                                                                 \
-        }                                                                                              \
-        if (reduction->is_max) {                                                                       \
-            merge_max_i64(accumulators, step, values, count);                                          \
-        } else if (step == 1) {                                                                        \
-            merge_sum_i64(accumulators, 1, values, count);                                             \
-        } else {                                                                                       \
-            merge_sum_i64(accumulators, step, values, count);                                          \
-        }                                                                                              \
+#define MERGES_DEFINE(suffix, attributes)                                                                            \
+    attributes static void merge_f64##suffix(const struct reduction *reduction, double *accumulators, int64_t step,  \
+                                             double *values, int64_t count)                                          \
+    {                                                                                                                \
+        double *lost = accumulators + reduction->lost;                                                               \
+                                                                                                                     \
+        if (step == 0) {                                                                                             \
+            values[0] = reduction->is_max ? fold_max_f64(values, count) : fold_sum_f64(values, count);               \
+            count = 1;                                                                                               \
+        }                                                                                                            \
+        if (reduction->is_max && step == 1) {                                                                        \
+            merge_max_f64(accumulators, 1, values, count);                                                           \
+        } else if (reduction->is_max) {                                                                              \
+            merge_max_f64(accumulators, step, values, count);                                                        \
+        } else if (step == 1) {                                                                                      \
+            merge_sum_f64(accumulators, lost, 1, values, count);                                                     \
+        } else {                                                                                                     \
+            merge_sum_f64(accumulators, lost, step, values, count);                                                  \
+        }                                                                                                            \
+    }                                                                                                                \
+                                                                                                                     \
+    attributes static void merge_i64##suffix(const struct reduction *reduction, int64_t *accumulators, int64_t step, \
+                                             int64_t *values, int64_t count)                                         \
+    {                                                                                                                \
+        if (step == 0) {                                                                                             \
+            values[0] = reduction->is_max ? fold_max_i64(values, count) : fold_sum_i64(values, count);               \
+            count = 1;                                                                                               \
+        }                                                                                                            \
+        if (reduction->is_max) {                                                                                     \
+            merge_max_i64(accumulators, step, values, count);                                                        \
+        } else if (step == 1) {                                                                                      \
+            merge_sum_i64(accumulators, 1, values, count);                                                           \
+        } else {                                                                                                     \
+            merge_sum_i64(accumulators, step, values, count);                                                        \
+        }                                                                                                            \
     }
 
 MERGES_DEFINE(_plain, )
@@ -223,7 +221,6 @@ MERGES_DEFINE(_avx2, ELEMENTS_AVX2)
 static void loops_find(struct reduction *reduction, enum varve_dtype dtype)
 {
     bool has_fold = dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32;
-
     reduction->merge_f64 = merge_f64_plain;
     reduction->merge_i64 = merge_i64_plain;
     reduction->fold_eight = has_fold ? folds_plain[reduction->is_max][dtype == VARVE_DTYPE_F32] : NULL;
@@ -245,20 +242,18 @@ struct run {
     int64_t count;
 };
 
-/* Parts of a run that are folded onto each other. Their distance is no large power of two, so that they do not compete for the same
- * lines of the cache. */
+/* Parts of a run that are folded onto each other. Their distance is no large power of two, so that they do not compete
+ * for the same lines of the cache. */
 #define PART 248
 
 /* A run of a reduced axis, eight parts at a time. */
 static void run_fold(const struct reduction *reduction, const struct run *run)
 {
     double values[PART + EIGHT];
-
     for (int64_t done = 0; done < run->count; done += EIGHT * PART) {
         int64_t count = run->count - done < EIGHT * PART ? run->count - done : EIGHT * PART;
         const char *source = run->source + done * run->stride;
         int64_t part = count / EIGHT, rest = count % EIGHT;
-
         reduction->fold_eight(values, source, part, part);
         reduction->cast(values + part, source + EIGHT * part * run->stride, rest);
         reduction->merge_f64(reduction, (double *)(void *)run->accumulators, 0, values, part + rest);
@@ -272,7 +267,6 @@ static void run_reduce(const struct reduction *reduction, const struct run *run)
         double f64[CHUNK];
         int64_t i64[CHUNK];
     } values;
-
     if (reduction->fold_eight != NULL && run->step == 0 && run->stride == (ptrdiff_t)reduction->bytes) {
         run_fold(reduction, run);
         return;
@@ -281,7 +275,6 @@ static void run_reduce(const struct reduction *reduction, const struct run *run)
         int64_t part = run->count - done < CHUNK ? run->count - done : CHUNK;
         const char *source = run->source + done * run->stride;
         int64_t *accumulators = run->accumulators + done * run->step;
-
         if (run->stride != (ptrdiff_t)reduction->bytes) {
             elements_move(raw, (ptrdiff_t)reduction->bytes, source, run->stride, part, reduction->bytes);
             source = raw;
@@ -299,10 +292,8 @@ static void run_reduce(const struct reduction *reduction, const struct run *run)
 static void runs_fold(const struct reduction *reduction, const struct run *run, ptrdiff_t apart)
 {
     double values[CHUNK];
-
     for (int64_t done = 0; done < run->count; done += CHUNK) {
         int64_t part = run->count - done < CHUNK ? run->count - done : CHUNK;
-
         reduction->fold_eight(values, run->source + done * run->stride, apart / run->stride, part);
         reduction->merge_f64(reduction, (double *)(void *)(run->accumulators + done), 1, values, part);
     }
@@ -321,9 +312,7 @@ static void inner_reduce(const struct elements_loop *loop, char *const *data, co
     int64_t runs = last > 0 ? loop->shape[last - 1] : 1, i = 0;
     ptrdiff_t apart = last > 0 ? loop->strides[0][last - 1] : 0;
     int64_t step = last > 0 ? loop->strides[1][last - 1] / 8 : 0;
-
-    if (reduction->fold_eight != NULL && step == 0 && run.step == 1 &&
-        run.stride == (ptrdiff_t)reduction->bytes) {
+    if (reduction->fold_eight != NULL && step == 0 && run.step == 1 && run.stride == (ptrdiff_t)reduction->bytes) {
         for (; i + EIGHT <= runs; i += EIGHT) {
             runs_fold(reduction, &run, apart);
             run.source += EIGHT * apart;
@@ -342,7 +331,6 @@ static void accumulators_begin(const struct varve_array *accumulators, bool is_m
 {
     double *f64 = accumulators->data;
     int64_t *i64 = accumulators->data;
-
     for (int64_t i = 0; i < count; i++) {
         if (accumulators->dtype == VARVE_DTYPE_F64) {
             f64[i] = is_max ? (double)-INFINITY : 0;
@@ -367,11 +355,9 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
                      struct reduction_axes *axes, struct varve_message *message)
 {
     int64_t number = axis < 0 ? (int64_t)axis + geometry->ndim : axis;
-
     *axes = (struct reduction_axes){.kept_ndim = geometry->ndim, .divisor = 1};
     if (axis != VARVE_OP_ALL_AXES && (number < 0 || number >= geometry->ndim)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s: axis %d is out of bounds for %u dimensions",
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: axis %d is out of bounds for %u dimensions",
                                  varve_operator_name(operation), axis, geometry->ndim);
     }
     for (unsigned i = 0; i < geometry->ndim; i++) {
@@ -389,16 +375,13 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
 
 /* ---- operators ---- */
 
-int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
-                    int axis, struct reduction_axes *axes, struct varve_message *message)
+int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a, int axis,
+                    struct reduction_axes *axes, struct varve_message *message)
 {
     bool is_widened = operation == VARVE_OPERATOR_SUM && !dtype_is_float(a->dtype);
     int error = operands_check(operation, out, is_widened ? VARVE_DTYPE_I64 : a->dtype, &a, 1,
                                operation == VARVE_OPERATOR_MEAN, message);
-
-    if (error == 0) {
-        error = axes_find(operation, &a->geometry, axis, axes, message);
-    }
+    VARVE_THEN(error, axes_find(operation, &a->geometry, axis, axes, message));
     if (error != 0) {
         return error;
     }
@@ -408,7 +391,6 @@ int reduction_check(enum varve_operator operation, const struct varve_array *out
     }
     if (operation == VARVE_OPERATOR_MAX && axes->divisor == 0 && varve_geometry_count(&out->geometry) > 0) {
         char text[VARVE_SHAPE_TEXT_BYTES];
-
         return varve_message_set(message, VARVE_ERROR_INVALID, "max: shape %s has no elements to take it of",
                                  varve_shape_text(a->geometry.ndim, a->geometry.shape, text, sizeof(text)));
     }
@@ -426,7 +408,6 @@ static int accumulate(enum varve_operator operation, const struct varve_array *a
     struct varve_array expanded = *accumulators;
     struct elements_loop loop;
     int error = varve_geometry_expand(&expanded.geometry, a->geometry.ndim, a->geometry.shape, message);
-
     if (error == 0) {
         loops_find(&reduction, a->dtype);
         elements_loop_init(&loop, 2, (const struct varve_array *const[]){a, &expanded});
@@ -435,35 +416,28 @@ static int accumulate(enum varve_operator operation, const struct varve_array *a
     return error;
 }
 
-static int reduction_run(enum varve_operator operation, const struct varve_array *out,
-                         const struct varve_array *a, int axis, struct varve_message *message)
+static int reduction_run(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
+                         int axis, struct varve_message *message)
 {
     struct varve_array accumulators = {.dtype = dtype_is_float(a->dtype) ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64};
-    int64_t count;
     struct reduction_axes axes;
     int error = reduction_check(operation, out, a, axis, &axes, message);
-
-    if (error == 0) {
-        error = varve_geometry_contiguous(axes.kept_ndim, axes.kept_shape, &accumulators.geometry, message);
-    }
+    VARVE_THEN(error, varve_geometry_contiguous(axes.kept_ndim, axes.kept_shape, &accumulators.geometry, message));
     if (error != 0) {
         return error;
     }
-    count = varve_geometry_count(&accumulators.geometry);
+    int64_t count = varve_geometry_count(&accumulators.geometry);
     accumulators.data = malloc((size_t)count * 16 + 1);
     if (accumulators.data == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " accumulators",
-                                 count);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " accumulators", count);
     }
     accumulators_begin(&accumulators, operation == VARVE_OPERATOR_MAX, count);
     error = accumulate(operation, &accumulators, a, message);
     if (error == 0) {
         if (accumulators.dtype == VARVE_DTYPE_F64 && operation != VARVE_OPERATOR_MAX) {
-            accumulators_end(accumulators.data, count,
-                             operation == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1.0);
+            accumulators_end(accumulators.data, count, operation == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1.0);
         }
-        error =
-            varve_geometry_reshape(&accumulators.geometry, out->geometry.ndim, out->geometry.shape, message);
+        error = varve_geometry_reshape(&accumulators.geometry, out->geometry.ndim, out->geometry.shape, message);
     }
     if (error == 0) {
         elements_copy(out, &accumulators);
@@ -472,20 +446,17 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
     return error;
 }
 
-int varve_op_sum(const struct varve_array *out, const struct varve_array *a, int axis,
-                 struct varve_message *message)
+int varve_op_sum(const struct varve_array *out, const struct varve_array *a, int axis, struct varve_message *message)
 {
     return reduction_run(VARVE_OPERATOR_SUM, out, a, axis, message);
 }
 
-int varve_op_mean(const struct varve_array *out, const struct varve_array *a, int axis,
-                  struct varve_message *message)
+int varve_op_mean(const struct varve_array *out, const struct varve_array *a, int axis, struct varve_message *message)
 {
     return reduction_run(VARVE_OPERATOR_MEAN, out, a, axis, message);
 }
 
-int varve_op_max(const struct varve_array *out, const struct varve_array *a, int axis,
-                 struct varve_message *message)
+int varve_op_max(const struct varve_array *out, const struct varve_array *a, int axis, struct varve_message *message)
 {
     return reduction_run(VARVE_OPERATOR_MAX, out, a, axis, message);
 }

@@ -18,10 +18,8 @@ static void free_node(struct remat_classes *classes, uint32_t number)
 static void drop_use(struct remat_classes *classes, uint32_t number)
 {
     struct class_node *nodes = classes->nodes;
-
     while (--nodes[number].uses == 0) {
         uint32_t parent = nodes[number].parent;
-
         free_node(classes, number);
         if (parent == number) {
             return;
@@ -34,10 +32,8 @@ static void drop_use(struct remat_classes *classes, uint32_t number)
 static void compress(struct remat_classes *classes, uint32_t number, uint32_t root)
 {
     struct class_node *nodes = classes->nodes;
-
     while (number != root && nodes[number].parent != root) {
         uint32_t above = nodes[number].parent;
-
         nodes[number].parent = root;
         nodes[root].uses++;
         nodes[above].uses--;
@@ -57,7 +53,6 @@ static uint32_t find_root(struct remat_classes *classes, uint32_t number)
 {
     const struct class_node *nodes = classes->nodes;
     uint32_t root = number;
-
     classes->accesses++;
     while (nodes[root].parent != root) {
         root = nodes[root].parent;
@@ -70,7 +65,6 @@ static uint32_t find_root(struct remat_classes *classes, uint32_t number)
 bool classes_add(struct remat_classes *classes, struct remat_storage *storage, int64_t cost)
 {
     uint32_t number = classes->unused;
-
     if (number != VARVE_REMAT_NONE) {
         classes->unused = classes->nodes[number].parent;
     } else if (growth_reserve(&classes->nodes, &classes->capacity, (uint64_t)classes->count + 1,
@@ -87,21 +81,17 @@ bool classes_add(struct remat_classes *classes, struct remat_storage *storage, i
 bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];
-    uint32_t own;
-
     if (!classes_add(classes, storage, storage->compute)) {
         return false;
     }
-    own = storage->class_node;
+    uint32_t own = storage->class_node;
     classes->accesses += graph_visits(storage);
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         const struct remat_storage *neighbour = &graph->storages[storage->neighbours.numbers[i]];
-        uint32_t root;
-
         if (!remat_storage_is_evicted(neighbour) || neighbour->class_node == VARVE_REMAT_NONE) {
             continue;
         }
-        root = find_root(classes, neighbour->class_node);
+        uint32_t root = find_root(classes, neighbour->class_node);
         classes->accesses++; /* the storage's node, a root */
         if (root != own) {
             classes->nodes[root].parent = own;
@@ -114,14 +104,11 @@ bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uin
 
 void classes_leave(struct remat_classes *classes, struct remat_storage *storage)
 {
-    uint32_t root;
-
     if (storage->class_node == VARVE_REMAT_NONE) {
         return;
     }
-    root = find_root(classes, storage->class_node);
-    classes->accesses +=
-        root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
+    uint32_t root = find_root(classes, storage->class_node);
+    classes->accesses += root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
     classes->nodes[root].cost -= storage->compute;
     drop_use(classes, storage->class_node);
     storage->class_node = VARVE_REMAT_NONE;
@@ -138,17 +125,14 @@ int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *gr
                      const struct remat_storage *storage)
 {
     uint64_t stamp = ++classes->stamp;
-    int64_t cost = 0;
-
     classes->accesses += graph_visits(storage);
+    int64_t cost = 0;
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         const struct remat_storage *neighbour = &graph->storages[storage->neighbours.numbers[i]];
-        uint32_t root;
-
         if (neighbour->is_resident || neighbour->class_node == VARVE_REMAT_NONE) {
             continue;
         }
-        root = find_root(classes, neighbour->class_node);
+        uint32_t root = find_root(classes, neighbour->class_node);
         if (classes->nodes[root].stamp != stamp) {
             classes->nodes[root].stamp = stamp;
             cost += classes->nodes[root].cost;
@@ -161,14 +145,11 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
                        struct varve_message *message)
 {
     int64_t *costs = calloc(classes->count > 0 ? classes->count : 1, sizeof(*costs));
-    int error = 0;
-
     if (costs == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
-
         while (node != VARVE_REMAT_NONE && classes->nodes[node].parent != node) {
             node = classes->nodes[node].parent;
         }
@@ -176,13 +157,12 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
             costs[node] += graph->storages[i].compute;
         }
     }
+    int error = 0;
     for (uint32_t i = 0; i < graph->storage_count && error == 0; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
-
         if (node != VARVE_REMAT_NONE && classes->nodes[node].parent == node &&
             classes->nodes[node].cost != costs[node]) {
-            error = varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                      "class of storage %u: a cost of %lld, not %lld", i,
+            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class of storage %u: a cost of %lld, not %lld", i,
                                       (long long)classes->nodes[node].cost, (long long)costs[node]);
         }
     }
@@ -195,19 +175,17 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
                   struct varve_message *message)
 {
     uint32_t *uses = calloc(classes->count > 0 ? classes->count : 1, sizeof(*uses));
-    uint32_t unused = 0;
-    int error = 0;
-
     if (uses == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    uint32_t unused = 0;
     for (uint32_t i = classes->unused; i != VARVE_REMAT_NONE && unused <= classes->count; unused++) {
         uses[i] = UINT32_MAX;
         i = classes->nodes[i].parent;
     }
+    int error = 0;
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
-
         if (node != VARVE_REMAT_NONE && (node >= classes->count || uses[node]++ == UINT32_MAX)) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %u: no class node %u", i, node);
         }
@@ -219,8 +197,8 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
     }
     for (uint32_t i = 0; i < classes->count && error == 0; i++) {
         if (uses[i] != UINT32_MAX && uses[i] != classes->nodes[i].uses) {
-            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class node %u: %u uses, not %u", i,
-                                      uses[i], classes->nodes[i].uses);
+            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class node %u: %u uses, not %u", i, uses[i],
+                                      classes->nodes[i].uses);
         }
     }
     free(uses);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Evicted storages in classes that are connected by edges, each with the sum of its members' costs: what h_DTR^eq approximates
- * evicted neighbourhoods by. A union-find forest with path compression; the newest member of a class is its root. Classes are never
- * split: a storage that is recomputed takes its cost out of the sum, and stays a connection.
+ * Evicted storages in classes that are connected by edges, each with the sum of its members' costs: what h_DTR^eq
+ * approximates evicted neighbourhoods by. A union-find forest with path compression; the newest member of a class is
+ * its root. Classes are never split: a storage that is recomputed takes its cost out of the sum, and
+ * stays a connection.
  *
  * Source: Kirisame et al. (ICLR 2021), section 4.1; order and counts as in simrd.
  */
@@ -11,13 +12,8 @@
 
 #include "storage/remat/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct class_node {
-    int64_t
-        cost; /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
+    int64_t cost;    /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
     uint64_t stamp;  /* of a root: looked at already */
     uint32_t parent; /* itself: a root; of an unused node the next unused one */
     uint32_t uses;   /* children, and its storage */
@@ -42,12 +38,9 @@ void classes_change(struct remat_classes *classes, const struct remat_storage *s
 /// Costs of the distinct classes that the storage touches.
 int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *graph,
                      const struct remat_storage *storage);
-/// `has_costs`: each class's cost is the sum of its storages', as in live planners. Errors: VARVE_ERROR_CORRUPT, NO_MEMORY.
+/// `has_costs`: each class's cost is the sum of its storages', as in live planners. Errors:
+/// VARVE_ERROR_CORRUPT, NO_MEMORY.
 int classes_check(const struct remat_classes *classes, const struct remat_graph *graph, bool has_costs,
                   struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

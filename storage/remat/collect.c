@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live planners run for days, so they forget: a view without references that no operator uses, a storage without references that no
- * operator of another storage uses, the operators that made them, and then whatever was kept for those.
+ * Live planners run for days, so they forget: a view without references that no operator uses, a storage without
+ * references that no operator of another storage uses, the operators that made them, and then whatever
+ * was kept for those.
  */
 #include "storage/remat/planner.h"
 
@@ -10,7 +11,6 @@
 static bool is_wanted(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
-
     return storage->refs > 0 || storage->locks > (storage->is_pinned ? 1U : 0U) ||
            graph_is_needed(&remat->graph, number);
 }
@@ -18,7 +18,6 @@ static bool is_wanted(const struct varve_remat *remat, uint32_t number)
 static void drop_op(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
-
     for (uint32_t i = 0; i < op->input_count; i++) {
         remat->is_broken |= !number_list_append(&remat->collect, op->inputs[i]);
     }
@@ -31,7 +30,6 @@ static void drop_op(struct varve_remat *remat, uint32_t number)
 void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t op = remat->graph.tensors[tensor].op;
-
     if (graph_drop_recipe(&remat->graph, tensor)) {
         drop_op(remat, op);
     }
@@ -41,7 +39,6 @@ static void forget(struct varve_remat *remat, uint32_t number)
 {
     struct remat_graph *graph = &remat->graph;
     struct remat_storage *storage = &graph->storages[number];
-
     if (storage->is_pinned) {
         storage->is_pinned = false;
         storage->locks = 0;
@@ -75,7 +72,6 @@ static void forget_view(struct varve_remat *remat, uint32_t tensor)
     struct remat_storage *storage = &graph->storages[number];
     bool has_edges = op != VARVE_REMAT_NONE && graph->ops[op].input_storage_count > 1;
     int64_t before = storage->compute;
-
     if (remat->options.driver.forget_view != NULL) {
         remat->options.driver.forget_view(remat->options.driver.context, tensor);
     }
@@ -96,7 +92,6 @@ static bool is_lost_view(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_tensor *tensor = &remat->graph.tensors[number];
     const struct remat_storage *storage = &remat->graph.storages[tensor->storage];
-
     return tensor->refs == 0 && tensor->uses == 0 && storage->tensor_first != number &&
            storage->locks == (storage->is_pinned ? 1U : 0U);
 }
@@ -104,7 +99,6 @@ static bool is_lost_view(const struct varve_remat *remat, uint32_t number)
 void collect_output(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
-
     varve_remat_release(remat, tensor);
     /* What is left is a view of a storage with a lock, of which others' views are kept for the unlock. */
     if (!remat->is_broken && varve_remat_is_tensor(remat, tensor)) {
@@ -119,7 +113,6 @@ void collect_from(struct varve_remat *remat, uint32_t tensor)
     while (remat->collect.count > 0) {
         uint32_t next = remat->collect.numbers[--remat->collect.count];
         uint32_t storage = remat->graph.tensors[next].storage;
-
         if (storage == VARVE_REMAT_NONE) {
             continue;
         }

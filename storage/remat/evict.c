@@ -17,7 +17,6 @@ static bool is_small(const struct varve_remat *remat, uint64_t size)
 void evict_allow(struct varve_remat *remat, uint32_t number)
 {
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (storage->locks > 0 || is_small(remat, storage->size)) {
         return;
     }
@@ -36,7 +35,6 @@ void evict_forbid(struct varve_remat *remat, uint32_t number)
 void lock_storage(struct varve_remat *remat, uint32_t number)
 {
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (storage->locks++ == 0) {
         evict_forbid(remat, number);
         remat->locked_bytes += storage->size;
@@ -49,7 +47,6 @@ void lock_storage(struct varve_remat *remat, uint32_t number)
 void unlock_storage(struct varve_remat *remat, uint32_t number)
 {
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (--storage->locks == 0) {
         remat->locked_bytes -= storage->size;
         evict_allow(remat, number);
@@ -94,7 +91,6 @@ void evict_storage(struct varve_remat *remat, uint32_t number, enum varve_remat_
                                             .bytes = storage->size,
                                             .score = score,
                                             .time = remat->clock};
-
     storage->is_resident = false;
     storage->was_evicted = true;
     storage->was_released = cause == VARVE_REMAT_CAUSE_RELEASED;
@@ -120,11 +116,10 @@ static uint64_t evict_window(struct varve_remat *remat, uint64_t bytes, enum var
 {
     const struct varve_remat_piece *pieces;
     size_t first, end;
-    uint64_t freed = 0;
-
     if (!search_window(remat, bytes, &pieces, &first, &end)) {
         return 0;
     }
+    uint64_t freed = 0;
     /* Evictions ask the driver for nothing of the layout, so the array stays. */
     for (size_t i = first; i < end; i++) {
         if (pieces[i].storage != VARVE_REMAT_NONE) {
@@ -146,7 +141,6 @@ static uint64_t evict_one(struct varve_remat *remat, enum varve_remat_cause caus
     double score;
     uint32_t victim = search_victim(remat, &score);
     uint64_t size = remat->graph.storages[victim].size;
-
     remat->counters.score_ns += now_ns(remat) - begin_ns;
     evict_storage(remat, victim, cause, score);
     return size > 0 ? size : 1;
@@ -154,12 +148,12 @@ static uint64_t evict_one(struct varve_remat *remat, enum varve_remat_cause caus
 
 uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_cause cause)
 {
-    uint64_t begin_ns = now_ns(remat), freed = 0;
-
+    uint64_t begin_ns = now_ns(remat);
     if (remat->pool.count == 0 || remat->is_broken) {
         return 0;
     }
     remat->counters.searches++;
+    uint64_t freed = 0;
     if (remat->heuristic->is_window) {
         freed = evict_window(remat, bytes, cause);
     }

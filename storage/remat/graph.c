@@ -29,16 +29,12 @@ void graph_free(struct remat_graph *graph)
 static bool reserve(struct remat_graph *graph, const struct varve_remat_op *op)
 {
     uint64_t storages = (uint64_t)graph->storage_count + op->output_count;
-
     return growth_reserve(&graph->storages, &graph->storage_capacity, storages, sizeof(*graph->storages)) &&
-           growth_reserve(&graph->stamps, &graph->stamp_capacity, graph->storage_capacity,
-                          sizeof(*graph->stamps)) &&
-           growth_reserve(&graph->tensors, &graph->tensor_capacity,
-                          (uint64_t)graph->tensor_count + op->output_count, sizeof(*graph->tensors)) &&
-           growth_reserve(&graph->ops, &graph->op_capacity, (uint64_t)graph->op_count + 1,
-                          sizeof(*graph->ops)) &&
-           growth_reserve(&graph->free_storages.numbers, &graph->free_storages.capacity, storages,
-                          sizeof(uint32_t)) &&
+           growth_reserve(&graph->stamps, &graph->stamp_capacity, graph->storage_capacity, sizeof(*graph->stamps)) &&
+           growth_reserve(&graph->tensors, &graph->tensor_capacity, (uint64_t)graph->tensor_count + op->output_count,
+                          sizeof(*graph->tensors)) &&
+           growth_reserve(&graph->ops, &graph->op_capacity, (uint64_t)graph->op_count + 1, sizeof(*graph->ops)) &&
+           growth_reserve(&graph->free_storages.numbers, &graph->free_storages.capacity, storages, sizeof(uint32_t)) &&
            growth_reserve(&graph->free_tensors.numbers, &graph->free_tensors.capacity,
                           (uint64_t)graph->tensor_count + op->output_count, sizeof(uint32_t)) &&
            growth_reserve(&graph->free_ops.numbers, &graph->free_ops.capacity, (uint64_t)graph->op_count + 1,
@@ -56,7 +52,6 @@ static uint32_t new_storage(struct remat_graph *graph, uint64_t size)
     struct remat_storage *storage = &graph->storages[number];
     struct number_list consumers = storage->consumers, neighbours = storage->neighbours,
                        dependents = storage->dependents;
-
     consumers.count = neighbours.count = dependents.count = 0;
     *storage = (struct remat_storage){.size = size,
                                       .pool_slot = VARVE_REMAT_NONE,
@@ -73,15 +68,12 @@ static uint32_t new_storage(struct remat_graph *graph, uint64_t size)
 }
 
 /* One of the operator's outputs, in a storage of its own or of the input that it is a view of. */
-static void add_output(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t op_number,
-                       unsigned index)
+static void add_output(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t op_number, unsigned index)
 {
     int32_t alias = op->aliases[index];
-    uint32_t storage =
-        alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
+    uint32_t storage = alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
     uint32_t number = new_number(&graph->free_tensors, &graph->tensor_count);
     struct remat_storage *in = &graph->storages[storage];
-
     graph->tensors[number] = (struct remat_tensor){.size = alias >= 0 ? 0 : op->sizes[index],
                                                    .storage = storage,
                                                    .op = op_number,
@@ -103,15 +95,12 @@ static void add_output(struct remat_graph *graph, const struct varve_remat_op *o
 }
 
 /* The distinct storages of `count` tensors, at `to`. */
-static uint32_t distinct_storages(struct remat_graph *graph, const uint32_t *tensors, uint32_t count,
-                                  uint32_t *to)
+static uint32_t distinct_storages(struct remat_graph *graph, const uint32_t *tensors, uint32_t count, uint32_t *to)
 {
     uint64_t stamp = ++graph->stamp;
     uint32_t found = 0;
-
     for (uint32_t i = 0; i < count; i++) {
         uint32_t storage = graph->tensors[tensors[i]].storage;
-
         if (graph->stamps[storage] != stamp) {
             graph->stamps[storage] = stamp;
             to[found++] = storage;
@@ -124,7 +113,6 @@ static bool add_neighbours(struct remat_graph *graph, uint32_t from, uint32_t to
 {
     struct remat_storage *a = &graph->storages[from], *b = &graph->storages[to];
     const struct remat_storage *fewer = a->neighbours.count < b->neighbours.count ? a : b;
-
     if (from == to || a->is_pinned || b->is_pinned ||
         (!is_new && number_list_has(&fewer->neighbours, fewer == a ? to : from))) {
         return true;
@@ -137,12 +125,10 @@ static bool add_edges(struct remat_graph *graph, uint32_t op_number)
     struct remat_op *op = &graph->ops[op_number];
     const uint32_t *from = remat_op_input_storages(op), *to = remat_op_output_storages(op);
     bool is_done = true;
-
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         is_done &= number_list_append(&graph->storages[from[i]].consumers, op_number);
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
             uint32_t root = graph->storages[to[j]].tensor_first;
-
             graph->has_late_edges |= from[i] != to[j] && graph->tensors[root].op != op_number;
             if (graph->has_neighbours) {
                 is_done &= add_neighbours(graph, from[i], to[j], root == remat_op_outputs(op)[0]);
@@ -160,14 +146,12 @@ int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32
 {
     size_t most = 2 * ((size_t)op->input_count + op->output_count);
     uint32_t *lists = malloc(most * sizeof(*lists));
-    struct remat_op *added;
-
     if (lists == NULL || !reserve(graph, op)) {
         free(lists);
         return VARVE_ERROR_NO_MEMORY;
     }
     *op_out = new_number(&graph->free_ops, &graph->op_count);
-    added = &graph->ops[*op_out];
+    struct remat_op *added = &graph->ops[*op_out];
     *added = (struct remat_op){.cost_ns = op->cost_ns,
                                .user = op->user,
                                .inputs = lists,
@@ -183,8 +167,8 @@ int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32
     }
     added->input_storage_count =
         distinct_storages(graph, added->inputs, added->input_count, remat_op_input_storages(added));
-    added->output_storage_count = distinct_storages(graph, remat_op_outputs(added), added->output_count,
-                                                    remat_op_output_storages(added));
+    added->output_storage_count =
+        distinct_storages(graph, remat_op_outputs(added), added->output_count, remat_op_output_storages(added));
     graph->list_bytes += most * sizeof(*lists);
     return add_edges(graph, *op_out) ? 0 : VARVE_ERROR_NO_MEMORY;
 }
@@ -193,9 +177,7 @@ int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage)
 {
     int64_t compute = 0;
     uint32_t last = VARVE_REMAT_NONE;
-
-    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE;
-         t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         if (graph->tensors[t].op != VARVE_REMAT_NONE && graph->tensors[t].op != last) {
             last = graph->tensors[t].op;
             compute += (int64_t)graph->ops[last].cost_ns;
@@ -209,7 +191,6 @@ int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage)
 void graph_remove_op(struct remat_graph *graph, uint32_t number)
 {
     struct remat_op *op = &graph->ops[number];
-
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         number_list_remove(&graph->storages[remat_op_input_storages(op)[i]].consumers, number);
     }
@@ -227,10 +208,8 @@ void graph_remove_op(struct remat_graph *graph, uint32_t number)
 static void drop_output_storage(struct remat_graph *graph, struct remat_op *op, uint32_t storage)
 {
     uint32_t *storages = remat_op_output_storages(op);
-
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-
         if (output != VARVE_REMAT_NONE && graph->tensors[output].storage == storage) {
             return;
         }
@@ -246,7 +225,6 @@ bool graph_drop_recipe(struct remat_graph *graph, uint32_t tensor)
 {
     struct remat_tensor *of = &graph->tensors[tensor];
     struct remat_op *op = of->op == VARVE_REMAT_NONE ? NULL : &graph->ops[of->op];
-
     if (op == NULL) {
         return false;
     }
@@ -265,10 +243,8 @@ bool graph_drop_recipe(struct remat_graph *graph, uint32_t tensor)
 bool graph_is_needed(const struct remat_graph *graph, uint32_t number)
 {
     const struct number_list *consumers = &graph->storages[number].consumers;
-
     for (uint32_t i = 0; i < consumers->count; i++) {
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
-
         if (op->output_storage_count != 1 || remat_op_output_storages(op)[0] != number) {
             return true;
         }
@@ -286,7 +262,6 @@ void graph_remove_view(struct remat_graph *graph, uint32_t tensor)
 {
     struct remat_storage *storage = &graph->storages[graph->tensors[tensor].storage];
     uint32_t before = storage->tensor_first;
-
     while (graph->tensors[before].next != tensor) {
         before = graph->tensors[before].next;
     }
@@ -298,13 +273,10 @@ void graph_remove_view(struct remat_graph *graph, uint32_t tensor)
 bool graph_has_evicted_children(const struct remat_graph *graph, uint32_t number)
 {
     const struct number_list *consumers = &graph->storages[number].consumers;
-
     for (uint32_t i = 0; i < consumers->count; i++) {
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
-
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
             uint32_t made = remat_op_output_storages(op)[j];
-
             if (made != number && remat_storage_is_evicted(&graph->storages[made]) &&
                 graph->storages[made].was_evicted && !graph->storages[made].was_released) {
                 return true;
@@ -317,7 +289,6 @@ bool graph_has_evicted_children(const struct remat_graph *graph, uint32_t number
 void graph_remove_storage(struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];
-
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         number_list_remove(&graph->storages[storage->neighbours.numbers[i]].neighbours, number);
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages, tensors and operators, and who is made from whom. The tables are plain; what they mean for memory is decided
- * elsewhere. In a live planner what nobody can need any more is removed and its numbers are used again.
+ * Storages, tensors and operators, and who is made from whom. The tables are plain; what they mean for memory is
+ * decided elsewhere. In a live planner what nobody can need any more is removed and its numbers are used again.
  *
- * An edge leads from the storage of an operator's input to that of its output. Edges are kept by operator: a storage knows the
- * operators that use it (consumers), its tensors know the operators that made them (producers).
+ * An edge leads from the storage of an operator's input to that of its output. Edges are kept by operator: a storage
+ * knows the operators that use it (consumers), its tensors know the operators that made them (producers).
  */
 #ifndef VARVE_STORAGE_REMAT_GRAPH_H
 #define VARVE_STORAGE_REMAT_GRAPH_H
@@ -12,20 +12,16 @@
 #include "storage/remat/growth.h"
 #include "storage/remat.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What searches and walks look at comes first. */
 struct remat_storage {
     int64_t compute; /* of the distinct operators that made its tensors */
     uint64_t size;
     int64_t last_access; /* clock; 0: never */
     uint64_t parent_visits,
-        child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
+        child_visits;    /* inputs of its tensors' operators, and outputs of the operators that use them: each as
                                            * often as it occurs */
-    uint32_t pool_slot;                 /* VARVE_REMAT_NONE: not evictable */
-    uint32_t class_node;                /* while evicted; VARVE_REMAT_NONE */
+    uint32_t pool_slot;  /* VARVE_REMAT_NONE: not evictable */
+    uint32_t class_node; /* while evicted; VARVE_REMAT_NONE */
     uint32_t tensor_first, tensor_last; /* in the order of their making; the first is the root */
     uint32_t locks;                     /* a pin is one, for ever */
     uint32_t refs;                      /* of the program, to any of its tensors */
@@ -33,11 +29,10 @@ struct remat_storage {
     bool is_resident, is_pinned, is_banished;
     uint32_t banished_as; /* the how-manieth; UINT32_MAX: it is not */
     bool was_evicted;
-    bool was_released;            /* its last eviction was for the release of its last reference */
-    uint64_t evicted_at;          /* executions at its last eviction */
-    struct number_list consumers; /* distinct operators */
-    struct number_list
-        neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
+    bool was_released;             /* its last eviction was for the release of its last reference */
+    uint64_t evicted_at;           /* executions at its last eviction */
+    struct number_list consumers;  /* distinct operators */
+    struct number_list neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
     struct number_list dependents; /* banishing: tensors that are made from it and not defined */
 };
 
@@ -99,8 +94,8 @@ static inline bool remat_storage_is_evicted(const struct remat_storage *storage)
 }
 
 void graph_free(struct remat_graph *graph);
-/// An operator, its outputs with a reference each, and new storages for those that are no views; nothing is resident or defined yet. The
-/// operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY: the graph can only be freed.
+/// An operator, its outputs with a reference each, and new storages for those that are no views; nothing is resident or
+/// defined yet. The operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY: the graph can only be freed.
 int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t *op_out);
 /// What the costs of the operators that made the storage's tensors sum up to.
 int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage);
@@ -122,9 +117,5 @@ static inline uint64_t graph_visits(const struct remat_storage *storage)
 }
 /// Numbers, counts and lists agree with each other. VARVE_ERROR_CORRUPT.
 int graph_check(const struct remat_graph *graph, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

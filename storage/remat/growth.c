@@ -10,8 +10,6 @@ bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t byt
 {
     void **data = array;
     uint64_t grown = *capacity < FIRST_CAPACITY ? FIRST_CAPACITY : (uint64_t)*capacity * 2;
-    char *moved;
-
     if (wanted <= *capacity) {
         return true;
     }
@@ -21,7 +19,7 @@ bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t byt
     if (grown > UINT32_MAX - 1 || grown > SIZE_MAX / bytes) {
         return false;
     }
-    moved = realloc(*data, (size_t)grown * bytes);
+    char *moved = realloc(*data, (size_t)grown * bytes);
     if (moved == NULL) {
         return false;
     }

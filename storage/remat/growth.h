@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Room for `wanted` elements of `bytes` each in `*array`, which has `*capacity`; new room is zeroed.
 bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t bytes);
 
@@ -27,9 +23,5 @@ bool number_list_has(const struct number_list *list, uint32_t number);
 /// The first such number goes, and those behind it move up. False: there is none.
 bool number_list_remove(struct number_list *list, uint32_t number);
 void number_list_free(struct number_list *list);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

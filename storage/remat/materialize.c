@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making tensors defined: inputs first, those that are evicted by their own operators, on a stack of our own. The order of every step
- * is that of simrd's runtime V2, on which its figures depend.
+ * Making tensors defined: inputs first, those that are evicted by their own operators, on a stack of our own. The order
+ * of every step is that of simrd's runtime V2, on which its figures depend.
  */
 #include "storage/remat/planner.h"
 
@@ -22,7 +22,6 @@ static void touch_inputs(struct varve_remat *remat, const struct remat_op *op)
 {
     for (uint32_t i = 0; i < op->input_count; i++) {
         struct remat_storage *storage = &remat->graph.storages[remat->graph.tensors[op->inputs[i]].storage];
-
         if (remat->options.dealloc != VARVE_REMAT_DEALLOC_BANISH || storage->refs > 0) {
             storage->last_access = (int64_t)remat->clock;
             search_changed(remat, remat->graph.tensors[op->inputs[i]].storage);
@@ -33,7 +32,6 @@ static void touch_inputs(struct varve_remat *remat, const struct remat_op *op)
 static bool lock_input(struct varve_remat *remat, uint32_t input)
 {
     uint32_t storage = remat->graph.tensors[input].storage;
-
     if (!number_list_append(&remat->locked, storage)) {
         return false;
     }
@@ -51,16 +49,14 @@ static uint32_t depth(const struct varve_remat *remat)
 static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
 {
     const struct remat_op *op = &remat->graph.ops[remat->graph.tensors[frame->tensor].op];
-
     remat->missing.count = frame->missing_next = frame->missing_first;
     remat->locked.count = frame->locked_first;
     frame->is_unlocked = false;
     for (uint32_t i = 0; i < op->input_count; i++) {
-        bool is_done = is_passed_over(remat, op->inputs[i]) ||
-                       (remat->graph.tensors[op->inputs[i]].is_defined
-                            ? lock_input(remat, op->inputs[i])
-                            : number_list_append(&remat->missing, op->inputs[i]));
-
+        bool is_done =
+            is_passed_over(remat, op->inputs[i]) ||
+            (remat->graph.tensors[op->inputs[i]].is_defined ? lock_input(remat, op->inputs[i])
+                                                            : number_list_append(&remat->missing, op->inputs[i]));
         remat->is_broken |= !is_done;
     }
     frame->missing_end = remat->missing.count;
@@ -72,7 +68,6 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
                                 .is_remat = is_remat,
                                 .missing_first = remat->missing.count,
                                 .locked_first = remat->locked.count};
-
     if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
                         sizeof(*remat->frames))) {
         remat->is_broken = true;
@@ -90,7 +85,6 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
 static void pop(struct varve_remat *remat)
 {
     const struct remat_frame *frame = &remat->frames[--remat->frame_count];
-
     remat->missing.count = frame->missing_first;
     remat->locked.count = frame->locked_first;
 }
@@ -109,7 +103,6 @@ bool materialize_unlock_waiting(struct varve_remat *remat)
 {
     uint32_t waiting = remat->frame_count > 0 ? remat->frame_count - 1 : 0;
     uint64_t before = remat->pool.bytes;
-
     if (!remat->options.is_live || waiting == 0 || remat->unlock_count >= UNLOCKS_MOST) {
         return false;
     }
@@ -132,7 +125,6 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
                                       .cost_ns = kept,
                                       .score = NAN,
                                       .time = remat->clock};
-
     remat->counters.failures++;
     if (remat->options.driver.event == NULL) {
         return;
@@ -142,7 +134,6 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
     event.cost_ns = 0;
     for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
-
         if (storage->is_known && storage->locks > 0) {
             event.cause = storage->is_pinned ? VARVE_REMAT_CAUSE_PINNED : VARVE_REMAT_CAUSE_INPUT;
             event.op = remat->graph.tensors[storage->tensor_first].op;
@@ -156,13 +147,13 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
 /* Room for the operator below the budget. */
 static int make_room(struct varve_remat *remat, uint32_t op, struct varve_message *message)
 {
-    uint64_t needed = planner_needed(remat, op), budget = remat->options.budget, evicted = 0, missing;
+    uint64_t needed = planner_needed(remat, op), budget = remat->options.budget;
     uint64_t used = planner_used(remat);
-
     if (used + needed <= budget) {
         return 0;
     }
-    missing = used + needed - budget;
+    uint64_t missing = used + needed - budget;
+    uint64_t evicted = 0;
     do {
         /* Where what can't be evicted leaves no room it is no use to evict the rest. */
         while ((!remat->options.is_live || planner_kept(remat) + needed <= budget) &&
@@ -176,14 +167,12 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     }
     if (used + needed > budget) {
         uint64_t kept = planner_kept(remat);
-
         report_blocked(remat, op, needed, kept);
-        return varve_message_set(
-            message, VARVE_ERROR_NO_MEMORY,
-            "%" PRIu64 " bytes are needed, and %" PRIu64
-            " can't be evicted (inputs of waiting operators, what is pinned): a budget of %" PRIu64
-            " bytes would do here, it is %" PRIu64,
-            needed, kept, kept + needed, budget);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
+                                 "%" PRIu64 " bytes are needed, and %" PRIu64
+                                 " can't be evicted (inputs of waiting operators, what is pinned): a budget of %" PRIu64
+                                 " bytes would do here, it is %" PRIu64,
+                                 needed, kept, kept + needed, budget);
     }
     remat->counters.wasted_bytes += evicted > missing ? evicted - missing : 0;
     return 0;
@@ -194,7 +183,6 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
 static void add_fresh(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t storage = remat->graph.tensors[tensor].storage;
-
     if (!remat->graph.storages[storage].is_resident) {
         remat->is_broken |= !number_list_append(&remat->fresh, storage);
     }
@@ -215,12 +203,11 @@ static int drive(struct varve_remat *remat, const struct remat_frame *frame, uin
                                   .output_count = op->output_count,
                                   .is_remat = frame->is_remat,
                                   .cost_ns = op->cost_ns};
-    int error = 0;
-
     *cost_out = op->cost_ns;
     if (op->cost_ns >= left) {
         return varve_message_set(message, VARVE_ERROR_FULL, "costs exceed 2^62 ns in sum");
     }
+    int error = 0;
     if (remat->options.driver.run != NULL) {
         error = remat->options.driver.run(remat->options.driver.context, &run, message);
         op = &graph->ops[number];
@@ -240,7 +227,6 @@ static void report_run(struct varve_remat *remat, const struct remat_frame *fram
     const struct remat_op *op = &graph->ops[number];
     struct varve_remat_event event = {
         .op = number, .storage = VARVE_REMAT_NONE, .cost_ns = cost, .score = NAN, .time = remat->clock};
-
     if (!frame->is_remat) {
         for (uint32_t i = 0; i < op->input_storage_count; i++) {
             event.input_bytes += graph->storages[remat_op_input_storages(op)[i]].size;
@@ -272,14 +258,12 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     const struct remat_graph *graph = &remat->graph;
     struct varve_remat_counters *counters = &remat->counters;
     const struct remat_op *op = &graph->ops[graph->tensors[frame->tensor].op];
-
     counters->executions++;
     counters->operators += !frame->is_remat;
     *(frame->is_remat ? &counters->remat_compute_ns : &counters->model_compute_ns) += cost;
     counters->remats_direct += frame->is_remat;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         const struct remat_storage *storage = &graph->storages[remat->fresh.numbers[i]];
-
         counters->remats_collateral +=
             frame->is_remat && remat->fresh.numbers[i] != graph->tensors[frame->tensor].storage;
         counters->wasted_evictions +=
@@ -287,9 +271,8 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-        bool is_duplicate = output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
-                            graph->tensors[output].size > 0;
-
+        bool is_duplicate =
+            output != VARVE_REMAT_NONE && graph->tensors[output].is_defined && graph->tensors[output].size > 0;
         counters->duplicates += is_duplicate;
         counters->duplicate_bytes += is_duplicate ? graph->tensors[output].size : 0;
     }
@@ -299,11 +282,9 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
 static void define_outputs(struct varve_remat *remat, const struct remat_op *op)
 {
     struct remat_graph *graph = &remat->graph;
-
     remat->defined.count = 0;
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-
         if (output != VARVE_REMAT_NONE) {
             if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH && !graph->tensors[output].is_defined) {
                 remat->is_broken |= !number_list_append(&remat->defined, output);
@@ -320,8 +301,7 @@ static void define_outputs(struct varve_remat *remat, const struct remat_op *op)
 static void update_neighbourhoods(struct varve_remat *remat)
 {
     if (remat->has_regions && remat->fresh.count > 0) {
-        remat->is_broken |=
-            !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
+        remat->is_broken |= !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
         search_regions_changed(remat);
     }
     for (uint32_t i = 0; remat->walks_regions && !remat->has_regions && i < remat->fresh.count; i++) {
@@ -339,23 +319,21 @@ static void update_neighbourhoods(struct varve_remat *remat)
 static int run(struct varve_remat *remat, const struct remat_frame *frame, struct varve_message *message)
 {
     struct remat_graph *graph = &remat->graph;
-    uint64_t cost, made_bytes = 0;
-    const struct remat_op *op;
+    uint64_t cost;
     int error = drive(remat, frame, &cost, message);
-
     if (error != 0) {
         return error;
     }
-    op = &graph->ops[graph->tensors[frame->tensor].op];
+    const struct remat_op *op = &graph->ops[graph->tensors[frame->tensor].op];
     remat->fresh.count = 0;
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-
         if (output != VARVE_REMAT_NONE && output != frame->tensor) {
             add_fresh(remat, output);
         }
     }
     add_fresh(remat, frame->tensor);
+    uint64_t made_bytes = 0;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         made_bytes += graph->storages[remat->fresh.numbers[i]].size;
     }
@@ -386,7 +364,6 @@ static void unlock_inputs(struct varve_remat *remat, const struct remat_op *op)
 static void note_bottleneck(struct varve_remat *remat, const struct remat_op *op)
 {
     uint64_t bytes = op->total_size;
-
     for (uint32_t i = 0; i < op->input_count; i++) {
         bytes += remat->graph.tensors[op->inputs[i]].size;
     }
@@ -401,10 +378,7 @@ static int finish(struct varve_remat *remat, struct varve_message *message)
     const struct remat_frame frame = remat->frames[remat->frame_count - 1];
     uint32_t number = remat->graph.tensors[frame.tensor].op;
     int error = make_room(remat, number, message);
-
-    if (error == 0) {
-        error = run(remat, &frame, message);
-    }
+    VARVE_THEN(error, run(remat, &frame, message));
     if (error != 0) {
         return error;
     }
@@ -434,14 +408,10 @@ static void unwind(struct varve_remat *remat)
 
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message)
 {
-    int error;
-
     remat->unlock_count = 0;
-    error = push(remat, tensor, is_remat);
+    int error = push(remat, tensor, is_remat);
     while (error == 0 && remat->frame_count > 0) {
         struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
-        uint32_t input;
-
         if (frame->is_unlocked) {
             begin_frame(remat, frame);
         }
@@ -449,7 +419,7 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
             error = finish(remat, message);
             continue;
         }
-        input = remat->missing.numbers[frame->missing_next];
+        uint32_t input = remat->missing.numbers[frame->missing_next];
         if (!remat->graph.tensors[input].is_defined) {
             error = push(remat, input, true);
         } else {

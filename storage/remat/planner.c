@@ -9,15 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COST_LIMIT \
-    (UINT64_C(1) << 61) /* of cost_sum: a score's cost is three such sums at most, and signed */
+#define COST_LIMIT (UINT64_C(1) << 61) /* of cost_sum: a score's cost is three such sums at most, and signed */
 
 /* ---- opening ---- */
 
 void varve_remat_options_init(struct varve_remat_options *options)
 {
-    *options = (struct varve_remat_options){.budget = VARVE_REMAT_UNLIMITED,
-                                            .remat_limit_ns = VARVE_REMAT_UNLIMITED};
+    *options = (struct varve_remat_options){.budget = VARVE_REMAT_UNLIMITED, .remat_limit_ns = VARVE_REMAT_UNLIMITED};
 }
 
 static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve_remat_search search)
@@ -28,13 +26,12 @@ static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve
             (search == VARVE_REMAT_SEARCH_KINETIC || heuristic->score != VARVE_REMAT_SCORE_LAST_ACCESS));
 }
 
-static int check_options(const struct varve_remat_options *options,
-                         const struct varve_remat_heuristic *heuristic, struct varve_message *message)
+static int check_options(const struct varve_remat_options *options, const struct varve_remat_heuristic *heuristic,
+                         struct varve_message *message)
 {
     if ((heuristic->is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator",
-                                 heuristic->name);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator", heuristic->name);
     }
     if (!can_search(heuristic, options->search)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s can only be searched by a scan",
@@ -51,14 +48,12 @@ int varve_remat_open(const struct varve_remat_options *options, struct varve_rem
 {
     const struct varve_remat_heuristic *heuristic =
         options->heuristic != NULL ? options->heuristic : varve_remat_heuristic_find("dtr");
-    struct varve_remat *remat;
     int error = check_options(options, heuristic, message);
-
     *remat_out = NULL;
     if (error != 0) {
         return error;
     }
-    remat = calloc(1, sizeof(*remat));
+    struct varve_remat *remat = calloc(1, sizeof(*remat));
     if (remat == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a planner");
     }
@@ -116,15 +111,13 @@ void planner_event(struct varve_remat *remat, const struct varve_remat_event *ev
 
 uint64_t planner_used(const struct varve_remat *remat)
 {
-    return remat->options.driver.bytes_used != NULL
-               ? remat->options.driver.bytes_used(remat->options.driver.context)
-               : remat->used;
+    return remat->options.driver.bytes_used != NULL ? remat->options.driver.bytes_used(remat->options.driver.context)
+                                                    : remat->used;
 }
 
 uint64_t planner_kept(const struct varve_remat *remat)
 {
     uint64_t used = planner_used(remat);
-
     return used > remat->pool.bytes ? used - remat->pool.bytes : 0;
 }
 
@@ -145,13 +138,11 @@ void planner_set_cost(struct varve_remat *remat, uint32_t number, uint64_t cost_
     struct remat_graph *graph = &remat->graph;
     struct remat_op *op = &graph->ops[number];
     uint64_t most = cost_most(remat, op->output_count);
-
     op->cost_ns = cost_ns < most ? cost_ns : most;
     remat->cost_sum += op->cost_ns * op->output_count;
     for (uint32_t i = 0; i < op->output_storage_count; i++) {
         struct remat_storage *storage = &graph->storages[remat_op_output_storages(op)[i]];
         int64_t before = storage->compute;
-
         storage->compute = graph_compute_of(graph, remat_op_output_storages(op)[i]);
         if (remat->has_classes && remat->options.is_live) {
             classes_change(&remat->classes, storage, storage->compute - before);
@@ -161,11 +152,9 @@ void planner_set_cost(struct varve_remat *remat, uint32_t number, uint64_t cost_
 
 /* ---- operators ---- */
 
-static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op,
-                    struct varve_message *message)
+static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op, struct varve_message *message)
 {
     uint64_t sizes = remat->used;
-
     if (op->output_count == 0 || op->cost_ns > cost_most(remat, op->output_count) ||
         op->cost_ns >= REMAT_SUM_LIMIT - remat->clock) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "an operator %s",
@@ -174,15 +163,13 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
     }
     for (unsigned i = 0; i < op->input_count; i++) {
         if (!varve_remat_is_tensor(remat, op->inputs[i])) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i,
-                                     op->inputs[i]);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i, op->inputs[i]);
         }
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         if (op->aliases[i] >= 0 && (unsigned)op->aliases[i] >= op->input_count) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "output %u is a view of input %" PRId32 " of %u", i, op->aliases[i],
-                                     op->input_count);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "output %u is a view of input %" PRId32 " of %u", i,
+                                     op->aliases[i], op->input_count);
         }
         if (op->aliases[i] < 0 && op->sizes[i] >= REMAT_SUM_LIMIT - sizes) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "sizes exceed 2^62 bytes in sum");
@@ -196,16 +183,14 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
 static bool prepare(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
-    bool is_done = true;
-
     remat->cost_sum += op->cost_ns * op->output_count;
+    bool is_done = true;
     if (remat->walks_regions) {
         is_done &= regions_reserve(&remat->regions, &remat->graph);
     }
     for (uint32_t i = 0; i < op->output_storage_count; i++) {
         struct remat_storage *storage = &remat->graph.storages[remat_op_output_storages(op)[i]];
         bool is_new = remat->graph.tensors[storage->tensor_first].op == number;
-
         if (is_new) {
             remat->size_sum += storage->size;
             remat->size_count++;
@@ -236,7 +221,6 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
 {
     uint32_t number;
     int error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : check_op(remat, op, message);
-
     if (error == 0) {
         error = graph_add(&remat->graph, op, &number);
         remat->is_broken |= error != 0 || !prepare(remat, number);
@@ -255,7 +239,6 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         uint32_t storage = remat->graph.tensors[outputs_out[i]].storage;
-
         remat->graph.storages[storage].last_access = (int64_t)remat->clock;
         search_changed(remat, storage);
     }
@@ -278,14 +261,12 @@ void varve_remat_retain(struct varve_remat *remat, uint32_t tensor)
     remat->graph.storages[remat->graph.tensors[tensor].storage].refs++;
 }
 
-/* The simulator evicts at once. A live planner first looks whether anything evicted is made from the storage: if it went for
- * room, that was because it could be had again from here; from further back it may take more than there is. */
+/* The simulator evicts at once. A live planner first looks whether anything evicted is made from the storage: if it
+ * went for room, that was because it could be had again from here; from further back it may take more than there is. */
 static bool is_evicted_at_once(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
-
-    return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
-           storage->locks == 0 &&
+    return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident && storage->locks == 0 &&
            (!remat->options.is_live || !graph_has_evicted_children(&remat->graph, number));
 }
 
@@ -293,7 +274,6 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
-
     remat->graph.tensors[tensor].refs--;
     storage->refs--;
     if (remat->is_broken) {
@@ -319,7 +299,6 @@ static void report_pin(struct varve_remat *remat, uint32_t number, enum varve_re
                                             .bytes = storage->size,
                                             .score = NAN,
                                             .time = remat->clock};
-
     planner_event(remat, &event);
 }
 
@@ -327,7 +306,6 @@ void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (storage->is_pinned || remat->is_broken) {
         return;
     }
@@ -342,7 +320,6 @@ static bool is_constant(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_graph *graph = &remat->graph;
     uint32_t t = graph->storages[number].tensor_first;
-
     while (t != VARVE_REMAT_NONE && graph->tensors[t].op != VARVE_REMAT_NONE) {
         t = graph->tensors[t].next;
     }
@@ -353,7 +330,6 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
-
     if (!storage->is_pinned || remat->is_broken || is_constant(remat, number)) {
         return;
     }
@@ -366,12 +342,12 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
-
     if (remat->is_broken) {
         return;
     }
     varve_remat_pin(remat, tensor);
-    /* The storage can't be evicted any more, so none that is defined will have to be made again; a view that is not still may. */
+    /* The storage can't be evicted any more, so none that is defined will have to be made again; a view that
+     * is not still may. */
     for (uint32_t t = remat->graph.storages[number].tensor_first; t != VARVE_REMAT_NONE;
          t = remat->graph.tensors[t].next) {
         if (remat->graph.tensors[t].is_defined) {
@@ -390,7 +366,6 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     const struct remat_storage *storage = &remat->graph.storages[number];
-
     if (remat->is_broken) {
         return planner_no_memory(message);
     }
@@ -414,7 +389,6 @@ void varve_remat_lock(struct varve_remat *remat, uint32_t tensor)
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
-
     if (remat->is_broken) {
         return;
     }
@@ -435,10 +409,8 @@ void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
     uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
-
-    return freed > 0 || !materialize_unlock_waiting(remat)
-               ? freed
-               : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+    return freed > 0 || !materialize_unlock_waiting(remat) ? freed
+                                                           : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
 
 /* ---- settings ---- */
@@ -451,7 +423,6 @@ void varve_remat_set_budget(struct varve_remat *remat, uint64_t bytes)
                                             .bytes = bytes,
                                             .score = NAN,
                                             .time = remat->clock};
-
     remat->options.budget = bytes;
     planner_event(remat, &event);
 }
@@ -461,7 +432,6 @@ static void refill_pool(struct varve_remat *remat)
 {
     for (uint32_t i = 0; i < remat->graph.storage_count && !remat->is_broken; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
-
         if (storage->is_known && storage->is_resident && storage->locks == 0) {
             evict_forbid(remat, i);
             evict_allow(remat, i);
@@ -509,7 +479,6 @@ uint64_t varve_remat_storage_bytes(const struct varve_remat *remat, uint32_t ten
 uint64_t varve_remat_cost(const struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t op = remat->graph.tensors[tensor].op;
-
     return op != VARVE_REMAT_NONE ? remat->graph.ops[op].cost_ns : 0;
 }
 
@@ -532,7 +501,6 @@ static uint64_t metadata(const struct varve_remat *remat)
 {
     const struct remat_graph *graph = &remat->graph;
     uint64_t bytes = sizeof(*remat) + graph->list_bytes + remat->regions.bytes;
-
     bytes += (uint64_t)graph->storage_capacity * (sizeof(*graph->storages) + sizeof(*graph->stamps));
     bytes += (uint64_t)graph->tensor_capacity * sizeof(*graph->tensors);
     bytes += (uint64_t)graph->op_capacity * sizeof(*graph->ops);
@@ -542,9 +510,8 @@ static uint64_t metadata(const struct varve_remat *remat)
     bytes += (uint64_t)remat->tournament.leaves *
              (sizeof(*remat->tournament.entries) + 2 * sizeof(*remat->tournament.nodes));
     for (uint32_t i = 0; i < graph->storage_count; i++) {
-        bytes += sizeof(uint32_t) *
-                 ((uint64_t)graph->storages[i].consumers.capacity + graph->storages[i].neighbours.capacity +
-                  graph->storages[i].dependents.capacity);
+        bytes += sizeof(uint32_t) * ((uint64_t)graph->storages[i].consumers.capacity +
+                                     graph->storages[i].neighbours.capacity + graph->storages[i].dependents.capacity);
     }
     return bytes;
 }
@@ -563,8 +530,8 @@ void varve_remat_get_counters(const struct varve_remat *remat, struct varve_rema
 
 void varve_remat_reset_counters(struct varve_remat *remat)
 {
-    remat->counters = (struct varve_remat_counters){.max_used_bytes = planner_used(remat),
-                                                    .locked_bytes_max = remat->locked_bytes};
+    remat->counters =
+        (struct varve_remat_counters){.max_used_bytes = planner_used(remat), .locked_bytes_max = remat->locked_bytes};
     remat->classes.accesses = 0;
     remat->regions.accesses = 0;
 }

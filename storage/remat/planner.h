@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The planner's structure, and what its parts do for each other: graph and pool hold the state, evict.c and materialize.c change it,
- * search.c chooses.
+ * The planner's structure, and what its parts do for each other: graph and pool hold the state, evict.c and
+ * materialize.c change it, search.c chooses.
  */
 #ifndef VARVE_STORAGE_REMAT_PLANNER_H
 #define VARVE_STORAGE_REMAT_PLANNER_H
@@ -13,10 +13,6 @@
 #include "storage/remat/score.h"
 #include "storage/remat/tournament.h"
 #include "storage/remat/twister.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define REMAT_SUM_LIMIT (UINT64_C(1) << 62) /* of sizes, and of the clock */
 
@@ -65,7 +61,8 @@ int planner_no_memory(struct varve_message *message);
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
 /// Bytes that count against the budget, and that an operator's outputs will take.
 uint64_t planner_used(const struct varve_remat *remat);
-/// Of the bytes used those that no eviction can free now: storages with locks, small ones under the rule on these, and others' memory.
+/// Of the bytes used those that no eviction can free now: storages with locks, small ones under the rule on these,
+/// and others' memory.
 uint64_t planner_kept(const struct varve_remat *remat);
 uint64_t planner_needed(const struct varve_remat *remat, uint32_t op);
 /// What the operator's first run has cost.
@@ -103,8 +100,8 @@ void unlock_storage(struct varve_remat *remat, uint32_t storage);
 /// The tensor, which is not defined, becomes so.
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message);
 
-/// Live: the inputs of operators that wait for others are unlocked, so they may be evicted, and are made defined and locked again before
-/// these run. False: none became evictable, or it has been done too often for this operation.
+/// Live: the inputs of operators that wait for others are unlocked, so they may be evicted, and are made defined and
+/// locked again before these run. False: none became evictable, or it has been done too often for this operation.
 bool materialize_unlock_waiting(struct varve_remat *remat);
 
 /* ---- banish.c ---- */
@@ -125,9 +122,5 @@ void collect_from(struct varve_remat *remat, uint32_t tensor);
 void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor);
 /// An output of an operator that did not run, with its one reference: nothing is left of it, whatever is locked.
 void collect_output(struct varve_remat *remat, uint32_t tensor);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -13,7 +13,6 @@ void pool_free(struct remat_pool *pool)
 void pool_compact(struct remat_pool *pool, struct remat_graph *graph)
 {
     uint32_t to = 0;
-
     for (uint32_t i = 0; i < pool->used; i++) {
         if (pool->slots[i] != VARVE_REMAT_NONE) {
             graph->storages[pool->slots[i]].pool_slot = to;
@@ -44,7 +43,6 @@ bool pool_append(struct remat_pool *pool, struct remat_graph *graph, uint32_t st
 void pool_remove(struct remat_pool *pool, struct remat_graph *graph, uint32_t storage)
 {
     uint32_t slot = graph->storages[storage].pool_slot;
-
     if (slot == VARVE_REMAT_NONE) {
         return;
     }

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The storages that may be evicted, in the order in which they became so. An entry that leaves is a gap, which goes when there are
- * more gaps than entries.
+ * The storages that may be evicted, in the order in which they became so. An entry that leaves is a gap, which goes
+ * when there are more gaps than entries.
  */
 #ifndef VARVE_STORAGE_REMAT_POOL_H
 #define VARVE_STORAGE_REMAT_POOL_H
 
 #include "storage/remat/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct remat_pool {
     uint32_t *slots;                /* storages; VARVE_REMAT_NONE: a gap */
@@ -25,9 +21,5 @@ bool pool_append(struct remat_pool *pool, struct remat_graph *graph, uint32_t st
 void pool_remove(struct remat_pool *pool, struct remat_graph *graph, uint32_t storage);
 /// Without gaps: entry i is the i-th.
 void pool_compact(struct remat_pool *pool, struct remat_graph *graph);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

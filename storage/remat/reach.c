@@ -11,7 +11,6 @@
 static bool reserve(struct reach_set *set, uint32_t words, uint64_t *bytes)
 {
     uint32_t before = set->capacity;
-
     if (!growth_reserve(&set->words, &set->capacity, words, sizeof(*set->words))) {
         return false;
     }
@@ -22,7 +21,6 @@ static bool reserve(struct reach_set *set, uint32_t words, uint64_t *bytes)
 bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64_t *bytes)
 {
     uint32_t old_begin = set->begin, old_count = set->end - set->begin;
-
     if (old_count == 0) {
         old_begin = begin;
     } else if (begin >= set->begin && end <= set->end) {
@@ -36,8 +34,7 @@ bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64
     }
     memmove(set->words + (old_begin - begin), set->words, old_count * sizeof(*set->words));
     memset(set->words, 0, (old_begin - begin) * sizeof(*set->words));
-    memset(set->words + (old_begin - begin) + old_count, 0,
-           (end - old_begin - old_count) * sizeof(*set->words));
+    memset(set->words + (old_begin - begin) + old_count, 0, (end - old_begin - old_count) * sizeof(*set->words));
     set->begin = begin;
     set->end = end;
     return true;
@@ -74,15 +71,13 @@ void reach_free(struct reach *reach)
 
 static bool reserve_marks(struct reach_marks *marks, uint32_t words)
 {
-    return growth_reserve(&marks->lanes, &marks->capacity, (uint64_t)words * WORD_BITS,
-                          sizeof(*marks->lanes)) &&
+    return growth_reserve(&marks->lanes, &marks->capacity, (uint64_t)words * WORD_BITS, sizeof(*marks->lanes)) &&
            growth_reserve(&marks->any, &marks->any_capacity, words, sizeof(*marks->any));
 }
 
 bool reach_reserve(struct reach *reach, const struct remat_graph *graph)
 {
     uint32_t words = graph->storage_count / WORD_BITS + 1;
-
     return reserve_marks(&reach->inside, words) && reserve_marks(&reach->ends, words) &&
            growth_reserve(&reach->pending, &reach->pending_capacity, words, sizeof(*reach->pending)) &&
            growth_reserve(&reach->resident, &reach->resident_capacity, words, sizeof(*reach->resident)) &&
@@ -93,7 +88,6 @@ bool reach_reserve(struct reach *reach, const struct remat_graph *graph)
 void reach_set_resident(struct reach *reach, uint32_t storage, bool is_resident)
 {
     uint64_t bit = UINT64_C(1) << storage % WORD_BITS, *word = &reach->resident[storage / WORD_BITS];
-
     *word = is_resident ? *word | bit : *word & ~bit;
 }
 
@@ -102,26 +96,25 @@ void reach_set_resident(struct reach *reach, uint32_t storage, bool is_resident)
 static void mark(struct reach_marks *marks, uint32_t number, uint64_t lanes)
 {
     uint32_t word = number / WORD_BITS;
-
     marks->lanes[number] |= lanes;
     marks->any[word] |= UINT64_C(1) << number % WORD_BITS;
     marks->begin = word < marks->begin ? word : marks->begin;
     marks->end = word >= marks->end ? word + 1 : marks->end;
 }
 
-/* Of two storages the one that was banished first has been taken from the other's lists, and has kept the other in its own. */
+/* Of two storages the one that was banished first has been taken from the other's lists, and has kept the
+ * other in its own. */
 static bool is_cut(const struct remat_graph *graph, uint32_t from, uint32_t to)
 {
     return graph->storages[to].banished_as < graph->storages[from].banished_as;
 }
 
-static void arrive(struct reach *reach, const struct remat_graph *graph, uint32_t from,
-                   const uint32_t *storages, uint32_t count, uint64_t lanes)
+static void arrive(struct reach *reach, const struct remat_graph *graph, uint32_t from, const uint32_t *storages,
+                   uint32_t count, uint64_t lanes)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = storages[i], word = number / WORD_BITS;
         uint64_t bit = UINT64_C(1) << number % WORD_BITS;
-
         if (graph->banished > 0 && is_cut(graph, from, number)) {
             continue;
         }
@@ -152,11 +145,9 @@ static uint64_t new_lanes(struct reach *reach, const struct remat_graph *graph, 
 static void leave_down(struct reach *reach, const struct remat_graph *graph, uint32_t number, uint64_t lanes)
 {
     const struct number_list *consumers = &graph->storages[number].consumers;
-
     for (uint32_t i = 0; i < consumers->count; i++) {
         uint64_t news = new_lanes(reach, graph, consumers->numbers[i], lanes);
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
-
         if (news != 0) {
             arrive(reach, graph, number, remat_op_output_storages(op), op->output_storage_count, news);
         }
@@ -165,14 +156,11 @@ static void leave_down(struct reach *reach, const struct remat_graph *graph, uin
 
 static void leave_up(struct reach *reach, const struct remat_graph *graph, uint32_t number, uint64_t lanes)
 {
-    for (uint32_t t = graph->storages[number].tensor_first; t != VARVE_REMAT_NONE;
-         t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[number].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         uint32_t number_of_op = graph->tensors[t].op;
-
         if (number_of_op != VARVE_REMAT_NONE) {
             uint64_t news = new_lanes(reach, graph, number_of_op, lanes);
             const struct remat_op *op = &graph->ops[number_of_op];
-
             if (news != 0) {
                 arrive(reach, graph, number, remat_op_input_storages(op), op->input_storage_count, news);
             }
@@ -180,21 +168,19 @@ static void leave_up(struct reach *reach, const struct remat_graph *graph, uint3
     }
 }
 
-/* Numbers grow along most edges, so that one sweep in the direction of the walk finds nearly all, and mostly each storage once. */
+/* Numbers grow along most edges, so that one sweep in the direction of the walk finds nearly all, and mostly
+ * each storage once. */
 static void sweep(struct reach *reach, const struct remat_graph *graph, enum reach_direction direction)
 {
     while (reach->pending_count > 0) {
         uint32_t begin = reach->inside.begin, end = reach->inside.end;
-
         for (uint32_t i = begin; i < end; i++) {
             uint32_t word = direction == REACH_DOWN ? i : begin + end - 1 - i;
-
             while (reach->pending[word] != 0) {
-                unsigned bit = (unsigned)(direction == REACH_DOWN
-                                              ? __builtin_ctzll(reach->pending[word])
-                                              : WORD_BITS - 1 - __builtin_clzll(reach->pending[word]));
+                unsigned bit =
+                    (unsigned)(direction == REACH_DOWN ? __builtin_ctzll(reach->pending[word])
+                                                       : WORD_BITS - 1 - __builtin_clzll(reach->pending[word]));
                 uint32_t number = word * WORD_BITS + bit;
-
                 reach->pending[word] &= ~(UINT64_C(1) << bit);
                 reach->pending_count--;
                 if (direction == REACH_DOWN) {
@@ -212,17 +198,16 @@ static void sweep(struct reach *reach, const struct remat_graph *graph, enum rea
 
 /* ---- what was found ---- */
 
-/* Lanes differ at few storages, so that a word mostly has one group. Groups of runs of storages: lanes may be those of two groups. */
+/* Lanes differ at few storages, so that a word mostly has one group. Groups of runs of storages: lanes may be
+ * those of two groups. */
 static void add_groups(struct reach *reach, const struct remat_graph *graph, const struct reach_marks *marks,
                        uint32_t word, enum reach_direction direction)
 {
     const uint64_t *lanes = marks->lanes + (size_t)word * WORD_BITS;
     struct reach_group *group = NULL;
-
     for (uint64_t bits = marks->any[word]; bits != 0; bits &= bits - 1) {
         unsigned bit = (unsigned)__builtin_ctzll(bits);
         const struct remat_storage *storage = &graph->storages[word * WORD_BITS + bit];
-
         if (group == NULL || group->lanes != lanes[bit]) {
             group = &reach->groups[reach->group_count++];
             *group = (struct reach_group){.word = word, .lanes = lanes[bit]};
@@ -237,15 +222,14 @@ static void add_groups(struct reach *reach, const struct remat_graph *graph, con
 static bool take_groups(struct reach *reach, const struct remat_graph *graph, struct reach_marks *marks,
                         enum reach_direction direction)
 {
-    bool is_done = true;
-
     reach->group_count = 0;
+    bool is_done = true;
     for (uint32_t word = marks->begin; word < marks->end; word++) {
         if (marks->any[word] == 0) {
             continue;
         }
-        is_done &= growth_reserve(&reach->groups, &reach->group_capacity,
-                                  (uint64_t)reach->group_count + WORD_BITS, sizeof(*reach->groups));
+        is_done &= growth_reserve(&reach->groups, &reach->group_capacity, (uint64_t)reach->group_count + WORD_BITS,
+                                  sizeof(*reach->groups));
         if (is_done) {
             add_groups(reach, graph, marks, word, direction);
         }
@@ -256,18 +240,16 @@ static bool take_groups(struct reach *reach, const struct remat_graph *graph, st
 }
 
 /* The set becomes that of a lane, without zeros at its ends. */
-static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words, struct reach_set *set,
-                       int64_t *cost, uint64_t *bytes, uint64_t *visits)
+static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words, struct reach_set *set, int64_t *cost,
+                       uint64_t *bytes, uint64_t *visits)
 {
-    uint32_t begin = 0, end = 0;
-
     set->begin = set->end = 0;
     if (!reserve(set, words, bytes)) {
         return false;
     }
+    uint32_t begin = 0, end = 0;
     for (uint32_t i = 0; i < reach->group_count; i++) {
         const struct reach_group *group = &reach->groups[i];
-
         if ((group->lanes >> lane & 1) == 0) {
             continue;
         }
@@ -287,27 +269,21 @@ static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words,
 }
 
 static bool collect(struct reach *reach, const struct remat_graph *graph, unsigned count,
-                    enum reach_direction direction, struct reach_found *found, uint64_t *bytes,
-                    uint64_t *visits)
+                    enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits)
 {
     struct reach_marks *const both[] = {&reach->inside, &reach->ends};
     bool is_done = true;
-
     for (unsigned i = 0; i < 2; i++) {
         struct reach_marks *marks = both[i];
         uint32_t words = marks->begin < marks->end ? marks->end - marks->begin : 0;
-
         is_done &= take_groups(reach, graph, marks, direction);
         marks->begin = UINT32_MAX;
         marks->end = 0;
         for (unsigned lane = 0; lane < count; lane++) {
             int64_t ends_cost = 0;
             uint64_t ends_visits = 0;
-
-            is_done &=
-                i == 0
-                    ? put_groups(reach, lane, words, found[lane].interior, &found[lane].cost, bytes, visits)
-                    : put_groups(reach, lane, words, found[lane].frontier, &ends_cost, bytes, &ends_visits);
+            is_done &= i == 0 ? put_groups(reach, lane, words, found[lane].interior, &found[lane].cost, bytes, visits)
+                              : put_groups(reach, lane, words, found[lane].frontier, &ends_cost, bytes, &ends_visits);
         }
     }
     return is_done;
@@ -316,12 +292,9 @@ static bool collect(struct reach *reach, const struct remat_graph *graph, unsign
 bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint32_t *bases, unsigned count,
                 enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits)
 {
-    bool is_done;
-
     reach->inside.begin = reach->ends.begin = UINT32_MAX;
     for (unsigned lane = 0; lane < count; lane++) {
         const struct remat_storage *base = &graph->storages[bases[lane]];
-
         *visits += direction == REACH_DOWN ? base->child_visits : base->parent_visits;
         found[lane].cost = 0;
         if (direction == REACH_DOWN) {
@@ -335,7 +308,7 @@ bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint
         reach->op_lanes[reach->ops.numbers[i]] = 0;
     }
     reach->ops.count = 0;
-    is_done = collect(reach, graph, count, direction, found, bytes, visits);
+    bool is_done = collect(reach, graph, count, direction, found, bytes, visits);
     for (unsigned lane = 0; lane < count; lane++) {
         reach_set_remove(found[lane].frontier, bases[lane]);
     }

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which evicted storages are reached from resident ones through evicted ones only, and which resident ones the ways end at. Up to 64
- * beginnings at a time, a bit of a word for each, so that what they have in common is walked once.
+ * Which evicted storages are reached from resident ones through evicted ones only, and which resident ones the ways end
+ * at. Up to 64 beginnings at a time, a bit of a word for each, so that what they have in common is walked once.
  */
 #ifndef VARVE_STORAGE_REMAT_REACH_H
 #define VARVE_STORAGE_REMAT_REACH_H
 
 #include "storage/remat/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REACH_LANES 64
 
-enum reach_direction {
-    REACH_DOWN,
-    REACH_UP,
-    REACH_DIRECTIONS
-}; /* to what is made from it; to what it is made from */
+enum reach_direction { REACH_DOWN, REACH_UP, REACH_DIRECTIONS }; /* to what is made from it; to what it is made from */
 
 /* Bits of storages, of those in the words from begin to end. */
 struct reach_set {
@@ -63,8 +55,8 @@ struct reach_found {
     int64_t cost;                          /* of the interior */
 };
 
-/// Walk from `count` (1 to REACH_LANES) beginnings; `bytes` counts what sets take, `visits` what the published simulator visits in as many
-/// walks. False: no memory.
+/// Walk from `count` (1 to REACH_LANES) beginnings; `bytes` counts what sets take, `visits` what the published
+/// simulator visits in as many walks. False: no memory.
 bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint32_t *bases, unsigned count,
                 enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits);
 
@@ -88,14 +80,9 @@ bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64
 bool reach_set_add(struct reach_set *to, const struct reach_set *from, uint64_t *bytes);
 
 /* For each storage of a set, as `number`. */
-#define REACH_FOR_EACH(number, set)                                                        \
-    for (uint32_t word_ = (set)->begin, number = 0; word_ < (set)->end; word_++)           \
-        for (uint64_t bits_ = (set)->words[word_ - (set)->begin];                          \
-             bits_ != 0 && (number = word_ * 64 + (unsigned)__builtin_ctzll(bits_), true); \
-             bits_ &= bits_ - 1)
-
-#ifdef __cplusplus
-}
-#endif
+#define REACH_FOR_EACH(number, set)                                              \
+    for (uint32_t word_ = (set)->begin, number = 0; word_ < (set)->end; word_++) \
+        for (uint64_t bits_ = (set)->words[word_ - (set)->begin];                \
+             bits_ != 0 && (number = word_ * 64 + (unsigned)__builtin_ctzll(bits_), true); bits_ &= bits_ - 1)
 
 #endif

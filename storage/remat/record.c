@@ -34,7 +34,6 @@ static const struct {
 static uint64_t double_bits(double value)
 {
     uint64_t bits;
-
     memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
@@ -67,18 +66,15 @@ static uint64_t arg_of(const struct varve_remat_event *event)
     }
 }
 
-void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name,
-                              struct varve_record *record_out)
+void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name, struct varve_record *record_out)
 {
     uint32_t number = kinds[event->kind].is_of_op ? event->op : event->storage;
-
     *record_out = (struct varve_record){
         .size = event->bytes,
         .requested = requested_of(event),
         .arg = arg_of(event),
         .id_stream = number != VARVE_REMAT_NONE ? number : 0,
-        .dev_seq_kind_flags =
-            varve_record_tag(0, (enum varve_kind)kinds[event->kind].kind, kinds[event->kind].flags),
+        .dev_seq_kind_flags = varve_record_tag(0, (enum varve_kind)kinds[event->kind].kind, kinds[event->kind].flags),
         .pool = name,
         .cause = causes[event->cause],
     };
@@ -88,7 +84,6 @@ void varve_remat_name_record(uint16_t number, const char *name, struct varve_rec
 {
     uint64_t words[4] = {0};
     char *text = (char *)words;
-
     for (size_t i = 0; i < sizeof(words) && name[i] != '\0'; i++) {
         text[i] = (char)(name[i] >= ' ' && name[i] <= '~' ? name[i] : '?'); /* as a database keeps it */
     }

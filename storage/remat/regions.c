@@ -38,7 +38,6 @@ static bool absorb(struct remat_regions *regions, const struct remat_graph *grap
 {
     uint32_t begin = evicted / 64, end = begin + 1;
     const struct reach_set *more = &from->interior;
-
     if (more->begin != more->end) {
         begin = more->begin < begin ? more->begin : begin;
         end = more->end > end ? more->end : end;
@@ -51,7 +50,6 @@ static bool absorb(struct remat_regions *regions, const struct remat_graph *grap
     for (uint32_t i = more->begin; i < more->end; i++) {
         uint64_t *word = &to->interior.words[i - to->interior.begin];
         uint64_t news = more->words[i - more->begin] & ~*word;
-
         if (news == 0) {
             continue;
         }
@@ -82,12 +80,10 @@ void regions_set_resident(struct remat_regions *regions, uint32_t storage, bool 
 bool regions_evict(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     struct region *own = regions->of[storage];
-    bool is_done = true;
-
     reach_set_resident(&regions->reach, storage, false);
+    bool is_done = true;
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         const struct reach_set *ends = &own[REACH_DIRECTIONS - 1 - d].frontier;
-
         REACH_FOR_EACH(number, ends)
         {
             if (number != storage) {
@@ -97,7 +93,6 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
     }
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         struct reach_set ends = own[d].frontier;
-
         own[d].frontier = regions->ends[d];
         regions->ends[d] = ends;
         clear(&own[d]);
@@ -111,28 +106,24 @@ static bool rebuild(struct remat_regions *regions, const struct remat_graph *gra
                     unsigned count, enum reach_direction direction)
 {
     struct reach_found found[REACH_LANES];
-    bool is_done;
-
     for (unsigned i = 0; i < count; i++) {
         struct region *region = &regions->of[storages[i]][direction];
-
         found[i] = (struct reach_found){.interior = &region->interior, .frontier = &region->frontier};
     }
-    is_done = reach_walk(&regions->reach, graph, storages, count, direction, found, &regions->bytes,
-                         &regions->accesses);
+    bool is_done =
+        reach_walk(&regions->reach, graph, storages, count, direction, found, &regions->bytes, &regions->accesses);
     for (unsigned i = 0; i < count; i++) {
         regions->of[storages[i]][direction].cost = found[i].cost;
     }
     return is_done;
 }
 
-static bool rebuild_set(struct remat_regions *regions, const struct remat_graph *graph,
-                        const struct reach_set *set, enum reach_direction direction)
+static bool rebuild_set(struct remat_regions *regions, const struct remat_graph *graph, const struct reach_set *set,
+                        enum reach_direction direction)
 {
     uint32_t storages[REACH_LANES];
     unsigned count = 0;
     bool is_done = true;
-
     REACH_FOR_EACH(number, set)
     {
         storages[count++] = number;
@@ -155,13 +146,12 @@ static bool has_any(const struct region *region, const uint32_t *storages, uint3
     return false;
 }
 
-/* What was made for the first time, and has its ways up end at the owner, is one end more; nothing else is new but costs. */
+/* What was made for the first time, and has its ways up end at the owner, is one end more; nothing else
+ * is new but costs. */
 static bool extend_down(struct remat_regions *regions, const struct remat_graph *graph, uint32_t owner,
                         const uint32_t *made, uint32_t count)
 {
     struct region *region = &regions->of[owner][REACH_DOWN];
-    bool is_done = true;
-
     region->cost = 0;
     regions->accesses += graph->storages[owner].child_visits;
     REACH_FOR_EACH(number, &region->interior)
@@ -169,9 +159,9 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
         region->cost += graph->storages[number].compute;
         regions->accesses += graph->storages[number].child_visits;
     }
+    bool is_done = true;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t word = made[i] / 64;
-
         if (!reach_set_has(&regions->of[made[i]][REACH_UP].frontier, owner)) {
             continue;
         }
@@ -185,16 +175,14 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
 }
 
 /* Most runs are first ones: then nobody needs to walk from what the operator was given. */
-static bool rebuild_inputs(struct remat_regions *regions, const struct remat_graph *graph,
-                           const uint32_t *made, uint32_t count)
+static bool rebuild_inputs(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *made,
+                           uint32_t count)
 {
     struct reach_set *inputs = &regions->ends[REACH_UP];
     bool is_done = true;
-
     REACH_FOR_EACH(number, inputs)
     {
-        if (!graph->has_late_edges && graph->banished == 0 &&
-            !has_any(&regions->of[number][REACH_DOWN], made, count)) {
+        if (!graph->has_late_edges && graph->banished == 0 && !has_any(&regions->of[number][REACH_DOWN], made, count)) {
             is_done &= extend_down(regions, graph, number, made, count);
             reach_set_remove(inputs, number);
         }
@@ -205,20 +193,18 @@ static bool rebuild_inputs(struct remat_regions *regions, const struct remat_gra
 bool regions_made(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *storages,
                   uint32_t count)
 {
-    bool is_done = true;
-
     for (uint32_t i = 0; i < count; i++) {
         reach_set_resident(&regions->reach, storages[i], true);
     }
+    bool is_done = true;
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         regions->ends[d].begin = regions->ends[d].end = 0;
         for (uint32_t i = 0; i < count; i += REACH_LANES) {
-            is_done &= rebuild(regions, graph, storages + i,
-                               count - i < REACH_LANES ? count - i : REACH_LANES, (enum reach_direction)d);
+            is_done &= rebuild(regions, graph, storages + i, count - i < REACH_LANES ? count - i : REACH_LANES,
+                               (enum reach_direction)d);
         }
         for (uint32_t i = 0; i < count; i++) {
-            is_done &=
-                reach_set_add(&regions->ends[d], &regions->of[storages[i]][d].frontier, &regions->bytes);
+            is_done &= reach_set_add(&regions->ends[d], &regions->of[storages[i]][d].frontier, &regions->bytes);
         }
     }
     return is_done && rebuild_inputs(regions, graph, storages, count) &&
@@ -228,11 +214,9 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
 bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     struct reach_set *ends = &regions->ends[REACH_UP];
-    bool is_done;
-
     ends->begin = ends->end = 0;
     regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
-    is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
+    bool is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
     is_done &= rebuild(regions, graph, &storage, 1, REACH_UP);
     return is_done && rebuild_set(regions, graph, ends, REACH_DOWN);
 }
@@ -244,7 +228,6 @@ static bool walk(struct remat_regions *regions, const struct remat_graph *graph,
 {
     struct region *spare = &regions->spare[direction];
     struct reach_found found = {.interior = &spare->interior, .frontier = &spare->frontier};
-
     return reach_walk(&regions->reach, graph, &storage, 1, direction, &found, &regions->bytes, visits);
 }
 
@@ -253,14 +236,12 @@ bool regions_forget(struct remat_regions *regions, const struct remat_graph *gra
     uint64_t visits = 0;
     bool is_done = walk(regions, graph, storage, REACH_UP, &visits);
     struct reach_set ends = regions->spare[REACH_UP].frontier;
-
     regions->spare[REACH_UP].frontier = regions->ends[REACH_UP];
     regions->ends[REACH_UP] = ends;
     regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
     REACH_FOR_EACH(number, &ends)
     {
         struct region *region = &regions->of[number][REACH_DOWN];
-
         if (reach_set_has(&region->interior, storage)) {
             region->cost -= graph->storages[storage].compute;
         }
@@ -277,14 +258,12 @@ bool regions_union_cost(struct remat_regions *regions, const struct remat_graph 
 {
     struct reach_set *both = &regions->spare[REACH_DOWN].interior;
     bool is_done = walk(regions, graph, storage, REACH_DOWN, &regions->accesses);
-
     is_done &= walk(regions, graph, storage, REACH_UP, &regions->accesses);
     is_done &= reach_set_add(both, &regions->spare[REACH_UP].interior, &regions->bytes);
     *cost_out = 0;
     REACH_FOR_EACH(number, both)
     {
         const struct remat_storage *of = &graph->storages[number];
-
         *cost_out += of->compute;
         *last_access_out = of->last_access > *last_access_out ? of->last_access : *last_access_out;
     }
@@ -302,22 +281,17 @@ static bool is_within(const struct reach_set *set, const struct reach_set *other
     return true;
 }
 
-int regions_check(struct remat_regions *regions, const struct remat_graph *graph,
-                  struct varve_message *message)
+int regions_check(struct remat_regions *regions, const struct remat_graph *graph, struct varve_message *message)
 {
     uint64_t visits = 0;
-
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         for (unsigned d = 0; d < REACH_DIRECTIONS && graph->storages[i].is_resident; d++) {
             const struct region *stored = &regions->of[i][d], *found = &regions->spare[d];
-
             if (!walk(regions, graph, i, (enum reach_direction)d, &visits)) {
                 return VARVE_ERROR_NO_MEMORY;
             }
-            if (!is_within(&stored->interior, &found->interior) ||
-                !is_within(&found->interior, &stored->interior) ||
-                !is_within(&stored->frontier, &found->frontier) ||
-                !is_within(&found->frontier, &stored->frontier)) {
+            if (!is_within(&stored->interior, &found->interior) || !is_within(&found->interior, &stored->interior) ||
+                !is_within(&stored->frontier, &found->frontier) || !is_within(&found->frontier, &stored->frontier)) {
                 return varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %u: a region %s is wrong", i,
                                          d == REACH_DOWN ? "down" : "up");
             }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Evicted neighbourhoods, exactly. A resident storage has two regions: the evicted storages that are made from it, and those that it
- * is made from, as far as the way leads through evicted ones only (interior); and the resident storages where the ways end (frontier).
+ * Evicted neighbourhoods, exactly. A resident storage has two regions: the evicted storages that are made from it, and
+ * those that it is made from, as far as the way leads through evicted ones only (interior); and the resident storages
+ * where the ways end (frontier).
  *
- * An eviction adds the region of the evicted storage to those that end at it. After a run the regions of what it made, and those
- * that end there, are found anew; what was made for the first time is only one end more to the latter. Costs of the interior are those of the moment at which it was found, as in simrd.
+ * An eviction adds the region of the evicted storage to those that end at it. After a run the regions of what it made,
+ * and those that end there, are found anew; what was made for the first time is only one end more to the latter. Costs
+ * of the interior are those of the moment at which it was found, as in simrd.
  *
  * Source: simrd's Region.
  */
@@ -12,10 +14,6 @@
 #define VARVE_STORAGE_REMAT_REGIONS_H
 
 #include "storage/remat/reach.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct region {
     struct reach_set interior, frontier;
@@ -52,16 +50,11 @@ static inline int64_t regions_cost(const struct remat_regions *regions, uint32_t
 }
 /// For heuristics that find neighbourhoods anew, and keep none: where ways end.
 void regions_set_resident(struct remat_regions *regions, uint32_t storage, bool is_resident);
-/// What the evicted neighbours of a resident storage cost, each counted once, found anew; and the latest access to any of them, if it is later than
-/// `last_access_out` is.
+/// What the evicted neighbours of a resident storage cost, each counted once, found anew; and the latest access to any
+/// of them, if it is later than `last_access_out` is.
 bool regions_union_cost(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage,
                         int64_t *cost_out, int64_t *last_access_out);
 /// Every region of a resident storage is what a walk finds; between operations. VARVE_ERROR_CORRUPT.
-int regions_check(struct remat_regions *regions, const struct remat_graph *graph,
-                  struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int regions_check(struct remat_regions *regions, const struct remat_graph *graph, struct varve_message *message);
 
 #endif

@@ -28,8 +28,7 @@ static const struct varve_remat_heuristic heuristics[] = {
      .cost = VARVE_REMAT_COST_UNION,
      .has_size = true,
      .has_staleness = true,
-     .summary =
-         "as dtr, each neighbour once, staleness of the most recent of them; found anew for each score"},
+     .summary = "as dtr, each neighbour once, staleness of the most recent of them; found anew for each score"},
     {.name = "msps",
      .cost = VARVE_REMAT_COST_ANCESTORS,
      .has_size = true,
@@ -98,18 +97,15 @@ const struct varve_remat_heuristic *varve_remat_heuristic_find(const char *name)
 static int width(score_wide value)
 {
     uint64_t high = (uint64_t)(value >> 64), low = (uint64_t)value;
-
     return high != 0 ? 128 - __builtin_clzll(high) : low != 0 ? 64 - __builtin_clzll(low) : 0;
 }
 
-/* Long division to three bits more than a double has, the last one set if anything is left: the conversion rounds once. The divisor is
- * below 2^126. */
+/* Long division to three bits more than a double has, the last one set if anything is left: the conversion rounds once.
+ * The divisor is below 2^126. */
 static double divide(uint64_t num, score_wide den)
 {
     score_wide rest = num;
     int exponent = width(num) - width(den);
-    uint64_t quotient = 0;
-
     if (exponent < 0) {
         rest <<= -exponent;
     } else {
@@ -119,6 +115,7 @@ static double divide(uint64_t num, score_wide den)
         rest <<= 1;
         exponent--;
     }
+    uint64_t quotient = 0;
     for (int i = 0; i < MANTISSA + 3; i++) {
         quotient <<= 1;
         if (rest >= den) {
@@ -133,14 +130,12 @@ static double divide(uint64_t num, score_wide den)
 double score_round(struct score score)
 {
     uint64_t size = score.num < 0 ? -(uint64_t)score.num : (uint64_t)score.num;
-    double quotient;
-
     if (score.den == 0) {
         return INFINITY;
     }
     if (size <= EXACT && score.den <= EXACT) {
         return (double)score.num / (double)score.den;
     }
-    quotient = divide(size, score.den);
+    double quotient = divide(size, score.den);
     return score.num < 0 ? -quotient : quotient;
 }

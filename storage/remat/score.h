@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heuristics as data, and scores as numbers: correctly rounded quotients of integers, as Python's int / int is, so that decisions are
- * those of the published simulator.
+ * Heuristics as data, and scores as numbers: correctly rounded quotients of integers, as Python's int / int is, so that
+ * decisions are those of the published simulator.
  */
 #ifndef VARVE_STORAGE_REMAT_SCORE_H
 #define VARVE_STORAGE_REMAT_SCORE_H
 
 #include "storage/remat.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 __extension__ typedef unsigned __int128 score_wide;
 
@@ -27,9 +23,5 @@ static inline double score_estimate(struct score score)
 {
     return (double)score.num / (double)score.den;
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -7,8 +7,7 @@
 #include <math.h>
 
 #define ESTIMATE_ERROR 0x1p-48 /* of an estimate and of `best`, with room to spare */
-#define TOURNAMENT_TRIES \
-    16 /* winners whose scores turn out to be out of date, before one is taken as it is */
+#define TOURNAMENT_TRIES 16    /* winners whose scores turn out to be out of date, before one is taken as it is */
 
 /* ---- scores ---- */
 
@@ -16,7 +15,6 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
     int64_t more;
-
     switch (remat->heuristic->cost) {
     case VARVE_REMAT_COST_NONE:
         return 1;
@@ -39,7 +37,6 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
 static uint64_t size_of(const struct varve_remat *remat, uint32_t number)
 {
     uint64_t size = remat->graph.storages[number].size;
-
     if (remat->heuristic->has_free_neighbours) {
         size += remat->options.driver.free_neighbours(remat->options.driver.context, number);
     }
@@ -51,7 +48,6 @@ static struct score score_of(struct varve_remat *remat, uint32_t number)
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
     int64_t last_access = remat->graph.storages[number].last_access;
     struct score score = {.den = 1};
-
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
     score.num = cost_of(remat, number, &last_access);
@@ -77,15 +73,12 @@ static uint32_t scan_numbers(struct varve_remat *remat, double *score_out)
     bool is_time = remat->heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS;
     uint32_t victim = VARVE_REMAT_NONE;
     int64_t best = INT64_MAX;
-
     for (uint32_t i = 0; i < remat->pool.used; i++) {
         uint32_t number = remat->pool.slots[i];
-        int64_t score;
-
         if (number == VARVE_REMAT_NONE) {
             continue;
         }
-        score = score_of(remat, number).num;
+        int64_t score = score_of(remat, number).num;
         score = is_time ? remat->graph.storages[number].last_access : score;
         if (score <= best) {
             best = score;
@@ -104,17 +97,13 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
 {
     uint32_t victim = VARVE_REMAT_NONE;
     double best = INFINITY;
-
     for (uint32_t i = 0; i < remat->pool.used; i += step == 0 ? 1 : 1 + twister_below(&remat->random, step)) {
         uint32_t number = remat->pool.slots[i];
-        struct score score;
-        double value;
-
         if (number == VARVE_REMAT_NONE) {
             continue;
         }
-        score = score_of(remat, number);
-        value = score.den == 0 ? INFINITY : score_estimate(score);
+        struct score score = score_of(remat, number);
+        double value = score.den == 0 ? INFINITY : score_estimate(score);
         if (value - fabs(value) * ESTIMATE_ERROR > best) {
             continue;
         }
@@ -133,10 +122,8 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
 
 static uint32_t sample(struct varve_remat *remat, double *score_out)
 {
-    uint32_t victim;
-
     pool_compact(&remat->pool, &remat->graph);
-    victim = scan_quotients(remat, (uint32_t)sqrt((double)remat->pool.count), score_out);
+    uint32_t victim = scan_quotients(remat, (uint32_t)sqrt((double)remat->pool.count), score_out);
     return victim != VARVE_REMAT_NONE ? victim : remat->pool.slots[remat->pool.used - 1];
 }
 
@@ -155,19 +142,16 @@ static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t numb
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
     const struct remat_storage *storage = &remat->graph.storages[number];
     int64_t last_access = storage->last_access;
-    double cost, size;
-
     if (heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS) {
         return (struct tournament_entry){.rate = 1, .since = (double)last_access};
     }
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
-    cost = (double)cost_of(remat, number, &last_access);
-    size = heuristic->has_size ? (double)size_of(remat, number) : 1;
+    double cost = (double)cost_of(remat, number, &last_access);
+    double size = heuristic->has_size ? (double)size_of(remat, number) : 1;
     /* What costs nothing comes before all others; it has no rate to speak of. */
     if (heuristic->has_staleness) {
-        return (struct tournament_entry){.rate = cost > 0 ? size / cost : size * 0x1p62,
-                                         .since = (double)last_access};
+        return (struct tournament_entry){.rate = cost > 0 ? size / cost : size * 0x1p62, .since = (double)last_access};
     }
     return (struct tournament_entry){.level = cost > 0 ? size / cost : size * 0x1p62};
 }
@@ -176,7 +160,6 @@ void search_changed(struct varve_remat *remat, uint32_t number)
 {
     if (remat->has_tournament && remat->graph.storages[number].pool_slot != VARVE_REMAT_NONE) {
         struct tournament_entry entry = entry_of(remat, number);
-
         remat->is_broken |= !tournament_set(&remat->tournament, number, &entry, (double)remat->clock);
     }
 }
@@ -184,7 +167,6 @@ void search_changed(struct varve_remat *remat, uint32_t number)
 void search_neighbours_changed(struct varve_remat *remat, uint32_t number)
 {
     const struct number_list *neighbours = &remat->graph.storages[number].neighbours;
-
     for (uint32_t i = 0; remat->has_tournament && i < neighbours->count; i++) {
         search_changed(remat, neighbours->numbers[i]);
     }
@@ -204,12 +186,9 @@ static uint32_t winner(struct varve_remat *remat, double *score_out)
 {
     uint32_t number = VARVE_REMAT_NONE;
     double priority = 0;
-
     for (int i = 0; i < TOURNAMENT_TRIES; i++) {
-        struct tournament_entry entry;
-
         number = tournament_winner(&remat->tournament, (double)remat->clock);
-        entry = entry_of(remat, number);
+        struct tournament_entry entry = entry_of(remat, number);
         priority = tournament_priority(&entry, (double)remat->clock);
         /* A class's cost has changed without a word: enter it again, and see who wins now. */
         if (priority >= tournament_entered(&remat->tournament, number, (double)remat->clock)) {
@@ -226,7 +205,6 @@ static uint32_t winner(struct varve_remat *remat, double *score_out)
 uint32_t search_victim(struct varve_remat *remat, double *score_out)
 {
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
-
     *score_out = NAN;
     if (remat->pool.count == 0) {
         return VARVE_REMAT_NONE;
@@ -242,8 +220,7 @@ uint32_t search_victim(struct varve_remat *remat, double *score_out)
     case VARVE_REMAT_SEARCH_SCAN:
         break;
     }
-    return heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS ||
-                   (!heuristic->has_size && !heuristic->has_staleness)
+    return heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS || (!heuristic->has_size && !heuristic->has_staleness)
                ? scan_numbers(remat, score_out)
                : scan_quotients(remat, 0, score_out);
 }

@@ -27,13 +27,11 @@ double tournament_entered(const struct remat_tournament *tournament, uint32_t nu
 }
 
 /* When `loser`, which has the lower priority now, overtakes; after `now` in any case. */
-static double overtakes(const struct tournament_entry *winner, const struct tournament_entry *loser,
-                        double now)
+static double overtakes(const struct tournament_entry *winner, const struct tournament_entry *loser, double now)
 {
     double lead = tournament_priority(winner, now) - tournament_priority(loser, now);
     double gain = loser->rate - winner->rate;
     double at = gain > 0 ? now + lead / gain : INFINITY;
-
     return at > now ? at : nextafter(now, INFINITY);
 }
 
@@ -43,16 +41,13 @@ static void decide(struct remat_tournament *tournament, uint32_t number, double 
     const struct tournament_node *left = &tournament->nodes[2 * number], *right = left + 1;
     struct tournament_node *node = &tournament->nodes[number];
     const struct tournament_node *best = left;
-
     node->until = left->until < right->until ? left->until : right->until;
     if (left->winner == NOBODY) {
         best = right;
     } else if (right->winner != NOBODY) {
-        const struct tournament_entry *a = &tournament->entries[left->winner],
-                                      *b = &tournament->entries[right->winner];
+        const struct tournament_entry *a = &tournament->entries[left->winner], *b = &tournament->entries[right->winner];
         bool is_right = tournament_priority(b, now) > tournament_priority(a, now);
         double until = is_right ? overtakes(b, a, now) : overtakes(a, b, now);
-
         best = is_right ? right : left;
         node->until = until < node->until ? until : node->until;
     }
@@ -70,17 +65,14 @@ static void decide_above(struct remat_tournament *tournament, uint32_t number, d
 static bool grow(struct remat_tournament *tournament, uint32_t number, double now)
 {
     uint32_t leaves = tournament->leaves > 0 ? tournament->leaves : LEAVES_LEAST, old = tournament->leaves;
-    struct tournament_entry *entries;
-    struct tournament_node *nodes;
-
     while (leaves <= number) {
         leaves *= 2;
     }
-    entries = realloc(tournament->entries, leaves * sizeof(*entries));
+    struct tournament_entry *entries = realloc(tournament->entries, leaves * sizeof(*entries));
     if (entries != NULL) {
         tournament->entries = entries;
     }
-    nodes = malloc(2 * (size_t)leaves * sizeof(*nodes));
+    struct tournament_node *nodes = malloc(2 * (size_t)leaves * sizeof(*nodes));
     if (entries == NULL || nodes == NULL) {
         free(nodes);
         return false;
@@ -100,8 +92,8 @@ static bool grow(struct remat_tournament *tournament, uint32_t number, double no
     return true;
 }
 
-bool tournament_set(struct remat_tournament *tournament, uint32_t number,
-                    const struct tournament_entry *entry, double now)
+bool tournament_set(struct remat_tournament *tournament, uint32_t number, const struct tournament_entry *entry,
+                    double now)
 {
     if (number >= tournament->leaves && !grow(tournament, number, now)) {
         return false;
@@ -115,7 +107,6 @@ bool tournament_set(struct remat_tournament *tournament, uint32_t number,
 void tournament_remove(struct remat_tournament *tournament, uint32_t number)
 {
     uint32_t leaf = tournament->leaves + number;
-
     if (number >= tournament->leaves || tournament->nodes[leaf].winner == NOBODY) {
         return;
     }
@@ -134,12 +125,10 @@ static void refresh(struct remat_tournament *tournament, double now)
         bool is_below_done;
     } stack[2 * LEVELS_MOST];
     unsigned depth = 0;
-
     stack[depth].node = ROOT;
     stack[depth++].is_below_done = false;
     while (depth > 0) {
         uint32_t node = stack[depth - 1].node;
-
         if (node >= tournament->leaves || tournament->nodes[node].until > now) {
             depth--;
         } else if (stack[depth - 1].is_below_done) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kinetic tournament: of many priorities that are affine in time, which is the highest now? Leaves are storages; a node knows the
- * winner below it and until when it wins. A change costs O(log n); a question costs what has changed its winner since the last one.
+ * A kinetic tournament: of many priorities that are affine in time, which is the highest now? Leaves are storages; a
+ * node knows the winner below it and until when it wins. A change costs O(log n); a question costs what has changed its
+ * winner since the last one.
  *
  * Source: Basch, Guibas, Hershberger, Data Structures for Mobile Data (SODA 1997).
  */
@@ -10,10 +11,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Priority at a time: level + rate * (time - since). */
 struct tournament_entry {
@@ -33,8 +30,8 @@ struct remat_tournament {
 
 void tournament_free(struct remat_tournament *tournament);
 /// False: no memory.
-bool tournament_set(struct remat_tournament *tournament, uint32_t number,
-                    const struct tournament_entry *entry, double now);
+bool tournament_set(struct remat_tournament *tournament, uint32_t number, const struct tournament_entry *entry,
+                    double now);
 /// Without effect if it is not in it.
 void tournament_remove(struct remat_tournament *tournament, uint32_t number);
 /// UINT32_MAX: it is empty. Times never go back.
@@ -42,9 +39,5 @@ uint32_t tournament_winner(struct remat_tournament *tournament, double now);
 double tournament_priority(const struct tournament_entry *entry, double now);
 /// Priority of the entry as it was set.
 double tournament_entered(const struct remat_tournament *tournament, uint32_t number, double now);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

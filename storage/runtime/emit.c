@@ -17,10 +17,8 @@ static pid_t owner; /* a fork child has a trace of its own, and says its names a
 /* 0: there are too many, or no memory. */
 static uint16_t new_name(const char *name)
 {
-    struct varve_record record;
     char **grown = realloc(names, (name_count + 1U) * sizeof(*names));
     char *copy = strdup(name);
-
     if (grown != NULL) {
         names = grown;
     }
@@ -29,6 +27,7 @@ static uint16_t new_name(const char *name)
         return 0;
     }
     names[name_count++] = copy;
+    struct varve_record record;
     varve_remat_name_record((uint16_t)name_count, name, &record);
     varve_emit(&record);
     return (uint16_t)name_count;
@@ -36,13 +35,12 @@ static uint16_t new_name(const char *name)
 
 static uint16_t number_of(const char *name)
 {
-    uint16_t number = 0;
-
     pthread_mutex_lock(&lock);
     if (owner != getpid()) {
         owner = getpid();
         name_count = 0;
     }
+    uint16_t number = 0;
     for (unsigned i = 0; i < name_count && number == 0; i++) {
         number = strcmp(names[i], name) == 0 ? (uint16_t)(i + 1) : 0;
     }
@@ -53,9 +51,7 @@ static uint16_t number_of(const char *name)
 
 static uint64_t addr_of(const struct varve_runtime *runtime, uint32_t storage)
 {
-    uint32_t root =
-        storage == VARVE_REMAT_NONE ? VARVE_REMAT_NONE : varve_remat_first_tensor(runtime->remat, storage);
-
+    uint32_t root = storage == VARVE_REMAT_NONE ? VARVE_REMAT_NONE : varve_remat_first_tensor(runtime->remat, storage);
     return root < runtime->value_capacity && runtime->values[root] != NULL
                ? (uint64_t)(uintptr_t)varve_storage_data(runtime->values[root])
                : 0;
@@ -63,16 +59,14 @@ static uint64_t addr_of(const struct varve_runtime *runtime, uint32_t storage)
 
 void emit_event(struct varve_runtime *runtime, const struct varve_remat_event *event)
 {
-    struct recipe *recipe;
-    struct varve_record record;
-
     if (!varve_records_wanted(UINT32_MAX)) {
         return;
     }
-    recipe = event->op == VARVE_REMAT_NONE ? NULL : varve_remat_user(runtime->remat, event->op);
+    struct recipe *recipe = event->op == VARVE_REMAT_NONE ? NULL : varve_remat_user(runtime->remat, event->op);
     if (recipe != NULL && recipe->name == 0) {
         recipe->name = number_of(recipe->call.name);
     }
+    struct varve_record record;
     varve_remat_event_record(event, recipe != NULL ? recipe->name : 0, &record);
     record.addr = addr_of(runtime, event->storage);
     record.device = (uint8_t)varve_alloc_get_device(runtime->alloc)->index;

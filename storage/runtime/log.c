@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Logs in DTR's format: a JSON object a line, keys in alphabetical order, numbers as strings. Handles are x1, x2, …; one that was made before
- * the log began is a constant of it. Without a log nothing happens here.
+ * Logs in DTR's format: a JSON object a line, keys in alphabetical order, numbers as strings. Handles are x1, x2, …;
+ * one that was made before the log began is a constant of it. Without a log nothing happens here.
  */
 #include "storage/runtime/runtime_internal.h"
 
@@ -13,12 +13,10 @@
 static void put_text(FILE *file, const char *text)
 {
     size_t left = strlen(text);
-
     putc('"', file);
     while (left > 0) {
         size_t length = varve_utf8_length(text, left);
         unsigned char byte = (unsigned char)*text;
-
         if (length == 0) {
             putc('?', file);
             length = 1;
@@ -35,15 +33,13 @@ static void put_text(FILE *file, const char *text)
 
 static void put_memory(FILE *file, uint64_t name, uint64_t bytes)
 {
-    fprintf(file, "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"%" PRIu64 "\",\"NAME\":\"x%" PRIu64 "\"}\n",
-            bytes, name);
+    fprintf(file, "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"%" PRIu64 "\",\"NAME\":\"x%" PRIu64 "\"}\n", bytes, name);
 }
 
 /* A name for the handle, if it has none in this log; true: it is new. */
 static bool give_name(struct varve_tensor *tensor)
 {
     struct varve_runtime *runtime = tensor->runtime;
-
     if (tensor->log_number == runtime->log_number) {
         return false;
     }
@@ -55,7 +51,6 @@ static bool give_name(struct varve_tensor *tensor)
 static void put_constant(struct varve_tensor *tensor, uint64_t bytes)
 {
     FILE *file = tensor->runtime->log;
-
     fprintf(file, "{\"INSTRUCTION\":\"CONSTANT\",\"NAME\":\"x%" PRIu64 "\"}\n", tensor->log_name);
     put_memory(file, tensor->log_name, bytes);
 }
@@ -95,7 +90,6 @@ void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct
               struct varve_tensor *const *outputs, uint64_t cost_ns)
 {
     FILE *file = runtime->log;
-
     if (file == NULL) {
         return;
     }
@@ -121,17 +115,15 @@ void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct
 
 static void put_pair(FILE *file, const char *instruction, uint64_t target, uint64_t source)
 {
-    fprintf(file, "{\"DST\":\"x%" PRIu64 "\",\"INSTRUCTION\":\"%s\",\"SRC\":\"x%" PRIu64 "\"}\n", target,
-            instruction, source);
+    fprintf(file, "{\"DST\":\"x%" PRIu64 "\",\"INSTRUCTION\":\"%s\",\"SRC\":\"x%" PRIu64 "\"}\n", target, instruction,
+            source);
 }
 
 void log_copy(struct varve_tensor *copy, struct varve_tensor *of)
 {
     FILE *file = copy->runtime->log;
-
     if (file != NULL) {
         uint64_t source = name_of(of);
-
         give_name(copy);
         put_pair(file, "COPY", copy->log_name, source);
     }
@@ -140,10 +132,8 @@ void log_copy(struct varve_tensor *copy, struct varve_tensor *of)
 void log_assign(struct varve_tensor *tensor, struct varve_tensor *value)
 {
     FILE *file = tensor->runtime->log;
-
     if (file != NULL) {
         uint64_t target = name_of(tensor), source = name_of(value);
-
         put_pair(file, "COPY_FROM", target, source);
     }
 }
@@ -151,7 +141,6 @@ void log_assign(struct varve_tensor *tensor, struct varve_tensor *value)
 static void put_name(struct varve_tensor *tensor, const char *instruction)
 {
     FILE *file = tensor->runtime->log;
-
     if (file != NULL && tensor->log_number == tensor->runtime->log_number) {
         fprintf(file, "{\"INSTRUCTION\":\"%s\",\"NAME\":\"x%" PRIu64 "\"}\n", instruction, tensor->log_name);
     }
@@ -178,12 +167,10 @@ void log_close(struct varve_runtime *runtime)
 int varve_runtime_new_log(struct varve_runtime *runtime, const char *path, struct varve_message *message)
 {
     FILE *file = NULL;
-
     if (path != NULL) {
         file = fopen(path, "we");
         if (file == NULL) {
             int error = errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
-
             return varve_message_set(message, error, "%s: %s", path, strerror(errno));
         }
         setvbuf(file, NULL, _IOLBF, BUFSIZ); /* a program that is killed leaves whole lines */

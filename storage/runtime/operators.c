@@ -27,7 +27,6 @@ static int run(const void *context, struct varve_storage *const *inputs, struct 
                uint64_t stream, struct varve_message *message)
 {
     const struct arguments *arguments = context;
-
     switch (arguments->operation) {
         VARVE_OPERATOR_LIST(RUN_CASE)
     case VARVE_OPERATOR_LIMIT:
@@ -36,9 +35,9 @@ static int run(const void *context, struct varve_storage *const *inputs, struct 
     return VARVE_ERROR_INVALID;
 }
 
-static int apply(struct varve_runtime *runtime, const struct arguments *arguments,
-                 const struct varve_tensor_type *type, struct varve_tensor *a, struct varve_tensor *b,
-                 struct varve_tensor **out, struct varve_message *message)
+static int apply(struct varve_runtime *runtime, const struct arguments *arguments, const struct varve_tensor_type *type,
+                 struct varve_tensor *a, struct varve_tensor *b, struct varve_tensor **out,
+                 struct varve_message *message)
 {
     struct varve_tensor *const inputs[] = {a, b};
     const struct varve_recipe recipe = {.name = varve_operator_name(arguments->operation),
@@ -48,7 +47,6 @@ static int apply(struct varve_runtime *runtime, const struct arguments *argument
                                         .outputs = type,
                                         .input_count = (a != NULL) + (unsigned)(b != NULL),
                                         .output_count = 1};
-
     return recipe_run(runtime, &recipe, true, inputs, out, message);
 }
 
@@ -60,7 +58,6 @@ static int apply_BINARY(struct arguments arguments, struct varve_tensor *a, stru
     int64_t shape[VARVE_DIMS_MAX];
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = shape};
     int error = varve_op_binary_shape(arguments.operation, &left, &right, &type.ndim, shape, message);
-
     return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, b, out, message) : error;
 }
 
@@ -68,29 +65,26 @@ static int apply_UNARY(struct arguments arguments, struct varve_tensor *a, struc
                        struct varve_message *message)
 {
     const struct varve_tensor_type type = {a->dtype, a->geometry.ndim, a->geometry.shape};
-
     return apply(a->runtime, &arguments, &type, a, NULL, out, message);
 }
 
 static enum varve_dtype sum_type(enum varve_dtype dtype)
 {
-    bool is_real = dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32 || dtype == VARVE_DTYPE_F16 ||
-                   dtype == VARVE_DTYPE_BF16;
-
+    bool is_real =
+        dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32 || dtype == VARVE_DTYPE_F16 || dtype == VARVE_DTYPE_BF16;
     return is_real ? dtype : VARVE_DTYPE_I64;
 }
 
-static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, int axis,
-                           struct varve_tensor **out, struct varve_message *message)
+static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, int axis, struct varve_tensor **out,
+                           struct varve_message *message)
 {
     struct varve_geometry geometry = a->geometry;
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = geometry.shape};
-    int error = VARVE_OK;
-
     arguments.axis = axis;
     if (arguments.operation == VARVE_OPERATOR_SUM) {
         type.dtype = sum_type(a->dtype);
     }
+    int error = VARVE_OK;
     if (axis != VARVE_OP_ALL_AXES) {
         error = varve_geometry_select(&geometry, axis, 0, message);
         type.ndim = geometry.ndim;
@@ -98,26 +92,25 @@ static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, i
     return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, NULL, out, message) : error;
 }
 
-static int apply_SETTER(struct arguments arguments, struct varve_runtime *runtime,
-                        const struct varve_tensor_type *type, struct varve_scalar value,
-                        struct varve_tensor **out, struct varve_message *message)
+static int apply_SETTER(struct arguments arguments, struct varve_runtime *runtime, const struct varve_tensor_type *type,
+                        struct varve_scalar value, struct varve_tensor **out, struct varve_message *message)
 {
     arguments.first = value;
     return apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
 static int apply_SEQUENCE(struct arguments arguments, struct varve_runtime *runtime,
-                          const struct varve_tensor_type *type, struct varve_scalar start,
-                          struct varve_scalar step, struct varve_tensor **out, struct varve_message *message)
+                          const struct varve_tensor_type *type, struct varve_scalar start, struct varve_scalar step,
+                          struct varve_tensor **out, struct varve_message *message)
 {
     arguments.first = start;
     arguments.second = step;
     return apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
-static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtime,
-                        const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, double a,
-                        double b, struct varve_tensor **out, struct varve_message *message)
+static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtime, const struct varve_tensor_type *type,
+                        uint64_t seed, uint64_t sequence, double a, double b, struct varve_tensor **out,
+                        struct varve_message *message)
 {
     arguments.seed = seed;
     arguments.sequence = sequence;
@@ -132,11 +125,10 @@ static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtim
 #define PASS_SETTER runtime, type, value
 #define PASS_SEQUENCE runtime, type, start, step
 #define PASS_RANDOM runtime, type, seed, sequence, a, b
-#define DEFINE(code, NAME, name, KIND)                                                                \
-    int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out,     \
-                               struct varve_message *message)                                         \
-    {                                                                                                 \
-        return apply_##KIND((struct arguments){.operation = VARVE_OPERATOR_##NAME}, PASS_##KIND, out, \
-                            message);                                                                 \
+#define DEFINE(code, NAME, name, KIND)                                                                          \
+    int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out,               \
+                               struct varve_message *message)                                                   \
+    {                                                                                                           \
+        return apply_##KIND((struct arguments){.operation = VARVE_OPERATOR_##NAME}, PASS_##KIND, out, message); \
     }
 VARVE_OPERATOR_LIST(DEFINE)

@@ -15,20 +15,16 @@ static size_t aligned(size_t bytes)
 }
 
 /* The structure, its outputs, arguments and name in one piece of memory. */
-struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call,
-                          enum recipe_kind kind)
+struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call, enum recipe_kind kind)
 {
-    size_t head = aligned(sizeof(struct recipe)),
-           outputs = aligned(call->output_count * sizeof(struct recipe_output));
+    size_t head = aligned(sizeof(struct recipe)), outputs = aligned(call->output_count * sizeof(struct recipe_output));
     size_t name_bytes = strlen(call->name) + 1;
     char *piece = NULL;
-    struct recipe *recipe;
-
     if (posix_memalign((void **)&piece, ARGUMENT_ALIGNMENT,
                        head + outputs + aligned(call->argument_bytes) + name_bytes) != 0) {
         return NULL;
     }
-    recipe = (struct recipe *)piece;
+    struct recipe *recipe = (struct recipe *)piece;
     *recipe = (struct recipe){.kind = kind, .call = *call, .outputs = (struct recipe_output *)(piece + head)};
     memset(recipe->outputs, 0, outputs);
     recipe->call.arguments = piece + head + outputs;
@@ -62,27 +58,24 @@ void recipe_free(struct varve_runtime *runtime, struct recipe *recipe)
 
 /* ---- the planner's operator ---- */
 
-uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe,
-                             unsigned output)
+uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe, unsigned output)
 {
     const struct recipe_output *of = &recipe->outputs[output];
-    struct varve_allocation_info info;
-
     if (recipe->kind == RECIPE_VIEW) {
         return 0;
     }
+    struct varve_allocation_info info;
     if (recipe->kind == RECIPE_CONSTANT) { /* memory that is not the allocator's does not count */
-        return varve_alloc_describe(runtime->alloc, varve_storage_allocation(recipe->constant), &info) ==
-                       VARVE_OK
+        return varve_alloc_describe(runtime->alloc, varve_storage_allocation(recipe->constant), &info) == VARVE_OK
                    ? info.block.bytes
                    : 0;
     }
-    return varve_alloc_rounded_size(
-        runtime->alloc, (uint64_t)varve_geometry_count(&of->geometry) * varve_dtype_bytes(of->dtype), NULL);
+    return varve_alloc_rounded_size(runtime->alloc,
+                                    (uint64_t)varve_geometry_count(&of->geometry) * varve_dtype_bytes(of->dtype), NULL);
 }
 
-int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs,
-                   uint32_t *outputs_out, struct varve_message *message)
+int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs, uint32_t *outputs_out,
+                   struct varve_message *message)
 {
     uint64_t sizes[VARVE_RECIPE_OUTPUTS_MAX];
     int32_t aliases[VARVE_RECIPE_OUTPUTS_MAX];
@@ -93,14 +86,12 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
                                       .output_count = recipe->call.output_count,
                                       .cost_ns = recipe->call.cost_ns,
                                       .user = recipe};
-    int error;
-
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
         sizes[i] = recipe_output_bytes(runtime, recipe, i);
         aliases[i] = recipe->kind == RECIPE_VIEW ? 0 : -1;
     }
     runtime->pending = recipe;
-    error = runtime_result(runtime, varve_remat_compute(runtime->remat, &op, outputs_out, message), message);
+    int error = runtime_result(runtime, varve_remat_compute(runtime->remat, &op, outputs_out, message), message);
     if (error != VARVE_OK && runtime->pending != NULL) {
         recipe_free(runtime, recipe); /* the planner did not take it */
     }
@@ -128,7 +119,6 @@ static uint64_t mix_type(uint64_t hash, enum varve_dtype dtype, const struct var
 static uint64_t signature_of(const struct recipe *recipe, struct varve_tensor *const *inputs)
 {
     uint64_t hash = recipe->call.input_count;
-
     for (const char *at = recipe->call.name; *at != '\0'; at++) {
         hash = mix(hash, (unsigned char)*at);
     }
@@ -146,34 +136,29 @@ static int check_call(const struct varve_runtime *runtime, const struct varve_re
 {
     if (call->output_count == 0 || call->output_count > VARVE_RECIPE_OUTPUTS_MAX ||
         call->input_count > VARVE_RECIPE_INPUTS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "operator %s: %u inputs and %u outputs; 0 to %d and 1 to %d can be",
-                                 call->name, call->input_count, call->output_count, VARVE_RECIPE_INPUTS_MAX,
-                                 VARVE_RECIPE_OUTPUTS_MAX);
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID, "operator %s: %u inputs and %u outputs; 0 to %d and 1 to %d can be",
+            call->name, call->input_count, call->output_count, VARVE_RECIPE_INPUTS_MAX, VARVE_RECIPE_OUTPUTS_MAX);
     }
     for (unsigned i = 0; i < call->input_count; i++) {
         if (inputs[i]->runtime != runtime) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "operator %s: input %u is of another runtime", call->name, i);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "operator %s: input %u is of another runtime",
+                                     call->name, i);
         }
     }
     if (call->is_in_place &&
         (call->input_count == 0 || inputs[0]->dtype != call->outputs[0].dtype ||
          !varve_geometry_has_shape(&inputs[0]->geometry, call->outputs[0].ndim, call->outputs[0].shape))) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "operator %s changes input 0, but output 0 has another type or shape",
-                                 call->name);
+                                 "operator %s changes input 0, but output 0 has another type or shape", call->name);
     }
     return VARVE_OK;
 }
 
-static int set_types(struct recipe *recipe, const struct varve_tensor_type *types,
-                     struct varve_message *message)
+static int set_types(struct recipe *recipe, const struct varve_tensor_type *types, struct varve_message *message)
 {
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
-        int error =
-            varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
-
+        int error = varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -191,7 +176,6 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 {
     unsigned count = recipe->call.output_count;
     bool is_done = true;
-
     for (unsigned i = 0; i < count; i++) {
         outputs[i] = tensor_new(runtime, numbers[i], &recipe->outputs[i]);
         is_done &= outputs[i] != NULL;
@@ -211,17 +195,13 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 }
 
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
-               struct varve_tensor *const *inputs, struct varve_tensor **outputs,
-               struct varve_message *message)
+               struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
-    uint32_t numbers[VARVE_RECIPE_INPUTS_MAX], made[VARVE_RECIPE_OUTPUTS_MAX];
     int error = check_call(runtime, call, inputs, message);
-    struct recipe *recipe;
-
     if (error != VARVE_OK) {
         return error;
     }
-    recipe = recipe_new(runtime, call, RECIPE_OPERATOR);
+    struct recipe *recipe = recipe_new(runtime, call, RECIPE_OPERATOR);
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
@@ -232,13 +212,13 @@ int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, b
         return error;
     }
     recipe->signature = signature_of(recipe, inputs);
+    uint32_t numbers[VARVE_RECIPE_INPUTS_MAX];
     for (unsigned i = 0; i < call->input_count; i++) {
         numbers[i] = inputs[i]->number;
     }
+    uint32_t made[VARVE_RECIPE_OUTPUTS_MAX];
     error = recipe_compute(runtime, recipe, numbers, made, message);
-    if (error == VARVE_OK) {
-        error = make_handles(runtime, recipe, made, outputs, message);
-    }
+    VARVE_THEN(error, make_handles(runtime, recipe, made, outputs, message));
     if (error == VARVE_OK) {
         log_call(runtime, recipe, inputs, outputs, varve_remat_cost(runtime->remat, made[0]));
     }
@@ -246,8 +226,7 @@ int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, b
 }
 
 int varve_runtime_run(struct varve_runtime *runtime, const struct varve_recipe *recipe,
-                      struct varve_tensor *const *inputs, struct varve_tensor **outputs,
-                      struct varve_message *message)
+                      struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
     return recipe_run(runtime, recipe, false, inputs, outputs, message);
 }

@@ -12,7 +12,6 @@ static int open_planner(struct varve_runtime *runtime, const struct varve_runtim
 {
     const char *name = options->heuristic != NULL ? options->heuristic : "dtr-eq";
     struct varve_remat_options remat;
-
     varve_remat_options_init(&remat);
     remat.heuristic = varve_remat_heuristic_find(name);
     if (remat.heuristic == NULL) {
@@ -32,7 +31,6 @@ static int open_planner(struct varve_runtime *runtime, const struct varve_runtim
 static int limit_allocator(struct varve_runtime *runtime, uint64_t budget, struct varve_message *message)
 {
     uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
-
     if (budget != 0 && allocated > budget) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
                                  "a budget of %" PRIu64 " bytes is below the %" PRIu64
@@ -63,15 +61,12 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
                        struct varve_message *message)
 {
     struct varve_alloc *alloc = options->memory != NULL ? varve_memory_alloc(options->memory) : NULL;
-    struct varve_runtime *runtime;
-    int error;
-
     *runtime_out = NULL;
     if (alloc == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "a runtime needs memory of an allocator: varve_memory_open");
     }
-    runtime = calloc(1, sizeof(*runtime));
+    struct varve_runtime *runtime = calloc(1, sizeof(*runtime));
     if (runtime == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a runtime");
     }
@@ -80,16 +75,12 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
     runtime->stream = options->stream;
     runtime->budget = options->budget;
     runtime->checks_values = options->checks_values;
-    error = open_planner(runtime, options, message);
-    if (error == VARVE_OK &&
-        (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
-         varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
-        error =
-            varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
+    int error = open_planner(runtime, options, message);
+    if (error == VARVE_OK && (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
+                              varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
+        error = varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
     }
-    if (error == VARVE_OK) {
-        error = limit_allocator(runtime, options->budget, message);
-    }
+    VARVE_THEN(error, limit_allocator(runtime, options->budget, message));
     if (error != VARVE_OK) {
         destroy(runtime);
         return error;
@@ -116,7 +107,6 @@ int runtime_result(struct varve_runtime *runtime, int error, struct varve_messag
 {
     if (error != VARVE_OK && runtime->failed[0] != '\0' && message != NULL) {
         const struct varve_message reason = *message;
-
         (void)varve_message_set(message, error, "operator %s: %.380s", runtime->failed, reason.text);
     }
     runtime->failed[0] = '\0';
@@ -125,16 +115,12 @@ int runtime_result(struct varve_runtime *runtime, int error, struct varve_messag
 
 /* ---- settings ---- */
 
-int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes,
-                                    struct varve_message *message)
+int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes, struct varve_message *message)
 {
-    int error;
-
     while (bytes != 0 && (uint64_t)varve_alloc_memory_allocated(runtime->alloc) > bytes &&
-           varve_remat_make_room(runtime->remat,
-                                 (uint64_t)varve_alloc_memory_allocated(runtime->alloc) - bytes) > 0) {
+           varve_remat_make_room(runtime->remat, (uint64_t)varve_alloc_memory_allocated(runtime->alloc) - bytes) > 0) {
     }
-    error = limit_allocator(runtime, bytes, message);
+    int error = limit_allocator(runtime, bytes, message);
     if (error == VARVE_OK) {
         runtime->budget = bytes;
         varve_remat_set_budget(runtime->remat, bytes != 0 ? bytes : VARVE_REMAT_UNLIMITED);
@@ -157,8 +143,7 @@ void varve_runtime_reset_profile(struct varve_runtime *runtime)
     varve_remat_reset_counters(runtime->remat);
 }
 
-void varve_runtime_get_counters(const struct varve_runtime *runtime,
-                                struct varve_remat_counters *counters_out)
+void varve_runtime_get_counters(const struct varve_runtime *runtime, struct varve_remat_counters *counters_out)
 {
     varve_remat_get_counters(runtime->remat, counters_out);
 }
@@ -166,7 +151,6 @@ void varve_runtime_get_counters(const struct varve_runtime *runtime,
 void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_runtime_times *times_out)
 {
     struct varve_remat_counters counters;
-
     varve_remat_get_counters(runtime->remat, &counters);
     *times_out = (struct varve_runtime_times){.base_ns = counters.model_compute_ns,
                                               .remat_ns = counters.remat_compute_ns,
@@ -177,13 +161,11 @@ void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_r
 static int check_values(const struct varve_runtime *runtime, struct varve_message *message)
 {
     for (uint32_t i = 0; i < runtime->value_capacity; i++) {
-        bool is_defined =
-            varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
-
+        bool is_defined = varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
         if (is_defined != (runtime->values[i] != NULL)) {
-            return varve_message_set(
-                message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s", i,
-                is_defined ? "defined" : "not defined", runtime->values[i] != NULL ? "is there" : "is not");
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s", i,
+                                     is_defined ? "defined" : "not defined",
+                                     runtime->values[i] != NULL ? "is there" : "is not");
         }
         if (runtime->values[i] != NULL && varve_storage_check(runtime->values[i], message) != VARVE_OK) {
             return VARVE_ERROR_CORRUPT;
@@ -195,7 +177,6 @@ static int check_values(const struct varve_runtime *runtime, struct varve_messag
 int varve_runtime_check(struct varve_runtime *runtime, struct varve_message *message)
 {
     int error = varve_remat_check(runtime->remat, message);
-
     if (error == VARVE_OK && runtime->budget != 0 &&
         (uint64_t)varve_alloc_memory_allocated(runtime->alloc) > runtime->budget) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "more is allocated than the budget allows");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/runtime/ */
 /*
- * The runtime's structure. Tensors of the planner have their elements in `values`; the planner's operators carry a struct recipe.
+ * The runtime's structure. Tensors of the planner have their elements in `values`; the planner's operators carry
+ * a struct recipe.
  */
 #ifndef VARVE_STORAGE_RUNTIME_RUNTIME_INTERNAL_H
 #define VARVE_STORAGE_RUNTIME_RUNTIME_INTERNAL_H
@@ -76,25 +76,21 @@ int runtime_result(struct varve_runtime *runtime, int error, struct varve_messag
 /* ---- tensor.c ---- */
 
 /// A handle of the planner's tensor, whose reference it takes. NULL: no memory.
-struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number,
-                                const struct recipe_output *output);
+struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output);
 
 /* ---- recipe.c ---- */
 
 /// `types`: outputs of the call. The constant and the view's geometry are set by the caller. NULL: no memory.
-struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call,
-                          enum recipe_kind kind);
+struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call, enum recipe_kind kind);
 void recipe_free(struct varve_runtime *runtime, struct recipe *recipe);
 /// Bytes of the block that an output takes, or a constant has; 0 for views, and for memory that is not the allocator's.
-uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe,
-                             unsigned output);
+uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe, unsigned output);
 /// The planner's operator for the recipe; the recipe goes if it fails. Outputs are the planner's tensors.
-int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs,
-                   uint32_t *outputs_out, struct varve_message *message);
+int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs, uint32_t *outputs_out,
+                   struct varve_message *message);
 /// As varve_runtime_run, of an operator of operators.h.
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
-               struct varve_tensor *const *inputs, struct varve_tensor **outputs,
-               struct varve_message *message);
+               struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message);
 
 /* ---- drive.c ---- */
 

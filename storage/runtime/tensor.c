@@ -6,11 +6,9 @@
 
 #include <stdlib.h>
 
-struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number,
-                                const struct recipe_output *output)
+struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output)
 {
     struct varve_tensor *tensor = calloc(1, sizeof(*tensor));
-
     if (tensor != NULL) {
         tensor->runtime = runtime;
         tensor->number = number;
@@ -40,18 +38,16 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
     struct recipe *recipe = recipe_new(runtime, &call, RECIPE_CONSTANT);
     struct varve_storage *base = varve_storage_base(storage);
     struct recipe_output output;
-    struct varve_array array;
-    uint32_t number;
-    int error;
-
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
+    struct varve_array array;
     varve_storage_get_array(storage, &array);
     output = (struct recipe_output){.dtype = array.dtype, .geometry = array.geometry};
     recipe->outputs[0] = output;
     recipe->constant = varve_storage_retain(storage);
-    error = recipe_compute(runtime, recipe, NULL, &number, message);
+    uint32_t number;
+    int error = recipe_compute(runtime, recipe, NULL, &number, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -64,14 +60,11 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
     return error;
 }
 
-int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out,
-                      struct varve_message *message)
+int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out, struct varve_message *message)
 {
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = tensor->geometry};
-    int error;
-
     varve_remat_retain(tensor->runtime->remat, tensor->number);
-    error = finish(tensor->runtime, tensor->number, &output, copy_out, message);
+    int error = finish(tensor->runtime, tensor->number, &output, copy_out, message);
     if (error == VARVE_OK) {
         (*copy_out)->is_pinned = tensor->is_pinned;
         log_copy(*copy_out, tensor);
@@ -79,12 +72,10 @@ int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_ou
     return error;
 }
 
-int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value,
-                        struct varve_message *message)
+int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value, struct varve_message *message)
 {
     struct varve_remat *remat = tensor->runtime->remat;
     uint32_t old = tensor->number;
-
     if (value->runtime != tensor->runtime) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the tensors are of different runtimes");
     }
@@ -118,15 +109,12 @@ void varve_tensor_release(struct varve_tensor *tensor)
 static int materialize(struct varve_tensor *tensor, struct varve_message *message)
 {
     struct varve_runtime *runtime = tensor->runtime;
-
     return runtime_result(runtime, varve_remat_materialize(runtime->remat, tensor->number, message), message);
 }
 
-int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out,
-                        struct varve_message *message)
+int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out, struct varve_message *message)
 {
     int error = materialize(tensor, message);
-
     if (error == VARVE_OK) {
         varve_remat_lock(tensor->runtime->remat, tensor->number);
         tensor->borrowed++;
@@ -145,7 +133,6 @@ int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage 
                               struct varve_message *message)
 {
     int error = materialize(tensor, message);
-
     if (error == VARVE_OK) {
         varve_remat_pin(tensor->runtime->remat, tensor->number);
         log_pin(tensor);
@@ -157,7 +144,6 @@ int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage 
 int varve_tensor_pin(struct varve_tensor *tensor, struct varve_message *message)
 {
     int error = tensor->is_pinned ? VARVE_OK : materialize(tensor, message);
-
     if (error == VARVE_OK && !tensor->is_pinned) {
         varve_remat_drop_recipe(tensor->runtime->remat, tensor->number);
         tensor->is_pinned = true;
@@ -192,17 +178,13 @@ int varve_tensor_view(struct varve_tensor *tensor, const struct varve_geometry *
     const struct varve_recipe call = {.name = "view", .input_count = 1, .output_count = 1, .cost_ns = 1};
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = *geometry};
     struct recipe *recipe = recipe_new(tensor->runtime, &call, RECIPE_VIEW);
-    uint32_t number;
-    int error;
-
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
     recipe->outputs[0] = output;
-    error = recipe_compute(tensor->runtime, recipe, &tensor->number, &number, message);
-    if (error == VARVE_OK) {
-        error = finish(tensor->runtime, number, &output, view_out, message);
-    }
+    uint32_t number;
+    int error = recipe_compute(tensor->runtime, recipe, &tensor->number, &number, message);
+    VARVE_THEN(error, finish(tensor->runtime, number, &output, view_out, message));
     if (error == VARVE_OK) {
         log_call(tensor->runtime, recipe, &tensor, view_out, call.cost_ns);
     }
@@ -214,6 +196,5 @@ int varve_tensor_transpose(struct varve_tensor *tensor, int axis, int other, str
 {
     struct varve_geometry geometry = tensor->geometry;
     int error = varve_geometry_transpose(&geometry, axis, other, message);
-
     return error == VARVE_OK ? varve_tensor_view(tensor, &geometry, view_out, message) : error;
 }

@@ -13,15 +13,12 @@ int varve_storage_ipc_export(const struct varve_storage *storage, struct varve_s
     struct varve_allocation allocation = varve_storage_allocation(storage);
     struct varve_storage_ipc ipc = {
         .geometry = storage->array.geometry, .dtype = storage->array.dtype, .bytes = storage->bytes};
-    int error;
-
     if (allocation.block == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the storage has no memory of a pool");
     }
-    error = varve_alloc_ipc_export(storage->memory->alloc, varve_allocation_addr(allocation), &ipc.block);
+    int error = varve_alloc_ipc_export(storage->memory->alloc, varve_allocation_addr(allocation), &ipc.block);
     if (error != VARVE_OK) {
-        return varve_message_set(message, error, "the device can't share the block: %s",
-                                 varve_strerror(error));
+        return varve_message_set(message, error, "the device can't share the block: %s", varve_strerror(error));
     }
     ipc.block.offset += (uint64_t)(uintptr_t)storage->array.data - varve_allocation_addr(allocation);
     *ipc_out = ipc;
@@ -36,7 +33,6 @@ struct imported {
 static void imported_release(void *context, void *data)
 {
     struct imported *imported = context;
-
     (void)data;
     varve_alloc_ipc_close(imported->alloc, imported->addr);
     free(imported);
@@ -48,16 +44,13 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
     struct imported *imported = malloc(sizeof(*imported));
     struct varve_foreign foreign = {
         .bytes = ipc->bytes, .release = imported_release, .context = imported, .memory = memory};
-    int error;
-
     if (imported == NULL || memory->alloc == NULL) {
         free(imported);
-        return varve_message_set(
-            message, memory->alloc == NULL ? VARVE_ERROR_INVALID : VARVE_ERROR_NO_MEMORY,
-            "blocks of a pool are opened in the memory of a pool, which needs memory itself");
+        return varve_message_set(message, memory->alloc == NULL ? VARVE_ERROR_INVALID : VARVE_ERROR_NO_MEMORY,
+                                 "blocks of a pool are opened in the memory of a pool, which needs memory itself");
     }
     imported->alloc = memory->alloc;
-    error = varve_alloc_ipc_open(memory->alloc, &ipc->block, &imported->addr, message);
+    int error = varve_alloc_ipc_open(memory->alloc, &ipc->block, &imported->addr, message);
     if (error != VARVE_OK) {
         free(imported);
         return error;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mappings begin at a page, elements where they are said to: what lies between is mapped too. Called by shared.c and file.c.
+ * Mappings begin at a page, elements where they are said to: what lies between is mapped too. Called by
+ * shared.c and file.c.
  */
 #include "storage/share/mapping.h"
 
@@ -22,7 +23,6 @@ struct mapping {
 int mapping_error(const char *what, const char *action, struct varve_message *message)
 {
     int error = VARVE_ERROR_IO;
-
     switch (errno) {
     case ENOENT:
     case ENOTDIR:
@@ -59,7 +59,6 @@ int mapping_error(const char *what, const char *action, struct varve_message *me
 static void mapping_release(void *context, void *data)
 {
     struct mapping *mapping = context;
-
     (void)data;
     if (mapping->bytes > 0) {
         munmap(mapping->start, mapping->bytes);
@@ -72,33 +71,27 @@ static int map(int fd, const char *what, uint64_t offset, uint64_t bytes, enum m
 {
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
     int protection = access == MAPPING_READ ? PROT_READ : PROT_READ | PROT_WRITE;
-
-    *mapping =
-        (struct mapping){.bytes = bytes > 0 ? bytes + before : 0, .reaches_file = access == MAPPING_WRITE};
+    *mapping = (struct mapping){.bytes = bytes > 0 ? bytes + before : 0, .reaches_file = access == MAPPING_WRITE};
     if (bytes == 0) {
         return VARVE_OK;
     }
-    mapping->start = mmap(NULL, mapping->bytes, protection, access == MAPPING_COPY ? MAP_PRIVATE : MAP_SHARED,
-                          fd, (off_t)(offset - before));
+    mapping->start = mmap(NULL, mapping->bytes, protection, access == MAPPING_COPY ? MAP_PRIVATE : MAP_SHARED, fd,
+                          (off_t)(offset - before));
     return mapping->start != MAP_FAILED ? VARVE_OK : mapping_error(what, "can't be mapped", message);
 }
 
-int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_access access,
-                    enum varve_kind kind, enum varve_dtype dtype, const struct varve_geometry *geometry,
-                    struct varve_storage **storage_out, struct varve_message *message)
+int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_access access, enum varve_kind kind,
+                    enum varve_dtype dtype, const struct varve_geometry *geometry, struct varve_storage **storage_out,
+                    struct varve_message *message)
 {
     uint64_t bytes = (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(dtype);
     struct mapping *mapping = malloc(sizeof(*mapping));
-    struct varve_foreign foreign = {.bytes = bytes,
-                                    .release = mapping_release,
-                                    .context = mapping,
-                                    .is_read_only = access == MAPPING_READ};
-    int error;
-
+    struct varve_foreign foreign = {
+        .bytes = bytes, .release = mapping_release, .context = mapping, .is_read_only = access == MAPPING_READ};
     if (mapping == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory to map it", what);
     }
-    error = map(fd, what, offset, bytes, access, mapping, message);
+    int error = map(fd, what, offset, bytes, access, mapping, message);
     if (error != VARVE_OK) {
         free(mapping);
         return error;
@@ -117,7 +110,6 @@ int varve_storage_flush(struct varve_storage *storage, struct varve_message *mes
 {
     struct varve_storage *base = object_base(storage);
     const struct mapping *mapping = base->context;
-
     if (base->release != mapping_release) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the storage is no mapped file");
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages in POSIX shared memory, which any process attaches to by name. A page in front of the elements says what they are:
+ * Storages in POSIX shared memory, which any process attaches to by name. A page in front of the elements
+ * says what they are:
  *
  * offset  bytes  field
  *      0      8  magic, written last: what has none is not finished
@@ -41,7 +42,6 @@ _Static_assert(sizeof(struct shared_header) == 24 + 8 * VARVE_DIMS_MAX, "as the 
 static int name_complete(const char *name, char *complete, struct varve_message *message)
 {
     int length = snprintf(complete, NAME_BYTES, "%s%s", name[0] == '/' ? "" : "/", name);
-
     if (length < 2 || length >= NAME_BYTES - 1 || strchr(complete + 1, '/') != NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "'%.80s' is no name of shared memory: 1 to 254 bytes without a slash", name);
@@ -49,14 +49,12 @@ static int name_complete(const char *name, char *complete, struct varve_message 
     return VARVE_OK;
 }
 
-static int write_header(int fd, const char *name, enum varve_dtype dtype,
-                        const struct varve_geometry *geometry, struct varve_message *message)
+static int write_header(int fd, const char *name, enum varve_dtype dtype, const struct varve_geometry *geometry,
+                        struct varve_message *message)
 {
-    struct shared_header header = {
-        .version = SHARED_VERSION, .dtype = (uint32_t)dtype, .ndim = geometry->ndim};
-    const uint64_t magic = SHARED_MAGIC;
-
+    struct shared_header header = {.version = SHARED_VERSION, .dtype = (uint32_t)dtype, .ndim = geometry->ndim};
     memcpy(header.shape, geometry->shape, geometry->ndim * sizeof(header.shape[0]));
+    const uint64_t magic = SHARED_MAGIC;
     if (pwrite(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
         pwrite(fd, &magic, sizeof(magic), 0) != (ssize_t)sizeof(magic)) {
         return mapping_error(name, "can't be written", message);
@@ -70,13 +68,12 @@ static int create(int fd, const char *name, enum varve_dtype dtype, const struct
 {
     uint64_t bytes = (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(dtype);
     int error = posix_fallocate(fd, 0, (off_t)(SHARED_DATA + bytes));
-
     if (error != 0) {
         errno = error;
         return mapping_error(name, "can't be made as large as the shape needs", message);
     }
-    error = mapping_storage(fd, name, SHARED_DATA, MAPPING_WRITE, VARVE_KIND_SHARE, dtype, geometry,
-                            storage_out, message);
+    error =
+        mapping_storage(fd, name, SHARED_DATA, MAPPING_WRITE, VARVE_KIND_SHARE, dtype, geometry, storage_out, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -90,24 +87,21 @@ static int create(int fd, const char *name, enum varve_dtype dtype, const struct
 int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsigned ndim, const int64_t *shape,
                                 struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_geometry geometry;
-    struct varve_storage *storage = NULL;
     char complete[NAME_BYTES];
-    int fd, error = name_complete(name, complete, message);
-
+    int error = name_complete(name, complete, message);
     if (error == VARVE_OK && varve_dtype_bytes(dtype) == 0) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)dtype);
     }
-    if (error == VARVE_OK) {
-        error = varve_geometry_contiguous(ndim, shape, &geometry, message);
-    }
+    struct varve_geometry geometry;
+    VARVE_THEN(error, varve_geometry_contiguous(ndim, shape, &geometry, message));
     if (error != VARVE_OK) {
         return error;
     }
-    fd = shm_open(complete, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = shm_open(complete, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         return mapping_error(complete, "can't be created", message);
     }
+    struct varve_storage *storage = NULL;
     error = create(fd, complete, dtype, &geometry, &storage, message);
     close(fd);
     if (error != VARVE_OK) {
@@ -123,12 +117,10 @@ static int refuse_segment(const char *name, const char *reason, struct varve_mes
     return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: %s", name, reason);
 }
 
-static int read_header(int fd, const char *name, struct shared_header *header,
-                       struct varve_geometry *geometry, struct varve_message *message)
+static int read_header(int fd, const char *name, struct shared_header *header, struct varve_geometry *geometry,
+                       struct varve_message *message)
 {
     struct stat status;
-    int error;
-
     if (fstat(fd, &status) != 0) {
         return mapping_error(name, "can't be examined", message);
     }
@@ -141,7 +133,7 @@ static int read_header(int fd, const char *name, struct shared_header *header,
     if (header->ndim > VARVE_DIMS_MAX || varve_dtype_bytes((enum varve_dtype)header->dtype) == 0) {
         return refuse_segment(name, "says nothing sensible about its elements", message);
     }
-    error = varve_geometry_contiguous(header->ndim, header->shape, geometry, NULL);
+    int error = varve_geometry_contiguous(header->ndim, header->shape, geometry, NULL);
     if (error != VARVE_OK ||
         (uint64_t)status.st_size < SHARED_DATA + (uint64_t)varve_geometry_count(geometry) *
                                                      varve_dtype_bytes((enum varve_dtype)header->dtype)) {
@@ -156,21 +148,18 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
     struct varve_geometry geometry = {.ndim = 0};
     struct shared_header header = {.magic = 0};
     char complete[NAME_BYTES];
-    int fd, error = name_complete(name, complete, message);
-
+    int error = name_complete(name, complete, message);
     if (error != VARVE_OK) {
         return error;
     }
-    fd = shm_open(complete, (is_read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
+    int fd = shm_open(complete, (is_read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
     if (fd < 0) {
         return mapping_error(complete, "can't be opened", message);
     }
     error = read_header(fd, complete, &header, &geometry, message);
-    if (error == VARVE_OK) {
-        error = mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE,
-                                VARVE_KIND_SHARE, (enum varve_dtype)header.dtype, &geometry, storage_out,
-                                message);
-    }
+    VARVE_THEN(error,
+               mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE, VARVE_KIND_SHARE,
+                               (enum varve_dtype)header.dtype, &geometry, storage_out, message));
     close(fd);
     return object_created(error, storage_out, __builtin_return_address(0));
 }
@@ -179,7 +168,6 @@ int varve_storage_shared_unlink(const char *name, struct varve_message *message)
 {
     char complete[NAME_BYTES];
     int error = name_complete(name, complete, message);
-
     if (error != VARVE_OK) {
         return error;
     }

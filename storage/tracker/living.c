@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * References between storages are those of views to their bases and of attachments. What the program refers to, and what that keeps
- * alive, is reached; the rest keeps itself alive, as unreachable cycles do in a collector of garbage.
+ * References between storages are those of views to their bases and of attachments. What the program refers to, and
+ * what that keeps alive, is reached; the rest keeps itself alive, as unreachable cycles do in a collector of garbage.
  */
 #include "storage/tracker/living.h"
 
@@ -10,7 +10,6 @@
 static int compare(const void *left, const void *right)
 {
     const struct living_entry *a = left, *b = right;
-
     return (a->storage->id > b->storage->id) - (a->storage->id < b->storage->id);
 }
 
@@ -19,7 +18,6 @@ static bool add(struct living *living, struct varve_storage *storage)
     if (living->count == living->capacity) {
         size_t capacity = living->capacity * 2 + 64;
         struct living_entry *entries = realloc(living->entries, capacity * sizeof(*entries));
-
         if (entries == NULL) {
             return false;
         }
@@ -34,10 +32,8 @@ static bool add(struct living *living, struct varve_storage *storage)
 struct living_entry *living_find(const struct living *living, const struct varve_storage *storage)
 {
     size_t from = 0, to = living->count;
-
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-
         if (living->entries[middle].storage->id < storage->id) {
             from = middle + 1;
         } else {
@@ -52,7 +48,6 @@ static void count_internal(struct living *living)
     for (size_t i = 0; i < living->count; i++) {
         const struct varve_storage *storage = living->entries[i].storage;
         struct living_entry *entry = storage->base != NULL ? living_find(living, storage->base) : NULL;
-
         if (entry != NULL) {
             entry->internal++;
         }
@@ -70,7 +65,6 @@ static void count_internal(struct living *living)
 static void reach_all(struct living *living, struct living_entry **waiting)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < living->count; i++) {
         if (living_external(&living->entries[i]) > 0) {
             living->entries[i].is_reached = true;
@@ -81,7 +75,6 @@ static void reach_all(struct living *living, struct living_entry **waiting)
         const struct varve_storage *storage = waiting[--count]->storage;
         const struct attachment *attachment = storage->attachments;
         struct living_entry *entry = storage->base != NULL ? living_find(living, storage->base) : NULL;
-
         do {
             if (entry != NULL && !entry->is_reached) {
                 entry->is_reached = true;
@@ -95,19 +88,16 @@ static void reach_all(struct living *living, struct living_entry **waiting)
 
 int living_open(struct living *living, struct varve_message *message)
 {
-    struct living_entry **waiting = NULL;
-    bool has_memory = true;
-
     *living = (struct living){NULL, 0, 0};
-    for (const struct varve_storage *each = object_newest(); each != NULL && has_memory;
-         each = each->next_made) {
+    bool has_memory = true;
+    for (const struct varve_storage *each = object_newest(); each != NULL && has_memory; each = each->next_made) {
         struct varve_storage *storage = varve_storage_weak_lock((struct varve_storage_weak *)(uintptr_t)each);
-
         if (storage != NULL && !add(living, storage)) {
             varve_storage_release(storage, NULL);
             has_memory = false;
         }
     }
+    struct living_entry **waiting = NULL;
     if (has_memory && living->count > 0) {
         waiting = malloc(living->count * sizeof(struct living_entry *));
         has_memory = waiting != NULL;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * All storages that are alive at a moment, kept alive while they are looked at.
  */

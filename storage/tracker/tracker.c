@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is alive, and what of it looks like a leak. Each storage is accused of one thing at most, of the surest that holds.
+ * What is alive, and what of it looks like a leak. Each storage is accused of one thing at most, of the
+ * surest that holds.
  */
 #include "storage/core/emit.h"
 #include "storage/tracker/living.h"
@@ -32,7 +33,6 @@ static uint64_t owned_bytes(const struct varve_storage *storage)
 static struct varve_tracked describe(const struct living_entry *entry, uint64_t now_ns)
 {
     struct varve_storage *storage = entry->storage;
-
     return (struct varve_tracked){
         .storage = storage,
         .id = storage->id,
@@ -51,13 +51,11 @@ int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *t
 {
     struct living living;
     int error = living_open(&living, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     for (size_t i = 0; i < living.count; i++) {
         struct varve_tracked tracked = describe(&living.entries[i], varve_clock_monotonic_ns());
-
         if (!take(context, &tracked)) {
             break;
         }
@@ -69,10 +67,8 @@ int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *t
 void varve_tracker_get_totals(struct varve_tracker_totals *totals_out)
 {
     struct varve_tracker_totals totals = {0};
-
     for (const struct varve_storage *each = object_newest(); each != NULL; each = each->next_made) {
         struct varve_storage *storage = varve_storage_weak_lock((struct varve_storage_weak *)(uintptr_t)each);
-
         if (storage == NULL) {
             continue;
         }
@@ -91,11 +87,8 @@ void varve_tracker_get_totals(struct varve_tracker_totals *totals_out)
 /* ---- leaks ---- */
 
 static const char *const kind_names[] = {
-    [VARVE_LEAK_CYCLE] = "cycle",
-    [VARVE_LEAK_HELD] = "held by views",
-    [VARVE_LEAK_UNTOUCHED] = "untouched",
-    [VARVE_LEAK_GROWTH] = "growth",
-    [VARVE_LEAK_ALIVE] = "alive at the end",
+    [VARVE_LEAK_CYCLE] = "cycle",   [VARVE_LEAK_HELD] = "held by views",     [VARVE_LEAK_UNTOUCHED] = "untouched",
+    [VARVE_LEAK_GROWTH] = "growth", [VARVE_LEAK_ALIVE] = "alive at the end",
 };
 
 const char *varve_leak_kind_name(enum varve_leak_kind kind)
@@ -123,7 +116,6 @@ static struct varve_leak *accuse(struct search *search, size_t entry, const stru
                                  enum varve_leak_kind kind, double score)
 {
     struct varve_leak *leak = &search->leaks[search->count++];
-
     *leak = (struct varve_leak){
         .kind = kind,
         .id = tracked->id,
@@ -149,16 +141,13 @@ static void find_cycles(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-        struct varve_leak *leak;
-
         if (entry->is_reached || entry->storage->base != NULL || !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_CYCLE, 1);
+        struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_CYCLE, 1);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64
-                 " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32
-                 " references)",
+                 " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32 " references)",
                  tracked.id, name_of(entry->storage), entry->internal);
     }
 }
@@ -167,9 +156,7 @@ static void sum_shown(struct search *search)
 {
     for (size_t i = 0; i < search->living.count; i++) {
         const struct varve_storage *storage = search->living.entries[i].storage;
-        const struct living_entry *base =
-            storage->base != NULL ? living_find(&search->living, storage->base) : NULL;
-
+        const struct living_entry *base = storage->base != NULL ? living_find(&search->living, storage->base) : NULL;
         if (base != NULL) {
             search->shown[base - search->living.entries] += varve_storage_bytes(storage);
         }
@@ -183,14 +170,12 @@ static void find_held(struct search *search)
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
         uint32_t views = __atomic_load_n(&entry->storage->views, __ATOMIC_RELAXED);
-        struct varve_leak *leak;
-
         if (search->accused[i] || entry->storage->base != NULL || views == 0 || entry->references != views ||
             search->shown[i] * 2 >= tracked.bytes || !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_HELD,
-                      1 - (double)search->shown[i] / (double)tracked.bytes);
+        struct varve_leak *leak =
+            accuse(search, i, &tracked, VARVE_LEAK_HELD, 1 - (double)search->shown[i] / (double)tracked.bytes);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) of %" PRIu64 " bytes is held by %" PRIu32
                  " views alone, which show %" PRIu64,
@@ -209,7 +194,6 @@ struct origin {
 static int compare_origins(const void *left, const void *right)
 {
     const struct origin *a = left, *b = right;
-
     if (a->caller != b->caller) {
         return (uintptr_t)a->caller < (uintptr_t)b->caller ? -1 : 1;
     }
@@ -225,34 +209,29 @@ static void accuse_group(struct search *search, const struct origin *origins, si
     struct varve_tracked newest = describe(&entries[origins[count - 1].entry], search->now_ns);
     struct varve_leak *leak =
         accuse(search, origins[count - 1].entry, &newest, VARVE_LEAK_GROWTH, 1 - 1 / (double)count);
-
     for (size_t i = 0; i + 1 < count; i++) {
         struct varve_tracked tracked = describe(&entries[origins[i].entry], search->now_ns);
-
         leak->bytes += tracked.bytes;
         leak->age_ns = tracked.age_ns > leak->age_ns ? tracked.age_ns : leak->age_ns;
         search->accused[origins[i].entry] = VARVE_LEAK_GROWTH + 1;
     }
     leak->storages = count;
     snprintf(leak->evidence, sizeof(leak->evidence),
-             "%zu storages of one caller (the last: %" PRIu64
-             ", %s) were created since the mark and are alive",
-             count, newest.id, name_of(entries[origins[count - 1].entry].storage));
+             "%zu storages of one caller (the last: %" PRIu64 ", %s) were created since the mark and are alive", count,
+             newest.id, name_of(entries[origins[count - 1].entry].storage));
 }
 
 static int find_growth(struct search *search, struct varve_message *message)
 {
     uint64_t least = search->options.min_growth != 0 ? search->options.min_growth : GROWTH_USUAL;
     struct origin *origins = malloc((search->living.count + 1) * sizeof(*origins));
-    size_t count = 0;
-
     if (origins == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to search for leaks");
         return VARVE_ERROR_NO_MEMORY;
     }
+    size_t count = 0;
     for (size_t i = 0; i < search->living.count; i++) {
         struct varve_tracked tracked = describe(&search->living.entries[i], search->now_ns);
-
         if (!search->accused[i] && tracked.base_id == 0 && tracked.id > search->options.after &&
             (tracked.caller != NULL || tracked.callsite != 0)) {
             origins[count++] = (struct origin){tracked.caller, tracked.callsite, i};
@@ -260,8 +239,8 @@ static int find_growth(struct search *search, struct varve_message *message)
     }
     qsort(origins, count, sizeof(*origins), compare_origins);
     for (size_t from = 0, to; from < count; from = to) {
-        for (to = from + 1; to < count && origins[to].caller == origins[from].caller &&
-                            origins[to].callsite == origins[from].callsite;
+        for (to = from + 1;
+             to < count && origins[to].caller == origins[from].caller && origins[to].callsite == origins[from].callsite;
              to++) {
         }
         if (to - from >= least) {
@@ -279,13 +258,11 @@ static void find_untouched(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-        struct varve_leak *leak;
-
         if (search->accused[i] || tracked.base_id != 0 || tracked.is_touched || tracked.bytes == 0 ||
             !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_UNTOUCHED, 0.5);
+        struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_UNTOUCHED, 0.5);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "nobody has looked at storage %" PRIu64 " (%s) since it was created, %.3f s ago", tracked.id,
                  name_of(entry->storage), (double)tracked.age_ns * 1e-9);
@@ -297,12 +274,10 @@ static void find_alive(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-        struct varve_leak *leak;
-
         if (search->accused[i] || tracked.base_id != 0 || tracked.id <= search->options.after) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_ALIVE, 0.9);
+        struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_ALIVE, 0.9);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) was not released: the program has %" PRIu32
                  " references to it, views %" PRIu32,
@@ -314,18 +289,16 @@ static int compare_leaks(const void *left, const void *right)
 {
     const struct varve_leak *a = left, *b = right;
     double one = (double)a->bytes * a->score, two = (double)b->bytes * b->score;
-
     return one != two ? (one < two) - (one > two) : (a->id > b->id) - (a->id < b->id);
 }
 
 static int search_all(struct search *search, struct varve_message *message)
 {
     size_t count = search->living.count + 1;
-    int error = VARVE_ERROR_NO_MEMORY;
-
     search->shown = calloc(count, sizeof(*search->shown));
     search->accused = calloc(count, sizeof(*search->accused));
     search->leaks = calloc(count, sizeof(*search->leaks));
+    int error = VARVE_ERROR_NO_MEMORY;
     if (search->shown != NULL && search->accused != NULL && search->leaks != NULL) {
         find_cycles(search);
         find_held(search);
@@ -341,7 +314,8 @@ static int search_all(struct search *search, struct varve_message *message)
     return error;
 }
 
-/* Growth, and to be alive at the end, are seen in the trace itself, but not whether anybody has looked at the elements. */
+/* Growth, and to be alive at the end, are seen in the trace itself, but not whether anybody has looked
+ * at the elements. */
 static enum varve_cause cause_of(unsigned accused, const struct varve_storage *storage)
 {
     switch ((enum varve_leak_kind)(accused - 1)) {
@@ -350,8 +324,7 @@ static enum varve_cause cause_of(unsigned accused, const struct varve_storage *s
     case VARVE_LEAK_HELD:
         return VARVE_CAUSE_LEAK_HELD;
     default:
-        return __atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_NONE
-                                                                       : VARVE_CAUSE_LEAK_UNTOUCHED;
+        return __atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_NONE : VARVE_CAUSE_LEAK_UNTOUCHED;
     }
 }
 
@@ -360,7 +333,6 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
 {
     struct search search = {.now_ns = varve_clock_monotonic_ns()};
     int error = living_open(&search.living, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -373,7 +345,6 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
         for (size_t i = 0; i < search.living.count; i++) {
             if (search.accused[i]) {
                 struct varve_storage *storage = search.living.entries[i].storage;
-
                 emit_leak(storage, cause_of(search.accused[i], storage), search.now_ns);
             }
         }

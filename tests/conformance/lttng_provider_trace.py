@@ -14,7 +14,7 @@ def listed(name):
     """{code: the strings or words after it} of one of the lists in event_list.h, read without a compiler."""
     with open(EVENT_LIST, encoding="utf-8") as stream:
         text = stream.read().split(f"#define {name}(X)")[1].split("/* clang-format on */")[0]
-    return {int(code): rest for code, rest in re.findall(r"X\(\s*(\d+), (.*)\)", text)}
+    return {int(code): rest for code, rest in re.findall(r"X\(\s*(\d+), (.*)", text)}
 
 
 KINDS = {code: rest.split(",")[1].strip() for code, rest in listed("VARVE_EVENT_LIST").items()}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays that grow by doubling: for things whose number nobody knows beforehand, in the half of trace/ that may use malloc.
+ * Arrays that grow by doubling: for things whose number nobody knows beforehand, in the half of trace/
+ * that may use malloc.
  */
 #include "trace/base/array.h"
 
@@ -11,8 +12,6 @@
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes)
 {
     size_t grown = *capacity > 0 ? *capacity : 16;
-    void *moved;
-
     if (needed <= *capacity) {
         return true;
     }
@@ -22,7 +21,7 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
     while (grown < needed) {
         grown *= 2;
     }
-    moved = reallocarray(*array, grown, element_bytes);
+    void *moved = reallocarray(*array, grown, element_bytes);
     if (moved == NULL) {
         return false;
     }
@@ -34,7 +33,6 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 bool array_cover(void **array, size_t *capacity, size_t index, size_t element_bytes)
 {
     size_t before = *capacity;
-
     if (!array_grow(array, capacity, index + 1, element_bytes)) {
         return false;
     }

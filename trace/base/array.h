@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * An array that grows by doubling. For the half of trace/ that may use malloc.
  */
@@ -15,9 +14,7 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 bool array_cover(void **array, size_t *capacity, size_t index, size_t element_bytes);
 
 /* The same for an array of any type and its capacity. */
-#define ARRAY_GROW(array, capacity, needed) \
-    array_grow((void **)&(array), &(capacity), needed, sizeof(*(array)))
-#define ARRAY_COVER(array, capacity, index) \
-    array_cover((void **)&(array), &(capacity), index, sizeof(*(array)))
+#define ARRAY_GROW(array, capacity, needed) array_grow((void **)&(array), &(capacity), needed, sizeof(*(array)))
+#define ARRAY_COVER(array, capacity, index) array_cover((void **)&(array), &(capacity), index, sizeof(*(array)))
 
 #endif

@@ -129,7 +129,6 @@ uint64_t index_hash(const void *bytes, size_t length, uint64_t seed)
 {
     const unsigned char *at = bytes;
     uint64_t hash = mix(seed ^ length), chunk;
-
     for (; length >= sizeof(chunk); at += sizeof(chunk), length -= sizeof(chunk)) {
         memcpy(&chunk, at, sizeof(chunk));
         hash = mix(hash ^ chunk);

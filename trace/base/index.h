@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * A hash index: from a 64-bit key, or from contents by their hash, to a number of the caller's, which says where the rest
- * is: arrays may move, and growing compares nothing. Linear probing, deletion by shifting back: no tombstones. At most 3/4
- * full, and doubled when full, which makes 21 to 43 bytes per entry, 64 while it is being doubled.
+ * A hash index: from a 64-bit key, or from contents by their hash, to a number of the caller's, which says where the
+ * rest is: arrays may move, and growing compares nothing. Linear probing, deletion by shifting back: no tombstones. At
+ * most 3/4 full, and doubled when full, which makes 21 to 43 bytes per entry, 64 while it is being doubled.
  */
 #ifndef VARVE_TRACE_BASE_INDEX_H
 #define VARVE_TRACE_BASE_INDEX_H
@@ -33,11 +32,10 @@ void index_free(struct index *index);                     /* empty again, withou
 bool index_check(const struct index *index);              /* false if an entry cannot be found */
 
 uint64_t index_hash(const void *bytes, size_t length, uint64_t seed);
-/// The slot of the entry with this hash that `is_equal` says is equal to `wanted`, or the empty one where it belongs; until
-/// the next call. NULL without memory. Such entries are never removed one by one.
+/// The slot of the entry with this hash that `is_equal` says is equal to `wanted`, or the empty one where it belongs;
+/// until the next call. NULL without memory. Such entries are never removed one by one.
 struct index_slot *index_find_equal(struct index *index, uint64_t hash,
-                                    bool (*is_equal)(const void *wanted, uint64_t number),
-                                    const void *wanted);
+                                    bool (*is_equal)(const void *wanted, uint64_t number), const void *wanted);
 /// Fill the empty slot that index_find_equal gave.
 void index_fill(struct index *index, struct index_slot *slot, uint64_t hash, uint64_t number);
 

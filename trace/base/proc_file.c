@@ -9,11 +9,9 @@
 size_t proc_file_read(const char *process, const char *name, char *text, size_t bytes)
 {
     char path[64];
-    size_t length = 0;
-    FILE *file;
-
     snprintf(path, sizeof(path), "/proc/%s/%s", process, name);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    size_t length = 0;
     if (file != NULL) {
         length = fread(text, 1, bytes - 1, file);
         fclose(file);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Disjoint ranges in order of address. munmap and mmap over old mappings cut them anywhere, so a hash of first addresses
- * would not do. Two levels of sorted arrays: the upper one is searched by bisection and moved only when a leaf splits or
- * goes away.
+ * Disjoint ranges in order of address. munmap and mmap over old mappings cut them anywhere, so a hash of first
+ * addresses would not do. Two levels of sorted arrays: the upper one is searched by bisection and moved only when a
+ * leaf splits or goes away.
  */
 #include "trace/base/ranges.h"
 
@@ -125,8 +125,7 @@ void ranges_insert(struct ranges *ranges, const struct range *range)
     }
     uint32_t position = position_find(leaf, range->start);
     assert(position == leaf->count || leaf->ranges[position].start >= range->end);
-    memmove(&leaf->ranges[position + 1], &leaf->ranges[position],
-            (leaf->count - position) * sizeof(*leaf->ranges));
+    memmove(&leaf->ranges[position + 1], &leaf->ranges[position], (leaf->count - position) * sizeof(*leaf->ranges));
     leaf->ranges[position] = *range;
     leaf->count++;
     ranges->count++;
@@ -158,8 +157,7 @@ void ranges_remove(struct ranges *ranges, uint64_t start)
     assert(position < leaf->count && leaf->ranges[position].start == start);
     leaf->count--;
     ranges->count--;
-    memmove(&leaf->ranges[position], &leaf->ranges[position + 1],
-            (leaf->count - position) * sizeof(*leaf->ranges));
+    memmove(&leaf->ranges[position], &leaf->ranges[position + 1], (leaf->count - position) * sizeof(*leaf->ranges));
     if (leaf->count == 0) {
         leaf_remove(ranges, at);
         if (at > 0) {
@@ -170,8 +168,7 @@ void ranges_remove(struct ranges *ranges, uint64_t start)
     }
 }
 
-void ranges_around(const struct ranges *ranges, uint64_t start, struct range *before_out,
-                   struct range *after_out)
+void ranges_around(const struct ranges *ranges, uint64_t start, struct range *before_out, struct range *after_out)
 {
     size_t at = leaf_find(ranges, start);
     const struct range_leaf *leaf = ranges->leaves[at];
@@ -229,8 +226,7 @@ void ranges_clear(struct ranges *ranges)
     *ranges = (struct ranges){0};
 }
 
-int ranges_each(const struct ranges *ranges, int (*take)(void *context, const struct range *range),
-                void *context)
+int ranges_each(const struct ranges *ranges, int (*take)(void *context, const struct range *range), void *context)
 {
     for (size_t i = 0; i < ranges->leaf_count; i++) {
         for (uint32_t k = 0; k < ranges->leaves[i]->count; k++) {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Disjoint ranges of addresses, sorted: mappings and modules of a process, blocks of an allocator.
  */
@@ -46,14 +45,12 @@ struct range *ranges_at(const struct ranges *ranges, uint64_t addr);
 void ranges_insert(struct ranges *ranges, const struct range *range);
 void ranges_remove(struct ranges *ranges, uint64_t start); /* the range that begins there exists */
 /// The neighbours, touching or not, of the range that begins at `start`; id 0: there is none.
-void ranges_around(const struct ranges *ranges, uint64_t start, struct range *before_out,
-                   struct range *after_out);
+void ranges_around(const struct ranges *ranges, uint64_t start, struct range *before_out, struct range *after_out);
 /// The range that begins at `start` takes in the one that begins at its end, whose id is gone.
 void ranges_absorb(struct ranges *ranges, uint64_t start);
 void ranges_clear(struct ranges *ranges);
 /// Every range in order; stops at the first call that returns other than 0 and returns that.
-int ranges_each(const struct ranges *ranges, int (*take)(void *context, const struct range *range),
-                void *context);
+int ranges_each(const struct ranges *ranges, int (*take)(void *context, const struct range *range), void *context);
 bool ranges_check(const struct ranges *ranges);
 
 #endif

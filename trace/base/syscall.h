@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * System calls of the recorder, past the C library: its functions may be the program's own, an interceptor's
  * (sanitizers wrap read and open, and look the real ones up in a constructor that may not have run), may
@@ -125,11 +124,9 @@ static inline long recorder_sys_readlink(const char *path, char *buffer, size_t 
 }
 
 /* -errno cast to a pointer on failure: see recorder_sys_failed. */
-static inline void *recorder_sys_mmap(void *address, size_t bytes, int protection, int flags, int fd,
-                                      uint64_t offset)
+static inline void *recorder_sys_mmap(void *address, size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
-    return (void *)recorder_syscall(SYS_mmap, (long)address, (long)bytes, protection, flags, fd,
-                                    (long)offset);
+    return (void *)recorder_syscall(SYS_mmap, (long)address, (long)bytes, protection, flags, fd, (long)offset);
 }
 
 static inline bool recorder_sys_failed(const void *address)
@@ -155,8 +152,8 @@ static inline int recorder_sys_madvise(void *address, size_t bytes, int advice)
 /// `how`, `set` and `old` as rt_sigprocmask has them; sets are 8 bytes.
 static inline int recorder_sys_sigmask(int how, const void *set, void *old)
 {
-    return (int)recorder_syscall(SYS_rt_sigprocmask, how, (long)set, (long)old,
-                                 (long)RECORDER_KERNEL_SIGSET_BYTES, 0, 0);
+    return (int)recorder_syscall(SYS_rt_sigprocmask, how, (long)set, (long)old, (long)RECORDER_KERNEL_SIGSET_BYTES, 0,
+                                 0);
 }
 
 static inline int recorder_sys_gettid(void)
@@ -191,8 +188,7 @@ static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t
     const struct iovec local = {out, bytes};
     const struct iovec remote = {(void *)address, bytes};
 
-    return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
-                            0);
+    return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1, 0);
 }
 
 /// `timeout`: relative, or NULL for ever.

@@ -11,7 +11,6 @@ long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, l
     register long fifth __asm__("r8") = e;
     register long sixth __asm__("r9") = f;
     long result;
-
     __asm__ volatile("syscall"
                      : "=a"(result)
                      : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth), "r"(sixth)

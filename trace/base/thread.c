@@ -9,13 +9,11 @@
 int thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
 {
     sigset_t all;
-    sigset_t before;
-    int result;
-
     sigfillset(&all);
     sigdelset(&all, SIGBUS);
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    result = pthread_create(thread, NULL, run, context);
+    int result = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return result;
 }

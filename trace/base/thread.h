@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/ */
 /*
  * Threads of the collector's half. The program's signals, and the terminal's, are for the thread that runs the command.
  */
@@ -8,8 +7,8 @@
 
 #include <pthread.h>
 
-/// pthread_create of a thread that no signal is sent to; SIGBUS stays open: its own, of a file that became shorter, must reach
-/// whoever guards against it. Returns what pthread_create does.
+/// pthread_create of a thread that no signal is sent to; SIGBUS stays open: its own, of a file that became shorter,
+/// must reach whoever guards against it. Returns what pthread_create does.
 int thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 
 #endif

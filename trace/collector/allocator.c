@@ -65,11 +65,9 @@ static bool read_sections(struct file *file)
 {
     Elf64_Ehdr header;
     struct stat status;
-
-    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) ||
-        !read_at(file->fd, &header, sizeof(header), 0) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) ||
-        header.e_shnum == 0 || header.e_shnum > SECTIONS_MAX) {
+    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) || !read_at(file->fd, &header, sizeof(header), 0) ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0 || header.e_shnum > SECTIONS_MAX) {
         return false;
     }
     file->section_count = header.e_shnum;
@@ -82,7 +80,6 @@ static char *read_names(const struct file *file, const Elf64_Shdr *table)
 {
     const Elf64_Shdr *names = table->sh_link < file->section_count ? &file->sections[table->sh_link] : NULL;
     char *text = NULL;
-
     if (names != NULL && names->sh_type == SHT_STRTAB && names->sh_size <= NAMES_BYTES_MAX) {
         text = calloc(1, names->sh_size + 1);
     }
@@ -109,12 +106,9 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     uint64_t names_bytes = names != NULL ? file->sections[table->sh_link].sh_size : 0;
     uint64_t count = names != NULL ? table->sh_size / sizeof(Elf64_Sym) : 0;
     Elf64_Sym symbols[SYMBOLS_AT_ONCE];
-
     for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
         size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
-
-        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]),
-                     table->sh_offset + at * sizeof(symbols[0]))) {
+        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]), table->sh_offset + at * sizeof(symbols[0]))) {
             break;
         }
         for (size_t i = 0; i < some; i++) {
@@ -133,7 +127,6 @@ static bool is_go(const struct file *file)
     const Elf64_Shdr link = {.sh_link = file->section_names};
     char *names = read_names(file, &link);
     bool found = false;
-
     for (unsigned i = 0; names != NULL && i < file->section_count && !found; i++) {
         uint32_t name = file->sections[i].sh_name;
         found = name < file->sections[file->section_names].sh_size && strcmp(names + name, ".gopclntab") == 0;
@@ -145,13 +138,12 @@ static bool is_go(const struct file *file)
 const char *collect_allocator_of(const char *path)
 {
     struct file *file = malloc(sizeof(*file));
-    size_t best = KNOWN;
-    bool has_go = false;
-
     if (file == NULL) {
         return NULL;
     }
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    size_t best = KNOWN;
+    bool has_go = false;
     if (file->fd >= 0 && read_sections(file)) {
         has_go = is_go(file);
         for (unsigned i = 0; i < file->section_count; i++) {
@@ -171,7 +163,6 @@ const char *collect_allocator_of(const char *path)
 static const char *remembered(struct collector *collector, const char *path)
 {
     struct known_program *program = collector->programs;
-
     for (unsigned i = 0; i < KNOWN_PROGRAMS; i++, program++) {
         if (strcmp(program->path, path) == 0) {
             return program->allocator;
@@ -185,9 +176,8 @@ static const char *remembered(struct collector *collector, const char *path)
 
 static int report(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
 {
-    char source[1200];
-
     collector->own_allocators++;
+    char source[1200];
     snprintf(source, sizeof(source), "%s, linked into %.1024s", allocator, path);
     return collector->is_unstored
                ? VARVE_OK
@@ -197,7 +187,6 @@ static int report(struct collector *collector, uint32_t process_id, const char *
 int collect_allocator_launched(struct collector *collector, const char *path)
 {
     const char *allocator = NULL;
-
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 && collector->own_allocators == 0) {
         allocator = remembered(collector, path);
     }
@@ -206,15 +195,12 @@ int collect_allocator_launched(struct collector *collector, const char *path)
 
 int collect_allocator_row(struct collector *collector, const struct traced_process *process)
 {
-    char executable[sizeof(process->control->executable)];
-    const char *allocator;
-
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) == 0) {
         return VARVE_OK;
     }
-    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
-             process->control->executable);
-    allocator = remembered(collector, executable);
+    char executable[sizeof(process->control->executable)];
+    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
+    const char *allocator = remembered(collector, executable);
     if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";
     }

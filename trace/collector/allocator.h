@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Programs whose heap no hook sees, because an allocator is linked into them.
  */

@@ -32,7 +32,6 @@
 static int64_t read_clock(clockid_t id)
 {
     struct timespec now;
-
     clock_gettime(id, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
@@ -46,7 +45,6 @@ uint64_t collect_monotonic_ns(void)
 static bool tsc_is_invariant(void)
 {
     unsigned a, b, c, d;
-
     return __get_cpuid(0x80000007U, &a, &b, &c, &d) != 0 && (d & (1U << 8)) != 0;
 }
 
@@ -56,13 +54,11 @@ enum varve_clock_kind collect_clock_choose(void)
     char text[32] = "";
     int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
     ssize_t got = -1;
-
     if (fd >= 0) {
         got = read(fd, text, sizeof(text) - 1);
         close(fd);
     }
-    return got >= 3 && strncmp(text, "tsc", 3) == 0 && tsc_is_invariant() ? VARVE_CLOCK_TSC
-                                                                          : VARVE_CLOCK_MONOTONIC;
+    return got >= 3 && strncmp(text, "tsc", 3) == 0 && tsc_is_invariant() ? VARVE_CLOCK_TSC : VARVE_CLOCK_MONOTONIC;
 }
 
 static uint64_t read_tsc(void)
@@ -90,7 +86,6 @@ uint64_t collect_clock_now(const struct collect_clock *clock)
 static int64_t stretch_ns(const struct clock_anchor *anchor, uint64_t ticks)
 {
     int64_t ns = anchor->mono_ns + (int64_t)floor((double)(int64_t)(ticks - anchor->ticks) * anchor->rate);
-
     return ns > anchor->floor_ns ? ns : anchor->floor_ns;
 }
 
@@ -98,7 +93,6 @@ static int64_t stretch_ns(const struct clock_anchor *anchor, uint64_t ticks)
 static void set_stretch(struct collect_clock *clock, struct clock_anchor *anchor)
 {
     struct clock_anchor *before = anchor - 1;
-
     anchor->rate = 1.0;
     anchor->floor_ns = INT64_MIN;
     if (anchor > clock->anchors) {
@@ -129,7 +123,6 @@ int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *an
 uint64_t collect_clock_pause_ns(const struct collect_clock *clock)
 {
     int64_t span = clock->count > 0 ? clock->anchors[clock->count - 1].mono_ns - clock->origin_mono_ns : 0;
-
     return (uint64_t)(span < PAUSE_MIN_NS ? PAUSE_MIN_NS : span > PAUSE_MAX_NS ? PAUSE_MAX_NS : span);
 }
 
@@ -137,7 +130,6 @@ static struct clock_anchor narrowest_anchor(const struct collect_clock *clock)
 {
     struct clock_anchor best = {0};
     uint64_t width = UINT64_MAX;
-
     for (int i = 0; i < ANCHOR_TRIES; i++) {
         uint64_t before = collect_clock_now(clock);
         int64_t mono = read_clock(CLOCK_MONOTONIC);
@@ -158,7 +150,6 @@ static struct clock_anchor narrowest_anchor(const struct collect_clock *clock)
 int collect_clock_anchor(struct collect_clock *clock)
 {
     struct clock_anchor anchor = narrowest_anchor(clock);
-
     return collect_clock_add(clock, &anchor);
 }
 
@@ -181,7 +172,6 @@ static size_t find_anchor(const struct collect_clock *clock, uint64_t ticks)
 {
     size_t low = 0;
     size_t high = clock->count;
-
     while (low + 1 < high) {
         size_t middle = low + (high - low) / 2;
         if (clock->anchors[middle].ticks <= ticks) {

@@ -58,40 +58,33 @@ static void open_life(struct collector *collector)
 
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-    int error;
-
     collector->program_start_ns = collector->program_end_ns = -1;
     open_life(collector);
-    error = collect_execs_open(collector);
+    int error = collect_execs_open(collector);
     if (error != VARVE_OK) {
         return error;
     }
 
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     error = collector->is_unstored ? VARVE_OK : store_open(path, mode, &collector->store, message);
     if (error == VARVE_OK) {
         snprintf(path, sizeof(path), "%s/allocations", collector->directory.path);
         error = derive_open(path, &collector->derive, message);
     }
-    if (error == VARVE_OK) {
-        error = callsites_open(&collector->callsites);
-    }
-    if (error == VARVE_OK) {
-        error = collect_clock_open(&collector->clock,
-                                   (enum varve_clock_kind)collector->directory.control->clock_kind);
-    }
+    VARVE_THEN(error, callsites_open(&collector->callsites));
+    VARVE_THEN(error,
+               collect_clock_open(&collector->clock, (enum varve_clock_kind)collector->directory.control->clock_kind));
     return error;
 }
 
-/* A quarter of the memory that is free, beside what the pieces have already, and half of what all rings may have together.
- * What the disk may take besides is not less for that. Never 0, which were no limit. */
+/* A quarter of the memory that is free, beside what the pieces have already, and half of what all rings may have
+ * together. What the disk may take besides is not less for that. Never 0, which were no limit. */
 void collect_growth_bound(const struct collector *collector)
 {
     struct session_control *control = collector->directory.control;
     uint64_t used = __atomic_load_n(&collector->directory.counts->growth_bytes, __ATOMIC_ACQUIRE);
     uint64_t bound = free_memory("") / 4;
-
     bound = used < UINT64_MAX / 2 && bound < UINT64_MAX / 2 ? bound + used : bound;
     if (bound > control->memory_bytes_max / 2) {
         bound = control->memory_bytes_max / 2;
@@ -149,7 +142,6 @@ static bool has_unread(const struct ring_reader *reader)
 static bool refresh_readers(struct collector *collector, uint64_t *bound)
 {
     bool is_tight = false;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         struct ring_reader *reader = collector->readers[i];
         ring_reader_refresh(reader);
@@ -170,26 +162,21 @@ static bool commit_is_due(const struct collector *collector, bool is_tight, uint
                                                 now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
 }
 
-int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
-                    struct varve_message *message)
+int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
 {
     uint64_t now_ns = collect_monotonic_ns();
-    uint64_t bound = UINT64_MAX;
-    bool is_tight;
-    int error;
-
     *moved_out = 0;
     collector->is_draining = drain;
     keep_house(collector, now_ns);
     advance_round_ticks(collector, now_ns);
-    error = collect_processes_discover(collector, &bound);
+    uint64_t bound = UINT64_MAX;
+    int error = collect_processes_discover(collector, &bound);
     if (error != VARVE_OK) {
-        return varve_message_set(message, error, "cannot follow a process or ring: %s",
-                                 varve_strerror(error));
+        return varve_message_set(message, error, "cannot follow a process or ring: %s", varve_strerror(error));
     }
     collect_execs_take(collector);
     collect_sink_round(collector);
-    is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
+    bool is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
     if (drain) {
         collector->watermark = UINT64_MAX;
@@ -215,7 +202,6 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
 bool collector_idle(struct collector *collector)
 {
     bool has_more = false;
-
     if (!collector->is_unstored && !collector->is_store_full) {
         callsites_step(collector->callsites, collector->store, &has_more);
     }
@@ -225,7 +211,6 @@ bool collector_idle(struct collector *collector)
 static int store_anchors(struct collector *collector)
 {
     int error = VARVE_OK;
-
     while (error == VARVE_OK && collector->clock.stored < collector->clock.count) {
         const struct clock_anchor *anchor = &collector->clock.anchors[collector->clock.stored];
         error = store_clock_anchor(collector->store, anchor->ticks, anchor->mono_ns, anchor->real_ns);
@@ -237,7 +222,6 @@ static int store_anchors(struct collector *collector)
 static size_t gather_positions(const struct collector *collector, struct store_ring_position *positions)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         const struct ring_reader *reader = collector->readers[i];
         if (reader->read + reader->spill_read + reader->orphans_read != reader->stored || reader->parts > 0) {
@@ -265,31 +249,19 @@ uint64_t collector_pending(const struct collector *collector)
 
 static int commit_store(struct collector *collector, struct varve_message *message)
 {
-    struct store_ring_position *positions;
-    size_t count;
-    int error;
-
     if (collector->is_unstored) {
         return VARVE_OK;
     }
-    positions = calloc(collector->reader_count + 1, sizeof(*positions));
+    struct store_ring_position *positions = calloc(collector->reader_count + 1, sizeof(*positions));
     if (positions == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    count = gather_positions(collector, positions);
-    error = callsites_commit(collector->callsites, collector->store);
-    if (error == VARVE_OK) {
-        error = store_anchors(collector);
-    }
-    if (error == VARVE_OK) {
-        error = collect_execs_store(collector);
-    }
-    if (error == VARVE_OK) {
-        error = store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1);
-    }
-    if (error == VARVE_OK) {
-        error = collect_keep_commit(collector);
-    }
+    size_t count = gather_positions(collector, positions);
+    int error = callsites_commit(collector->callsites, collector->store);
+    VARVE_THEN(error, store_anchors(collector));
+    VARVE_THEN(error, collect_execs_store(collector));
+    VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
+    VARVE_THEN(error, collect_keep_commit(collector));
     if (error == VARVE_OK) {
         allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
         storages_gather(collector->store, collector->derive, STORAGES_BEHIND);
@@ -305,7 +277,6 @@ static int commit_store(struct collector *collector, struct varve_message *messa
 int collector_commit(struct collector *collector, struct varve_message *message)
 {
     int error = commit_store(collector, message);
-
     if (error != VARVE_OK) {
         collector->is_store_full = error == VARVE_ERROR_FULL;
         collector->first_pending_ns = collect_monotonic_ns();
@@ -328,11 +299,10 @@ int collector_commit(struct collector *collector, struct varve_message *message)
 /* Processes that still live, or that nobody waited for, get their rows as they are. */
 static int store_open_rows(struct collector *collector)
 {
-    int error = VARVE_OK;
-
     if (collector->processes_alive > 0 && collector->stopped_ns > collector->processes_end_ns) {
         collector->processes_end_ns = collector->stopped_ns;
     }
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < collector->reader_count; i++) {
         error = collect_thread_row(collector, collector->readers[i], (int64_t)collector->newest_ts_ns);
         collect_sink_thread_end(collector, collector->readers[i]);
@@ -357,7 +327,6 @@ int collector_load_sums(struct collector *collector, struct varve_message *messa
 static uint64_t events_unattached(const struct collector *collector)
 {
     const struct session_counts *counts = collector->directory.counts;
-
     return collector->sum.unattached +
            (counts != NULL ? collect_plausible(__atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE)) : 0);
 }
@@ -385,39 +354,34 @@ static int store_sums(struct collector *collector)
         {"execs_unexamined", "data_loss", collector->directory.counts->execs_dropped},
     };
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
-        error =
-            store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
+        error = store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
     }
-    if (error == VARVE_OK && collector->directory.control != NULL &&
-        collector->directory.control->attached_pid != 0) {
+    if (error == VARVE_OK && collector->directory.control != NULL && collector->directory.control->attached_pid != 0) {
         error = store_stat(collector->store, "frees_unknown", -1, "info", "ring",
                            (int64_t)derive_frees_unknown(collector->derive));
     }
     return error;
 }
 
-/* Of the program, from its start to its end, and on to the end of the last process that it left behind, or to the end of the
- * recording. */
+/* Of the program, from its start to its end, and on to the end of the last process that it left behind, or to the end
+ * of the recording. */
 static int64_t duration_ns(const struct collector *collector)
 {
     int64_t start_ns = collector->program_start_ns;
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
-    int64_t known_ns = 0;
-
     newest_ns = newest_ns > collector->processes_end_ns ? newest_ns : collector->processes_end_ns;
-    if (start_ns < 0 &&
-        (collector->is_unstored ||
-         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
+    if (start_ns < 0 && (collector->is_unstored ||
+                         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
         start_ns = 0;
     }
-    if (end_ns < 0 && (collector->is_unstored ||
-                       store_meta_get_integer(collector->store, "program_end_ns", &end_ns) != VARVE_OK)) {
+    if (end_ns < 0 &&
+        (collector->is_unstored || store_meta_get_integer(collector->store, "program_end_ns", &end_ns) != VARVE_OK)) {
         end_ns = newest_ns;
     }
     end_ns = end_ns > newest_ns ? end_ns : newest_ns;
+    int64_t known_ns = 0;
     /* an end that was interrupted, and a trace that is imported, know more */
     if (collector->is_recovering && !collector->is_unstored) {
         store_meta_get_integer(collector->store, "duration_ns", &known_ns);
@@ -437,20 +401,13 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
                      struct varve_message *message)
 {
     int error = collector_commit(collector, message);
-
     collect_live_end(collector);
     if (error == VARVE_OK && !collector->is_unstored) {
         store_settle(collector->store);
     }
-    if (error == VARVE_OK) {
-        error = collect_execs_finish(collector);
-    }
-    if (error == VARVE_OK) {
-        error = store_open_rows(collector);
-    }
-    if (error == VARVE_OK) {
-        error = collect_meta_integer(collector, "duration_ns", duration_ns(collector));
-    }
+    VARVE_THEN(error, collect_execs_finish(collector));
+    VARVE_THEN(error, store_open_rows(collector));
+    VARVE_THEN(error, collect_meta_integer(collector, "duration_ns", duration_ns(collector)));
     if (error == VARVE_OK && !collector->is_unstored) {
         error = collector_load_sums(collector, message);
     }
@@ -458,24 +415,14 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         return error;
     }
     error = callsites_hurry(collector->callsites, message);
-    if (error == VARVE_OK) {
-        error = collect_keep_join(collector, progress, context, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_sums(collector);
-    }
-    if (error == VARVE_OK) {
-        error = derive_finish(collector->derive, collector->store, progress, context, message);
-    }
+    VARVE_THEN(error, collect_keep_join(collector, progress, context, message));
+    VARVE_THEN(error, store_sums(collector));
+    VARVE_THEN(error, derive_finish(collector->derive, collector->store, progress, context, message));
     if (error == VARVE_OK) {
         derived_forget(collector);
     }
-    if (error == VARVE_OK) {
-        error = callsites_finish(collector->callsites, collector->store, progress, context, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_count_losses(collector->store, &collector->loss_rows, message);
-    }
+    VARVE_THEN(error, callsites_finish(collector->callsites, collector->store, progress, context, message));
+    VARVE_THEN(error, store_count_losses(collector->store, &collector->loss_rows, message));
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
 
@@ -492,7 +439,6 @@ static bool any_unread(const struct collector *collector)
 uint64_t collector_events_known(const struct collector *collector)
 {
     uint64_t events = collector->seq;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         const struct ring_reader *reader = collector->readers[i];
         if (has_unread(reader)) {
@@ -505,11 +451,10 @@ uint64_t collector_events_known(const struct collector *collector)
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
                     struct varve_message *message)
 {
+    collector->next_check_ns = 0; /* processes that ended since the last look are not left as running */
     unsigned idle_rounds = 0;
     uint64_t moved;
     int error;
-
-    collector->next_check_ns = 0; /* processes that ended since the last look are not left as running */
     do {
         error = collector_round(collector, true, &moved, message);
         if (progress != NULL) {
@@ -519,20 +464,18 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
     } while (error == VARVE_OK && (moved > 0 || (any_unread(collector) && idle_rounds < DRAIN_IDLE_ROUNDS)));
     if (error == VARVE_OK && any_unread(collector)) {
         return varve_message_set(message, collector->is_store_full ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
-                                 "%s: rings hold records that could not be stored",
-                                 collector->directory.path);
+                                 "%s: rings hold records that could not be stored", collector->directory.path);
     }
     return error;
 }
 
 int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-
     session_directory_clear(&collector->directory);
     if (collector->is_unstored) {
         return VARVE_OK;
     }
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     return varve_publish_move(path, database_path, collector->may_replace, message);
 }
@@ -551,8 +494,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->own_allocators = collector->own_allocators;
     result->threads = collector->sum.threads;
     result->kept_events = collector->kept_events;
-    result->allocations =
-        collector->derive != NULL ? derive_allocations(collector->derive) : collector->allocations;
+    result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : collector->allocations;
 }
 
 void collector_close(struct collector *collector)

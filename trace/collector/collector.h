@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * The collector's own state: the recording directory, the clock, the processes and rings it follows.
  * One thread owns all of it. Data flow of one round (collector.c):
@@ -86,13 +85,12 @@ struct collector {
     uint32_t thread_count;        /* rings ever opened */
     uint64_t seq;
     uint64_t seq_committed;
-    uint64_t commits;     /* of the database, those that it lost included */
-    uint64_t watermark;   /* of the present round */
-    uint64_t round_ticks; /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
+    uint64_t commits;                       /* of the database, those that it lost included */
+    uint64_t watermark;                     /* of the present round */
+    uint64_t round_ticks;                   /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
     uint64_t candidate_ticks, candidate_ns; /* the next round_ticks, once it is old enough */
     uint64_t next_heartbeat_ns;
-    char **
-        unlinks; /* files of rings and processes that ended: removed once the commit with their rows is done */
+    char **unlinks; /* files of rings and processes that ended: removed once the commit with their rows is done */
     size_t unlink_count, unlink_capacity;
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
@@ -105,8 +103,7 @@ struct collector {
     uint64_t next_missing_ns;   /* when to look for these again */
     uint64_t first_pending_ns;  /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
     uint64_t next_check_ns, next_anchor_ns;
-    uint64_t spill_bytes_asked,
-        spill_bytes_disk; /* for all pieces, as the user says, or 0; on the disk alone */
+    uint64_t spill_bytes_asked, spill_bytes_disk; /* for all pieces, as the user says, or 0; on the disk alone */
     struct store_sums sum;
     uint64_t unrecorded, own_allocators, loss_rows;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
@@ -139,9 +136,9 @@ struct collector {
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message);
 
 /// One pass over everything; `*moved_out` = events merged. With `drain` the watermark is ignored.
-int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
-                    struct varve_message *message);
-/// Between rounds that had little to do: a millisecond's work on what else the end is made of. True if there is more of it.
+int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message);
+/// Between rounds that had little to do: a millisecond's work on what else the end is made of. True if
+/// there is more of it.
 bool collector_idle(struct collector *collector);
 /// How far rings may grow in memory, as much as that has room now: before the program starts, and with each heartbeat.
 void collect_growth_bound(const struct collector *collector);
@@ -196,8 +193,8 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
 /// Count what the trace lacks; sets `lttng_missing`. After all rings were read.
 void collect_lttng_count(struct collector *collector, struct varve_collect_result *result);
 /// Move the trace beside the database; sets `ctf_path`.
-int collect_lttng_publish(struct collector *collector, const char *database_path,
-                          struct varve_collect_result *result, struct varve_message *message);
+int collect_lttng_publish(struct collector *collector, const char *database_path, struct varve_collect_result *result,
+                          struct varve_message *message);
 /// No trace is wanted any more; nothing of it stays.
 void collect_lttng_abandon(struct collector *collector);
 /// The session of a collector that died; false: there is none.

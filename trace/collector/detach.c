@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve detach`, without its command line: the collector is told to end its recording, or, where it has died, its work is done
- * here. Numbers of processes are given out again: the collector is known by the lock that it holds, and told by a
- * descriptor that was its own when that was seen.
+ * `varve detach`, without its command line: the collector is told to end its recording, or, where it has died, its work
+ * is done here. Numbers of processes are given out again: the collector is known by the lock that it holds, and told by
+ * a descriptor that was its own when that was seen.
  */
 #include "trace/collector/attach/attach.h"
 #include "trace/collector/session/mapped.h"
@@ -23,9 +23,7 @@
 static bool has_ended(const struct session_mapped *recording, int pidfd)
 {
     struct pollfd ready = {.fd = pidfd, .events = POLLIN};
-
-    return pidfd >= 0 ? poll(&ready, 1, 0) > 0
-                      : !session_collector_is(recording->collector, recording->trace_id, NULL);
+    return pidfd >= 0 ? poll(&ready, 1, 0) > 0 : !session_collector_is(recording->collector, recording->trace_id, NULL);
 }
 
 static bool tell(const struct session_mapped *recording, int pidfd)
@@ -41,7 +39,6 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
     const struct timespec nap = {0, NAP_NS};
     int pidfd = (int)syscall(SYS_pidfd_open, recording->collector, 0);
     int error = VARVE_OK;
-
     if (!session_collector_is(recording->collector, recording->trace_id, NULL)) {
         error = VARVE_OK; /* it has ended since, and its number may be another's */
     } else if (!recording->is_finishing && !tell(recording, pidfd)) {
@@ -58,10 +55,10 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
 
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
 {
-    struct session_mapped recording, left;
+    struct session_mapped recording;
     int error = attach_find(pid, &recording, message);
-
     *was_alone_out = false;
+    struct session_mapped left;
     if (error == VARVE_OK && recording.collector != 0) {
         error = end_collector(&recording, message);
         if (error != VARVE_OK || !session_mapped_find(pid, &left) || left.trace_id != recording.trace_id) {

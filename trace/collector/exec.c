@@ -76,16 +76,13 @@ void collect_execs_close(struct collector *collector)
 
 static bool is_same(const struct process_identity *a, const struct process_identity *b)
 {
-    return a->pid == b->pid && a->pid_namespace == b->pid_namespace &&
-           a->start_ticks_proc == b->start_ticks_proc;
+    return a->pid == b->pid && a->pid_namespace == b->pid_namespace && a->start_ticks_proc == b->start_ticks_proc;
 }
 
 /* Index + 1 of the program's row, 0 without memory. */
 static uint32_t program_find(struct collect_execs *execs, const char *path, uint32_t reason)
 {
     void *grown = execs->programs;
-    struct program *program;
-
     for (size_t i = 0; i < execs->program_count; i++) {
         if (execs->programs[i].reason == reason && strcmp(execs->programs[i].path, path) == 0) {
             return (uint32_t)i + 1;
@@ -94,6 +91,7 @@ static uint32_t program_find(struct collect_execs *execs, const char *path, uint
     if (execs->program_count >= PROGRAMS_MAX && strcmp(path, OTHERS) != 0) {
         return program_find(execs, OTHERS, reason);
     }
+    struct program *program;
     if (!array_grow(&grown, &execs->program_capacity, execs->program_count + 1, sizeof(*program))) {
         return 0;
     }
@@ -108,7 +106,6 @@ static uint32_t program_find(struct collect_execs *execs, const char *path, uint
 static uint32_t program_count(struct collect_execs *execs, const char *path, uint32_t reason)
 {
     uint32_t program = program_find(execs, path, reason);
-
     if (program != 0) {
         execs->programs[program - 1].count++;
     }
@@ -131,7 +128,6 @@ static void awaited_add(struct collect_execs *execs, const struct process_identi
 {
     void *grown = execs->awaited;
     struct awaited *awaited;
-
     if (execs->awaited_count >= AWAITED_MAX) { /* most of these never loaded it */
         program_count(execs, execs->awaited[0].path, EXEC_REASON_NOT_LOADED);
         memmove(execs->awaited, execs->awaited + 1, --execs->awaited_count * sizeof(*awaited));
@@ -145,11 +141,9 @@ static void awaited_add(struct collect_execs *execs, const struct process_identi
     }
 }
 
-void collect_execs_await(struct collector *collector, const struct process_identity *process,
-                         const char *path)
+void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path)
 {
     size_t length = strlen(path);
-
     awaited_add(collector->execs, process,
                 length < SESSION_EXEC_PATH_BYTES ? path : path + length - SESSION_EXEC_PATH_BYTES + 1, 0);
 }
@@ -157,7 +151,6 @@ void collect_execs_await(struct collector *collector, const struct process_ident
 static void take_failed(struct collect_execs *execs, const struct session_exec *note)
 {
     uint32_t slot = note->of % RECENT;
-
     awaited_remove(execs, &note->process);
     if (execs->recent[slot].order == note->of && execs->recent[slot].program != 0) {
         execs->programs[execs->recent[slot].program - 1].count--;
@@ -181,9 +174,8 @@ static void take(struct collector *collector, struct session_exec *slot)
 {
     struct collect_execs *execs = collector->execs;
     struct session_exec note = *slot; /* programs may write it all the time */
-    bool must_store = false;
-
     note.path[sizeof(note.path) - 1] = '\0';
+    bool must_store = false;
     switch (note.kind) {
     case EXEC_KIND_BEGUN:
         take_begun(execs, &note);
@@ -208,7 +200,6 @@ static int by_order(const void *left, const void *right)
     const struct session_exec *const *a = left;
     const struct session_exec *const *b = right;
     int32_t difference = (int32_t)((*a)->order - (*b)->order);
-
     return (difference > 0) - (difference < 0);
 }
 
@@ -218,20 +209,17 @@ void collect_execs_take(struct collector *collector)
 {
     struct session_counts *counts = collector->directory.counts;
     struct collect_execs *execs = collector->execs;
-    struct session_exec *found[SESSION_EXECS];
     uint32_t written = __atomic_load_n(&counts->execs_written, __ATOMIC_ACQUIRE);
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
-    bool is_late =
-        collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
-    size_t count = 0;
-
+    bool is_late = collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
     if (written == execs->written_seen && !collector->is_draining) {
         return;
     }
+    struct session_exec *found[SESSION_EXECS];
+    size_t count = 0;
     for (uint32_t i = 0; i < SESSION_EXECS; i++) {
         struct session_exec *slot = &counts->execs[i];
         uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-
         if ((state == EXEC_STATE_WRITTEN || (is_late && state == EXEC_STATE_COUNTED)) &&
             (int32_t)(slot->order - noted) <= 0) {
             found[count++] = slot;
@@ -257,10 +245,8 @@ int collect_execs_store(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && execs->held > 0 && i < execs->program_count; i++) {
         struct program *program = &execs->programs[i];
-
         if (program->count != program->stored) {
             error = store_unrecorded(collector->store, program->path, reasons[program->reason],
                                      program->count - program->stored);
@@ -273,12 +259,10 @@ int collect_execs_store(struct collector *collector)
 void collect_execs_committed(struct collector *collector)
 {
     struct session_counts *counts = collector->directory.counts;
-
     for (uint32_t i = 0; collector->execs->held > 0 && i < SESSION_EXECS; i++) {
         uint32_t expected = EXEC_STATE_COUNTED;
-
-        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false,
-                                    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED);
     }
     collector->execs->held = 0;
 }
@@ -292,7 +276,6 @@ bool collect_execs_any(const struct collector *collector)
 static void count_awaited(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
-
     if (collector->is_cut_short || collector->directory.counts->execs_dropped > 0) {
         return;
     }
@@ -305,12 +288,10 @@ static void count_awaited(struct collector *collector)
 int collect_execs_finish(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
-    int64_t total = 0;
-    int error;
-
     collect_execs_take(collector);
     count_awaited(collector);
     execs->held++; /* whatever was taken, awaited ones too */
+    int64_t total = 0;
     if (collector->is_unstored) {
         for (size_t i = 0; i < execs->program_count; i++) {
             total += execs->programs[i].count;
@@ -318,10 +299,8 @@ int collect_execs_finish(struct collector *collector)
         collector->unrecorded = (uint64_t)total;
         return VARVE_OK;
     }
-    error = collect_execs_store(collector);
-    if (error == VARVE_OK) {
-        error = store_unrecorded_finish(collector->store, &total);
-    }
+    int error = collect_execs_store(collector);
+    VARVE_THEN(error, store_unrecorded_finish(collector->store, &total));
     collector->unrecorded = (uint64_t)total;
     return error;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Programs that were run and could not be recorded.
  */
@@ -14,8 +13,7 @@ struct process_identity;
 int collect_execs_open(struct collector *collector);
 void collect_execs_close(struct collector *collector);
 /// A process is about to run a program that should load the recorder.
-void collect_execs_await(struct collector *collector, const struct process_identity *process,
-                         const char *path);
+void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path);
 /// Take the notes that programs have written, once per round.
 void collect_execs_take(struct collector *collector);
 /// Many notes wait for a commit.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much of what happens the database keeps: from the start, or from the moment on at which it has its largest size. Events
- * that are not kept cannot be derived again: where the collector died, what had followed from them is lost, counted, and said.
- * run.c, recover.c and collector.c call it.
+ * How much of what happens the database keeps: from the start, or from the moment on at which it has its largest size.
+ * Events that are not kept cannot be derived again: where the collector died, what had followed from them is lost,
+ * counted, and said. run.c, recover.c and collector.c call it.
  */
 #include "trace/collector/keep.h"
 
@@ -46,7 +46,6 @@ static int keep_apply(const struct collector *collector)
 int collect_keep_begin(struct collector *collector)
 {
     int error = collect_meta_text(collector, META_KEEP, keep_names[collector->keep % 3]);
-
     if (error == VARVE_OK && collector->bytes_max != 0) {
         error = collect_meta_integer(collector, META_BYTES_MAX, (int64_t)collector->bytes_max);
     }
@@ -60,22 +59,17 @@ int collect_keep_join(struct collector *collector, varve_collect_progress progre
                       struct varve_message *message)
 {
     const size_t limit = (size_t)callsites_count(collector->callsites) + 1;
-    uint8_t *sizes;
-    uint32_t *joined;
-    int error = VARVE_ERROR_NO_MEMORY;
-
     if (!joins_callsites(collector)) {
         return VARVE_OK;
     }
-    sizes = calloc(limit, sizeof(*sizes));
-    joined = calloc(limit, sizeof(*joined));
+    uint8_t *sizes = calloc(limit, sizeof(*sizes));
+    uint32_t *joined = calloc(limit, sizeof(*joined));
+    int error = VARVE_ERROR_NO_MEMORY;
     if (sizes != NULL && joined != NULL) {
         join_sizes(collector->derive, sizes, limit);
         error = callsites_join(collector->callsites, sizes, joined, progress, context, message);
     }
-    if (error == VARVE_OK) {
-        error = join_callsites(collector->derive, joined, limit);
-    }
+    VARVE_THEN(error, join_callsites(collector->derive, joined, limit));
     free(sizes);
     free(joined);
     return error;
@@ -90,24 +84,19 @@ int collect_keep_commit(struct collector *collector)
 
 int collect_keep_check(struct collector *collector)
 {
-    int error = VARVE_OK;
-
     if (collector->bytes_max == 0 || collector->keep == VARVE_KEEP_TOTALS ||
         store_bytes(collector->store) < collector->bytes_max) {
         return VARVE_OK;
     }
     collector->keep = VARVE_KEEP_TOTALS;
     collector->kept_events = collector->seq;
-    error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
-    if (error == VARVE_OK) {
-        error = keep_apply(collector);
-    }
+    int error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
+    VARVE_THEN(error, keep_apply(collector));
     if (error == VARVE_OK && !collector->quiet) {
-        fprintf(
-            stderr,
-            "varve: the database has its largest size (--max-size) after %llu events; from here on only totals are "
-            "kept\n",
-            (unsigned long long)collector->seq);
+        fprintf(stderr,
+                "varve: the database has its largest size (--max-size) after %llu events; from here on only totals are "
+                "kept\n",
+                (unsigned long long)collector->seq);
     }
     return error;
 }
@@ -117,7 +106,6 @@ static int rows_store(struct collector *collector, struct varve_message *message
 {
     bool is_all = false;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && !is_all) {
         is_all = allocations_gather(collector->store, collector->derive, 0);
         is_all = storages_gather(collector->store, collector->derive, 0) && is_all;
@@ -131,12 +119,11 @@ static int count_forgotten(struct collector *collector)
 {
     int64_t taken = 0;
     int error = store_meta_get_integer(collector->store, STORE_META_TAKEN, &taken);
-
     if (error == VARVE_ERROR_NOT_FOUND || (uint64_t)taken <= collector->seq) {
         return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
     }
-    error = store_stat(collector->store, "events_not_derived", -1, "data_loss", "recover",
-                       taken - (int64_t)collector->seq);
+    error =
+        store_stat(collector->store, "events_not_derived", -1, "data_loss", "recover", taken - (int64_t)collector->seq);
     collector->seq = (uint64_t)taken;
     store_continue_at(collector->store, collector->seq);
     return error;
@@ -145,12 +132,11 @@ static int count_forgotten(struct collector *collector)
 int collect_keep_resume(struct collector *collector, struct varve_message *message)
 {
     char name[16];
-    int64_t value = 0;
     int error = store_meta_get_text(collector->store, META_KEEP, name, sizeof(name));
-
     for (unsigned i = 0; i < sizeof(keep_names) / sizeof(keep_names[0]); i++) {
         collector->keep = strcmp(name, keep_names[i]) == 0 ? i : collector->keep;
     }
+    int64_t value = 0;
     if (error == VARVE_OK && store_meta_get_integer(collector->store, META_BYTES_MAX, &value) == VARVE_OK) {
         collector->bytes_max = (uint64_t)value;
     }
@@ -159,11 +145,7 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
         collector->kept_events = (uint64_t)value;
         error = rows_store(collector, message);
     }
-    if (error == VARVE_OK) {
-        error = count_forgotten(collector);
-    }
-    if (error == VARVE_OK) {
-        error = keep_apply(collector);
-    }
+    VARVE_THEN(error, count_forgotten(collector));
+    VARVE_THEN(error, keep_apply(collector));
     return error;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * How much of what happens the database keeps (enum varve_keep).
  */

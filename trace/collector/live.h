@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Figures of the recording for whoever watches it (`varve top`): once a second, and only while somebody does.
  */

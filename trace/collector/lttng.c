@@ -38,7 +38,6 @@ static struct lttng_recording_options session_options(const struct collect_lttng
 static FILE *open_name(const struct collector *collector, const char *mode)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-
     snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
     return fopen(path, mode);
 }
@@ -46,12 +45,10 @@ static FILE *open_name(const struct collector *collector, const char *mode)
 static int write_name(const struct collector *collector)
 {
     FILE *file = open_name(collector, "we");
-    bool is_written;
-
     if (file == NULL) {
         return VARVE_ERROR_IO;
     }
-    is_written = fprintf(file, "%s\n", collector->lttng.name) > 0;
+    bool is_written = fprintf(file, "%s\n", collector->lttng.name) > 0;
     return fclose(file) == 0 && is_written ? VARVE_OK : VARVE_ERROR_IO;
 }
 
@@ -61,7 +58,6 @@ static bool is_own_name(const struct collector *collector)
     unsigned id = 0;
     int pid = 0;
     int used = 0;
-
     return sscanf(collector->lttng.name, "varve-%d-%6x%n", &pid, &id, &used) == 2 &&
            collector->lttng.name[used] == '\0' && id == (collector->directory.trace_id & 0xffffff);
 }
@@ -69,12 +65,10 @@ static bool is_own_name(const struct collector *collector)
 static bool read_name(struct collector *collector)
 {
     FILE *file = open_name(collector, "re");
-    bool is_read;
-
     if (file == NULL) {
         return false;
     }
-    is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
+    bool is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
     fclose(file);
     return is_read && is_own_name(collector);
 }
@@ -83,9 +77,6 @@ static int start(struct collector *collector, const char *provider_path, struct 
 {
     struct collect_lttng *lttng = &collector->lttng;
     struct session_control *control = collector->directory.control;
-    struct lttng_recording_options options;
-    int error;
-
     if (!lttng_recording_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
@@ -98,14 +89,10 @@ static int start(struct collector *collector, const char *provider_path, struct 
     snprintf(lttng->name, sizeof(lttng->name), "varve-%d-%06llx", (int)getpid(),
              (unsigned long long)(control->trace_id & 0xffffff));
     paths_fill(collector, lttng);
-    options = session_options(lttng);
-    error = write_name(collector);
-    if (error == VARVE_OK) {
-        error = lttng_recording_start(&options, &lttng->session, message);
-    }
-    if (error == VARVE_OK) {
-        error = collect_sink_open(collector, provider_path, message);
-    }
+    struct lttng_recording_options options = session_options(lttng);
+    int error = write_name(collector);
+    VARVE_THEN(error, lttng_recording_start(&options, &lttng->session, message));
+    VARVE_THEN(error, collect_sink_open(collector, provider_path, message));
     if (error == VARVE_OK) {
         snprintf(control->sink_path, sizeof(control->sink_path), "%s", provider_path);
         control->sink |= SESSION_SINK_LTTNG;
@@ -120,10 +107,8 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
                         struct varve_message *message)
 {
     struct varve_message reason = {""};
-    int error;
-
     collector->lttng.may_block = options->overflow == VARVE_OVERFLOW_BLOCK;
-    error = start(collector, options->provider_path, &reason);
+    int error = start(collector, options->provider_path, &reason);
     if (error == VARVE_OK) {
         collector->lttng.numbers = options->numbers;
         return VARVE_OK;
@@ -141,7 +126,6 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
 void collect_lttng_abandon(struct collector *collector)
 {
     struct collect_lttng *lttng = &collector->lttng;
-
     if (lttng->session != NULL) {
         lttng_recording_stop(lttng->session, NULL, NULL);
         lttng->session = NULL;
@@ -166,8 +150,7 @@ static void report_failure(const struct collector *collector, const struct varve
 /* Without memory for it a ring is not counted. */
 static void add_ring(struct collect_lttng *lttng, const struct lttng_ring *ring)
 {
-    if (array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1,
-                   sizeof(*lttng->rings))) {
+    if (array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1, sizeof(*lttng->rings))) {
         lttng->rings[lttng->ring_count++] = *ring;
     }
 }
@@ -178,7 +161,6 @@ void collect_lttng_ring(struct collector *collector, const struct ring_reader *r
                                     .ring = reader->index,
                                     .records = reader->read + reader->spill_read - reader->unreadable,
                                     .last = reader->sequence};
-
     if (collector->lttng.output[0] != '\0' && collector->lttng.numbers != NULL) {
         add_ring(&collector->lttng, &ring);
     }
@@ -193,7 +175,6 @@ static void add_known(struct collector *collector)
                                         .ring = known->ring,
                                         .records = known->tail + known->spill_tail - known->unreadable,
                                         .last = known->sequence};
-
         if (known->is_final) {
             add_ring(&collector->lttng, &ring);
         }
@@ -205,13 +186,12 @@ void collect_lttng_count(struct collector *collector, struct varve_collect_resul
     struct collect_lttng *lttng = &collector->lttng;
     const char *folder = result->ctf_path[0] != '\0' ? result->ctf_path : lttng->output;
     struct varve_message reason = {""};
-
     if (lttng->numbers == NULL || lttng->output[0] == '\0' || access(folder, F_OK) != 0) {
         return;
     }
     add_known(collector);
-    if (lttng_missing_count(lttng->rings, lttng->ring_count, folder, lttng->numbers, &result->lttng_missing,
-                            &reason) != VARVE_OK &&
+    if (lttng_missing_count(lttng->rings, lttng->ring_count, folder, lttng->numbers, &result->lttng_missing, &reason) !=
+            VARVE_OK &&
         !collector->quiet) {
         fprintf(stderr, "varve: what the LTTng trace lacks is not known: %s\n", reason.text);
     }
@@ -222,9 +202,8 @@ static void end_session(struct collector *collector, struct varve_collect_result
     struct collect_lttng *lttng = &collector->lttng;
     struct lttng_recording_loss loss = {0};
     struct varve_message reason = {""};
-    int error;
 
-    error = lttng_recording_stop(lttng->session, &loss, &reason);
+    int error = lttng_recording_stop(lttng->session, &loss, &reason);
     lttng->session = NULL;
     if (error != VARVE_OK) {
         report_failure(collector, &reason);
@@ -239,7 +218,6 @@ static void end_session(struct collector *collector, struct varve_collect_result
 void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result)
 {
     struct collect_lttng *lttng = &collector->lttng;
-
     if (lttng->session == NULL) {
         return;
     }
@@ -252,29 +230,25 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    struct lttng_recording_options options;
-
     if (!read_name(collector)) {
         return false;
     }
     paths_fill(collector, lttng);
-    options = session_options(lttng);
+    struct lttng_recording_options options = session_options(lttng);
     return lttng_recording_adopt(&options, &lttng->session, message) == VARVE_OK;
 }
 
 void collect_lttng_path(const char *database_path, char *path, size_t bytes)
 {
     size_t length = strlen(database_path);
-
     length -= length > 3 && strcmp(database_path + length - 3, ".db") == 0 ? 3 : 0;
     snprintf(path, bytes, "%.*s.ctf", (int)length, database_path);
 }
 
-int collect_lttng_publish(struct collector *collector, const char *database_path,
-                          struct varve_collect_result *result, struct varve_message *message)
+int collect_lttng_publish(struct collector *collector, const char *database_path, struct varve_collect_result *result,
+                          struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-
     if (lttng->output[0] == '\0') {
         return VARVE_OK;
     }
@@ -285,8 +259,8 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
     }
     lttng_folder_remove(result->ctf_path); /* only there if it may be replaced */
     if (rename(lttng->output, result->ctf_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s",
-                                 result->ctf_path, strerror(errno));
+        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s", result->ctf_path,
+                                 strerror(errno));
     }
     unlinkat(collector->directory.fd, NAME_FILE, 0);
     return VARVE_OK;

@@ -46,7 +46,6 @@ static void sift_down(struct collector *collector, size_t at)
 {
     struct ring_reader **heap = collector->heap;
     struct ring_reader *reader = heap[at];
-
     for (;;) {
         size_t child = 2 * at + 1;
         if (child >= collector->heap_count) {
@@ -68,7 +67,6 @@ static void sift_down(struct collector *collector, size_t at)
 static bool load_key(struct collector *collector, struct ring_reader *reader, uint64_t hold_back)
 {
     const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
-
     if (record == NULL) {
         return false;
     }
@@ -82,7 +80,6 @@ static void build(struct collector *collector, uint64_t hold_back)
     collector->deferred = NULL;
     for (size_t i = 0; i < collector->reader_count; i++) {
         struct ring_reader *reader = collector->readers[i];
-
         if (load_key(collector, reader, hold_back)) {
             collector->heap[collector->heap_count++] = reader;
             if (reader->is_deferred) {
@@ -102,12 +99,11 @@ static uint64_t sequence_of(const struct ring_reader *reader, const struct varve
 {
     bool is_gap = (varve_record_flags(record) & VARVE_FLAG_GAP) != 0;
     uint64_t skipped = varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0;
-
     return reader->sequence + (skipped < SKIPPED_MAX ? skipped : 0) + !is_gap;
 }
 
-static void decode(struct collector *collector, const struct ring_reader *reader,
-                   const struct varve_record *record, struct event *event)
+static void decode(struct collector *collector, const struct ring_reader *reader, const struct varve_record *record,
+                   struct event *event)
 {
     event->seq = collector->seq + 1;
     event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
@@ -146,15 +142,12 @@ static uint64_t held_by(const struct event *event)
 
 /* An event is taken: what a deferred record waited for may have come. Then it is the oldest record again, and looked at
  * again. `taken` itself, if it was deferred, no longer is. */
-static void release_deferred(struct collector *collector, struct ring_reader *taken,
-                             const struct event *event)
+static void release_deferred(struct collector *collector, struct ring_reader *taken, const struct event *event)
 {
     struct ring_reader **link = &collector->deferred;
-
     while (*link != NULL) {
         struct ring_reader *reader = *link;
         bool has_come = reader->deferred_addr == held_by(event) && reader->process->id == event->process_id;
-
         if (reader == taken || has_come) {
             *link = reader->next_deferred;
             reader->is_deferred = false;
@@ -168,7 +161,6 @@ static void release_deferred(struct collector *collector, struct ring_reader *ta
 static void note_taken(struct ring_reader *reader, const struct varve_record *record)
 {
     uint64_t sequence = sequence_of(reader, record);
-
     if ((varve_record_flags(record) & VARVE_FLAG_GAP) != 0) {
         reader->gaps += sequence - reader->sequence;
         reader->gap_rows++;
@@ -177,12 +169,10 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
 }
 
 /* Derive and store one event of the record on top. `is_full_out`: the event was taken, and the disk is full. */
-static int take_event(struct collector *collector, struct ring_reader *reader,
-                      const struct varve_record *record, struct event *event, bool *is_full_out,
-                      struct varve_message *message)
+static int take_event(struct collector *collector, struct ring_reader *reader, const struct varve_record *record,
+                      struct event *event, bool *is_full_out, struct varve_message *message)
 {
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -206,18 +196,16 @@ static int take_event(struct collector *collector, struct ring_reader *reader,
     return VARVE_OK;
 }
 
-/* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the next
- * attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event` is the
- * first that is due. */
+/* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the
+ * next attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event`
+ * is the first that is due. */
 static int take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
                 unsigned count, struct event *event, struct varve_message *message)
 {
     bool is_full = false;
-
     while (reader->parts < count) {
         const struct varve_record *part = &parts[reader->parts];
         int error = take_event(collector, reader, part, event, &is_full, message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -234,11 +222,10 @@ static int take(struct collector *collector, struct ring_reader *reader, const s
 }
 
 /* The event by which a record is out of order, if it is: the one that the call was about. */
-static bool is_out_of_order(struct collector *collector, struct ring_reader *reader,
-                            const struct varve_record *parts, unsigned count, struct event *event)
+static bool is_out_of_order(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
+                            unsigned count, struct event *event)
 {
     unsigned about = count > 1 && varve_record_kind(&parts[1]) == VARVE_KIND_ALLOC ? 1 : 0;
-
     decode(collector, reader, &parts[about], event);
     if (derive_is_out_of_order(collector->derive, event)) {
         return true;
@@ -256,9 +243,6 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
     const struct varve_record *record = ring_reader_peek(reader, &collector->directory), *parts = record;
     struct varve_record unfolded[VARVE_FOLD_EVENTS_MAX];
     unsigned count = 1;
-    struct event event;
-    int error;
-
     if (varve_record_is_folded(record)) {
         count = varve_record_unfold(record, unfolded);
         parts = unfolded;
@@ -266,6 +250,7 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
     if (reader->parts >= count) {
         reader->parts = 0; /* of a database that does not fit these files */
     }
+    struct event event;
     if (reader->is_deferred || reader->parts > 0) {
         decode(collector, reader, &parts[reader->parts], &event);
     } else if (is_out_of_order(collector, reader, parts, count, &event)) {
@@ -275,7 +260,7 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
         collector->deferred = reader;
         return VARVE_OK;
     }
-    error = take(collector, reader, parts, count, &event, message);
+    int error = take(collector, reader, parts, count, &event, message);
     *moved += error == VARVE_OK ? count : 0;
     return error;
 }
@@ -285,10 +270,8 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
                     struct varve_message *message)
 {
     struct ring_reader *reader = collector->heap[0];
-
     do {
         int error = take_or_defer(collector, reader, moved, message);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -306,14 +289,12 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
 int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message)
 {
     uint64_t hold_back = collect_clock_ticks_of(&collector->clock, MERGE_HOLD_BACK_NS);
-    int error = VARVE_OK;
-
     *moved_out = 0;
     build(collector, hold_back);
+    int error = VARVE_OK;
     while (error == VARVE_OK && collector->heap_count > 0 && collector_pending(collector) < PENDING_MAX &&
            collector->heap[0]->key <= collector->watermark) {
         uint64_t until = collector->watermark + (collector->watermark < UINT64_MAX);
-
         for (size_t child = 1; child < 3 && child < collector->heap_count; child++) {
             until = collector->heap[child]->key < until ? collector->heap[child]->key : until;
         }

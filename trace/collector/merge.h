@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Records of all rings into one order of time.
  */
@@ -8,8 +7,8 @@
 
 #include <stdint.h>
 
-/* How long a record that seems to come too early is deferred, in ns. Threads that compete for the CPUs read their clocks
- * up to 16,172 ticks (7 us) early, as the read is not fenced, and may be descheduled between the read and the
+/* How long a record that seems to come too early is deferred, in ns. Threads that compete for the CPUs read their
+ * clocks up to 16,172 ticks (7 us) early, as the read is not fenced, and may be descheduled between the read and the
  * commit; with 20 us, 2 of 1,000 runs under load on 16 cores had a free before its allocation. */
 #define MERGE_HOLD_BACK_NS 200000
 

@@ -42,14 +42,11 @@
 #define FOLLOWERS_EVERY_NS UINT64_C(20000000)
 
 /* `fd_out` gets the descriptor of the file, -1 without one. */
-static struct process_control *map_control(const struct session_directory *directory, uint32_t id,
-                                           int *fd_out)
+static struct process_control *map_control(const struct session_directory *directory, uint32_t id, int *fd_out)
 {
-    struct process_control *control;
     char name[32];
-
     snprintf(name, sizeof(name), "p%u", id);
-    control = session_file_map(directory, name, O_RDWR, PROCESS_CONTROL_BYTES, NULL, fd_out);
+    struct process_control *control = session_file_map(directory, name, O_RDWR, PROCESS_CONTROL_BYTES, NULL, fd_out);
     if (control != NULL && (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PROCESS_MAGIC ||
                             control->version != VARVE_TRANSPORT_VERSION)) {
         munmap(control, PROCESS_CONTROL_BYTES);
@@ -114,19 +111,16 @@ static void claim_status(struct collector *collector, struct traced_process *pro
 static uint64_t start_ticks_of(int32_t pid, bool *is_zombie)
 {
     char path[64];
-    char text[1024];
-    const char *at = NULL;
-    size_t length = 0;
-    FILE *file;
-
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char text[1024];
+    size_t length = 0;
     if (file != NULL) {
         length = fread(text, 1, sizeof(text) - 1, file);
         fclose(file);
     }
     text[length] = '\0';
-    at = strrchr(text, ')');
+    const char *at = strrchr(text, ')');
     if (at == NULL || at[1] == '\0') {
         return 0;
     }
@@ -142,14 +136,12 @@ static uint64_t process_start_ticks(int32_t pid)
 {
     bool is_zombie = false;
     uint64_t started = start_ticks_of(pid, &is_zombie);
-
     return is_zombie ? 0 : started;
 }
 
 uint64_t collect_process_started(int32_t pid)
 {
     bool is_zombie = false;
-
     return start_ticks_of(pid, &is_zombie);
 }
 
@@ -157,7 +149,6 @@ uint64_t collect_process_started(int32_t pid)
 static bool is_another(const struct traced_process *process)
 {
     uint64_t started = process->identity.pid_namespace != 0 ? process_start_ticks(process->pid) : 0;
-
     return started != 0 && started != process->identity.start_ticks_proc;
 }
 
@@ -165,7 +156,6 @@ static bool is_another(const struct traced_process *process)
 static bool is_gone_elsewhere(struct traced_process *process)
 {
     uint64_t now_ns = collect_monotonic_ns();
-
     if (process->identity.pid_namespace == 0 || now_ns < process->next_search_ns) {
         return false;
     }
@@ -176,7 +166,6 @@ static bool is_gone_elsewhere(struct traced_process *process)
 static bool is_gone(struct traced_process *process)
 {
     struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
-
     if (process->lock_fd >= 0) {
         return !liveness_is_locked(process->lock_fd);
     }
@@ -205,10 +194,8 @@ static void watch_pid(struct traced_process *process)
 static void watch_process(struct collector *collector, struct traced_process *process, int fd)
 {
     const struct process_control *control = process->control;
-
-    process->identity = (struct process_identity){.pid_namespace = control->pid_namespace,
-                                                  .start_ticks_proc = control->start_ticks_proc,
-                                                  .pid = control->pid};
+    process->identity = (struct process_identity){
+        .pid_namespace = control->pid_namespace, .start_ticks_proc = control->start_ticks_proc, .pid = control->pid};
     process->pid = control->pid;
     process->is_ours = control->pid_namespace == 0 || control->pid_namespace == collector->pid_namespace;
     process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
@@ -227,7 +214,6 @@ static void watch_process(struct collector *collector, struct traced_process *pr
 static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
 {
     struct traced_process *process = calloc(1, sizeof(*process));
-    char callsites[DIRECTORY_PATH_BYTES + 32];
 
     /* as many as there are pages: numbers that have none take no memory */
     if (process == NULL || !array_cover((void **)&collector->processes, &collector->process_capacity, id - 1,
@@ -257,6 +243,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     replace_older(collector, process);
     derive_process_start(collector->derive, id, control->parent_id);
     collect_sink_process(collector, process);
+    char callsites[DIRECTORY_PATH_BYTES + 32];
     snprintf(callsites, sizeof(callsites), "%s/p%u.sites", collector->directory.path, id);
     return callsites_process(collector->callsites, id, callsites);
 }
@@ -268,7 +255,6 @@ static int start_missing(struct collector *collector, uint32_t id)
     int fd;
     struct process_control *control = map_control(&collector->directory, id, &fd);
     int error = control != NULL ? start_process(collector, id, control, fd) : VARVE_OK;
-
     if (id > collector->process_count || collector->processes[id - 1] == NULL) {
         return error;
     }
@@ -286,7 +272,6 @@ static int start_missing(struct collector *collector, uint32_t id)
 uint32_t collect_processes_announced(const struct collector *collector)
 {
     uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
-
     return count < SESSION_PROCESS_MAX ? count : SESSION_PROCESS_MAX;
 }
 
@@ -298,7 +283,6 @@ static int skip_processes(struct collector *collector, uint32_t limit)
     uint32_t first = collector->numbers_seen + 1;
     size_t count;
     int error = session_directory_scan(&collector->directory, &files, &count);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -317,12 +301,10 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
 {
     uint32_t count = collect_processes_announced(collector);
     int error = VARVE_OK;
-
     while (error == VARVE_OK && collector->numbers_seen < count) {
         uint32_t id = collector->numbers_seen + 1;
         int fd;
         struct process_control *control = map_control(&collector->directory, id, &fd);
-
         if (control == NULL && collector->process_seen_ns == 0) {
             collector->process_limit = count; /* waited for together */
         }
@@ -348,7 +330,6 @@ static bool is_search_due(struct collector *collector)
     uint64_t now_ns = collect_monotonic_ns();
     bool is_missing = collector->processes_missing > 0;
     bool is_due = collector->is_draining || now_ns >= collector->next_missing_ns;
-
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->rings_missing > 0) {
@@ -365,21 +346,18 @@ static bool is_search_due(struct collector *collector)
 /* Files of numbers that were given up. */
 static int search_missing(struct collector *collector)
 {
-    struct session_file *files;
-    size_t count;
-    int error;
-
     if (!is_search_due(collector)) {
         return VARVE_OK;
     }
-    error = session_directory_scan(&collector->directory, &files, &count);
+    struct session_file *files;
+    size_t count;
+    int error = session_directory_scan(&collector->directory, &files, &count);
     if (error != VARVE_OK) {
         return error;
     }
     for (size_t i = 0; error == VARVE_OK && i < count && files[i].process <= collector->numbers_seen; i++) {
         uint32_t id = files[i].process;
         struct traced_process *process = id <= collector->process_count ? collector->processes[id - 1] : NULL;
-
         if (files[i].kind == SESSION_FILE_PROCESS && process == NULL) {
             error = start_missing(collector, id);
         } else if (files[i].kind == SESSION_FILE_RING && process != NULL && !process->is_closed) {
@@ -391,15 +369,11 @@ static int search_missing(struct collector *collector)
 }
 
 /* A page for rings whose own is gone or damaged: what is left to be said of their process. */
-static struct process_control *make_up_control(const struct collector *collector,
-                                               const struct session_file *file)
+static struct process_control *make_up_control(const struct collector *collector, const struct session_file *file)
 {
     struct traced_process probe = {.id = file->process};
-    struct process_control *control;
     struct ring_reader *reader = NULL;
-
-    for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id;
-         file++) {
+    for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id; file++) {
         if (file->kind != SESSION_FILE_RING ||
             ring_reader_open(&reader, &collector->directory, &probe, file->ring) != VARVE_OK) {
             reader = NULL;
@@ -408,7 +382,8 @@ static struct process_control *make_up_control(const struct collector *collector
     if (reader == NULL) {
         return NULL;
     }
-    control = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct process_control *control =
+        mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (control != MAP_FAILED) {
         control->magic = PROCESS_MAGIC;
         control->version = VARVE_TRANSPORT_VERSION;
@@ -425,7 +400,6 @@ static struct process_control *make_up_control(const struct collector *collector
 static int compare_ended(const void *id, const void *ended_untyped)
 {
     const struct ended_process *ended = ended_untyped;
-
     return (*(const uint32_t *)id > ended->id) - (*(const uint32_t *)id < ended->id);
 }
 
@@ -436,17 +410,14 @@ static int open_left_process(struct collector *collector, const struct session_f
     int fd;
     struct process_control *control = map_control(&collector->directory, id, &fd);
     bool is_made_up = control == NULL;
-    int error = VARVE_OK;
-
-    if (is_made_up &&
-        (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
-                                                sizeof(*collector->ended), compare_ended) == NULL)) {
+    if (is_made_up && (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
+                                                              sizeof(*collector->ended), compare_ended) == NULL)) {
         control = make_up_control(collector, file);
     }
     if (control == NULL) {
         return VARVE_OK; /* its rows are complete, or nothing of it can be read: collect_processes_missing */
     }
-    error = start_process(collector, id, control, fd);
+    int error = start_process(collector, id, control, fd);
     if (error == VARVE_OK) {
         collector->processes[id - 1]->is_made_up = is_made_up;
         error = collect_rings_open(collector, collector->processes[id - 1]);
@@ -459,7 +430,6 @@ static int open_left_process(struct collector *collector, const struct session_f
 static int open_left_processes(struct collector *collector)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < collector->file_count && !collector->has_opened_files; i++) {
         if (i == 0 || collector->files[i].process != collector->files[i - 1].process) {
             error = open_left_process(collector, &collector->files[i]);
@@ -478,7 +448,6 @@ bool collect_process_is_over(const struct collector *collector, const struct end
 static uint32_t pages_seen(const struct collector *collector)
 {
     uint32_t seen = 0;
-
     for (uint32_t i = 0; i < collector->process_count; i++) {
         seen += collector->processes[i] != NULL && !collector->processes[i]->is_made_up;
     }
@@ -494,7 +463,6 @@ uint32_t collect_processes_missing(const struct collector *collector)
     /* NULL: all was stored, by a collector that died in its last steps */
     uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
     uint32_t seen = pages_seen(collector);
-
     made = made < SESSION_PROCESS_MAX ? made : SESSION_PROCESS_MAX;
     return made > seen ? made - seen : 0;
 }
@@ -502,26 +470,20 @@ uint32_t collect_processes_missing(const struct collector *collector)
 uint32_t collect_processes_unattached(const struct collector *collector)
 {
     uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
-    uint32_t taken;
-
     if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
         return 0; /* a rebuild: numbers are those in the trace */
     }
-    taken = collect_processes_announced(collector);
+    uint32_t taken = collect_processes_announced(collector);
     return taken > made ? taken - made : 0;
 }
 
 int collect_processes_discover(struct collector *collector, uint64_t *bound)
 {
-    int error;
-
     if (collector->files != NULL) {
         return open_left_processes(collector);
     }
-    error = search_missing(collector);
-    if (error == VARVE_OK) {
-        error = discover_processes(collector, bound);
-    }
+    int error = search_missing(collector);
+    VARVE_THEN(error, discover_processes(collector, bound));
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed) {
@@ -542,8 +504,7 @@ void collect_processes_check(struct collector *collector)
     }
 }
 
-void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status,
-                            uint64_t peak_rss_bytes)
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
     for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
         struct traced_process *process = collector->processes[i];
@@ -555,8 +516,7 @@ void collect_process_reaped(struct collector *collector, int32_t pid, int wait_s
             return;
         }
     }
-    collector->reaped[collector->reaped_count++ % REAPED_KEPT] =
-        (struct reaped){pid, wait_status, peak_rss_bytes};
+    collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status, peak_rss_bytes};
 }
 
 void collect_process_release(struct traced_process *process)
@@ -590,7 +550,6 @@ bool collect_session_lives(struct collector *collector)
 {
     uint64_t now_ns = collect_monotonic_ns();
     bool may_follow = !collector->locks_work || collect_execs_any(collector);
-
     if (collector->processes_alive > 0 || collector->numbers_seen != collect_processes_announced(collector) ||
         (collector->locks_work && liveness_is_locked(collector->counts_fd))) {
         return true;
@@ -617,17 +576,13 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
 {
     int fd;
     struct process_control *control = map_control(directory, id, &fd);
-    bool is_locked, is_detached;
-    uint64_t started;
-    int32_t pid;
-
     if (control == NULL) {
         return 0;
     }
-    pid = control->pid;
-    started = control->start_ticks_proc;
-    is_detached = __atomic_load_n(&control->state, __ATOMIC_ACQUIRE) == PROCESS_STATE_DETACHED;
-    is_locked = control->is_locked != 0 && liveness_is_locked(fd);
+    int32_t pid = control->pid;
+    uint64_t started = control->start_ticks_proc;
+    bool is_detached = __atomic_load_n(&control->state, __ATOMIC_ACQUIRE) == PROCESS_STATE_DETACHED;
+    bool is_locked = control->is_locked != 0 && liveness_is_locked(fd);
     munmap(control, PROCESS_CONTROL_BYTES);
     close(fd);
     return is_locked || (!is_detached && started != 0 && process_start_ticks(pid) == started) ? pid : 0;

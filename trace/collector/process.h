@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Processes of the recording come and go.
  */
@@ -36,9 +35,9 @@ struct traced_process {
     uint32_t rings_missing; /* numbers given up so far: a thread that was stopped may make its ring late */
     uint8_t *opened;        /* a bit for each ring number */
     size_t opened_bytes;
-    uint32_t attach_limit;   /* ring numbers below were taken when the present wait began */
-    uint64_t attach_seen_ns; /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
-    uint64_t attach_bound;   /* no record of that ring is older than this, ticks */
+    uint32_t attach_limit;            /* ring numbers below were taken when the present wait began */
+    uint64_t attach_seen_ns;          /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
+    uint64_t attach_bound;            /* no record of that ring is older than this, ticks */
     struct process_identity identity; /* as the control page had it when it was first seen */
     bool is_ours;                     /* its pid is a number of our namespace, as far as is known */
     int lock_fd;                      /* of the control page, whose lock says that it lives; -1: pid checks */
@@ -62,8 +61,7 @@ struct reaped {
 
 int collect_processes_discover(struct collector *collector, uint64_t *bound);
 void collect_processes_check(struct collector *collector);
-void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status,
-                            uint64_t peak_rss_bytes);
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status, uint64_t peak_rss_bytes);
 /// Field 22 of /proc/pid/stat, also of a process that nobody has waited for; 0: there is none.
 uint64_t collect_process_started(int32_t pid);
 /// The pid of the process image with this number if it still runs, else 0.

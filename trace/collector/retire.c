@@ -38,7 +38,6 @@ uint64_t collect_plausible(uint64_t count)
 static const char *end_cause(const struct traced_process *process, int *exit_status)
 {
     uint32_t state = __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE);
-
     *exit_status = -1;
     if (!process->has_ended || state == PROCESS_STATE_DETACHED) {
         return "running";
@@ -61,7 +60,6 @@ static const char *end_cause(const struct traced_process *process, int *exit_sta
 void collect_process_command(const struct process_control *control, char *text, size_t bytes)
 {
     size_t length = 0;
-
     for (size_t i = 0; i + 1 < sizeof(control->command_line) && length + 1 < bytes; i++) {
         char c = control->command_line[i];
         if (c == '\0' && control->command_line[i + 1] == '\0') {
@@ -75,8 +73,6 @@ void collect_process_command(const struct process_control *control, char *text, 
 int collect_process_row(struct collector *collector, struct traced_process *process)
 {
     char command_line[sizeof(process->control->command_line)];
-    char executable[sizeof(process->control->executable)];
-    char exec_path[sizeof(process->control->exec_path)];
     struct store_process row = {.id = process->id,
                                 .parent_id = process->control->parent_id,
                                 .pid = process->control->pid,
@@ -87,22 +83,20 @@ int collect_process_row(struct collector *collector, struct traced_process *proc
                                 .unattached = collect_plausible(process->control->unattached),
                                 .unattached_bytes = collect_plausible(process->control->unattached_bytes),
                                 .peak_rss_bytes = collect_rss_peak(collector, process)};
-
     collect_process_command(process->control, command_line, sizeof(command_line));
-    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
-             process->control->executable);
+    char executable[sizeof(process->control->executable)];
+    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
+    char exec_path[sizeof(process->control->exec_path)];
     snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, process->control->exec_path);
     row.command_line = command_line;
     row.executable = executable;
     row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
     row.end_cause = end_cause(process, &row.exit_status);
-    collector->was_killed = collector->was_killed || strcmp(row.end_cause, "signal") == 0 ||
-                            strcmp(row.end_cause, "unknown") == 0;
+    collector->was_killed =
+        collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "unknown") == 0;
     if (!collector->is_unstored) {
         int error = store_process(collector->store, &row);
-        if (error == VARVE_OK) {
-            error = collect_rss_rows(collector, process);
-        }
+        VARVE_THEN(error, collect_rss_rows(collector, process));
         if (error != VARVE_OK) {
             return error;
         }
@@ -124,9 +118,9 @@ static uint64_t interrupted_max(const struct ring_header *ring)
     return __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED ? 0 : HANDLERS_MAX;
 }
 
-/* Events: emitted = stored + lost + uncommitted; what was begun and not committed counts as one event a record. A marker for missing records is a row that nobody emitted. Where the
- * header contradicts itself, what is known for sure are the records that are stored: all that it has counted
- * besides, if that makes sense, is lost. */
+/* Events: emitted = stored + lost + uncommitted; what was begun and not committed counts as one event a record. A
+ * marker for missing records is a row that nobody emitted. Where the header contradicts itself, what is known for sure
+ * are the records that are stored: all that it has counted besides, if that makes sense, is lost. */
 static struct ring_sums sums_of(const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;
@@ -134,16 +128,13 @@ static struct ring_sums sums_of(const struct ring_reader *reader)
     uint64_t lost_folded = collect_plausible(__atomic_load_n(&ring->lost_folded, __ATOMIC_ACQUIRE));
     struct ring_sums sums = {
         .emitted = emitted + lost_folded + reader->unfolded + reader->orphans_read + reader->gap_rows,
-        .stored =
-            reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable,
-        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + lost_folded +
-                reader->unreadable + reader->gaps,
+        .stored = reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable,
+        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + lost_folded + reader->unreadable +
+                reader->gaps,
         .damage = reader->damage,
     };
-
     if (reader->damage == NULL && reader->process->has_ended &&
-        (sums.emitted < sums.stored + sums.lost ||
-         sums.emitted - sums.stored - sums.lost > interrupted_max(ring))) {
+        (sums.emitted < sums.stored + sums.lost || sums.emitted - sums.stored - sums.lost > interrupted_max(ring))) {
         sums.damage = "damaged";
     }
     if (sums.damage != NULL) {
@@ -165,7 +156,6 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
                                .tid = reader->tid,
                                .end_ns = end_ns};
     struct ring_sums sums = sums_of(reader);
-
     snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
     row.name = name;
     row.start_ns = collect_clock_ns(&collector->clock, ring->created_ticks);
@@ -204,11 +194,9 @@ void collect_files_remove(struct collector *collector)
 static void unlink_ring_files_later(struct collector *collector, const struct ring_reader *reader)
 {
     char name[64];
-
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     unlink_later(collector, name);
-    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
-                       __ATOMIC_ACQ_REL);
+    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes, __ATOMIC_ACQ_REL);
     if (reader->ring->spill_head > 0) {
         snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
         unlink_later(collector, name);
@@ -218,7 +206,6 @@ static void unlink_ring_files_later(struct collector *collector, const struct ri
 static void add_to_sums(struct collector *collector, const struct ring_reader *reader)
 {
     struct ring_sums sums = sums_of(reader);
-
     collector->sum.emitted += sums.emitted;
     collector->sum.stored += sums.stored;
     collector->sum.spilled += reader->spill_read;
@@ -232,16 +219,13 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
 
 uint64_t collect_lost(const struct collector *collector)
 {
-    uint64_t lost =
-        collector->sum.lost + collector->sum.unattached +
-        collect_plausible(__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_RELAXED));
-
+    uint64_t lost = collector->sum.lost + collector->sum.unattached +
+                    collect_plausible(__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_RELAXED));
     for (size_t i = 0; i < collector->reader_count; i++) {
         lost += sums_of(collector->readers[i]).lost;
     }
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
-
         if (process != NULL && !process->is_closed) {
             lost += collect_plausible(__atomic_load_n(&process->control->unattached, __ATOMIC_RELAXED));
         }
@@ -254,7 +238,6 @@ static int64_t reader_end_ns(struct collector *collector, const struct ring_read
 {
     struct traced_process *process = reader->process;
     int64_t end_ns = collect_clock_ns(&collector->clock, reader->last_ticks);
-
     if (process->has_ended && !collector->is_recovering) {
         return process->end_ns;
     }
@@ -268,7 +251,6 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
 {
     int64_t end_ns = reader_end_ns(collector, reader);
     int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
-
     if (error == VARVE_OK) {
         collect_sink_thread_end(collector, reader);
         add_to_sums(collector, reader);
@@ -281,9 +263,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
 
 static int close_process(struct collector *collector, struct traced_process *process)
 {
-    char name[32];
     int error = collect_process_row(collector, process);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -300,6 +280,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);
+    char name[32];
     snprintf(name, sizeof(name), "p%u", process->id);
     unlink_later(collector, name);
     collect_process_release(process);
@@ -311,7 +292,6 @@ static int close_process(struct collector *collector, struct traced_process *pro
 static bool can_close(const struct collector *collector, const struct traced_process *process)
 {
     bool knows_status = !process->is_child || process->is_replaced || process->wait_status != -1;
-
     return process->has_ended && process->saw_end && process->readers == 0 &&
            (knows_status || collector->is_recovering);
 }
@@ -320,7 +300,6 @@ static bool can_close(const struct collector *collector, const struct traced_pro
 static bool can_retire(const struct ring_reader *reader)
 {
     bool is_over = reader->is_retired || (reader->process->has_ended && reader->saw_end);
-
     return is_over && reader->read == reader->head_seen && reader->spill_read == reader->spill_seen &&
            reader->orphans_read == reader->orphans_seen &&
            reader->stored == reader->read + reader->spill_read + reader->orphans_read;
@@ -330,7 +309,6 @@ int collect_processes_retire(struct collector *collector)
 {
     size_t kept = 0;
     int error = VARVE_OK;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         struct ring_reader *reader = collector->readers[i];
         if (error == VARVE_OK && can_retire(reader)) {

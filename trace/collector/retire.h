@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Rings and processes that ended: their rows become final, their files go after the commit.
  */

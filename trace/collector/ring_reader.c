@@ -26,23 +26,20 @@
 
 #define POSITION_LIMIT (UINT64_C(1) << 62) /* no thread comes to so many records: sums of them stay numbers */
 #define BUFFER_RECORDS RING_STAGING_RECORDS
-#define PIECES_LOOKED_AT \
-    64U /* that can't be read, one after the other: their number is the producer's word */
+#define PIECES_LOOKED_AT 64U /* that can't be read, one after the other: their number is the producer's word */
 
 static bool header_is_sound(const struct ring_header *ring, uint32_t process_id, uint32_t index)
 {
-    return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC &&
-           ring->version == VARVE_TRANSPORT_VERSION && ring->process_id == process_id &&
-           ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
+    return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC && ring->version == VARVE_TRANSPORT_VERSION &&
+           ring->process_id == process_id && ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
            ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0;
 }
 
-/* Its thread was killed before it had filled it, which ends with `magic`, and before the ring was counted in rings_made.
- * Of a ring that was counted, that figure says that it is missing. */
+/* Its thread was killed before it had filled it, which ends with `magic`, and before the ring was counted in
+ * rings_made. Of a ring that was counted, that figure says that it is missing. */
 static bool header_is_unfinished(const struct ring_header *ring)
 {
-    return ring->magic == 0 && ring->emitted == 0 && ring->head == 0 && ring->spill_head == 0 &&
-           ring->lost == 0;
+    return ring->magic == 0 && ring->emitted == 0 && ring->head == 0 && ring->spill_head == 0 && ring->lost == 0;
 }
 
 /* The file may have been cut behind the header: what is left of it is read. */
@@ -55,22 +52,18 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
                      struct traced_process *process, uint32_t index)
 {
     char name[64];
-    struct ring_reader *reader;
-    size_t bytes = 0;
-    struct ring_header *ring;
-
     snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
-    ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
+    size_t bytes = 0;
+    struct ring_header *ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
     if (ring == NULL) {
         return errno == EPERM ? VARVE_ERROR_FORMAT : VARVE_ERROR_NOT_FOUND;
     }
     if (!header_is_sound(ring, process->id, index)) {
         int error = header_is_unfinished(ring) ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_FORMAT;
-
         munmap(ring, bytes);
         return error;
     }
-    reader = calloc(1, sizeof(*reader));
+    struct ring_reader *reader = calloc(1, sizeof(*reader));
     if (reader == NULL) {
         munmap(ring, bytes);
         return VARVE_ERROR_NO_MEMORY;
@@ -108,10 +101,8 @@ void ring_reader_skip_overwritten(struct ring_reader *reader)
     uint64_t tail = __atomic_load_n(&reader->ring->tail, __ATOMIC_ACQUIRE);
     /* the slot of the oldest one may be the one that was being written */
     uint64_t oldest = head < reader->capacity ? 0 : head - reader->capacity + 1;
-
     if (tail <= head && head - tail <= reader->capacity && reader->read < tail && reader->read < oldest) {
         uint64_t skipped = (oldest < tail ? oldest : tail) - reader->read;
-
         reader->unreadable += skipped;
         reader->sequence += skipped;
         reader->read += skipped;
@@ -128,7 +119,6 @@ void ring_reader_refresh(struct ring_reader *reader)
     uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
     uint64_t resume = __atomic_load_n(&ring->spill_resume, __ATOMIC_ACQUIRE);
     uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
-
     if (spill < resume && resume <= __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE)) {
         spill = resume;
     }
@@ -155,12 +145,10 @@ void ring_reader_refresh(struct ring_reader *reader)
 /* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
  * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. By the letter that
  * is a race, which is why the thread sanitizer does not look here. */
-__attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_reader *reader, uint64_t from,
-                                                                uint64_t to)
+__attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_reader *reader, uint64_t from, uint64_t to)
 {
     struct ring_header *ring = reader->ring;
     const struct varve_record *staging = reader->staging;
-
     for (uint64_t at = from; at < to; at++) {
         reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
     }
@@ -171,29 +159,25 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
 /* The staging slots, in the ring's file or in one of their own. False: they can't be read. */
 static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
 {
-    char name[64];
-
     if (reader->staging != NULL) {
         return true;
     }
     if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
         bool has_all = is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
-
         reader->staging = has_all ? ring_staging(reader->ring) : NULL;
         return has_all;
     }
+    char name[64];
     snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
     reader->staging = session_file_map(directory, name, O_RDONLY, RING_STAGING_BYTES, NULL, NULL);
     reader->has_staging_apart = reader->staging != NULL;
     return reader->has_staging_apart;
 }
 
-static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory,
-                              uint64_t from)
+static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory, uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
-
     if (from < flushed) {
         return false;
     }
@@ -214,7 +198,6 @@ static void name_piece(const struct ring_reader *reader, uint32_t piece, char *n
 static bool open_piece(struct ring_reader *reader)
 {
     char name[64];
-
     if (reader->piece_fd < 0) {
         name_piece(reader, reader->piece, name, sizeof(name));
         reader->piece_fd = session_file_open(reader->directory, name, O_RDONLY);
@@ -232,17 +215,15 @@ static void leave_piece(struct ring_reader *reader)
 /* The next block of the piece, of records that the producer says are flushed. */
 static bool read_head(const struct ring_reader *reader, uint64_t flushed, struct record_block *block)
 {
-    return pread(reader->piece_fd, block, sizeof(*block), (off_t)reader->piece_offset) ==
-               (ssize_t)sizeof(*block) &&
-           block->records == RING_STAGING_RECORDS &&
-           block->bytes <= RING_STAGING_RECORDS * RECORD_PACKED_MAX && block->position <= flushed &&
-           flushed - block->position >= block->records;
+    return pread(reader->piece_fd, block, sizeof(*block), (off_t)reader->piece_offset) == (ssize_t)sizeof(*block) &&
+           block->records == RING_STAGING_RECORDS && block->bytes <= RING_STAGING_RECORDS * RECORD_PACKED_MAX &&
+           block->position <= flushed && flushed - block->position >= block->records;
 }
 
 static bool read_block(struct ring_reader *reader, const struct record_block *block)
 {
-    if (pread(reader->piece_fd, reader->packed, block->bytes,
-              (off_t)(reader->piece_offset + sizeof(*block))) != (ssize_t)block->bytes ||
+    if (pread(reader->piece_fd, reader->packed, block->bytes, (off_t)(reader->piece_offset + sizeof(*block))) !=
+            (ssize_t)block->bytes ||
         !record_unpack(reader->packed, block->bytes, reader->buffer, block->records)) {
         return false;
     }
@@ -256,7 +237,6 @@ static bool read_block(struct ring_reader *reader, const struct record_block *bl
 static bool find_in_piece(struct ring_reader *reader, uint64_t from, uint64_t flushed)
 {
     struct record_block block;
-
     while (open_piece(reader) && read_head(reader, flushed, &block)) {
         if (from < block.position + block.records) {
             return read_block(reader, &block);
@@ -271,7 +251,6 @@ static bool fill_from_pieces(struct ring_reader *reader, uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint32_t newest = __atomic_load_n(&reader->ring->piece, __ATOMIC_ACQUIRE);
-
     if (from >= flushed) {
         return false;
     }
@@ -295,7 +274,6 @@ static bool fill_from_pieces(struct ring_reader *reader, uint64_t from)
 static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
-
     if (at >= flushed && reader->damage != NULL) {
         return reader->spill_seen;
     }
@@ -306,18 +284,15 @@ static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
 static void skip_spill(struct ring_reader *reader, uint64_t end)
 {
     uint64_t skipped = end > reader->spill_read ? end - reader->spill_read : 0;
-
     reader->unreadable += skipped;
     reader->sequence += skipped;
     reader->spill_read += skipped;
 }
 
-static const struct varve_record *peek_spill(struct ring_reader *reader,
-                                             const struct session_directory *directory)
+static const struct varve_record *peek_spill(struct ring_reader *reader, const struct session_directory *directory)
 {
     while (reader->spill_read < reader->spill_seen) {
         uint64_t at = reader->spill_read;
-
         if (at >= reader->buffer_from && at < reader->buffer_to) {
             return &reader->buffer[at - reader->buffer_from];
         }
@@ -379,7 +354,6 @@ static void skip_what_is_gone(struct ring_reader *reader)
 static const struct varve_record *peek_orphan(struct ring_reader *reader)
 {
     const struct varve_record *orphans = reader->ring->nested;
-
     if (!reader->has_counted_orphans && reader->orphans_seen > 0) {
         reader->has_counted_orphans = true;
         if (orphans[reader->orphans_first].ticks == reader->last_ticks) {
@@ -387,16 +361,12 @@ static const struct varve_record *peek_orphan(struct ring_reader *reader)
             reader->orphans_seen--;
         }
     }
-    return reader->orphans_read < reader->orphans_seen
-               ? &orphans[reader->orphans_first + reader->orphans_read]
-               : NULL;
+    return reader->orphans_read < reader->orphans_seen ? &orphans[reader->orphans_first + reader->orphans_read] : NULL;
 }
 
-static const struct varve_record *peek_any(struct ring_reader *reader,
-                                           const struct session_directory *directory)
+static const struct varve_record *peek_any(struct ring_reader *reader, const struct session_directory *directory)
 {
     const struct varve_record *record;
-
     do {
         if (reader->damage != NULL) {
             skip_what_is_gone(reader);
@@ -412,8 +382,7 @@ static const struct varve_record *peek_any(struct ring_reader *reader,
     return record;
 }
 
-const struct varve_record *ring_reader_peek(struct ring_reader *reader,
-                                            const struct session_directory *directory)
+const struct varve_record *ring_reader_peek(struct ring_reader *reader, const struct session_directory *directory)
 {
     const struct varve_record *record;
 
@@ -438,20 +407,18 @@ void ring_reader_pop(struct ring_reader *reader)
 static void count_down(uint64_t *count, uint64_t bytes)
 {
     uint64_t before = __atomic_load_n(count, __ATOMIC_ACQUIRE);
-
-    while (!__atomic_compare_exchange_n(count, &before, before > bytes ? before - bytes : 0, false,
-                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_compare_exchange_n(count, &before, before > bytes ? before - bytes : 0, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
     }
 }
 
 static void remove_piece(const struct ring_reader *reader, uint32_t piece)
 {
     struct session_counts *counts = reader->directory->counts;
+    char name[64];
+    name_piece(reader, piece, name, sizeof(name));
     uint64_t bytes = 0;
     bool is_in_rings = false;
-    char name[64];
-
-    name_piece(reader, piece, name, sizeof(name));
     if (session_file_size(reader->directory, name, &bytes, &is_in_rings) && counts != NULL) {
         count_down(&counts->spill_bytes, bytes);
         count_down(&counts->growth_bytes, is_in_rings ? bytes : 0);
@@ -464,7 +431,6 @@ static void remove_piece(const struct ring_reader *reader, uint32_t piece)
 static void release_pieces(struct ring_reader *reader)
 {
     uint32_t ended = __atomic_load_n(&reader->ring->pieces_ended, __ATOMIC_ACQUIRE);
-
     if (reader->spill_read < __atomic_load_n(&reader->ring->spill_resume, __ATOMIC_ACQUIRE)) {
         ended = 0;
     }
@@ -492,30 +458,28 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
 {
     uint64_t emitted = ring->emitted;
     uint64_t completed = ring->head + ring->spill_head + ring->lost;
-    uint64_t lost = 0;
-
     if (ring->tail > ring->head || ring->head - ring->tail > ring->capacity) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "ring %u: tail and head are more than its capacity apart", ring->ring_index);
     }
-    if (ring->spill_tail > ring->spill_head ||
-        ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "ring %u: spill positions contradict each other", ring->ring_index);
+    if (ring->spill_tail > ring->spill_head || ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: spill positions contradict each other",
+                                 ring->ring_index);
     }
     if (ring->spill_resume > ring->spill_head) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "ring %u: went back to the ring before it had spilled", ring->ring_index);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: went back to the ring before it had spilled",
+                                 ring->ring_index);
     }
     if (ring->pieces_released > ring->piece || ring->pieces_ended > ring->piece) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: pieces contradict each other",
                                  ring->ring_index);
     }
+    uint64_t lost = 0;
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         lost += ring->lost_by_kind[kind];
     }
-    if (producer_is_dead && (emitted < completed || emitted - completed > RING_NESTED_SLOTS ||
-                             lost < ring->lost + ring->lost_folded)) {
+    if (producer_is_dead &&
+        (emitted < completed || emitted - completed > RING_NESTED_SLOTS || lost < ring->lost + ring->lost_folded)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: emitted is not completed plus lost",
                                  ring->ring_index);
     }

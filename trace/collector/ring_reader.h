@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
- * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal handlers
- * put aside.
+ * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal
+ * handlers put aside.
  */
 #ifndef VARVE_TRACE_COLLECTOR_RING_READER_H
 #define VARVE_TRACE_COLLECTOR_RING_READER_H
@@ -32,9 +31,9 @@ struct ring_reader {
     uint64_t resume_seen;           /* spilled records before this one are older than those in the ring */
     uint64_t last_ticks;            /* of the last record taken */
     int64_t last_ns;
-    uint64_t sequence;       /* number of the last one, lost records counted */
-    uint64_t gaps, gap_rows; /* of a rebuilt recording: records that are missing, markers that say so */
-    uint64_t key;            /* merge.c: when the next record is due */
+    uint64_t sequence;               /* number of the last one, lost records counted */
+    uint64_t gaps, gap_rows;         /* of a rebuilt recording: records that are missing, markers that say so */
+    uint64_t key;                    /* merge.c: when the next record is due */
     const struct varve_record *next; /* merge.c: the next record, as long as none is taken */
     bool is_deferred;                /* merge.c: its next record waited for another ring once */
     uint64_t deferred_addr;
@@ -47,10 +46,10 @@ struct ring_reader {
     bool has_counted_orphans;
     const char *damage; /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
     const struct session_directory *directory;
-    int piece_fd;        /* -1: not open */
-    uint64_t unreadable; /* published records that stood in what is gone of the files */
-    uint64_t unfolded;   /* events taken, beyond one for each record taken (trace/record_fold.h) */
-    uint32_t parts;      /* merge.c: of these, of the record that comes next, which is not taken yet */
+    int piece_fd;                       /* -1: not open */
+    uint64_t unreadable;                /* published records that stood in what is gone of the files */
+    uint64_t unfolded;                  /* events taken, beyond one for each record taken (trace/record_fold.h) */
+    uint32_t parts;                     /* merge.c: of these, of the record that comes next, which is not taken yet */
     const struct varve_record *staging; /* NULL: not looked for yet */
     bool has_staging_apart;             /* it is a mapping of its own */
     struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
@@ -70,8 +69,7 @@ void ring_reader_skip_overwritten(struct ring_reader *reader);
 /// Look at what the producer has published by now.
 void ring_reader_refresh(struct ring_reader *reader);
 /// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.
-const struct varve_record *ring_reader_peek(struct ring_reader *reader,
-                                            const struct session_directory *directory);
+const struct varve_record *ring_reader_peek(struct ring_reader *reader, const struct session_directory *directory);
 void ring_reader_pop(struct ring_reader *reader);
 /// Hand the space of everything taken back to the producer, and remove pieces that hold nothing else: after the commit,
 /// never before.

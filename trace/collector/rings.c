@@ -27,11 +27,9 @@ static void lower(uint64_t *bound, uint64_t value)
     *bound = value < *bound ? value : *bound;
 }
 
-bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
-                       uint64_t *bound)
+bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound, uint64_t *bound)
 {
     uint64_t now_ns = collect_monotonic_ns();
-
     if (*seen_ns == 0) {
         *seen_ns = now_ns;
         *seen_bound = collector->round_ticks;
@@ -54,7 +52,6 @@ static size_t find_known(const struct collector *collector, uint32_t process, ui
 {
     size_t low = 0;
     size_t high = collector->known_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct store_ring_position *known = &collector->known[middle];
@@ -67,12 +64,10 @@ static size_t find_known(const struct collector *collector, uint32_t process, ui
     return low;
 }
 
-static struct store_ring_position *known_ring(const struct collector *collector, uint32_t process,
-                                              uint32_t ring)
+static struct store_ring_position *known_ring(const struct collector *collector, uint32_t process, uint32_t ring)
 {
     size_t at = find_known(collector, process, ring);
     struct store_ring_position *known = at < collector->known_count ? &collector->known[at] : NULL;
-
     return known != NULL && known->process_id == process && known->ring == ring ? known : NULL;
 }
 
@@ -96,7 +91,6 @@ static void continue_known(struct store_ring_position *known, struct ring_reader
 int collect_rings_gone(struct collector *collector)
 {
     int error = VARVE_OK;
-
     for (size_t i = 0; error == VARVE_OK && i < collector->known_count; i++) {
         const struct store_ring_position *known = &collector->known[i];
         if (!known->is_found && !known->is_final) {
@@ -112,20 +106,16 @@ int collect_rings_missing(struct collector *collector, const struct traced_proce
     uint32_t made = __atomic_load_n(&process->control->rings_made, __ATOMIC_ACQUIRE);
     size_t known = find_known(collector, process->id + 1, 0) - find_known(collector, process->id, 0);
     uint64_t found = process->rings_found + known;
-
     made = made < SESSION_RING_MAX ? made : SESSION_RING_MAX;
     if (made <= found || collector->is_unstored) {
         return VARVE_OK;
     }
-    return store_stat(collector->store, "rings_missing", process->id, "data_loss", "ring",
-                      (int64_t)(made - found));
+    return store_stat(collector->store, "rings_missing", process->id, "data_loss", "ring", (int64_t)(made - found));
 }
 
 /* Takes the reader, whatever it returns. */
 static int add_reader(struct collector *collector, struct ring_reader *reader)
 {
-    struct store_ring_position *known;
-
     if (!array_grow((void **)&collector->readers, &collector->reader_capacity, collector->reader_count + 1,
                     sizeof(struct ring_reader *)) ||
         !array_grow((void **)&collector->heap, &collector->heap_capacity, collector->reader_count + 1,
@@ -133,7 +123,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
         ring_reader_close(reader);
         return VARVE_ERROR_NO_MEMORY;
     }
-    known = known_ring(collector, reader->process->id, reader->index);
+    struct store_ring_position *known = known_ring(collector, reader->process->id, reader->index);
     if (known != NULL) {
         continue_known(known, reader);
     } else {
@@ -158,7 +148,6 @@ static int add_damaged(struct collector *collector, struct traced_process *proce
                                .start_ns = process->start_ns,
                                .end_ns = process->end_ns >= 0 ? process->end_ns : 0,
                                .damage = "damaged"};
-
     process->rings_found++;
     return collector->is_unstored ? VARVE_OK : store_thread(collector->store, &row);
 }
@@ -178,12 +167,10 @@ static int note_opened(struct traced_process *process, uint32_t index)
 }
 
 /* `*opened`: whether this ring number is dealt with. */
-static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index,
-                     bool *opened)
+static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index, bool *opened)
 {
     struct ring_reader *reader;
     int error = ring_reader_open(&reader, &collector->directory, process, index);
-
     *opened = error == VARVE_OK;
     if (error == VARVE_OK) {
         error = note_opened(process, index);
@@ -200,14 +187,11 @@ static int open_ring(struct collector *collector, struct traced_process *process
 
 int collect_ring_missing(struct collector *collector, struct traced_process *process, uint32_t index)
 {
-    bool opened = false;
-    int error;
-
-    if (process->rings_missing == 0 || index == 0 || index >= process->rings_seen ||
-        is_opened(process, index)) {
+    if (process->rings_missing == 0 || index == 0 || index >= process->rings_seen || is_opened(process, index)) {
         return VARVE_OK;
     }
-    error = open_ring(collector, process, index, &opened);
+    bool opened = false;
+    int error = open_ring(collector, process, index, &opened);
     process->rings_missing -= opened;
     return error;
 }
@@ -219,7 +203,6 @@ static int skip_rings(struct collector *collector, struct traced_process *proces
     uint32_t first = process->rings_seen;
     size_t count;
     int error = session_directory_scan(&collector->directory, &files, &count);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -237,10 +220,9 @@ static int skip_rings(struct collector *collector, struct traced_process *proces
 int collect_rings_discover(struct collector *collector, struct traced_process *process, uint64_t *bound)
 {
     uint32_t count = __atomic_load_n(&process->control->ring_count, __ATOMIC_ACQUIRE);
+    count = count <= SESSION_RING_MAX ? count : SESSION_RING_MAX + 1;
     bool opened = true;
     int error = VARVE_OK;
-
-    count = count <= SESSION_RING_MAX ? count : SESSION_RING_MAX + 1;
     while (error == VARVE_OK && process->rings_seen < count) {
         error = open_ring(collector, process, process->rings_seen, &opened);
         if (!opened && process->attach_seen_ns == 0) {
@@ -272,7 +254,6 @@ static size_t find_file(const struct collector *collector, uint32_t process)
 {
     size_t low = 0;
     size_t high = collector->file_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (collector->files[middle].process < process) {
@@ -288,16 +269,14 @@ static size_t find_file(const struct collector *collector, uint32_t process)
 int collect_rings_open(struct collector *collector, struct traced_process *process)
 {
     int error = VARVE_OK;
-
     for (size_t i = find_file(collector, process->id);
          error == VARVE_OK && i < collector->file_count && collector->files[i].process == process->id; i++) {
         uint32_t index = collector->files[i].ring;
         struct store_ring_position *known = known_ring(collector, process->id, index);
-        struct ring_reader *reader;
-
         if (collector->files[i].kind != SESSION_FILE_RING) {
             continue;
         }
+        struct ring_reader *reader;
         error = ring_reader_open(&reader, &collector->directory, process, index);
         if (error == VARVE_OK) {
             error = add_reader(collector, reader);

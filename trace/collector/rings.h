@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Ring numbers that processes took, and their files.
  */
@@ -13,8 +12,7 @@ struct collector;
 struct traced_process;
 
 /// A number without a file: hold the merge at the time before it was taken. False: waited long enough.
-bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
-                       uint64_t *bound);
+bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound, uint64_t *bound);
 /// The rings of an interrupted recording that have no file any more and no complete row.
 int collect_rings_gone(struct collector *collector);
 /// At the end of a process: rings that it made, and that nobody has seen.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples of the resident memory of recorded processes. /proc/PID/status has what is resident now and the most that ever was
- * (VmHWM), so that no peak between two samples is missed but one just before the end; of the program itself waitpid reports
- * that as well. Samples are 10 ms apart, and further where reading them would take more than a hundredth of a CPU. Each series is
- * thinned as those of the allocations are. process.c, retire.c and collector.c call it.
+ * Samples of the resident memory of recorded processes. /proc/PID/status has what is resident now and the most that
+ * ever was (VmHWM), so that no peak between two samples is missed but one just before the end; of the program itself
+ * waitpid reports that as well. Samples are 10 ms apart, and further where reading them would take more than a
+ * hundredth of a CPU. Each series is thinned as those of the allocations are. process.c, retire.c and
+ * collector.c call it.
  */
 #include "trace/collector/rss.h"
 
@@ -27,15 +28,14 @@
 #define POINTS_ENDED_MAX (UINT64_C(1) << 18)
 #define POINTS_ENDED 16U /* of a process that ends when so many are written */
 
-/* Its folder, or -1. The pid may have been given out anew before it was opened, but not since: so the check comes after. */
+/* Its folder, or -1. The pid may have been given out anew before it was opened, but not since: so the
+ * check comes after. */
 static int open_folder(const struct traced_process *process, int32_t pid)
 {
     uint64_t started = process->identity.start_ticks_proc;
     char path[32];
-    int fd;
-
     snprintf(path, sizeof(path), "/proc/%d", pid);
-    fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && started != 0 && collect_process_started(pid) != started) {
         session_descriptor_close(&fd);
     }
@@ -45,32 +45,27 @@ static int open_folder(const struct traced_process *process, int32_t pid)
 /* Of a process that has another PID namespace, now and then for one of them. */
 static void seek(struct collector *collector, struct traced_process *process, uint64_t now_ns)
 {
-    int32_t pid;
-
     if (process->is_ours || process->rss.is_sought || now_ns < collector->rss.next_search_ns) {
         return;
     }
     collector->rss.next_search_ns = now_ns + SEARCH_EVERY_NS;
     process->rss.is_sought = true;
-    pid = liveness_find(&process->identity);
+    int32_t pid = liveness_find(&process->identity);
     process->rss.folder_fd = pid > 0 ? open_folder(process, pid) : -1;
 }
 
 /* Bytes that are resident now; 0: it has ended, or can't be looked at. */
 static uint64_t look(struct process_rss *rss)
 {
-    char text[4096];
-    uint64_t peak_bytes;
-    ssize_t length = 0;
     int fd = rss->folder_fd >= 0 ? openat(rss->folder_fd, "status", O_RDONLY | O_CLOEXEC) : -1;
-
     if (fd < 0) {
         return 0;
     }
-    length = read(fd, text, sizeof(text) - 1);
+    char text[4096];
+    ssize_t length = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[length > 0 ? length : 0] = '\0';
-    peak_bytes = (uint64_t)session_status_number(text, "VmHWM:") * 1024;
+    uint64_t peak_bytes = (uint64_t)session_status_number(text, "VmHWM:") * 1024;
     rss->peak_bytes = peak_bytes > rss->peak_bytes ? peak_bytes : rss->peak_bytes;
     return (uint64_t)session_status_number(text, "VmRSS:") * 1024;
 }
@@ -89,7 +84,6 @@ static void add(struct series *series, uint32_t limit, uint64_t sample, int64_t 
 static uint64_t sample(struct collector *collector, struct traced_process *process, int64_t ts_ns)
 {
     uint64_t bytes = look(&process->rss);
-
     process->rss.now_bytes = bytes;
     if (bytes > 0) {
         add(&process->rss.series, SERIES_POINTS_PROCESS, collector->rss.samples, ts_ns, bytes);
@@ -100,7 +94,6 @@ static uint64_t sample(struct collector *collector, struct traced_process *proce
 static int64_t time_now(struct collector *collector)
 {
     int64_t ts_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-
     return ts_ns > 0 ? ts_ns : 0;
 }
 
@@ -114,15 +107,12 @@ void collect_rss_begin(struct collector *collector, struct traced_process *proce
 void collect_rss_round(struct collector *collector, uint64_t now_ns)
 {
     struct collect_rss *rss = &collector->rss;
-    uint64_t sum = 0;
-    uint64_t cost_ns;
-    int64_t ts_ns;
-
     if (collector->is_recovering || now_ns < rss->next_ns) {
         return;
     }
-    ts_ns = time_now(collector);
+    int64_t ts_ns = time_now(collector);
     rss->samples++;
+    uint64_t sum = 0;
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->has_ended) {
@@ -134,17 +124,15 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     if (sum > 0) {
         add(&rss->series, SERIES_POINTS_ALL, rss->samples, ts_ns, sum);
     }
-    cost_ns = collect_monotonic_ns() - now_ns;
-    rss->next_ns =
-        now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
+    uint64_t cost_ns = collect_monotonic_ns() - now_ns;
+    rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
 }
 
-/* waitpid's peak is the process' own if nothing else that it includes was as large: the collector's image before the first exec,
- * earlier images, children. Of programs that were not recorded nobody knows. */
+/* waitpid's peak is the process' own if nothing else that it includes was as large: the collector's image before the
+ * first exec, earlier images, children. Of programs that were not recorded nobody knows. */
 static bool is_own_peak(const struct collector *collector, const struct traced_process *process)
 {
     uint64_t bytes = process->rss.ended_peak_bytes;
-
     if (bytes <= collector->rss.own_bytes || collector->unrecorded > 0) {
         return false;
     }
@@ -160,7 +148,6 @@ static bool is_own_peak(const struct collector *collector, const struct traced_p
 uint64_t collect_rss_peak(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_rss *rss = &process->rss;
-
     return rss->ended_peak_bytes > rss->peak_bytes && is_own_peak(collector, process) ? rss->ended_peak_bytes
                                                                                       : rss->peak_bytes;
 }
@@ -168,7 +155,6 @@ uint64_t collect_rss_peak(const struct collector *collector, const struct traced
 static int write_series(struct collector *collector, uint32_t process_id, const struct series *series)
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i < series->count && error == VARVE_OK && !collector->is_unstored; i++) {
         const struct series_point *point = &series->points[i];
         error = store_rss(collector->store, process_id, point->ts_ns, point->allocated, point->allocated_max);
@@ -179,14 +165,11 @@ static int write_series(struct collector *collector, uint32_t process_id, const 
 int collect_rss_rows(struct collector *collector, struct traced_process *process)
 {
     struct process_rss *rss = &process->rss;
-    int error;
-
     if (rss->is_stored || rss->series.limit == 0) {
         return VARVE_OK;
     }
-    series_end(&rss->series,
-               collector->rss.points_written < POINTS_ENDED_MAX ? SERIES_POINTS_PROCESS : POINTS_ENDED);
-    error = write_series(collector, process->id, &rss->series);
+    series_end(&rss->series, collector->rss.points_written < POINTS_ENDED_MAX ? SERIES_POINTS_PROCESS : POINTS_ENDED);
+    int error = write_series(collector, process->id, &rss->series);
     if (error == VARVE_OK) {
         collector->rss.points_written += rss->series.count;
         rss->is_stored = true;
@@ -198,7 +181,6 @@ int collect_rss_rows(struct collector *collector, struct traced_process *process
 int collect_rss_finish(struct collector *collector)
 {
     struct series *series = &collector->rss.series;
-
     if (series->limit == 0) {
         return VARVE_OK;
     }

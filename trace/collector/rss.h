@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Resident memory of the recorded processes over time, as the kernel counts it.
  */
@@ -16,14 +15,13 @@ struct traced_process;
 
 /* Of one process. */
 struct process_rss {
-    int folder_fd; /* its folder in /proc, which stays its own when the pid is given out anew; -1: not to be had */
+    int folder_fd;  /* its folder in /proc, which stays its own when the pid is given out anew; -1: not to be had */
     bool is_sought; /* all of /proc was searched for it */
     bool is_stored;
-    uint64_t now_bytes;  /* of the last sample; 0: unknown, or it has ended */
-    uint64_t peak_bytes; /* the largest that the kernel reported; 0: unknown */
-    uint64_t
-        ended_peak_bytes; /* of waitpid, its waited-for children and earlier images included; 0: unknown */
-    struct series series; /* `allocated` is what is resident; seq counts the samples */
+    uint64_t now_bytes;        /* of the last sample; 0: unknown, or it has ended */
+    uint64_t peak_bytes;       /* the largest that the kernel reported; 0: unknown */
+    uint64_t ended_peak_bytes; /* of waitpid, its waited-for children and earlier images included; 0: unknown */
+    struct series series;      /* `allocated` is what is resident; seq counts the samples */
 };
 
 /* Of all of them. */
@@ -32,8 +30,7 @@ struct collect_rss {
     uint64_t now_bytes;   /* the last one */
     uint64_t samples;
     uint64_t next_ns, next_search_ns;
-    uint64_t
-        own_bytes; /* of the collector when it started the program, which had as much until exec; 0: unknown */
+    uint64_t own_bytes; /* of the collector when it started the program, which had as much until exec; 0: unknown */
     uint64_t points_written; /* rows of processes that ended */
 };
 

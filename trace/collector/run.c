@@ -76,39 +76,35 @@ void varve_collect_options_init(struct varve_collect_options *options)
 void varve_collect_exit_like(int wait_status)
 {
     struct launch launch = {.wait_status = wait_status, .has_ended = true};
-
     launch_exit_like(&launch);
 }
 
 static int check_options(const struct varve_collect_options *options, struct varve_message *message)
 {
-    char ctf[DIRECTORY_PATH_BYTES + 16];
-    struct stat status;
-
     if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
         (options->ring_records & (options->ring_records - 1)) != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "a ring holds a power of two of records from %u to %u (64 bytes each), not %u", RING_CAPACITY_MIN,
-            RING_CAPACITY_MAX, options->ring_records);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "a ring holds a power of two of records from %u to %u (64 bytes each), not %u",
+                                 RING_CAPACITY_MIN, RING_CAPACITY_MAX, options->ring_records);
     }
     if (options->stack_depth == 0 || options->stack_depth > 256) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to 256, not %u",
                                  options->stack_depth);
     }
     if (options->stacks_max == 0 || options->stacks_max > VARVE_STACKS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "from 1 to %u stacks are kept, not %u",
-                                 VARVE_STACKS_MAX, options->stacks_max);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "from 1 to %u stacks are kept, not %u", VARVE_STACKS_MAX,
+                                 options->stacks_max);
     }
     if (access(options->preload_path, R_OK) != 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->no_sqlite &&
-        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+    if (!options->no_sqlite && varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
         return VARVE_ERROR_INVALID;
     }
+    char ctf[DIRECTORY_PATH_BYTES + 16];
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
+    struct stat status;
     if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: choose another name%s", ctf,
                                  S_ISDIR(status.st_mode) ? " or give --force" : "");
@@ -121,7 +117,6 @@ static void settings_fill_confinement(struct session_control *settings)
 {
     char text[8192] = "";
     FILE *file = fopen("/proc/self/status", "re");
-
     if (file != NULL) {
         text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
         fclose(file);
@@ -139,18 +134,17 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->stacks_max = options->stacks_max;
     settings->ring_capacity = options->ring_records;
     settings->clock_kind = collect_clock_choose();
-    settings->records =
-        (options->heap ? VARVE_RECORDS_HEAP : 0U) | (options->python_allocators ? VARVE_RECORDS_PYTHON : 0U) |
-        (options->cuda ? VARVE_RECORDS_CUDA : 0U) | (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
-        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
+    settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
+                        (options->python_allocators ? VARVE_RECORDS_PYTHON : 0U) |
+                        (options->cuda ? VARVE_RECORDS_CUDA : 0U) | (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
+                        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
     settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
-    if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
-        (ssize_t)sizeof(settings->trace_id)) {
+    if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) != (ssize_t)sizeof(settings->trace_id)) {
         settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
     }
     settings->attached_pid = options->attach_pid;
@@ -161,15 +155,13 @@ static void settings_fill(const struct varve_collect_options *options, struct se
 static uint64_t half_of_free(const char *folder)
 {
     struct statvfs status;
-
     return statvfs(folder, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize / 2 + 1 : 0;
 }
 
 static void join_command(char *const *argv, char *text, size_t bytes)
 {
-    size_t length = 0;
-
     text[0] = '\0';
+    size_t length = 0;
     for (size_t i = 0; argv[i] != NULL && length + 1 < bytes; i++) {
         length += (size_t)snprintf(text + length, bytes - length, "%s%s", i > 0 ? " " : "", argv[i]);
     }
@@ -193,14 +185,12 @@ static int emit_beginning(struct recording *recording)
     const struct varve_collect_options *options = recording->options;
     const struct collector *collector = &recording->collector;
     char command[4096];
-    struct utsname host;
-    int error = VARVE_OK;
-
     if (recording->attach != NULL) {
         snprintf(command, sizeof(command), "%s", recording->attach->target.command);
     } else {
         join_command(options->argv, command, sizeof(command));
     }
+    int error = VARVE_OK;
     emit_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
     emit_text(recording, &error, "command", command);
     emit_text(recording, &error, "overflow", overflows[options->overflow % 3]);
@@ -212,6 +202,7 @@ static int emit_beginning(struct recording *recording)
     emit_integer(recording, &error, "program_start_ns", collector->program_start_ns);
     emit_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
     emit_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
+    struct utsname host;
     if (uname(&host) == 0) {
         emit_text(recording, &error, "host", host.nodename);
         emit_text(recording, &error, "kernel", host.release);
@@ -232,11 +223,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
 {
     struct session_control settings;
     struct collector *collector = &recording->collector;
-    int error;
-
     settings_fill(recording->options, &settings);
-    error = session_directory_create(&collector->directory, recording->options->database_path, &settings,
-                                     message);
+    int error = session_directory_create(&collector->directory, recording->options->database_path, &settings, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -261,16 +249,11 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collect_clock_anchor(&collector->clock);
         usleep(2000); /* a first stretch to take the clock's rate from */
         collect_clock_anchor(&collector->clock);
-        collector->program_start_ns =
-            collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        collector->program_start_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         error = emit_beginning(recording);
     }
-    if (error == VARVE_OK) {
-        error = collect_keep_begin(collector);
-    }
-    if (error == VARVE_OK) {
-        error = collector_commit(collector, message);
-    }
+    VARVE_THEN(error, collect_keep_begin(collector));
+    VARVE_THEN(error, collector_commit(collector, message));
     if (error != VARVE_OK) {
         give_up(recording);
     }
@@ -280,7 +263,6 @@ static int prepare(struct recording *recording, struct varve_message *message)
 static void process_ended(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
     struct recording *recording = context;
-
     collect_process_reaped(&recording->collector, pid, wait_status, peak_rss_bytes);
 }
 
@@ -288,18 +270,15 @@ static void sleep_until_something(const struct recording *recording, long nap_ns
 {
     struct pollfd wait = {.fd = recording->launch.signal_fd, .events = POLLIN};
     struct timespec time = {0, nap_ns};
-
     ppoll(&wait, 1, &time, NULL);
 }
 
 static void emit_progress(struct recording *recording, uint64_t now_ns)
 {
     const struct varve_collect_options *options = recording->options;
-
     if (options->progress != NULL && now_ns >= recording->next_progress_ns) {
         recording->next_progress_ns = now_ns + PROGRESS_EVERY_NS;
-        options->progress(options->progress_context,
-                          recording->launch.has_ended ? "writing events" : "recording",
+        options->progress(options->progress_context, recording->launch.has_ended ? "writing events" : "recording",
                           recording->collector.seq, collector_events_known(&recording->collector));
     }
 }
@@ -309,7 +288,6 @@ static void drain_a_little(void *collector)
 {
     struct varve_message ignored;
     uint64_t moved;
-
     (void)collector_round(collector, false, &moved, &ignored);
 }
 
@@ -318,21 +296,18 @@ static void detach(struct recording *recording)
 {
     struct collector *collector = &recording->collector;
     struct varve_message reason = {""};
-
     if (!recording->launch.is_gone) {
         recording->detached[recording->detached_count++] = recording->launch.pid;
     }
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
-
-        if (process != NULL && process->is_ours && !process->has_ended &&
-            process->pid != recording->launch.pid && recording->detached_count < DETACHED_MAX) {
+        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
+            recording->detached_count < DETACHED_MAX) {
             recording->detached[recording->detached_count++] = process->pid;
         }
     }
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) !=
-                VARVE_OK &&
+        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) != VARVE_OK &&
             !recording->options->quiet) {
             fprintf(stderr, "varve: %s\n", reason.text);
         }
@@ -344,7 +319,6 @@ static void detach(struct recording *recording)
 static void release(const struct recording *recording)
 {
     struct varve_message ignored;
-
     for (unsigned i = 0; i < recording->detached_count; i++) {
         (void)attach_release(recording->attach, recording->detached[i], &ignored);
     }
@@ -354,7 +328,6 @@ static void release(const struct recording *recording)
 static bool is_due(const struct recording *recording, uint64_t now_ns)
 {
     int64_t limit_ns = recording->options->attach_ns;
-
     return recording->attach != NULL && limit_ns >= 0 && now_ns - recording->began_ns >= (uint64_t)limit_ns;
 }
 
@@ -363,7 +336,6 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
 {
     struct collector *collector = &recording->collector;
     int64_t linger_ns = recording->options->linger_ns;
-
     recording->launch.has_ended = recording->launch.has_ended || is_due(recording, now_ns);
     if (!recording->launch.has_ended) {
         return false;
@@ -379,16 +351,14 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     if (!collect_session_lives(collector)) {
         return true;
     }
-    if (recording->launch.interrupts > 0 ||
-        (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
+    if (recording->launch.interrupts > 0 || (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
         collector->is_cut_short = true;
         if (recording->attach != NULL) {
             detach(recording);
         }
         return true;
     }
-    if (!recording->has_reported_waiting && !recording->options->quiet &&
-        now_ns - recording->ended_ns > 1000000000U) {
+    if (!recording->has_reported_waiting && !recording->options->quiet && now_ns - recording->ended_ns > 1000000000U) {
         recording->has_reported_waiting = true;
         fprintf(stderr,
                 "varve: the program has ended; waiting for processes it left behind (%u recorded; Ctrl-C or "
@@ -402,21 +372,16 @@ static int collect(struct recording *recording, struct varve_message *message)
 {
     long nap_ns = NAP_MIN_NS;
     uint64_t moved;
-    int error;
-
     for (;;) {
         uint64_t now_ns = collect_monotonic_ns();
-        bool was_over;
-        bool has_more;
-
         launch_poll(&recording->launch, process_ended, recording);
-        was_over = is_over(recording, now_ns);
-        error = collector_round(&recording->collector, false, &moved, message);
+        bool was_over = is_over(recording, now_ns);
+        int error = collector_round(&recording->collector, false, &moved, message);
         if (error != VARVE_OK || was_over) {
             return error;
         }
         emit_progress(recording, now_ns);
-        has_more = moved < ROUND_SMALL && collector_idle(&recording->collector);
+        bool has_more = moved < ROUND_SMALL && collector_idle(&recording->collector);
         if (moved > 0 || has_more) {
             nap_ns = NAP_MIN_NS;
         } else {
@@ -431,14 +396,12 @@ static void begin_finishing(struct recording *recording)
 {
     const char *path = recording->collector.directory.path;
     char first[4352];
-    char second[4352];
-
     snprintf(
         first, sizeof(first),
         "\r\033[Kvarve: the database is being written; Ctrl-C again stops, `varve recover %.4096s` finishes it later",
         path);
-    snprintf(second, sizeof(second), "\r\033[Kvarve: stopped; `varve recover %.4096s` finishes the database",
-             path);
+    char second[4352];
+    snprintf(second, sizeof(second), "\r\033[Kvarve: stopped; `varve recover %.4096s` finishes the database", path);
     if (!isatty(STDERR_FILENO)) {
         memmove(first, first + 4, strlen(first + 4) + 1);
         memmove(second, second + 4, strlen(second + 4) + 1);
@@ -451,40 +414,29 @@ static int emit_end(struct recording *recording)
 {
     int status = recording->launch.wait_status;
     int error = VARVE_OK;
-
     if (recording->attach != NULL) {
         emit_text(recording, &error, "end_cause", recording->launch.is_gone ? "unknown" : "detached");
         return error;
     }
     emit_text(recording, &error, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
-    emit_integer(recording, &error, "exit_status",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    emit_integer(recording, &error, "exit_status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return error;
 }
 
-static int finish(struct recording *recording, struct varve_collect_result *result,
-                  struct varve_message *message)
+static int finish(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
-    int error;
-
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     begin_finishing(recording);
-    error = collector_drain(collector, options->progress, options->progress_context, message);
+    int error = collector_drain(collector, options->progress, options->progress_context, message);
     if (error == VARVE_OK && collector->process_count == 0 && recording->attach == NULL) {
         error = collect_allocator_launched(collector, recording->program);
     }
-    if (error == VARVE_OK) {
-        error = emit_end(recording);
-    }
-    if (error == VARVE_OK) {
-        error = collect_meta_integer(collector, "program_end_ns", collector->program_end_ns);
-    }
-    if (error == VARVE_OK) {
-        error = collector_finish(collector, options->progress, options->progress_context, message);
-    }
+    VARVE_THEN(error, emit_end(recording));
+    VARVE_THEN(error, collect_meta_integer(collector, "program_end_ns", collector->program_end_ns));
+    VARVE_THEN(error, collector_finish(collector, options->progress, options->progress_context, message));
     collect_lttng_finish(collector, result);
     return error;
 }
@@ -493,15 +445,12 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 static void warn_of_allocator(const struct recording *recording)
 {
     const struct varve_collect_options *options = recording->options;
-    const char *allocator =
-        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
-
+    const char *allocator = options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
     if (allocator != NULL) {
-        fprintf(
-            stderr,
-            "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
-            "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
-            recording->program, allocator);
+        fprintf(stderr,
+                "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                recording->program, allocator);
     }
 }
 
@@ -511,32 +460,23 @@ static void await_program(struct recording *recording, const struct launch_check
     struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
                                         .start_ticks_proc = collect_process_started(recording->launch.pid),
                                         .pid = recording->launch.pid};
-
     if (identity.start_ticks_proc != 0) {
         collect_execs_await(&recording->collector, &identity, check->path);
     }
 }
 
-static int start(struct recording *recording, struct varve_collect_result *result,
-                 struct varve_message *message)
+static int start(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
-    struct record_variables variables;
     struct launch_check check;
-    struct rusage usage;
-    char preload[4096];
     int error = check_options(recording->options, message);
-
-    if (error == VARVE_OK) {
-        error = launch_check(recording->options->argv[0], &check, message);
-    }
+    VARVE_THEN(error, launch_check(recording->options->argv[0], &check, message));
     if (error == VARVE_OK) {
         snprintf(recording->program, sizeof(recording->program), "%s",
                  check.interpreter[0] != '\0' ? check.interpreter : check.path);
         warn_of_allocator(recording);
     }
-    if (error == VARVE_OK) {
-        error = record_variables_make(&variables, recording->options, result->torch_history, message);
-    }
+    struct record_variables variables;
+    VARVE_THEN(error, record_variables_make(&variables, recording->options, result->torch_history, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -545,11 +485,12 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         record_variables_free(&variables);
         return error;
     }
+    char preload[4096];
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
-    recording->collector.rss.own_bytes =
-        getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
-    error = launch_start(&recording->launch, recording->options->argv, preload,
-                         recording->collector.directory.path, variables.items, message);
+    struct rusage usage;
+    recording->collector.rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    error = launch_start(&recording->launch, recording->options->argv, preload, recording->collector.directory.path,
+                         variables.items, message);
     record_variables_free(&variables);
     if (error != VARVE_OK) {
         give_up(recording);
@@ -564,7 +505,6 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
 {
     struct session_directory *directory = &recording->collector.directory;
     struct varve_message reason = {""};
-
     if (message != NULL) {
         reason = *message;
     }
@@ -584,31 +524,25 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
 static int start_attached(struct recording *recording, struct varve_message *message)
 {
     struct collector *collector = &recording->collector;
-    struct rusage usage;
-    int64_t attached_ns = 0;
     int error = check_options(recording->options, message);
-
     if (error == VARVE_OK) {
-        error = attach_check(recording->attach, recording->options->attach_pid,
-                             recording->options->preload_path, message);
+        error =
+            attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path, message);
     }
-    if (error == VARVE_OK) {
-        error = prepare(recording, message);
-    }
+    VARVE_THEN(error, prepare(recording, message));
     if (error != VARVE_OK) {
         return error;
     }
+    struct rusage usage;
     collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
-    if (error == VARVE_OK) {
-        error = attach_start(recording->attach, collector->directory.path, message);
-    }
+    VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
     if (error != VARVE_OK) {
         give_up(recording);
         return error;
     }
     recording->began_ns = collect_monotonic_ns();
-    attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+    int64_t attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     emit_integer(recording, &error, "attached_pid", recording->options->attach_pid);
     emit_integer(recording, &error, "attached_ns", attached_ns);
     emit_integer(recording, &error, "attach_stopped_ns", (int64_t)recording->attach->stopped_ns);
@@ -626,12 +560,10 @@ static int await_end(struct recording *recording, int error)
 }
 
 /* What `start` or `start_attached` has begun, to its end. */
-static int run(struct recording *recording, struct varve_collect_result *result,
-               struct varve_message *message)
+static int run(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     int error = collect(recording, message);
-
     result->started = true;
     error = error == VARVE_OK ? finish(recording, result, message) : await_end(recording, error);
     result->wait_status = recording->launch.wait_status;
@@ -639,12 +571,8 @@ static int run(struct recording *recording, struct varve_collect_result *result,
     result->attach_stopped_ns = recording->attach != NULL ? recording->attach->stopped_ns : 0;
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
-    if (error == VARVE_OK) {
-        error = collect_lttng_publish(&recording->collector, options->database_path, result, message);
-    }
-    if (error == VARVE_OK) {
-        error = collector_publish(&recording->collector, options->database_path, message);
-    }
+    VARVE_THEN(error, collect_lttng_publish(&recording->collector, options->database_path, result, message));
+    VARVE_THEN(error, collector_publish(&recording->collector, options->database_path, message));
     release(recording);
     launch_finished();
     if (error == VARVE_OK) {
@@ -659,7 +587,6 @@ static struct recording *recording_make(const struct varve_collect_options *opti
                                         struct varve_collect_result *result)
 {
     struct recording *recording = calloc(1, sizeof(*recording));
-
     memset(result, 0, sizeof(*result));
     if (recording != NULL) {
         recording->options = options;
@@ -677,7 +604,6 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
 {
     struct recording *recording = recording_make(options, result);
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (recording != NULL) {
         error = start(recording, result, message);
         error = error == VARVE_OK ? run(recording, result, message) : error;
@@ -692,7 +618,6 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     struct recording *recording = recording_make(options, result);
     struct attach *attach = malloc(sizeof(*attach));
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (recording != NULL && attach != NULL) {
         recording->attach = attach;
         error = start_attached(recording, message);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector's part of the second sink. It emits what only it knows (processes, threads, clock, call sites, meta) and
- * the records that the workload did not emit: those of fork children, of threads past their end, and those from before
- * or after LTTng was at work in their process. A trace that begins in mid-run gets everything again. The provider's
- * threads call `started` and nothing else.
+ * The collector's part of the second sink. It emits what only it knows (processes, threads, clock, call sites, meta)
+ * and the records that the workload did not emit: those of fork children, of threads past their end, and those from
+ * before or after LTTng was at work in their process. A trace that begins in mid-run gets everything again. The
+ * provider's threads call `started` and nothing else.
  */
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
@@ -25,8 +25,7 @@
 #include <string.h>
 
 #define PATH_TEXT_BYTES 4096U
-#define ALLOW_BLOCKING \
-    "LTTNG_UST_ALLOW_BLOCKING" /* a full buffer may be waited for, within its channel's limit */
+#define ALLOW_BLOCKING "LTTNG_UST_ALLOW_BLOCKING" /* a full buffer may be waited for, within its channel's limit */
 
 /* Traces that have begun. Counted by a thread of the provider's, which outlives the collector. */
 static uint32_t starts;
@@ -45,14 +44,12 @@ static const char *text_of(char *buffer, size_t buffer_bytes, const uint8_t *byt
     return buffer;
 }
 
-static void emit_module(const struct sink_provider *provider, uint32_t process, int32_t pid,
-                        const uint8_t *payload)
+static void emit_module(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
-    char path[PATH_TEXT_BYTES];
     struct callsite_file_module module;
-
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
+    char path[PATH_TEXT_BYTES];
     provider->module(&(struct varve_sink_module){
         .process = process,
         .pid = pid,
@@ -65,36 +62,32 @@ static void emit_module(const struct sink_provider *provider, uint32_t process, 
         .path = text_of(path, sizeof(path), payload + module.build_id_bytes, module.path_bytes)});
 }
 
-static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid,
-                      const uint8_t *payload)
+static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
-    char function[PATH_TEXT_BYTES];
-    char file[PATH_TEXT_BYTES];
     struct callsite_file_code code;
-
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
-    provider->code(&(struct varve_sink_code){
-        .process = process,
-        .pid = pid,
-        .code = code.code,
-        .first_line = code.first_line,
-        .function = text_of(function, sizeof(function), payload, code.name_bytes),
-        .file = text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
+    char function[PATH_TEXT_BYTES];
+    char file[PATH_TEXT_BYTES];
+    provider->code(
+        &(struct varve_sink_code){.process = process,
+                                  .pid = pid,
+                                  .code = code.code,
+                                  .first_line = code.first_line,
+                                  .function = text_of(function, sizeof(function), payload, code.name_bytes),
+                                  .file = text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
 }
 
-static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid,
-                          const uint8_t *payload)
+static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
-    uint64_t native[CALLSITE_FILE_DEPTH_MAX];
-    uint32_t codes[CALLSITE_FILE_DEPTH_MAX];
-    uint32_t lines[CALLSITE_FILE_DEPTH_MAX];
     struct callsite_file_stack callsite;
-
     memcpy(&callsite, payload, sizeof(callsite));
     payload += sizeof(callsite);
+    uint64_t native[CALLSITE_FILE_DEPTH_MAX];
     memcpy(native, payload, callsite.native_count * sizeof(native[0]));
     payload += callsite.native_count * sizeof(native[0]);
+    uint32_t codes[CALLSITE_FILE_DEPTH_MAX];
+    uint32_t lines[CALLSITE_FILE_DEPTH_MAX];
     for (unsigned i = 0; i < callsite.python_count; i++) {
         struct callsite_file_python python;
         memcpy(&python, payload + i * sizeof(python), sizeof(python));
@@ -119,11 +112,10 @@ static void emit_entry(void *context, uint32_t process_id, const struct callsite
     const struct traced_process *process =
         process_id <= collector->process_count ? collector->processes[process_id - 1] : NULL;
     int32_t pid = process != NULL ? process->pid : 0;
-    struct callsite_file_gone gone;
-
     if (__atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->sink.starts_answered) {
         return; /* it will be emitted again in a moment, after what explains it */
     }
+    struct callsite_file_gone gone;
     switch (entry->tag) {
     case CALLSITE_FILE_TAG_MODULE:
         emit_module(provider, process_id, pid, payload);
@@ -152,7 +144,6 @@ static int load_provider(struct collect_sink *sink, const char *path, struct var
 {
     static const struct sink_host host = {.context = &starts, .started = started};
     sink_provider_open *open_provider = sink_provider_find(path);
-
     if (open_provider == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "cannot load LTTng-UST: %s", dlerror());
     }
@@ -166,10 +157,8 @@ static int load_provider(struct collect_sink *sink, const char *path, struct var
 int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message)
 {
     bool is_set = getenv(ALLOW_BLOCKING) != NULL;
-    int error;
-
     setenv(ALLOW_BLOCKING, "1", 0); /* LTTng reads it when it is loaded; not for the program */
-    error = load_provider(&collector->sink, provider_path, message);
+    int error = load_provider(&collector->sink, provider_path, message);
     if (!is_set) {
         unsetenv(ALLOW_BLOCKING);
     }
@@ -183,7 +172,6 @@ int collect_sink_open(struct collector *collector, const char *provider_path, st
 void collect_sink_close(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     for (size_t i = 0; i < sink->meta_count; i++) {
         free(sink->meta[i]);
     }
@@ -199,7 +187,6 @@ void collect_sink_close(struct collector *collector)
 static void emit_meta(const struct collector *collector, const char *key, const char *value)
 {
     uint64_t trace_id = collector->directory.control->trace_id;
-
     if (value[0] == '#') {
         collector->sink.provider->meta_integer(trace_id, key, strtoll(value + 1, NULL, 10));
     } else {
@@ -210,13 +197,11 @@ static void emit_meta(const struct collector *collector, const char *key, const 
 static int remember_meta(struct collector *collector, const char *key, const char *value)
 {
     struct collect_sink *sink = &collector->sink;
-    char **grown;
-
     if (sink->provider == NULL) {
         return VARVE_OK;
     }
     emit_meta(collector, key, value);
-    grown = realloc(sink->meta, (sink->meta_count + 2) * sizeof(*grown));
+    char **grown = realloc(sink->meta, (sink->meta_count + 2) * sizeof(*grown));
     if (grown == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -232,7 +217,6 @@ int collect_meta_text(struct collector *collector, const char *key, const char *
 {
     char text[PATH_TEXT_BYTES + 2];
     int error = collector->is_unstored ? VARVE_OK : store_meta_text(collector->store, key, value);
-
     snprintf(text, sizeof(text), "=%s", value);
     return error == VARVE_OK ? remember_meta(collector, key, text) : error;
 }
@@ -241,7 +225,6 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
 {
     char text[32];
     int error = collector->is_unstored ? VARVE_OK : store_meta_integer(collector->store, key, value);
-
     snprintf(text, sizeof(text), "#%lld", (long long)value);
     return error == VARVE_OK ? remember_meta(collector, key, text) : error;
 }
@@ -251,13 +234,12 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
 void collect_sink_process(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_control *control = process->control;
-    char command_line[sizeof(control->command_line)];
-    char executable[sizeof(control->executable)];
-
     if (collector->sink.provider == NULL) {
         return;
     }
+    char command_line[sizeof(control->command_line)];
     collect_process_command(control, command_line, sizeof(command_line));
+    char executable[sizeof(control->executable)];
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, control->executable);
     collector->sink.provider->process(
         &(struct varve_sink_process){.trace_id = collector->directory.control->trace_id,
@@ -276,11 +258,10 @@ void collect_sink_process(const struct collector *collector, const struct traced
 void collect_sink_process_end(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_control *control = process->control;
-    char exec_path[sizeof(control->exec_path)];
-
     if (collector->sink.provider == NULL) {
         return;
     }
+    char exec_path[sizeof(control->exec_path)];
     snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, control->exec_path);
     collector->sink.provider->process_end(&(struct varve_sink_process_end){
         .process = process->id,
@@ -300,14 +281,13 @@ static struct varve_sink_origin origin_of(const struct ring_reader *reader)
 void collect_sink_thread(const struct collector *collector, const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;
-    char name[sizeof(ring->thread_name) + 1];
-
     if (collector->sink.provider == NULL) {
         return;
     }
+    char name[sizeof(ring->thread_name) + 1];
     snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
-    collector->sink.provider->thread(&(struct varve_sink_thread){
-        .origin = origin_of(reader), .created_ticks = ring->created_ticks, .name = name});
+    collector->sink.provider->thread(
+        &(struct varve_sink_thread){.origin = origin_of(reader), .created_ticks = ring->created_ticks, .name = name});
 }
 
 void collect_sink_thread_end(struct collector *collector, const struct ring_reader *reader)
@@ -328,7 +308,6 @@ void collect_sink_record(struct collector *collector, const struct ring_reader *
 {
     const struct sink_provider *provider = collector->sink.provider;
     struct varve_sink_origin origin = origin_of(reader);
-
     if ((varve_record_flags(record) & VARVE_FLAG_SECOND_SINK) != 0 ||
         *provider->enabled[varve_record_kind(record) % VARVE_KIND_LIMIT] <= 0) {
         return;
@@ -339,7 +318,6 @@ void collect_sink_record(struct collector *collector, const struct ring_reader *
 static void emit_anchors(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     for (; sink->anchors_emitted < collector->clock.count; sink->anchors_emitted++) {
         const struct clock_anchor *anchor = &collector->clock.anchors[sink->anchors_emitted];
         sink->provider->clock(&(struct varve_sink_clock){.trace_id = collector->directory.control->trace_id,
@@ -353,7 +331,6 @@ static void emit_anchors(struct collector *collector)
 static void emit_all(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-
     sink->anchors_emitted = 0;
     for (size_t i = 0; i + 1 < sink->meta_count; i += 2) {
         emit_meta(collector, sink->meta[i], sink->meta[i + 1]);
@@ -373,12 +350,10 @@ static void emit_all(struct collector *collector)
 void collect_sink_round(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-    uint32_t begun;
-
     if (sink->provider == NULL) {
         return;
     }
-    begun = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
+    uint32_t begun = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
     if (begun != sink->starts_answered) {
         sink->starts_answered = begun;
         emit_all(collector);

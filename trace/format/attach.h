@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: what the recorder answers to `varve attach` */
 #ifndef VARVE_TRACE_FORMAT_ATTACH_H
 #define VARVE_TRACE_FORMAT_ATTACH_H
 

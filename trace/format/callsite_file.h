@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: file layout, used by the recorder and the collector alone */
 /*
  * The call-site file p<N>.sites of one process: a plain sequence of entries, each there before any record
  * refers to it. The writer has the file mapped and longer than what it holds: an entry is there when its
@@ -22,12 +21,13 @@
  *   NATIVE       struct callsite_file_nodes, uint64_t pc[]
  *   PYTHON       struct callsite_file_nodes, struct callsite_file_python python[]
  *   SITE         struct callsite_file_site
- *   STACK        struct callsite_file_stack, uint64_t pc[native_count], struct callsite_file_python python[python_count]
+ *   STACK        struct callsite_file_stack, uint64_t pc[native_count], struct callsite_file_python
+ *                python[python_count]
  *
  * Stacks are two trees of nodes, one of native and one of Python frames. A node is a frame below the frames of its
  * parent, which is outside of it; NATIVE and PYTHON hold a chain of new nodes, outermost first, each the parent of the
- * next. Both trees share their numbers, from 1 in order of the file. SITE is a stack as its innermost node of each kind.
- * STACK is a whole one without nodes, innermost frame first: what is not written by a recorder has it.
+ * next. Both trees share their numbers, from 1 in order of the file. SITE is a stack as its innermost node of each
+ * kind. STACK is a whole one without nodes, innermost frame first: what is not written by a recorder has it.
  *
  * A native pc is a return address: look up pc - 1.
  */
@@ -61,8 +61,7 @@ struct callsite_file_entry {
 };
 
 struct callsite_file_loss {
-    uint64_t
-        stacks; /* captured and not stored: no disk space, no memory, or too many (CALLSITE_FILE_NOT_KEPT) */
+    uint64_t stacks; /* captured and not stored: no disk space, no memory, or too many (CALLSITE_FILE_NOT_KEPT) */
 };
 
 struct callsite_file_module {

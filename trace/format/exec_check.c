@@ -36,7 +36,6 @@ enum exec_format exec_check_format(int fd)
 {
     char magic[SELFMAG] = "";
     long got = read_at(fd, magic, sizeof(magic), 0);
-
     if (got == SELFMAG && memcmp(magic, ELFMAG, SELFMAG) == 0) {
         return EXEC_FORMAT_ELF;
     }
@@ -46,16 +45,13 @@ enum exec_format exec_check_format(int fd)
 void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 {
     long got = read_at(fd, line, EXEC_LINE_BYTES - 1, 2);
-    char *end;
-    size_t length;
     size_t blanks = 0;
-
     line[got > 0 ? got : 0] = '\0';
-    end = strchr(line, '\n');
+    char *end = strchr(line, '\n');
     if (end != NULL) {
         *end = '\0';
     }
-    length = strlen(line);
+    size_t length = strlen(line);
     while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t')) {
         line[--length] = '\0';
     }
@@ -68,11 +64,9 @@ void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 static bool has_capabilities(int fd)
 {
     struct vfs_ns_cap_data data; /* little-endian in the file, like both machines */
-    long got;
-
     memset(&data, 0, sizeof(data));
-    got = recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data,
-                               (long)sizeof(data), 0, 0);
+    long got =
+        recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0, 0);
     if (got < (long)sizeof(data.magic_etc)) {
         return false;
     }
@@ -88,7 +82,6 @@ static unsigned id_of(long number)
 static bool may_gain_rights(int fd)
 {
     struct statfs mount;
-
     return recorder_syscall_raw(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) != 1 &&
            (recorder_syscall_raw(SYS_fstatfs, fd, (long)&mount, 0, 0, 0, 0) != 0 ||
             (mount.f_flags & MOUNT_FLAG_NOSUID) == 0);
@@ -101,7 +94,6 @@ static int secure_check(int fd)
     unsigned group = id_of(SYS_getgid);
     bool may_gain = may_gain_rights(fd);
     struct stat status;
-
     if (recorder_syscall_raw(SYS_fstat, fd, (long)&status, 0, 0, 0, 0) != 0) {
         return EXEC_REASON_NONE;
     }
@@ -115,8 +107,7 @@ static int secure_check(int fd)
     if (may_gain && user != 0 && has_capabilities(fd)) {
         return EXEC_REASON_CAPABILITIES;
     }
-    return id_of(SYS_geteuid) != user || id_of(SYS_getegid) != group ? EXEC_REASON_OTHER_USER
-                                                                     : EXEC_REASON_NONE;
+    return id_of(SYS_geteuid) != user || id_of(SYS_getegid) != group ? EXEC_REASON_OTHER_USER : EXEC_REASON_NONE;
 }
 
 /* 1 if there is a loader, whose path is copied; 0 if there is none; negative if the headers are cut off. */
@@ -126,14 +117,12 @@ static int elf_loader(int fd, const Elf64_Ehdr *header, char *loader, size_t loa
     for (unsigned i = 0; i < header->e_phnum; i++) {
         Elf64_Phdr segment;
         uint64_t offset = header->e_phoff + (uint64_t)i * sizeof(segment);
-
         if (read_at(fd, &segment, sizeof(segment), offset) != (long)sizeof(segment)) {
             return -1;
         }
         if (segment.p_type == PT_INTERP) {
             size_t bytes = segment.p_filesz < loader_bytes ? segment.p_filesz : loader_bytes;
             long got = read_at(fd, loader, bytes, segment.p_offset);
-
             if (got <= 0 || (size_t)got != bytes) {
                 return -1;
             }
@@ -147,7 +136,6 @@ static int elf_loader(int fd, const Elf64_Ehdr *header, char *loader, size_t loa
 static bool name_begins(const char *path, const char *word)
 {
     const char *slash = strrchr(path, '/');
-
     return strncmp(slash != NULL ? slash + 1 : path, word, strlen(word)) == 0;
 }
 
@@ -155,7 +143,6 @@ static int loader_check(int fd, const Elf64_Ehdr *header, const char *path)
 {
     char loader[128];
     int has_loader = elf_loader(fd, header, loader, sizeof(loader));
-
     if (has_loader < 0) {
         return EXEC_CHECK_DAMAGED;
     }
@@ -175,25 +162,21 @@ int exec_check_elf(int fd, const char *path)
 {
     unsigned char data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
     Elf64_Ehdr header;
-    int reason;
-
     if (read_at(fd, &header, sizeof(header), 0) != (long)sizeof(header)) {
         return EXEC_CHECK_DAMAGED;
     }
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != data ||
-        header.e_machine != EXEC_MACHINE) {
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != data || header.e_machine != EXEC_MACHINE) {
         return EXEC_REASON_MACHINE;
     }
     if ((header.e_type != ET_EXEC && header.e_type != ET_DYN) || header.e_phentsize != sizeof(Elf64_Phdr)) {
         return EXEC_CHECK_NO_PROGRAM;
     }
-    reason = loader_check(fd, &header, path);
+    int reason = loader_check(fd, &header, path);
     return reason == EXEC_REASON_NONE ? secure_check(fd) : reason;
 }
 
 bool exec_check_is_32bit(int fd)
 {
     unsigned char class = ELFCLASSNONE;
-
     return read_at(fd, &class, 1, EI_CLASS) == 1 && class == ELFCLASS32;
 }

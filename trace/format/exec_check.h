@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/ */
 /*
  * Will the dynamic linker heed LD_PRELOAD in the program of a file? Asked by the recorder before an exec, and
  * by `varve record` before it starts a program: so by raw system calls, with nothing allocated.

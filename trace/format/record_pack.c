@@ -32,8 +32,7 @@
 #define TAG_FULL 15U
 
 static_assert(sizeof(struct varve_record) == WORDS * sizeof(uint64_t), "a record is eight words");
-static_assert(2 * sizeof(uint16_t) + 1 + sizeof(struct varve_record) <= RECORD_PACKED_MAX,
-              "the longest record");
+static_assert(2 * sizeof(uint16_t) + 1 + sizeof(struct varve_record) <= RECORD_PACKED_MAX, "the longest record");
 
 /* What packer and unpacker know of the records before. */
 struct history {
@@ -83,7 +82,6 @@ static inline __attribute__((always_inline)) uint8_t *put_word(uint8_t *at, unsi
                                                                uint64_t word)
 {
     unsigned bytes = significant_bytes(word);
-
     memcpy(at, &word, sizeof(word));
     *tag |= bytes << shift;
     return at + bytes;
@@ -92,22 +90,19 @@ static inline __attribute__((always_inline)) uint8_t *put_word(uint8_t *at, unsi
 static inline uint64_t word_of(const struct varve_record *record, unsigned index)
 {
     uint64_t word;
-
     memcpy(&word, (const char *)record + index * sizeof(word), sizeof(word));
     return word;
 }
 
 /* Time, address and size. */
-static inline __attribute__((always_inline)) uint8_t *
-put_begin(uint8_t *at, unsigned *tag, struct history *history, const struct varve_record *now)
+static inline __attribute__((always_inline)) uint8_t *put_begin(uint8_t *at, unsigned *tag, struct history *history,
+                                                                const struct varve_record *now)
 {
     uint64_t time = fold(word_of(now, 0) - history->time);
-
     memcpy(at, &time, sizeof(time));
     time = significant_bytes(time | 1);
     *tag |= (unsigned)time - 1;
-    at = put_word(at + time, tag, TAG_ADDRESS_SHIFT,
-                  rotate_right(word_of(now, 1) ^ history->address, ADDRESS_BITS));
+    at = put_word(at + time, tag, TAG_ADDRESS_SHIFT, rotate_right(word_of(now, 1) ^ history->address, ADDRESS_BITS));
     history->time = word_of(now, 0);
     history->address = word_of(now, 1);
     return put_word(at, tag, TAG_SIZE_SHIFT, word_of(now, 2));
@@ -120,14 +115,12 @@ static __attribute__((noinline)) uint8_t *put_full(uint8_t *start, struct histor
     unsigned newest = history->newest;
     unsigned rest[2] = {0, 0}; /* requested, arg, id, kind; last */
     uint8_t *at = put_begin(start + 5, &tag, history, now);
-    uint16_t word;
-
     for (unsigned index = 3; index < 6; index++) {
         at = put_word(at, &rest[0], 4 * (index - 3), word_of(now, index));
     }
     at = put_word(at, &rest[0], 12, word_of(now, 6) ^ history->kind[newest]);
     at = put_word(at, &rest[1], 0, rotate_left(word_of(now, 7) ^ history->last[newest], LAST_BITS));
-    word = (uint16_t)tag;
+    uint16_t word = (uint16_t)tag;
     memcpy(start, &word, sizeof(word));
     word = (uint16_t)rest[0];
     memcpy(start + 2, &word, sizeof(word));
@@ -144,20 +137,16 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
 {
     struct history history = HISTORY_BEGIN;
     uint8_t *at = packed;
-
     for (const struct varve_record *now = records; now < records + count; now++) {
         uint64_t kind = word_of(now, 6);
         unsigned is_other = kind != history.kind[history.newest];
         unsigned which = history.newest ^ is_other;
-
-        if (__builtin_expect(
-                (word_of(now, 3) | word_of(now, 4) | word_of(now, 5) | (kind ^ history.kind[which])) == 0,
-                1)) {
+        if (__builtin_expect((word_of(now, 3) | word_of(now, 4) | word_of(now, 5) | (kind ^ history.kind[which])) == 0,
+                             1)) {
             unsigned tag = is_other * TAG_OTHER;
             uint64_t last = word_of(now, 7);
             uint8_t *start = at;
             uint16_t word;
-
             at = put_begin(at + sizeof(word), &tag, &history, now);
             at = put_word(at, &tag, TAG_LAST_SHIFT, rotate_left(last ^ history.last[which], LAST_BITS));
             word = (uint16_t)tag;
@@ -172,8 +161,8 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
 }
 
 /* A word of `bytes` bytes; `at` moves behind it. False: so many are not there, or no word has so many. */
-static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, const uint8_t *end,
-                                                           unsigned bytes, uint64_t *word)
+static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, const uint8_t *end, unsigned bytes,
+                                                           uint64_t *word)
 {
     *word = 0;
     if (end - *at >= (ptrdiff_t)sizeof(*word) && bytes - 1 < sizeof(*word)) {
@@ -189,19 +178,16 @@ static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, c
 }
 
 /* The words in brackets, and which kind it is. */
-static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, struct history *history,
-                     uint64_t *words)
+static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, struct history *history, uint64_t *words)
 {
-    uint64_t kind = 0;
     bool done = true;
-
     for (unsigned index = 3; index < 6; index++) {
         done = done && get_word(at, end, rest >> (4 * (index - 3)) & 15U, &words[index]);
     }
+    uint64_t kind = 0;
     done = done && get_word(at, end, rest >> 12, &kind);
     if (kind != 0) {
         uint64_t before = history->kind[history->newest];
-
         words[7] = history->last[history->newest]; /* the one that it differs from */
         history->newest ^= 1U;
         history->kind[history->newest] = before ^ kind;
@@ -212,24 +198,20 @@ static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, stru
 
 static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *history, uint64_t *words)
 {
-    uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
-    uint64_t time, address, last;
-    bool is_full;
-    unsigned tag;
-
     if (end - *at < 2) {
         return false;
     }
-    tag = (*at)[0] | (unsigned)(*at)[1] << 8;
-    is_full = tag >> TAG_LAST_SHIFT == TAG_FULL;
+    unsigned tag = (*at)[0] | (unsigned)(*at)[1] << 8;
+    bool is_full = tag >> TAG_LAST_SHIFT == TAG_FULL;
+    uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
     if (is_full && ((tag & TAG_OTHER) != 0 || end - *at < (ptrdiff_t)sizeof(head))) {
         return false;
     }
     memcpy(head, *at, is_full ? sizeof(head) : 2);
     *at += is_full ? sizeof(head) : 2;
     words[3] = words[4] = words[5] = 0;
-    if (!get_word(at, end, (tag & 7U) + 1, &time) ||
-        !get_word(at, end, tag >> TAG_ADDRESS_SHIFT & 15U, &address) ||
+    uint64_t time, address;
+    if (!get_word(at, end, (tag & 7U) + 1, &time) || !get_word(at, end, tag >> TAG_ADDRESS_SHIFT & 15U, &address) ||
         !get_word(at, end, tag >> TAG_SIZE_SHIFT & 15U, &words[2])) {
         return false;
     }
@@ -240,6 +222,7 @@ static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *h
     } else {
         history->newest ^= (tag & TAG_OTHER) != 0;
     }
+    uint64_t last;
     if (!get_word(at, end, is_full ? head[4] : tag >> TAG_LAST_SHIFT, &last)) {
         return false;
     }
@@ -256,7 +239,6 @@ bool record_unpack(const uint8_t *packed, size_t bytes, struct varve_record *rec
     const uint8_t *end = packed + bytes;
     struct history history = HISTORY_BEGIN;
     uint64_t words[WORDS];
-
     for (size_t i = 0; i < count; i++) {
         if (!unpack_one(&at, end, &history, words)) {
             return false;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: shared-memory layouts with designated sizes, used by the recorder and the collector alone */
 /*
  * The ring: one producer thread in the workload, one consumer (the collector) in another process, in a file
  * that both map. It holds everything that must survive SIGKILL of either side.
@@ -30,9 +29,10 @@
  *
  * Pieces are numbered from 1 on. A new one is begun when the one before is SPILL_PIECE_BYTES long, when the producer
  * has been back in the ring, and when memory has no room for more of it: it lies in memory while that has room
- * (session_control.growth_bytes_max, a part of memory_bytes_max), else in the recording directory. Records are numbered through all pieces, and
- * each block says with which it begins. Nothing is appended to a piece before the newest, nor to one up to
- * pieces_ended; the consumer removes what it has stored whole, lowest first: memory goes back while the thread runs.
+ * (session_control.growth_bytes_max, a part of memory_bytes_max), else in the recording directory. Records are numbered
+ * through all pieces, and each block says with which it begins. Nothing is appended to a piece before the newest, nor
+ * to one up to pieces_ended; the consumer removes what it has stored whole, lowest first: memory goes back while
+ * the thread runs.
  *
  * Invariants (ring_check):
  *   tail <= head <= tail + capacity          spill_tail <= spill_flushed <= spill_head (spill_tail may pass
@@ -92,9 +92,9 @@ struct ring_header {
     uint64_t memory_bytes;         /* that its file has in /dev/shm; the producer's own */
     uint32_t staging_is_apart;     /* the staging slots are in a file of their own; set once, atomic */
     uint32_t piece;                /* number of the newest piece, 0: none yet; atomic, before spill_flushed */
-    uint32_t pieces_ended; /* nothing is appended to pieces up to this one; atomic, after spill_resume */
-    uint64_t spill_resume; /* spill_head when the producer went back to the ring; atomic */
-    uint64_t lost_folded;  /* events of the dropped records beyond one each (record_fold.h) */
+    uint32_t pieces_ended;         /* nothing is appended to pieces up to this one; atomic, after spill_resume */
+    uint64_t spill_resume;         /* spill_head when the producer went back to the ring; atomic */
+    uint64_t lost_folded;          /* events of the dropped records beyond one each (record_fold.h) */
 
     /* consumer line */
     _Alignas(64) uint64_t tail;
@@ -134,13 +134,11 @@ struct record_block {
 };
 
 #define RECORD_BLOCK_ALIGNMENT 4096U
-#define SPILL_PIECE_BYTES \
-    (UINT64_C(4) << 20) /* half a million records; a piece is complete at or beyond that */
+#define SPILL_PIECE_BYTES (UINT64_C(4) << 20) /* half a million records; a piece is complete at or beyond that */
 
 static inline uint64_t record_block_stride(const struct record_block *block)
 {
-    return (sizeof(*block) + block->bytes + RECORD_BLOCK_ALIGNMENT - 1) &
-           ~(uint64_t)(RECORD_BLOCK_ALIGNMENT - 1);
+    return (sizeof(*block) + block->bytes + RECORD_BLOCK_ALIGNMENT - 1) & ~(uint64_t)(RECORD_BLOCK_ALIGNMENT - 1);
 }
 
 #define RECORD_PACKED_MAX 72U /* bytes of one record at worst; the packer may write 8 more */

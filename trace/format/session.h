@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: shared-memory layouts, used by the recorder and the collector alone */
 /*
  * The recording directory and the three kinds of control page in it.
  */
@@ -95,7 +94,7 @@ struct session_control {
     int32_t attached_pid;     /* of the process that ran already; 0: the program was started to be recorded */
 
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
-    uint64_t heartbeat_ticks; /* atomic: the clock of records then; for programs that can't read it */
+    uint64_t heartbeat_ticks;           /* atomic: the clock of records then; for programs that can't read it */
     /* Of the database; one that knows of fewer was cut or changed since its collector died. */
     uint64_t commits;
 };
@@ -193,8 +192,7 @@ static inline uint32_t session_status_number(const char *text, const char *name)
         at = strchr(at, '\n');
         at = at != NULL ? at + 1 : NULL;
     }
-    for (at = at != NULL ? at + strlen(name) : ""; *at == ' ' || *at == '\t' || (*at >= '0' && *at <= '9');
-         at++) {
+    for (at = at != NULL ? at + strlen(name) : ""; *at == ' ' || *at == '\t' || (*at >= '0' && *at <= '9'); at++) {
         number = *at >= '0' ? number * 10 + (uint32_t)(*at - '0') : number;
     }
     return number;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: between the recorder or the collector and the provider library */
 /*
  * The provider library (libvarve_lttng.so): the one part that knows LTTng-UST. Recorder and collector open it
  * by dlopen when a session asks for it, and call it through this table, so nothing depends on LTTng
@@ -40,8 +39,7 @@ struct sink_provider {
     const int *const *enabled;
     bool reports_starts; /* `started` will be called; else look at `enabled` now and then */
     /* Async-signal-safe after the thread's first call, which may allocate; errno is changed. */
-    void (*record)(const struct varve_sink_origin *origin, uint64_t ring_seq,
-                   const struct varve_record *record);
+    void (*record)(const struct varve_sink_origin *origin, uint64_t ring_seq, const struct varve_record *record);
     void (*process)(const struct varve_sink_process *process);
     void (*process_end)(const struct varve_sink_process_end *end);
     void (*thread)(const struct varve_sink_thread *thread);

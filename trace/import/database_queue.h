@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/import */
 /*
  * Between the caller of varve_writer_event, whose thread derives, and the database: events go there in
  * batches, on a thread of their own, so that both have a processor. The store belongs to one of the two

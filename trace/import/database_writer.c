@@ -2,9 +2,9 @@
 /*
  * Trace databases without a recording: importers and replays hand over events in order, and the same store
  * and derive that serve the collector make the same tables of them. One process with one thread stands for
- * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is moved over at the
- * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
- * derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
+ * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is
+ * moved over at the end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's
+ * thread derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
 #include "trace/base/array.h"
 #include "trace/error.h"
@@ -110,8 +110,7 @@ static uint32_t process_add(struct varve_writer *writer, int32_t pid)
     if (!ARRAY_GROW(writer->processes, writer->process_capacity, writer->process_count + 1)) {
         return 0;
     }
-    writer->processes[writer->process_count++] =
-        (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
+    writer->processes[writer->process_count++] = (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
     return writer->process_count;
 }
 
@@ -164,10 +163,8 @@ static void writer_free(struct varve_writer *writer)
     free(writer);
 }
 
-int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out,
-                      struct varve_message *message)
+int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out, struct varve_message *message)
 {
-    char name[4096 + 64];
     struct varve_writer *writer = calloc(1, sizeof(*writer));
     *writer_out = NULL;
     if (writer == NULL || (writer->path = strdup(path)) == NULL) {
@@ -183,13 +180,12 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         thread_enter(writer, 1);
         error = folder_make(writer, message);
     }
+    char name[4096 + 64];
     if (error == VARVE_OK) {
         path_in(writer, "trace.db", name, sizeof(name));
         error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
     }
-    if (error == VARVE_OK) {
-        error = thread_write(writer, 1);
-    }
+    VARVE_THEN(error, thread_write(writer, 1));
     if (error == VARVE_OK) {
         path_in(writer, "allocations", name, sizeof(name));
         error = derive_open(name, &writer->derive, message);
@@ -240,9 +236,8 @@ static int keep_message(struct varve_writer *writer, int code, const struct varv
 static int store_take(struct varve_writer *writer)
 {
     struct varve_message message = {""};
-    return writer->error != VARVE_OK
-               ? writer->error
-               : keep_message(writer, writer_queue_drain(writer->queue, &message), &message);
+    return writer->error != VARVE_OK ? writer->error
+                                     : keep_message(writer, writer_queue_drain(writer->queue, &message), &message);
 }
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value)
@@ -358,8 +353,7 @@ int varve_writer_stat(struct varve_writer *writer, const char *name, bool is_los
     int64_t figure = value < INT64_MAX ? (int64_t)value : INT64_MAX;
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer,
-                      store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
+               : keep(writer, store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
                       name);
 }
 
@@ -383,8 +377,8 @@ int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned num
 {
     return store_take(writer) != VARVE_OK ? writer->error
                                           : keep(writer,
-                                                 store_pool(writer->store, writer->event.process_id, device,
-                                                            number, capture_id, user_id, is_small),
+                                                 store_pool(writer->store, writer->event.process_id, device, number,
+                                                            capture_id, user_id, is_small),
                                                  "a pool");
 }
 
@@ -416,10 +410,9 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         writer->classes = grown;
         writer->symbol_capacity = capacity;
     }
-    writer->classes[id] =
-        (struct symbol_class){.rank = (uint8_t)row.rank,
-                              .is_allocation = !symbol->is_python && symbol->function != NULL &&
-                                               callsites_name_is_allocation(symbol->function)};
+    writer->classes[id] = (struct symbol_class){.rank = (uint8_t)row.rank,
+                                                .is_allocation = !symbol->is_python && symbol->function != NULL &&
+                                                                 callsites_name_is_allocation(symbol->function)};
     return id;
 }
 
@@ -440,15 +433,13 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
             user = symbols[i];
         }
     }
-    uint32_t node = 0;
     store_take(writer);
+    uint32_t node = 0;
     for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
-        keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
-             "a call site");
+        keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node), "a call site");
     }
     if (writer->error == VARVE_OK) {
-        keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin),
-             "a call site");
+        keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin), "a call site");
     }
     writer->callsites += writer->error == VARVE_OK;
     return writer->error == VARVE_OK ? id : 0;
@@ -521,16 +512,10 @@ static int rows_finish(struct varve_writer *writer)
     for (uint32_t i = 1; i <= writer->thread_count && error == VARVE_OK; i++) {
         error = thread_write(writer, i);
     }
-    if (error == VARVE_OK) {
-        error = store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events);
-    }
-    if (error == VARVE_OK) {
-        error = store_stat(store, "events_stored", -1, "info", "writer", (int64_t)events);
-    }
-    if (error == VARVE_OK) {
-        error = store_stat(store, "sizes_refused", -1, "data_loss", "writer",
-                           (int64_t)derive_sizes_refused(writer->derive));
-    }
+    VARVE_THEN(error, store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events));
+    VARVE_THEN(error, store_stat(store, "events_stored", -1, "info", "writer", (int64_t)events));
+    VARVE_THEN(error, store_stat(store, "sizes_refused", -1, "data_loss", "writer",
+                                 (int64_t)derive_sizes_refused(writer->derive)));
     return error == VARVE_OK ? store_meta_integer(store, "duration_ns", writer->end_ns) : error;
 }
 
@@ -539,24 +524,15 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
 {
     struct varve_message reason = {""};
     int code = writer->error;
-    if (code == VARVE_OK) {
-        code = keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason);
-    }
-    if (code == VARVE_OK) {
-        code = keep(writer, rows_finish(writer), "the process");
-    }
-    if (code == VARVE_OK) {
-        code = keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason),
-                            &reason);
-    }
-    if (code == VARVE_OK) {
-        code = keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason);
-    }
+    VARVE_THEN(code, keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason));
+    VARVE_THEN(code, keep(writer, rows_finish(writer), "the process"));
+    VARVE_THEN(code,
+               keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason), &reason));
+    VARVE_THEN(code, keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason));
     if (code == VARVE_OK) {
         store_close(writer->store);
         writer->store = NULL;
-        code = keep_message(writer, publish_file(writer->folder, writer->path, writer->may_replace, &reason),
-                            &reason);
+        code = keep_message(writer, publish_file(writer->folder, writer->path, writer->may_replace, &reason), &reason);
     }
     if (code != VARVE_OK) {
         varve_message_set(message, code, "%s", writer->message.text);

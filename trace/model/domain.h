@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Domains (whose memory it is) and slots: a domain, or one device of it, for which totals are kept.
  */
@@ -77,8 +76,7 @@ enum kind_group {
     KIND_GROUP_process,
 };
 
-#define KIND_GROUP_ROW(code, NAME, name, group, addr, size, requested, arg, meaning) \
-    [code] = KIND_GROUP_##group,
+#define KIND_GROUP_ROW(code, NAME, name, group, addr, size, requested, arg, meaning) [code] = KIND_GROUP_##group,
 static const uint8_t kind_groups[VARVE_KIND_LIMIT] = {VARVE_EVENT_LIST(KIND_GROUP_ROW)};
 #undef KIND_GROUP_ROW
 
@@ -115,8 +113,7 @@ static inline bool domain_is_api(unsigned domain)
 /* Host memory that no recorder of a device or allocator knows more of: nothing lies beside its rows. */
 static inline bool domain_is_host(unsigned domain)
 {
-    return domain == DOMAIN_HEAP || domain == DOMAIN_MMAP || domain == DOMAIN_ADDRESS_SPACE ||
-           domain == DOMAIN_PYTHON;
+    return domain == DOMAIN_HEAP || domain == DOMAIN_MMAP || domain == DOMAIN_ADDRESS_SPACE || domain == DOMAIN_PYTHON;
 }
 
 /* Events by which memory is given back: what stack they have is their own, and they may have none. */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * An event as it is stored: decoded, in global order. What the merge makes of a record, the derivation completes, and
  * the store writes.
@@ -35,8 +34,7 @@ struct event {
     uint64_t size;
     uint64_t requested;
     uint64_t arg;
-    struct ladder
-        ladder_change; /* of an allocator's event: given by derive_event; differences, modulo 2^64 */
+    struct ladder ladder_change; /* of an allocator's event: given by derive_event; differences, modulo 2^64 */
 };
 
 #endif

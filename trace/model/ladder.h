@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * The fragmentation ladder of one caching allocator, in bytes: why memory is reserved that no live request has. Each reserved byte
- * is of one rung, and reserved - live = the sum of the others. trace/store/views.sql defines the rungs; model/layout/islands.c keeps
- * them; views `ladder`, `ladder_change` and `ladder_peak` show them.
+ * The fragmentation ladder of one caching allocator, in bytes: why memory is reserved that no live request has. Each
+ * reserved byte is of one rung, and reserved - live = the sum of the others. trace/store/views.sql defines the rungs;
+ * model/layout/islands.c keeps them; views `ladder`, `ladder_change` and `ladder_peak` show them.
  */
 #ifndef VARVE_TRACE_MODEL_LADDER_H
 #define VARVE_TRACE_MODEL_LADDER_H
 
 #include <stdint.h>
 
-/* External holes are what is left: reserved less all others. In the order of the columns of event_row: what changes often first. */
+/* External holes are what is left: reserved less all others. In the order of the columns of event_row: what
+ * changes often first. */
 enum ladder_rung {
     LADDER_LIVE,     /* requested bytes of blocks in use */
     LADDER_ROUNDING, /* of blocks in use: what the size rules add to the request */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass over the totals of all call sites, which keeps the best of each order in a sorted list: a call site that is not among them
- * costs a comparison for each. The collector calls it while somebody watches.
+ * One pass over the totals of all call sites, which keeps the best of each order in a sorted list: a call site that is
+ * not among them costs a comparison for each. The collector calls it while somebody watches.
  */
 #include "trace/model/leaders.h"
 
@@ -36,7 +36,6 @@ static void best_add(struct best *best, const struct leader *leader, enum order 
 {
     const uint64_t key = key_of(leader, order);
     size_t at = best->count;
-
     if (key == 0 || (best->count == best->most && key <= key_of(&best->rows[best->count - 1], order))) {
         return;
     }
@@ -58,10 +57,8 @@ struct slots {
 static struct slots slots_of(const struct derive *derive, enum domain domain)
 {
     struct slots slots = {.count = 0};
-
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
-
         if (totals->callsite_limit > 0) {
             slots.totals[slots.count++] = totals;
             slots.callsite_limit =
@@ -74,7 +71,6 @@ static struct slots slots_of(const struct derive *derive, enum domain domain)
 static int compare_rows(const void *left, const void *right)
 {
     const struct leader *a = left, *b = right;
-
     if (a->domain != b->domain) {
         return a->domain < b->domain ? -1 : 1;
     }
@@ -84,16 +80,14 @@ static int compare_rows(const void *left, const void *right)
 static bool domain_look(struct leaders *leaders, const struct derive *derive, enum domain domain, size_t most)
 {
     const struct slots slots = slots_of(derive, domain);
-    struct best best[ORDERS];
-
     if (slots.callsite_limit == 0) {
         return true;
     }
-    if (!ARRAY_COVER(leaders->domains[domain].seen, leaders->domains[domain].capacity,
-                     slots.callsite_limit) ||
+    if (!ARRAY_COVER(leaders->domains[domain].seen, leaders->domains[domain].capacity, slots.callsite_limit) ||
         !ARRAY_GROW(leaders->rows, leaders->capacity, leaders->count + ORDERS * most)) {
         return false;
     }
+    struct best best[ORDERS];
     for (unsigned i = 0; i < ORDERS; i++) {
         best[i] = (struct best){.rows = &leaders->best[i * most], .most = most};
     }
@@ -103,7 +97,6 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
                                 .bytes_before = seen->bytes,
                                 .callsite = (uint32_t)i,
                                 .domain = domain};
-
         for (unsigned k = 0; k < slots.count; k++) {
             totals_callsite_add(slots.totals[k], (uint32_t)i, &leader.total);
         }
@@ -122,11 +115,10 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
 /* Who leads in several orders is there once. */
 static void unite(struct leaders *leaders)
 {
-    size_t kept = 0;
-
     if (leaders->count > 0) {
         qsort(leaders->rows, leaders->count, sizeof(*leaders->rows), compare_rows);
     }
+    size_t kept = 0;
     for (size_t i = 0; i < leaders->count; i++) {
         if (kept == 0 || compare_rows(&leaders->rows[kept - 1], &leaders->rows[i]) != 0) {
             leaders->rows[kept++] = leaders->rows[i];

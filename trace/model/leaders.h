@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * The call sites that lead while events still come: those with the most live bytes, the most bytes so far, and the most bytes since
- * the look before, of each domain.
+ * The call sites that lead while events still come: those with the most live bytes, the most bytes so far, and the most
+ * bytes since the look before, of each domain.
  */
 #ifndef VARVE_TRACE_MODEL_LEADERS_H
 #define VARVE_TRACE_MODEL_LEADERS_H
@@ -39,8 +38,8 @@ struct leaders {
     } domains[DOMAIN_LIMIT];
 };
 
-/// Look at all call sites now: up to `most` of each domain in each of the three orders go to leaders->rows. Costs some ns for each
-/// call site and domain. Errors: VARVE_ERROR_NO_MEMORY; the next look may succeed.
+/// Look at all call sites now: up to `most` of each domain in each of the three orders go to leaders->rows. Costs some
+/// ns for each call site and domain. Errors: VARVE_ERROR_NO_MEMORY; the next look may succeed.
 int leaders_look(struct leaders *leaders, const struct derive *derive, size_t most);
 void leaders_free(struct leaders *leaders);
 

@@ -84,14 +84,12 @@ static int file_grow(struct scratch *scratch, struct varve_message *message)
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory to map the table of allocations");
     }
-    int reason =
-        posix_fallocate(scratch->fd, (off_t)(scratch->capacity * sizeof(*scratch->rows)), (off_t)STEP_BYTES);
+    int reason = posix_fallocate(scratch->fd, (off_t)(scratch->capacity * sizeof(*scratch->rows)), (off_t)STEP_BYTES);
     if (reason != 0) {
         error = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
-        return varve_message_set(
-            message, error, "the table of allocations cannot grow to %llu MiB: %s",
-            (unsigned long long)((scratch->capacity + STEP_ROWS) * sizeof(*scratch->rows) >> 20),
-            strerror(reason));
+        return varve_message_set(message, error, "the table of allocations cannot grow to %llu MiB: %s",
+                                 (unsigned long long)((scratch->capacity + STEP_ROWS) * sizeof(*scratch->rows) >> 20),
+                                 strerror(reason));
     }
     scratch->capacity += STEP_ROWS;
     if (scratch->capacity > 2 * STEP_ROWS) {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * One row of 64 bytes per allocation, in a file until the end of the recording.
  */
@@ -89,11 +88,11 @@ struct scratch {
     int fd;
     struct scratch_row *rows; /* row of id is rows[id - 1] */
     uint64_t count;           /* rows written: the largest id given */
-    uint64_t released; /* an id to be given again, which `addr` of its row links to the next one; 0: none */
-    uint64_t capacity; /* rows the file has space for */
-    uint64_t mapped;   /* rows the mapping covers, >= capacity */
-    uint64_t cold;     /* rows before this one were dropped from memory (not from the file) */
-    uint64_t cold_touches; /* since then */
+    uint64_t released;        /* an id to be given again, which `addr` of its row links to the next one; 0: none */
+    uint64_t capacity;        /* rows the file has space for */
+    uint64_t mapped;          /* rows the mapping covers, >= capacity */
+    uint64_t cold;            /* rows before this one were dropped from memory (not from the file) */
+    uint64_t cold_touches;    /* since then */
 };
 
 int scratch_open(struct scratch *scratch, const char *path, struct varve_message *message);

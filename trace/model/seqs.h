@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * Which events are of a group, in a file of its own, so that no report has to look for a thousand of them among ten million events of
- * the heap.
+ * Which events are of a group, in a file of its own, so that no report has to look for a thousand of them among ten
+ * million events of the heap.
  */
 #ifndef VARVE_TRACE_MODEL_SEQS_H
 #define VARVE_TRACE_MODEL_SEQS_H

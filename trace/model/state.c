@@ -23,8 +23,8 @@
 #define SUM_LIMIT (UINT64_C(1) << 62)
 
 /* A file beside that of allocations, opened if it is not, with space for `count` more rows. */
-static int reserve_beside(const struct derive *derive, struct scratch *scratch, const char *suffix,
-                          uint64_t count, struct varve_message *message)
+static int reserve_beside(const struct derive *derive, struct scratch *scratch, const char *suffix, uint64_t count,
+                          struct varve_message *message)
 {
     char path[4096 + 16];
     int error = VARVE_OK;
@@ -87,8 +87,8 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
     assert(row->free_seq == 0);
     row->free_seq = step->event->seq;
     row->free_ns = step->event->ts_ns;
-    /* An allocating event has reset that already: only a free makes an allocation temporary. The id may be another thread's
-     * by now. */
+    /* An allocating event has reset that already: only a free makes an allocation temporary. The id may be another
+     * thread's by now. */
     row->temporary = *step->last_id == id && row->thread_id == step->event->thread_id;
     totals_close(&step->totals, row);
     if (domain_is_host(step->domain)) {
@@ -123,8 +123,7 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for totals");
     }
     step->domain = domain;
-    step->totals =
-        (struct totals_step){.domain = totals, .process = total, .seq = event->seq, .ts_ns = event->ts_ns};
+    step->totals = (struct totals_step){.domain = totals, .process = total, .seq = event->seq, .ts_ns = event->ts_ns};
     return VARVE_OK;
 }
 

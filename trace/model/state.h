@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The state behind derive_event, and one event on its way through it. One thread, the collector's, owns all of it.
  *
@@ -121,9 +120,9 @@ struct derive_oom {
 
 /* Rows of `storage`: number n is lines 2n - 1 and 2n of the file. */
 struct derive_storages {
-    struct scratch lines; /* fd -1 until one is needed */
-    uint64_t count;       /* the largest id given */
-    uint64_t released; /* an id to be given again, which `addr` of its row links to the next one; 0: none */
+    struct scratch lines;  /* fd -1 until one is needed */
+    uint64_t count;        /* the largest id given */
+    uint64_t released;     /* an id to be given again, which `addr` of its row links to the next one; 0: none */
     uint64_t forgets_from; /* this one and larger ones are given again when the storage is gone; 0: none is */
 };
 
@@ -179,10 +178,9 @@ struct derive {
     struct derive_streams *streams;
     struct derive_remat *remat; /* model/derive/remat.h */
     uint64_t last_seq;
-    uint64_t opened; /* allocations */
-    uint64_t
-        forgets_from; /* host memory with this id or a larger one is forgotten when it was freed; 0: nothing is */
-    uint64_t *forgotten; /* by the present event, which may still look at them */
+    uint64_t opened;       /* allocations */
+    uint64_t forgets_from; /* host memory with this id or a larger one is forgotten when it was freed; 0: nothing is */
+    uint64_t *forgotten;   /* by the present event, which may still look at them */
     size_t forgotten_count, forgotten_capacity;
     struct derive_thread *threads; /* by thread_id */
     size_t thread_limit;

@@ -2,15 +2,15 @@
 /*
  * Sums per process, over all processes, per size and per call site, and their peaks, in constant time per event.
  *
- * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may move
- * with every event, which rules out copying all call sites then. So a call site copies its own live value when it is about to
- * change for the first time after the peak that holds so far:
+ * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may
+ * move with every event, which rules out copying all call sites then. So a call site copies its own live value when it
+ * is about to change for the first time after the peak that holds so far:
  *
  *   touched_seq <= peak_seq: not changed since the peak, the live value is the value at the peak
  *   touched_seq >  peak_seq: changed since, peak_* has the value of the peak
  *
- * Call sites are kept for all processes together. A process that used one first owns it, and has what is left of it; only others that
- * use it too have rows of their own (shares). A program of one process has none of them.
+ * Call sites are kept for all processes together. A process that used one first owns it, and has what is left of it;
+ * only others that use it too have rows of their own (shares). A program of one process has none of them.
  *
  * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
  * mapping.c call it.
@@ -68,8 +68,8 @@ static bool total_reserve(struct total *total, uint32_t series_limit, bool has_e
 }
 
 /* Where the total of a slot is, made if it is not there yet; NULL without memory. */
-static struct total *process_total_make(struct domain_totals *all, struct derive_process *process,
-                                        uint32_t process_id, unsigned slot)
+static struct total *process_total_make(struct domain_totals *all, struct derive_process *process, uint32_t process_id,
+                                        unsigned slot)
 {
     unsigned domain = slot_domain(slot);
     if (process->totals[domain] == NULL) {
@@ -92,8 +92,8 @@ bool totals_share_reserve(struct total *total)
     return ARRAY_GROW(shares->rows, shares->capacity, shares->count + 1) && index_reserve(&shares->index);
 }
 
-int totals_reserve(struct domain_totals *domain, struct derive_process *process, uint32_t process_id,
-                   unsigned slot, uint32_t callsite)
+int totals_reserve(struct domain_totals *domain, struct derive_process *process, uint32_t process_id, unsigned slot,
+                   uint32_t callsite)
 {
     bool has_extras = slot_domain(slot) == DOMAIN_BLOCK;
     struct total *total = process_total_make(domain, process, process_id, slot);
@@ -127,8 +127,8 @@ static void callsite_touch(const struct totals_step *step, struct callsite_total
     callsite->touched_seq = step->seq;
 }
 
-/* The call site of a row that is about to change, and the share of its process, unless that owns the call site: returns how
- * many these are. */
+/* The call site of a row that is about to change, and the share of its process, unless that owns the call site: returns
+ * how many these are. */
 static inline unsigned callsites_touch(const struct totals_step *step, const struct scratch_row *row,
                                        struct callsite_total *both[2])
 {
@@ -255,8 +255,8 @@ void totals_update_peak(const struct totals_step *step)
 }
 
 /* What it had live at the peak of its domain. */
-static void peak_of(const struct domain_totals *domain, const struct callsite_total *total,
-                    uint64_t *allocations_out, uint64_t *bytes_out)
+static void peak_of(const struct domain_totals *domain, const struct callsite_total *total, uint64_t *allocations_out,
+                    uint64_t *bytes_out)
 {
     bool is_live = total->touched_seq <= domain->all.peak_seq;
     *allocations_out = is_live ? total->live_allocations : total->peak_allocations;
@@ -317,8 +317,7 @@ void totals_process_end(struct domain_totals *domain, struct total *total, bool 
     struct callsite_shares *retired = &domain->retired;
     for (size_t i = 0; i < total->shares.count && !keep; i++) {
         const struct callsite_share *share = &total->shares.rows[i];
-        if (!ARRAY_GROW(retired->rows, retired->capacity, retired->count + 1) ||
-            !index_reserve(&retired->index)) {
+        if (!ARRAY_GROW(retired->rows, retired->capacity, retired->count + 1) || !index_reserve(&retired->index)) {
             return; /* they stay where they are: those that are added already must not be added again */
         }
         share_merge(domain, share_of(retired, share->callsite), &share->total, last_seq);
@@ -329,17 +328,16 @@ void totals_process_end(struct domain_totals *domain, struct total *total, bool 
     }
 }
 
-static const struct callsite_shares *shares_of_process(struct derive_process *const *processes, size_t i,
-                                                       unsigned slot, uint32_t *id_out)
+static const struct callsite_shares *shares_of_process(struct derive_process *const *processes, size_t i, unsigned slot,
+                                                       uint32_t *id_out)
 {
     struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
     *id_out = (uint32_t)i;
     return found != NULL && *found != NULL ? &(*found)->shares : NULL;
 }
 
-static int take_shares(const struct domain_totals *domain, uint32_t process_id,
-                       const struct callsite_shares *shares, struct callsite_total *left,
-                       const struct totals_share_reading *reading)
+static int take_shares(const struct domain_totals *domain, uint32_t process_id, const struct callsite_shares *shares,
+                       struct callsite_total *left, const struct totals_share_reading *reading)
 {
     int error = VARVE_OK;
     for (size_t i = 0; shares != NULL && i < shares->count && error == VARVE_OK; i++) {
@@ -381,8 +379,7 @@ int totals_shares_each(const struct domain_totals *domain, struct derive_process
     }
     for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
         uint32_t owner = domain->callsites[i].owner;
-        if (left[i].allocations > 0 && owner != CALLSITE_SHARED &&
-            reading->wanted(reading->context, (uint32_t)i)) {
+        if (left[i].allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
             error = reading->take(reading->context, owner, (uint32_t)i, &left[i]);
         }
     }
@@ -406,8 +403,7 @@ static bool is_any(void *context, uint32_t callsite)
     return true;
 }
 
-static int join_share(void *context, uint32_t process_id, uint32_t callsite,
-                      const struct callsite_total *share)
+static int join_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
     const struct joining *joining = context;
     struct callsite_shares *shares = &joining->by_process[process_id];
@@ -421,19 +417,17 @@ static int join_share(void *context, uint32_t process_id, uint32_t callsite,
     return VARVE_OK;
 }
 
-int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes,
-                       size_t process_limit, unsigned slot, const uint32_t *joined, size_t limit)
+int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                       unsigned slot, const uint32_t *joined, size_t limit)
 {
-    struct joining joining = {
-        .joined = joined, .limit = limit, .seq = domain->all.peak_seq + 1, .domain = domain};
+    struct joining joining = {.joined = joined, .limit = limit, .seq = domain->all.peak_seq + 1, .domain = domain};
     const struct totals_share_reading reading = {.wanted = is_any, .take = join_share, .context = &joining};
     if (domain->processes < 2) {
         return VARVE_OK;
     }
     joining.by_process = calloc(process_limit + 1, sizeof(*joining.by_process));
-    int error = joining.by_process != NULL
-                    ? totals_shares_each(domain, processes, process_limit, slot, &reading)
-                    : VARVE_ERROR_NO_MEMORY;
+    int error = joining.by_process != NULL ? totals_shares_each(domain, processes, process_limit, slot, &reading)
+                                           : VARVE_ERROR_NO_MEMORY;
     for (size_t i = 0; i < process_limit && joining.by_process != NULL; i++) {
         struct total **found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
         struct callsite_shares *shares = i == 0                            ? &domain->retired
@@ -508,11 +502,10 @@ static bool total_is_sound(const struct total *total)
         sum.live_bytes += total->sizes[i].live_bytes;
         sum.temporary += total->sizes[i].temporary;
     }
-    return total->allocations - total->frees == total->live_allocations &&
-           sum.allocations == total->allocations && sum.frees == total->frees && sum.bytes == total->bytes &&
-           sum.live_bytes == total->live_bytes && sum.temporary == total->temporary &&
-           total->live_bytes <= total->peak_bytes && total->peak_bytes <= total->bytes &&
-           series_check(&total->series) == VARVE_OK;
+    return total->allocations - total->frees == total->live_allocations && sum.allocations == total->allocations &&
+           sum.frees == total->frees && sum.bytes == total->bytes && sum.live_bytes == total->live_bytes &&
+           sum.temporary == total->temporary && total->live_bytes <= total->peak_bytes &&
+           total->peak_bytes <= total->bytes && series_check(&total->series) == VARVE_OK;
 }
 
 /* What the shares of each process add up to. */
@@ -521,8 +514,7 @@ struct share_sums {
     bool is_wrapped; /* an owner has less than nothing */
 };
 
-static int sum_share(void *context, uint32_t process_id, uint32_t callsite,
-                     const struct callsite_total *share)
+static int sum_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
     struct share_sums *sums = context;
     const struct total one = {.allocations = share->allocations,
@@ -533,8 +525,7 @@ static int sum_share(void *context, uint32_t process_id, uint32_t callsite,
                               .temporary = share->temporary};
     (void)callsite;
     total_accumulate(&sums->by_process[process_id], &one);
-    sums->is_wrapped =
-        sums->is_wrapped || share->peak_bytes > share->bytes || share->frees > share->allocations;
+    sums->is_wrapped = sums->is_wrapped || share->peak_bytes > share->bytes || share->frees > share->allocations;
     return VARVE_OK;
 }
 
@@ -544,11 +535,11 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
 {
     struct share_sums sums = {.by_process = calloc(process_limit + 1, sizeof(*sums.by_process))};
     const struct totals_share_reading reading = {.wanted = is_any, .take = sum_share, .context = &sums};
-    bool is_sound = true;
     if (sums.by_process == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     int error = totals_shares_each(domain, processes, process_limit, slot, &reading);
+    bool is_sound = true;
     for (size_t i = 1; i < process_limit && error == VARVE_OK && domain->retired.count == 0; i++) {
         struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
         struct total total = found != NULL && *found != NULL ? **found : (struct total){0};
@@ -563,13 +554,13 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
                                    "slot %u: the shares of processes in call sites do not add up", slot);
 }
 
-int totals_check(const struct domain_totals *domain, struct derive_process *const *processes,
-                 size_t process_limit, unsigned slot, struct varve_message *message)
+int totals_check(const struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                 unsigned slot, struct varve_message *message)
 {
-    struct total by_process = {0};
     if (domain->all.series.limit == 0) {
         return VARVE_OK; /* never used: no process has one */
     }
+    struct total by_process = {0};
     for (size_t i = 0; i < process_limit; i++) {
         struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
         if (found == NULL || *found == NULL) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * Sums and peaks per process, over all processes, per size, per call site, and per call site and process, in constant time per event.
+ * Sums and peaks per process, over all processes, per size, per call site, and per call site and process, in
+ * constant time per event.
  */
 #ifndef VARVE_TRACE_MODEL_TOTALS_H
 #define VARVE_TRACE_MODEL_TOTALS_H
@@ -35,8 +35,7 @@ struct callsite_total {
     uint64_t touched_seq;
     uint64_t temporary;
     int64_t lifetime_ns;
-    uint32_t
-        owner; /* of all processes together: the process that used it first; CALLSITE_SHARED: all have shares */
+    uint32_t owner; /* of all processes together: the process that used it first; CALLSITE_SHARED: all have shares */
     bool is_shared; /* others have shares; what is left is the owner's */
 };
 
@@ -70,8 +69,7 @@ struct total {
 
 struct domain_totals {
     struct total all;
-    struct callsite_total
-        *callsites; /* by call site; anonymous mapping, so that unused numbers cost nothing */
+    struct callsite_total *callsites; /* by call site; anonymous mapping, so that unused numbers cost nothing */
     size_t callsite_capacity;
     size_t callsite_limit;          /* one more than the largest call site seen */
     uint32_t processes;             /* that have used the domain */
@@ -89,8 +87,8 @@ struct totals_step {
 };
 
 /// Everything that one event may need in memory: afterwards the functions below cannot fail.
-int totals_reserve(struct domain_totals *domain, struct derive_process *process, uint32_t process_id,
-                   unsigned slot, uint32_t callsite);
+int totals_reserve(struct domain_totals *domain, struct derive_process *process, uint32_t process_id, unsigned slot,
+                   uint32_t callsite);
 /// Space for the share of a call site that another process has used first. False without memory.
 bool totals_share_reserve(struct total *total);
 void totals_open(const struct totals_step *step, const struct scratch_row *row);
@@ -105,14 +103,17 @@ void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite,
                           uint64_t *bytes_out);
 /// Add what a call site has, if the domain knows it, to `sum`, with what it had live at the peak of its domain.
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum);
-/// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if `from` is larger.
+/// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if
+/// `from` is larger.
 void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into);
 /// A process has ended: its shares are kept, or added to those of others if `keep` is false.
 void totals_process_end(struct domain_totals *domain, struct total *total, bool keep, uint64_t last_seq);
-/// Before call sites are joined: the owners' shares become rows as well. Then the shares follow `joined`. Errors: NO_MEMORY.
-int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes,
-                       size_t process_limit, unsigned slot, const uint32_t *joined, size_t limit);
-/// `take` gets what each process has of each call site that `wanted` says yes to; process 0: those that ended, together.
+/// Before call sites are joined: the owners' shares become rows as well. Then the shares follow `joined`.
+/// Errors: NO_MEMORY.
+int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                       unsigned slot, const uint32_t *joined, size_t limit);
+/// `take` gets what each process has of each call site that `wanted` says yes to; process 0: those that
+/// ended, together.
 struct totals_share_reading {
     bool (*wanted)(void *context, uint32_t callsite);
     int (*take)(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share);
@@ -122,7 +123,7 @@ int totals_shares_each(const struct domain_totals *domain, struct derive_process
                        size_t process_limit, unsigned slot, const struct totals_share_reading *reading);
 void totals_shares_free(struct callsite_shares *shares);
 void totals_close_domain(struct domain_totals *domain);
-int totals_check(const struct domain_totals *domain, struct derive_process *const *processes,
-                 size_t process_limit, unsigned slot, struct varve_message *message);
+int totals_check(const struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                 unsigned slot, struct varve_message *message);
 
 #endif

@@ -20,8 +20,7 @@ uint64_t varve_clock_ticks_elsewhere(void)
     uint64_t least;
 
     /* the kernel's clock may be the counter too, or a system call */
-    if (session != NULL &&
-        (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || (!is_tsc && recorder_is_confined()))) {
+    if (session != NULL && (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || (!is_tsc && recorder_is_confined()))) {
         ticks = __atomic_load_n(&session->heartbeat_ticks, __ATOMIC_RELAXED);
         least = recorder_clock_left_ticks();
         return ticks > least ? ticks : least;

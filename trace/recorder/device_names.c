@@ -35,7 +35,6 @@ struct device_names {
 static struct device_names *names_get(void)
 {
     static void *names;
-
     return recorder_map_wiped_once(&names, sizeof(struct device_names));
 }
 
@@ -45,14 +44,11 @@ static uint32_t slot_of(unsigned device, uint64_t handle)
 }
 
 /* The slot of the stream, or the free one where it would be. */
-static struct stream_slot *find(struct device_names *table, unsigned device, uint64_t handle,
-                                uint32_t *number_out)
+static struct stream_slot *find(struct device_names *table, unsigned device, uint64_t handle, uint32_t *number_out)
 {
     uint32_t at = slot_of(device, handle);
-
     for (;;) {
         struct stream_slot *slot = &table->streams[at];
-
         *number_out = __atomic_load_n(&slot->number, __ATOMIC_ACQUIRE);
         if (*number_out == 0 || (slot->handle == handle && slot->device == device)) {
             return slot;
@@ -64,13 +60,11 @@ static struct stream_slot *find(struct device_names *table, unsigned device, uin
 static uint32_t add(struct device_names *table, unsigned device, uint64_t handle, bool *is_new_out)
 {
     struct recorder_signals saved;
-    struct stream_slot *slot;
-    uint32_t number;
-
     if (!recorder_lock_soon_blocked(&table->lock, &saved)) {
         return STREAM_NONE;
     }
-    slot = find(table, device, handle, &number);
+    uint32_t number;
+    struct stream_slot *slot = find(table, device, handle, &number);
     if (number == 0 && table->count < STREAM_MAX) {
         number = ++table->count;
         slot->handle = handle;
@@ -84,18 +78,16 @@ static uint32_t add(struct device_names *table, unsigned device, uint64_t handle
 
 unsigned varve_stream_number(unsigned device, uint64_t handle)
 {
-    struct device_names *table;
-    uint32_t number;
-    bool is_new = false;
-
     if (handle == 0) {
         return 0;
     }
-    table = names_get();
+    struct device_names *table = names_get();
     if (table == NULL) {
         return STREAM_NONE;
     }
+    uint32_t number;
     find(table, device, handle, &number);
+    bool is_new = false;
     if (number == 0) {
         number = add(table, device, handle, &is_new);
     }
@@ -106,7 +98,6 @@ unsigned varve_stream_number(unsigned device, uint64_t handle)
             .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_STREAM, 0),
             .device = (uint8_t)device,
         };
-
         varve_emit(&record);
     }
     return number;
@@ -115,36 +106,33 @@ unsigned varve_stream_number(unsigned device, uint64_t handle)
 bool varve_device_is_described(unsigned device)
 {
     struct device_names *table = names_get();
-
     return table == NULL || device >= DEVICES ||
            __atomic_load_n(&table->description[device], __ATOMIC_ACQUIRE) == DESCRIBED;
 }
 
-void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
-                           const char *name)
+void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes, const char *name)
 {
     struct device_names *table = names_get();
-    char text[32] = "";
-    uint64_t words[4];
-    uint64_t halves[2];
     struct varve_record record = {.device = (uint8_t)device};
     uint32_t before = NOT_DESCRIBED;
-
     if (table == NULL || device >= DEVICES ||
-        !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
         if (table != NULL && device < DEVICES) {
             recorder_stage_wait(&table->description[device], DESCRIBED); /* that record comes first */
         }
         return;
     }
+    uint64_t halves[2];
     memcpy(halves, uuid, sizeof(halves));
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_DEVICE, 0);
     record.addr = halves[0];
     record.arg = halves[1];
     record.size = total_bytes;
     varve_emit(&record);
+    char text[32] = "";
     memcpy(text, name, strnlen(name, sizeof(text)));
+    uint64_t words[4];
     memcpy(words, text, sizeof(words));
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_DEVICE_NAME, 0);
     record.addr = words[0];

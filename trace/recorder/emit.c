@@ -113,7 +113,6 @@ static bool thread_link(struct recorder_process *process, struct recorder_thread
 static bool thread_unlink(struct recorder_thread *thread)
 {
     struct recorder_process *process = recorder_process_page();
-
     if (process == NULL || !recorder_lock_soon(&process->threads_lock)) {
         return false;
     }
@@ -133,9 +132,7 @@ void recorder_threads_release(void)
 {
     struct recorder_process *process = recorder_process_page();
     struct recorder_thread *next;
-
-    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL;
-         thread = next) {
+    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL; thread = next) {
         next = thread->next;
         if (thread->ring != NULL) {
             recorder_ring_retire(thread);
@@ -159,12 +156,11 @@ static void end_of_thread(void *round)
 {
     uintptr_t left = (uintptr_t)round;
     struct varve_producer *producer = varve_producer_current;
-    struct recorder_signals saved;
-
     if (left > 1) {
         pthread_setspecific(end_key, (void *)(left - 1));
         return;
     }
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     thread_has_ended = true;
     varve_producer_current = &idle;
@@ -185,7 +181,6 @@ static void end_of_thread(void *round)
 static void fork_prepare(void)
 {
     struct varve_producer *producer = varve_producer_current;
-
     interrupted_thread = NULL;
     if (producer != &idle && thread_of(producer)->ring != NULL) {
         interrupted_thread = thread_of(producer);
@@ -193,8 +188,7 @@ static void fork_prepare(void)
         interrupted_maps[0].memory = interrupted_thread->ring;
         interrupted_maps[0].bytes = interrupted_thread->ring_bytes;
         interrupted_maps[1].memory = interrupted_thread->staging;
-        interrupted_maps[1].bytes =
-            recorder_ring_staging_is_apart(interrupted_thread) ? RING_STAGING_BYTES : 0;
+        interrupted_maps[1].bytes = recorder_ring_staging_is_apart(interrupted_thread) ? RING_STAGING_BYTES : 0;
     }
 }
 
@@ -202,7 +196,6 @@ static void fork_prepare(void)
 static void fork_child(void)
 {
     struct varve_producer *producer = varve_producer_current;
-
     if (producer == &idle) {
         return;
     }
@@ -222,11 +215,10 @@ static void fork_child(void)
 
 bool recorder_prepare(void)
 {
-    struct recorder_signals saved;
-
     if (recorder_session() == NULL) {
         return false;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     if (!__atomic_exchange_n(&is_prepared, true, __ATOMIC_ACQ_REL)) {
         has_end_key = pthread_key_create(&end_key, end_of_thread) == 0;
@@ -240,7 +232,6 @@ bool recorder_prepare(void)
 static void watch_end_of_thread(void)
 {
     struct recorder_signals saved;
-
     if (has_end_key && !thread_is_watched) {
         thread_is_watched = true;
         recorder_reentrant_begin(&saved);
@@ -258,7 +249,6 @@ static void put(struct recorder_thread *thread, const struct varve_record *recor
 static void put_kind(struct recorder_thread *thread, enum varve_kind kind, uint64_t arg)
 {
     struct varve_record record = {0};
-
     record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
     record.ticks = varve_clock_ticks();
     record.arg = arg;
@@ -269,7 +259,6 @@ static void put_kind(struct recorder_thread *thread, enum varve_kind kind, uint6
 static struct recorder_thread *thread_released(void)
 {
     struct recorder_thread *thread = thread_of(varve_producer_current);
-
     return varve_producer_current != &idle && thread->is_released ? thread : NULL;
 }
 
@@ -279,7 +268,6 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
 {
     struct recorder_thread *thread = page != NULL ? page : recorder_map_wiped(THREAD_BYTES);
     bool is_linked = thread != NULL && thread_link(process, thread);
-
     if (!is_linked || recorder_ring_create(thread, process, index) != VARVE_OK) {
         if ((!is_linked || thread_unlink(thread)) && thread != page) {
             recorder_unmap(thread, THREAD_BYTES);
@@ -293,8 +281,7 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
     }
     put_kind(thread, VARVE_KIND_THREAD_START, 0);
     if (index == 1 && __atomic_load_n(&process->main_has_ended, __ATOMIC_ACQUIRE)) {
-        put_kind(thread, VARVE_KIND_MAIN_END,
-                 0); /* exit handlers of a fork child that had recorded nothing */
+        put_kind(thread, VARVE_KIND_MAIN_END, 0); /* exit handlers of a fork child that had recorded nothing */
     }
     thread->producer.busy = 0;
     return thread;
@@ -303,8 +290,6 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
 /* Signals are blocked. NULL: this event cannot be recorded (counted by the caller). */
 static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
-    struct recorder_thread *thread;
-
     if (ringless.process != process_key(process)) {
         memset(&ringless, 0, sizeof(ringless));
         ringless.process = process_key(process);
@@ -315,13 +300,12 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
     if (ringless.index == 0) {
         ringless.index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
     }
-    thread = thread_create(process, ringless.index, thread_released());
+    struct recorder_thread *thread = thread_create(process, ringless.index, thread_released());
     if (thread != NULL) {
         ringless.process = 0;
         recorder_confine_thread_known();
         varve_producer_current = &thread->producer;
-        __atomic_store_n(&varve_emit_may_fold, (recorder_session()->sink & SESSION_SINK_LTTNG) == 0,
-                         __ATOMIC_RELAXED);
+        __atomic_store_n(&varve_emit_may_fold, (recorder_session()->sink & SESSION_SINK_LTTNG) == 0, __ATOMIC_RELAXED);
     } else {
         recorder_retry_later(&ringless.retry);
     }
@@ -336,11 +320,10 @@ static void count_unattached(struct recorder_process *process, const struct varv
     uint64_t *by_kind = control != NULL ? control->unattached_by_kind : counts->unattached_by_kind;
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
     unsigned count = varve_record_unfold(record, parts);
-
     for (unsigned i = 0; i < count; i++) {
         __atomic_fetch_add(&by_kind[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT], 1, __ATOMIC_RELAXED);
-        __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes,
-                           parts[i].size, __ATOMIC_RELAXED);
+        __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes, parts[i].size,
+                           __ATOMIC_RELAXED);
     }
     __atomic_fetch_add(control != NULL ? &control->unattached : &counts->unattached, count, __ATOMIC_RELEASE);
 }
@@ -350,7 +333,6 @@ static struct recorder_thread *late_thread(struct recorder_process *process)
 {
     const struct timespec turn = {0, LATE_TURN_NS};
     struct recorder_thread *late = __atomic_load_n(&process->late, __ATOMIC_ACQUIRE);
-
     if (late == NULL && recorder_retry_is_due(&process->late_retry)) {
         late = thread_create(process, 0, NULL);
         if (late != NULL) {
@@ -374,7 +356,6 @@ static void put_late(struct recorder_process *process, const struct varve_record
 {
     struct varve_record late = *record;
     struct recorder_thread *thread = late_thread(process);
-
     if (thread == NULL || !recorder_retry_is_due(&process->late_retry)) {
         count_unattached(process, record);
         return;
@@ -393,26 +374,23 @@ static void put_late(struct recorder_process *process, const struct varve_record
 static bool is_attached(void)
 {
     struct varve_producer *producer = varve_producer_current;
-
     return producer != &idle && thread_of(producer)->ring != NULL && recorder_process_current() != NULL;
 }
 
 /* First event of this thread or process image. Signals are blocked. */
 static void put_first(const struct varve_record *record)
 {
-    struct recorder_process *process;
-    struct recorder_thread *thread = NULL;
     struct varve_record timed = *record;
-
     if (second_sink_owns_thread()) {
         recorder_reentrant_depth++; /* for good */
         return;
     }
-    process = recorder_process_attach();
+    struct recorder_process *process = recorder_process_attach();
     if (process != NULL && thread_has_ended) {
         put_late(process, record);
         return;
     }
+    struct recorder_thread *thread = NULL;
     if (process != NULL) {
         thread = thread_attach(process);
     }
@@ -432,7 +410,6 @@ static void lose_nested(struct recorder_thread *thread, const struct varve_recor
 {
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
     unsigned count = varve_record_unfold(record, parts);
-
     for (unsigned i = 0; i < count; i++) {
         __atomic_fetch_add(&thread->nested_lost_kinds[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT], 1,
                            __ATOMIC_RELAXED);
@@ -446,7 +423,6 @@ static void put_nested(struct recorder_thread *thread, const struct varve_record
 {
     struct ring_header *ring = thread->ring;
     uint32_t count = ring->nested_count;
-
     if (count == RING_NESTED_SLOTS) {
         lose_nested(thread, record);
     } else {
@@ -462,7 +438,6 @@ static void put_nested(struct recorder_thread *thread, const struct varve_record
 static void file_nested(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
-
     thread->producer.nested = 0;
     for (uint32_t i = 0; i < ring->nested_count; i++) {
         put(thread, &ring->nested[i]);
@@ -487,12 +462,11 @@ static void file_nested_now(void *unused)
 
 void varve_emit_nested(void)
 {
-    struct recorder_signals saved;
     int saved_errno = errno;
-
     if (recorder_is_confined()) {
         return; /* with the next event that takes the slow path, which this is now the way of */
     }
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     if (is_attached()) { /* not in the child of a handler that forked just now */
         (void)recorder_on_stack(file_nested_now, NULL);
@@ -506,7 +480,6 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
                        const struct recorder_signals *outer)
 {
     struct varve_record timed = *record;
-
     if (thread->producer.nested != 0) {
         file_nested(thread);
     }
@@ -530,7 +503,6 @@ static bool put_with_sink(struct varve_producer *producer, const struct varve_re
 {
     struct varve_record timed = *record;
     int saved_errno = errno;
-
     if ((producer->busy | producer->nested) != 0 || producer->head >= producer->limit || record->ticks != 0) {
         return false;
     }
@@ -558,7 +530,6 @@ static bool put_with_sink(struct varve_producer *producer, const struct varve_re
 static void emit_confined(const struct varve_record *record)
 {
     struct recorder_thread *thread = thread_of(varve_producer_current);
-
     if (!is_attached()) {
         count_unattached(recorder_process_current(), record);
         return;
@@ -576,11 +547,9 @@ static void emit_confined(const struct varve_record *record)
 
 static void thread_prepare(void *unused)
 {
-    struct recorder_process *process;
-
     (void)unused;
     if (!is_attached() && !thread_has_ended && session_is_open() && !second_sink_owns_thread()) {
-        process = recorder_process_attach();
+        struct recorder_process *process = recorder_process_attach();
         if (process != NULL) {
             thread_attach(process);
         }
@@ -594,11 +563,10 @@ static void thread_prepare(void *unused)
 
 void recorder_thread_prepare(void)
 {
-    struct recorder_signals saved;
-
     if (recorder_is_confined()) {
         return;
     }
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     (void)recorder_on_stack(thread_prepare, NULL);
     recorder_signals_restore(&saved);
@@ -618,7 +586,6 @@ struct emission {
 static void put_now(void *argument)
 {
     const struct emission *emission = argument;
-
     if (is_attached()) {
         put_slowly(thread_of(varve_producer_current), emission->record, emission->outer);
     } else {
@@ -633,7 +600,6 @@ void varve_emit_slow(const struct varve_record *record)
     struct recorder_signals saved;
     struct emission emission = {record, &saved};
     int saved_errno = errno;
-
     if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) != 0 &&
                                        put_with_sink(varve_producer_current, record))) {
         return;
@@ -646,7 +612,6 @@ void varve_emit_slow(const struct varve_record *record)
     recorder_signals_block(&saved);
     if (is_attached()) {
         struct recorder_thread *thread = thread_of(varve_producer_current);
-
         if (thread->producer.busy != 0 || !recorder_on_stack(put_now, &emission)) {
             put_nested(thread, record);
         }
@@ -662,7 +627,6 @@ void varve_emit_slow(const struct varve_record *record)
 bool varve_records_wanted(unsigned records)
 {
     static bool has_looked;
-
     if (!__atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)) {
         recorder_prepare();
         __atomic_store_n(&has_looked, true, __ATOMIC_RELEASE);
@@ -674,11 +638,9 @@ uint32_t varve_callsite_here(void)
 {
     const struct session_control *session = recorder_session();
     const uintptr_t *frame = __builtin_frame_address(0);
-    struct callsite_start start;
-
     if (session == NULL || session->stacks == SESSION_STACKS_NONE || recorder_reentrant_depth > 0) {
         return 0;
     }
-    start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
+    struct callsite_start start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
     return callsite_capture_inheriting(&start);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Emission off the fast path of trace.h: the first event of a thread or of a fork child, full rings, nested
  * events, threads that end.
@@ -13,8 +12,8 @@
 /// nothing is to be recorded, hooks can switch off.
 bool recorder_prepare(void);
 
-/// The recording of this process is over: rings and what threads keep for them go. No thread is inside the recorder, and
-/// none comes before the next recording. Signals are blocked.
+/// The recording of this process is over: rings and what threads keep for them go. No thread is inside the recorder,
+/// and none comes before the next recording. Signals are blocked.
 void recorder_threads_release(void);
 
 /// This thread is about to confine itself (recorder/guest/confine.h): what it may need later is made now.

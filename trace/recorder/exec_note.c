@@ -43,14 +43,12 @@ struct finding {
 
 static bool is_refusal(int result)
 {
-    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM ||
-           result == -ELOOP;
+    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM || result == -ELOOP;
 }
 
 static bool can_open(const char *path, int flags)
 {
     int fd = recorder_sys_open(path, flags, 0);
-
     if (fd >= 0) {
         recorder_sys_close(fd);
     }
@@ -61,14 +59,13 @@ static bool can_open(const char *path, int flags)
 static bool library_path(const char *preload, char *path, size_t bytes)
 {
     const char *name = preload != NULL ? strstr(preload, LIBRARY_NAME) : NULL;
-    size_t length = 0;
-
     if (name == NULL) {
         return false;
     }
     while (name > preload && name[-1] != ':' && name[-1] != ' ') {
         name--;
     }
+    size_t length = 0;
     while (name[length] != '\0' && name[length] != ':' && name[length] != ' ') {
         length++;
     }
@@ -83,9 +80,7 @@ static bool library_path(const char *preload, char *path, size_t bytes)
 static int check_environment(char *const *envp, struct scratch *scratch)
 {
     const char *session = recorder_variable(envp, SESSION_ENVIRONMENT);
-
-    if (session == NULL ||
-        !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
+    if (session == NULL || !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
         return EXEC_REASON_ENVIRONMENT;
     }
     if (strcmp(session, recorder_directory()) != 0) {
@@ -102,7 +97,6 @@ static int check_environment(char *const *envp, struct scratch *scratch)
 static bool is_program(int fd)
 {
     struct stat status;
-
     return recorder_syscall(SYS_fstat, fd, (long)&status, 0, 0, 0, 0) == 0 && S_ISREG(status.st_mode) &&
            (status.st_mode & 0111) != 0;
 }
@@ -110,7 +104,6 @@ static bool is_program(int fd)
 static int open_program(const char *path)
 {
     int fd = recorder_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-
     if (fd >= 0 && !is_program(fd)) {
         recorder_sys_close(fd);
         return -EACCES;
@@ -123,15 +116,13 @@ static int search(const char *file, struct scratch *scratch)
 {
     const char *folder = recorder_variable(environ, "PATH");
     int fd = -ENOENT;
-
     for (folder = folder != NULL ? folder : PATH_DEFAULT; fd < 0 && folder != NULL;) {
         const char *end = strchr(folder, ':');
         size_t length = end != NULL ? (size_t)(end - folder) : strlen(folder);
-
         if (length + strlen(file) + 2 <= sizeof(scratch->path)) {
             memcpy(scratch->path, folder, length);
-            recorder_format(scratch->path + length, sizeof(scratch->path) - length, "%s%s",
-                            length > 0 ? "/" : "", file);
+            recorder_format(scratch->path + length, sizeof(scratch->path) - length, "%s%s", length > 0 ? "/" : "",
+                            file);
             fd = open_program(scratch->path);
         }
         folder = end != NULL ? end + 1 : NULL;
@@ -159,10 +150,9 @@ static int open_called(const struct exec_call *call, struct scratch *scratch)
 /* From a script to its interpreter: that becomes scratch->path. Closes `fd`. */
 static int open_interpreter(int fd, struct scratch *scratch)
 {
-    size_t length = 0;
-
     exec_check_line(fd, scratch->line);
     recorder_sys_close(fd);
+    size_t length = 0;
     while (scratch->line[length] != '\0' && scratch->line[length] != ' ' && scratch->line[length] != '\t') {
         length++;
     }
@@ -175,7 +165,6 @@ static struct finding check_file(int fd, const struct exec_call *call, struct sc
 {
     struct finding finding = {EXEC_REASON_NONE, true};
     enum exec_format format = EXEC_FORMAT_OTHER;
-
     for (unsigned depth = 0; fd >= 0 && depth <= SCRIPT_DEPTH_MAX; depth++) {
         format = exec_check_format(fd);
         if (format != EXEC_FORMAT_SCRIPT) {
@@ -205,7 +194,6 @@ static struct finding check_call(const struct exec_call *call, struct scratch *s
 {
     struct finding finding = {check_environment(call->envp, scratch), true};
     int fd = open_called(call, scratch);
-
     if (fd == -ENOENT || fd == -ENOTDIR || finding.reason != EXEC_REASON_NONE) {
         finding.will_run = fd != -ENOENT && fd != -ENOTDIR;
         if (fd >= 0) {
@@ -220,19 +208,16 @@ static struct finding check_call(const struct exec_call *call, struct scratch *s
 static void copy_path(char *target, size_t bytes, struct scratch *scratch)
 {
     const char *path = scratch->path;
-    size_t length;
-
     if (path[0] != '/' &&
         recorder_syscall(SYS_getcwd, (long)scratch->text, (long)sizeof(scratch->text) - 1, 0, 0, 0, 0) > 0) {
         size_t folder = strlen(scratch->text);
-
         if (strncmp(path, "./", 2) == 0) {
             path += 2;
         }
         recorder_format(scratch->text + folder, sizeof(scratch->text) - folder, "/%s", path);
         path = scratch->text;
     }
-    length = strlen(path);
+    size_t length = strlen(path);
     recorder_format(target, bytes, "%s", length < bytes ? path : path + length - bytes + 1);
 }
 
@@ -241,7 +226,6 @@ static struct session_exec *slot_claim(struct session_counts *counts, uint32_t o
     for (uint32_t i = 0; i < SESSION_EXECS; i++) {
         struct session_exec *slot = &counts->execs[(order + i) % SESSION_EXECS];
         uint32_t expected = EXEC_STATE_FREE;
-
         if (__atomic_load_n(&slot->state, __ATOMIC_RELAXED) == EXEC_STATE_FREE &&
             __atomic_compare_exchange_n(&slot->state, &expected, EXEC_STATE_WRITING, false, __ATOMIC_ACQUIRE,
                                         __ATOMIC_RELAXED)) {
@@ -256,7 +240,6 @@ static struct session_exec *note_begin(struct session_counts *counts, enum exec_
 {
     uint32_t order = __atomic_add_fetch(&counts->execs_noted, 1, __ATOMIC_RELAXED);
     struct session_exec *slot = slot_claim(counts, order);
-
     if (slot != NULL) {
         slot->kind = kind;
         slot->order = order;
@@ -279,7 +262,6 @@ static void note_end(struct session_counts *counts, struct session_exec *slot)
 static struct session_counts *open_counts(void)
 {
     const struct session_control *session = recorder_session();
-
     return session != NULL && !recorder_is_confined() &&
                    __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING
                ? recorder_session_counts()
@@ -290,14 +272,12 @@ void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
 {
     struct session_counts *counts = open_counts();
     struct scratch *scratch = counts != NULL ? recorder_map(SCRATCH_BYTES) : NULL;
-    struct session_exec *slot = NULL;
-    struct finding finding;
-
     noted->order = 0;
     if (scratch == NULL) {
         return;
     }
-    finding = check_call(call, scratch);
+    struct finding finding = check_call(call, scratch);
+    struct session_exec *slot = NULL;
     if (finding.will_run && (finding.reason != EXEC_REASON_NONE || call->is_in_process)) {
         slot = note_begin(counts, EXEC_KIND_BEGUN);
     }
@@ -315,7 +295,6 @@ void exec_note_failed(const struct exec_noted *noted)
 {
     struct session_counts *counts = noted->order != 0 ? open_counts() : NULL;
     struct session_exec *slot = counts != NULL ? note_begin(counts, EXEC_KIND_FAILED) : NULL;
-
     if (slot != NULL) {
         slot->of = noted->order;
         note_end(counts, slot);
@@ -326,7 +305,6 @@ void exec_note_loaded(void)
 {
     struct session_counts *counts = open_counts();
     struct session_exec *slot = counts != NULL ? note_begin(counts, EXEC_KIND_LOADED) : NULL;
-
     if (slot != NULL) {
         note_end(counts, slot);
     }

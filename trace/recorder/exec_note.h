@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Notes about programs that are about to run, for the collector: which of them can't be recorded.
  */

@@ -28,7 +28,6 @@
 static void nap(void)
 {
     struct timespec time = {0, NAP_NS};
-
     recorder_sys_nanosleep(&time);
 }
 
@@ -48,7 +47,6 @@ static bool ring_is_empty(const struct ring_header *ring)
 static bool spill_has_room(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
-
     return ring->spill_head - ring->spill_flushed < RING_STAGING_RECORDS || spill_flush(thread);
 }
 
@@ -79,7 +77,6 @@ static void drop(struct recorder_thread *thread, const struct varve_record *reco
     struct ring_header *ring = thread->ring;
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
     unsigned count = varve_record_unfold(record, parts);
-
     for (unsigned i = 0; i < count; i++) {
         ring->lost_by_kind[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT]++;
         ring->lost_bytes += parts[i].size;
@@ -94,7 +91,6 @@ static void drop(struct recorder_thread *thread, const struct varve_record *reco
 static void emit_loss(struct recorder_thread *thread, uint64_t ticks, bool may_spill)
 {
     struct varve_record loss = {0};
-
     loss.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, 0);
     loss.ticks = ticks;
     loss.arg = thread->lost_open;
@@ -121,10 +117,9 @@ static bool put_after_loss(struct recorder_thread *thread, const struct varve_re
 
 static void nap_with_signals(void *outer)
 {
-    struct recorder_signals saved;
-
     recorder_signals_restore(outer);
     nap();
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
 }
 
@@ -134,7 +129,6 @@ static void nap_with_signals(void *outer)
 static bool nap_open(struct recorder_thread *thread)
 {
     const struct recorder_signals *outer = thread->outer_signals;
-
     if (outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
         nap(); /* the rest of the slots is for handlers that interrupt the fast path */
         return true;
@@ -152,10 +146,8 @@ static bool put_waiting(struct recorder_thread *thread, const struct varve_recor
 {
     const struct session_control *session = recorder_session();
     uint64_t now_ns = varve_clock_monotonic_ns();
-
     while (__atomic_load_n(used_ns, __ATOMIC_RELAXED) < limit_ns && !collector_is_gone(session, now_ns)) {
         uint64_t before_ns = now_ns;
-
         if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
             return true;
         }
@@ -171,12 +163,12 @@ static void put_blocking(struct recorder_thread *thread, const struct varve_reco
 {
     uint64_t *patience_ns = &recorder_session_counts()->patience_used_ns;
     uint64_t timeout_ns = recorder_session()->block_timeout_ns;
-    uint64_t used_ns = 0;
 
     /* once in the spill, later records must follow there until it is drained */
     if (put_after_loss(thread, record, thread->is_spilling)) {
         return;
     }
+    uint64_t used_ns = 0;
     if (!recorder_ring_is_short(thread) && __atomic_load_n(patience_ns, __ATOMIC_RELAXED) < timeout_ns) {
         if (put_waiting(thread, record, false, &used_ns, timeout_ns)) {
             return;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Full rings: spill, wait or drop, as the session says. Threads: each its own, with signals blocked.
  */

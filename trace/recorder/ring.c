@@ -23,8 +23,8 @@
 #define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
 
 /* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
-static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index,
-                             bool is_on_disk, const char *suffix)
+static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index, bool is_on_disk,
+                             const char *suffix)
 {
     recorder_format(thread->path, sizeof(thread->path), "%s%s/p%u.r%u%s", recorder_directory(),
                     is_on_disk ? "" : "/ring", process_id, index, suffix);
@@ -41,19 +41,15 @@ static void populate(struct recorder_thread *thread, uint64_t offset, uint64_t b
 {
 #ifdef MADV_POPULATE_WRITE
     uintptr_t first = ((uintptr_t)thread->ring + offset) & ~(uintptr_t)4095;
-
-    recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first,
-                         MADV_POPULATE_WRITE);
+    recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first, MADV_POPULATE_WRITE);
 #else
     (void)thread, (void)offset, (void)bytes;
 #endif
 }
 
-static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process,
-                        uint32_t index)
+static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
 {
     struct ring_header *ring = thread->ring;
-
     ring->version = VARVE_TRANSPORT_VERSION;
     ring->process_id = process->id;
     ring->ring_index = index;
@@ -72,7 +68,6 @@ static bool memory_reserve(uint64_t bytes)
 {
     struct session_counts *counts = recorder_session_counts();
     uint64_t limit = recorder_session()->memory_bytes_max;
-
     if (__atomic_add_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
         return true;
     }
@@ -85,21 +80,17 @@ static void memory_give_back(uint64_t bytes)
     __atomic_sub_fetch(&recorder_session_counts()->memory_bytes, bytes, __ATOMIC_ACQ_REL);
 }
 
-/* First pages, length and mapping for a ring of `capacity` in an empty file, the header's pages first: the collector reads the
- * header of each file that is long enough, and where no page can be had even that is a SIGBUS. 0 or -errno. */
+/* First pages, length and mapping for a ring of `capacity` in an empty file, the header's pages first: the collector
+ * reads the header of each file that is long enough, and where no page can be had even that is a
+ * SIGBUS. 0 or -errno. */
 static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 {
     uint64_t bytes = ring_file_bytes(capacity);
     uint64_t records = bytes - capacity * sizeof(struct varve_record);
     uint64_t first = capacity < FIRST_STEP_RECORDS ? capacity : FIRST_STEP_RECORDS;
     long result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
-
-    if (result == 0) {
-        result = recorder_file_resize(fd, bytes);
-    }
-    if (result == 0) {
-        result = recorder_file_allocate(fd, records, first * sizeof(struct varve_record));
-    }
+    VARVE_THEN(result, recorder_file_resize(fd, bytes));
+    VARVE_THEN(result, recorder_file_allocate(fd, records, first * sizeof(struct varve_record)));
     if (result == 0) {
         thread->ring = recorder_map_file(fd, bytes, true);
         result = thread->ring != NULL ? 0 : -ENOMEM;
@@ -119,19 +110,16 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
 {
     const char *path = file_path(thread, process->id, index, is_on_disk, "");
     uint32_t capacity = recorder_session()->ring_capacity;
-    const uint64_t memory =
-        is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
-    long result;
-    int fd;
-
+    const uint64_t memory = is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
     if (!memory_reserve(memory)) {
         return -ENOSPC;
     }
-    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0) {
         memory_give_back(memory);
         return fd;
     }
+    long result;
     do {
         result = ring_fit(thread, fd, capacity);
         capacity /= 2;
@@ -147,11 +135,9 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
     return 0;
 }
 
-int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
-                         uint32_t index)
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
 {
     long result = ring_make(thread, process, index, false);
-
     if (result == -ENOSPC || result == -EDQUOT) {
         result = ring_make(thread, process, index, true);
     }
@@ -168,7 +154,6 @@ void recorder_produce_to_ring(struct recorder_thread *thread)
 {
     struct varve_producer *producer = &thread->producer;
     struct ring_header *ring = thread->ring;
-
     producer->records = ring_records(ring);
     producer->mask = thread->capacity - 1;
     producer->emitted = &ring->emitted;
@@ -187,7 +172,6 @@ void recorder_ring_retire(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
     uint64_t bytes = thread->ring_bytes;
-
     thread->producer.limit = 0;
     thread->producer.emitted = NULL;
     if (recorder_ring_staging_is_apart(thread)) {
@@ -208,13 +192,11 @@ static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_
     struct ring_header *ring = thread->ring;
     const char *path = file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, "");
     uint64_t memory = thread->is_on_disk ? 0 : bytes;
-    bool done = false;
-    int fd;
-
     if (!memory_reserve(memory)) {
         return false;
     }
-    fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    bool done = false;
     if (fd >= 0) {
         done = recorder_file_allocate(fd, offset, bytes) == 0;
         recorder_sys_close(fd);
@@ -234,11 +216,10 @@ static struct varve_record *staging_apart(struct recorder_thread *thread)
     const struct ring_header *ring = thread->ring;
     const char *path = file_path(thread, ring->process_id, ring->ring_index, true, ".staging");
     int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-    void *staging = NULL;
-
     if (fd < 0) {
         return NULL;
     }
+    void *staging = NULL;
     if (recorder_file_allocate(fd, 0, RING_STAGING_BYTES) == 0) {
         staging = recorder_map_file(fd, RING_STAGING_BYTES, true);
     }
@@ -257,7 +238,6 @@ static bool may_try(const struct recorder_retry *retry)
 static bool make_staging(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
-
     if (!may_try(&thread->staging_retry)) {
         return false;
     }
@@ -277,7 +257,6 @@ bool recorder_produce_to_spill(struct recorder_thread *thread)
 {
     struct varve_producer *producer = &thread->producer;
     struct ring_header *ring = thread->ring;
-
     if (thread->staging == NULL && !make_staging(thread)) {
         return false;
     }
@@ -295,7 +274,6 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     uint64_t capacity = thread->capacity;
     uint64_t step = thread->populated;
     const struct varve_record *first = ring_records(thread->ring) + thread->populated;
-
     if (thread->populated == capacity || !may_try(&thread->ring_retry)) {
         return false;
     }
@@ -319,7 +297,6 @@ uint64_t recorder_ring_space(struct recorder_thread *thread)
     struct varve_producer *producer = &thread->producer;
     uint64_t capacity = thread->capacity;
     uint64_t limit = __atomic_load_n(&thread->ring->tail, __ATOMIC_ACQUIRE) + capacity;
-
     if (thread->populated < capacity) {
         if (producer->head >= thread->populated) {
             recorder_ring_grow(thread);
@@ -334,7 +311,6 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
 {
     struct varve_producer *producer = &thread->producer;
     struct varve_record *slot = &producer->records[producer->head & producer->mask];
-
     assert(producer->head < producer->limit);
     *slot = *record;
     if (__atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {

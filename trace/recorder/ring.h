@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * A thread's ring, and what else the recorder keeps of a thread. Rings are made, grown and retired here;
  * records are committed to the ring, or to the staging slots of its spill. Threads: each its own, with
@@ -46,8 +45,7 @@ struct recorder_thread {
     bool is_released; /* its recording is over; the page is the thread's still, and good for the next one */
 };
 
-int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
-                         uint32_t index);
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index);
 void recorder_ring_retire(struct recorder_thread *thread);
 /// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);

@@ -45,19 +45,16 @@ static __thread uint32_t misses;
 bool second_sink_owns_thread(void)
 {
     const struct recorder_process *process = recorder_process_page();
-    int32_t tid;
-
     if (process == NULL) {
         return false;
     }
-    if (__atomic_load_n(&is_opening,
-                        __ATOMIC_ACQUIRE)) { /* asked first: `second_sink` is set before it ends */
-        return (int32_t)recorder_sys_gettid() != opener; /* made meanwhile, before main */
+    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) { /* asked first: `second_sink` is set before it ends */
+        return (int32_t)recorder_sys_gettid() != opener;  /* made meanwhile, before main */
     }
     if (__atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE) == NULL) {
         return false;
     }
-    tid = (int32_t)recorder_sys_gettid();
+    int32_t tid = (int32_t)recorder_sys_gettid();
     for (unsigned i = 0; i < OWN_THREADS_MAX; i++) {
         if (own_threads[i] == tid) {
             return true;
@@ -79,16 +76,14 @@ static unsigned list_threads(int32_t *tids, unsigned max)
 {
     _Alignas(struct folder_entry) char entries[1024];
     int folder = recorder_sys_open("/proc/self/task", O_RDONLY | O_DIRECTORY, 0);
-    unsigned count = 0;
-    long got;
-
     if (folder < 0) {
         return 0;
     }
+    unsigned count = 0;
+    long got;
     while ((got = recorder_syscall(SYS_getdents64, folder, (long)entries, sizeof(entries), 0, 0, 0)) > 0) {
         for (long at = 0; at < got && count < max; at += ((struct folder_entry *)(entries + at))->bytes) {
             const char *name = ((struct folder_entry *)(entries + at))->name;
-
             if (name[0] >= '0' && name[0] <= '9') {
                 tids[count++] = (int32_t)recorder_number(name);
             }
@@ -104,7 +99,6 @@ static void note_own_threads(const int32_t *before, unsigned before_count)
     int32_t after[THREADS_MAX];
     unsigned after_count = list_threads(after, THREADS_MAX);
     unsigned own = 0;
-
     for (unsigned i = 0; i < after_count && own < OWN_THREADS_MAX; i++) {
         bool is_new = true;
         for (unsigned j = 0; j < before_count; j++) {
@@ -159,9 +153,8 @@ static bool is_any_enabled(const struct sink_provider *provider)
 /* In a thread of the provider's. */
 static void started(void *context)
 {
-    const struct sink_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink,
-                                                           __ATOMIC_ACQUIRE); /* the program may exit now */
-
+    const struct sink_provider *provider =
+        __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE); /* the program may exit now */
     (void)context;
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
     if (provider != NULL) {
@@ -174,7 +167,6 @@ static void started(void *context)
 static void close_at_exit(void)
 {
     struct recorder_process *process = recorder_process_page();
-
     elf_each_object(note_own_object, NULL);
     second_sink_is_closed = true;
     __atomic_store_n(&process->second_sink, NULL, __ATOMIC_RELEASE);
@@ -186,7 +178,6 @@ static const struct sink_provider *load_provider(const char *path)
     static const struct sink_host host = {.started = started};
     /* a relative one would be looked for wherever the program stands */
     sink_provider_open *open_provider = path[0] == '/' ? sink_provider_find(path) : NULL;
-
     return open_provider != NULL ? open_provider(SINK_INTERFACE_VERSION, &host) : NULL;
 }
 
@@ -194,20 +185,16 @@ void second_sink_open(void)
 {
     const struct session_control *session = recorder_session();
     struct recorder_process *process = recorder_process_page();
-    const struct sink_provider *provider;
-    struct recorder_signals saved;
-    int32_t before[THREADS_MAX];
-    unsigned before_count;
-
-    if (session == NULL || process == NULL || (session->sink & SESSION_SINK_LTTNG) == 0 ||
-        recorder_is_confined()) {
+    if (session == NULL || process == NULL || (session->sink & SESSION_SINK_LTTNG) == 0 || recorder_is_confined()) {
         return;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     opener = (int32_t)recorder_sys_gettid();
-    before_count = list_threads(before, THREADS_MAX);
+    int32_t before[THREADS_MAX];
+    unsigned before_count = list_threads(before, THREADS_MAX);
     __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
-    provider = load_provider(session->sink_path);
+    const struct sink_provider *provider = load_provider(session->sink_path);
     if (provider != NULL && atexit(close_at_exit) == 0) {
         note_own_threads(before, before_count);
         __atomic_store_n(&process->second_sink, provider, __ATOMIC_RELEASE);
@@ -219,11 +206,8 @@ void second_sink_open(void)
 
 void second_sink_check(void)
 {
-    const struct sink_provider *provider =
-        __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE);
-
-    if (provider != NULL && __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) == 0 &&
-        is_any_enabled(provider)) {
+    const struct sink_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE);
+    if (provider != NULL && __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) == 0 && is_any_enabled(provider)) {
         __atomic_store_n(&varve_emit_has_sink, 1, __ATOMIC_RELEASE);
     }
 }
@@ -232,7 +216,6 @@ void second_sink_check(void)
 static void count_miss(const struct sink_provider *provider)
 {
     uint32_t starts_before = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
-
     if (++misses < MISSES_TO_LOOK || !provider->reports_starts) {
         return;
     }
@@ -250,9 +233,8 @@ static uint64_t sequence_of(const struct recorder_thread *thread, const struct v
 {
     const struct ring_header *ring = thread->ring;
     uint64_t dropped = ring->lost + ring->lost_folded - thread->lost_open;
-
-    return ring->head + ring->spill_head + dropped +
-           (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) + 1;
+    return ring->head + ring->spill_head + dropped + (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) +
+           1;
 }
 
 void second_sink_emit(struct recorder_thread *thread, struct varve_record *record)
@@ -261,8 +243,6 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
     const struct sink_provider *provider = __atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE);
     const struct ring_header *ring = thread->ring;
     struct varve_sink_origin origin;
-    struct recorder_signals saved;
-
     if (provider == NULL) {
         __atomic_store_n(&varve_emit_has_sink, 0, __ATOMIC_RELEASE); /* a fork child */
         return;
@@ -274,16 +254,15 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
         count_miss(provider);
         return;
     }
-    origin = (struct varve_sink_origin){.process = ring->process_id,
-                                        .ring = ring->ring_index,
-                                        .pid = process->control->pid,
-                                        .tid = (int32_t)ring->tid};
+    origin = (struct varve_sink_origin){
+        .process = ring->process_id, .ring = ring->ring_index, .pid = process->control->pid, .tid = (int32_t)ring->tid};
     record->dev_seq_kind_flags |= VARVE_FLAG_SECOND_SINK;
     if (thread->is_known_to_sink) {
         provider->record(&origin, sequence_of(thread, record), record);
         return;
     }
     thread->is_known_to_sink = true;
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     provider->record(&origin, sequence_of(thread, record), record);
     recorder_reentrant_end(&saved);

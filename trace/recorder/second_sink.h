@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The second sink (format/sink_provider.h) inside the workload: the provider library, and records on their
  * way to it.

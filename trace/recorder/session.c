@@ -61,10 +61,8 @@ static bool environment_from_proc(const char *name, char *value, size_t bytes)
     char *block = recorder_map(ENVIRONMENT_BYTES);
     long length = block != NULL ? recorder_read_file("/proc/self/environ", block, ENVIRONMENT_BYTES - 1) : 0;
     const char *found_value = NULL;
-
     for (long at = 0; at < length && found_value == NULL; at += (long)strlen(block + at) + 1) {
         char *const entries[] = {block + at, NULL};
-
         found_value = recorder_variable(entries, name);
     }
     if (found_value != NULL) {
@@ -78,12 +76,10 @@ static bool environment_from_proc(const char *name, char *value, size_t bytes)
 
 static bool environment(const char *name, char *value, size_t bytes)
 {
-    const char *found_value;
-
     if (environ == NULL) {
         return environment_from_proc(name, value, bytes);
     }
-    found_value = recorder_variable(environ, name); /* getenv may be the program's own */
+    const char *found_value = recorder_variable(environ, name); /* getenv may be the program's own */
     if (found_value != NULL) {
         recorder_format(value, bytes, "%s", found_value);
     }
@@ -94,7 +90,6 @@ static int32_t rank_from_environment(void)
 {
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
     char value[16];
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (environment(names[i], value, sizeof(value)) && value[0] >= '0' && value[0] <= '9') {
             return (int32_t)recorder_number(value);
@@ -109,17 +104,14 @@ static int32_t rank_from_environment(void)
  * enough is known by reading its end, which the loader does too: a program that was executed by a confined
  * one may do nothing else. A lock, which the mapping keeps, says to the collector that somebody of the
  * session lives: this process and its fork children. */
-static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
-                       bool is_locked)
+static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable, bool is_locked)
 {
-    void *page = NULL;
-    int fd;
-
     recorder_format(looking->scratch, sizeof(looking->scratch), "%s/ring/%s", looking->directory, name);
-    fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
+    int fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return NULL;
     }
+    void *page = NULL;
     if (recorder_sys_pread(fd, looking->scratch, 1, bytes - 1) == 1) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
     }
@@ -132,15 +124,13 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
 
 static bool session_open(struct found_session *looking)
 {
-    const struct session_control *control =
-        page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
-
+    const struct session_control *control = page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
     looking->control = control;
     if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
         control->state == SESSION_STATE_RECORDING) {
         looking->confined = recorder_confine_at_start(control, looking->scratch, sizeof(looking->scratch));
-        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, true,
-                                    (looking->confined & RECORDER_CONFINE_CALLS) == 0);
+        looking->counts =
+            page_open(looking, "counts", SESSION_COUNTS_BYTES, true, (looking->confined & RECORDER_CONFINE_CALLS) == 0);
     }
     return looking->counts != NULL;
 }
@@ -172,15 +162,13 @@ static void attach_at_capture(void)
 static struct found_session *find(const char *directory)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
-
     if (looking == NULL) {
         return NULL;
     }
     if (directory != NULL) {
         recorder_format(looking->directory, sizeof(looking->directory), "%s", directory);
     }
-    if ((directory != NULL ||
-         environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory))) &&
+    if ((directory != NULL || environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory))) &&
         looking->directory[0] == '/' && session_open(looking)) {
         recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
@@ -199,15 +187,13 @@ static struct found_session *find(const char *directory)
 
 void recorder_session_find(void)
 {
-    struct found_session *expected = NULL;
-    struct found_session *looked;
-
     if (session_found() != NULL) {
         return;
     }
-    looked = find(NULL);
-    if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+    struct found_session *looked = find(NULL);
+    struct found_session *expected = NULL;
+    if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE) &&
         looked != NULL) {
         discard(looked);
     }
@@ -216,14 +202,12 @@ void recorder_session_find(void)
 void recorder_session_forgo(void)
 {
     struct found_session *expected = NULL;
-
     (void)__atomic_compare_exchange_n(&found, &expected, &none, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 bool recorder_session_begin(const char *directory)
 {
     struct found_session *looked = session_found() == &none ? find(directory) : NULL;
-
     if (looked == NULL) {
         return false;
     }
@@ -239,7 +223,6 @@ bool recorder_session_begin(const char *directory)
 void recorder_session_end(void)
 {
     struct found_session *old = session_found();
-
     if (old == NULL || old == &none) {
         return;
     }
@@ -255,7 +238,6 @@ const struct session_control *recorder_session(void)
 {
     if (session_found() == NULL) {
         struct recorder_signals saved;
-
         recorder_signals_block(&saved);
         recorder_session_find();
         recorder_signals_restore(&saved);
@@ -285,13 +267,11 @@ static uint64_t namespace_of_process(void)
 {
     char text[64];
     long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
-    const char *number;
-
     if (length <= 0) {
         return 0;
     }
     text[length] = '\0';
-    number = strchr(text, '[');
+    const char *number = strchr(text, '[');
     return number != NULL ? recorder_number(number + 1) : 0;
 }
 
@@ -300,13 +280,11 @@ static uint64_t start_ticks_of_process(void)
 {
     char text[512]; /* 22 fields of at most 20 digits, and a name */
     long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
-    char *at;
-
     if (length <= 0) {
         return 0;
     }
     text[length] = '\0';
-    at = strrchr(text, ')');
+    char *at = strrchr(text, ')');
     for (unsigned field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
@@ -322,12 +300,10 @@ void process_identity_read(struct process_identity *identity)
 
 static void control_fill(struct process_control *control, uint32_t id)
 {
-    long length =
-        recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
-    struct process_identity identity;
-
+    long length = recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    struct process_identity identity;
     process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
@@ -349,7 +325,6 @@ static bool is_locked(const char *path)
 {
     int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
     bool is_kept = fd >= 0 && recorder_sys_is_locked(fd);
-
     if (fd >= 0) {
         recorder_sys_close(fd);
     }
@@ -361,16 +336,13 @@ static bool is_locked(const char *path)
 static long control_create_in(const char *folder, uint32_t id, struct attaching *attaching,
                               struct process_control **control_out)
 {
-    struct process_control *control = NULL;
-    long result;
-    int fd;
-
     recorder_format(attaching->path, sizeof(attaching->path), "%s%s/p%u", recorder_directory(), folder, id);
-    fd = recorder_sys_open(attaching->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(attaching->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return fd;
     }
-    result = recorder_file_allocate(fd, 0, PROCESS_CONTROL_BYTES);
+    long result = recorder_file_allocate(fd, 0, PROCESS_CONTROL_BYTES);
+    struct process_control *control = NULL;
     if (result == 0) {
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
     }
@@ -394,7 +366,6 @@ static long control_create(uint32_t id, struct process_control **control_out)
 {
     struct attaching *attaching = recorder_map(sizeof(*attaching));
     long result = -ENOMEM;
-
     if (attaching != NULL) {
         result = control_create_in("/ring", id, attaching, control_out);
         if (result == -ENOSPC || result == -EDQUOT) {
@@ -409,7 +380,6 @@ static long control_create(uint32_t id, struct process_control **control_out)
 static uint32_t number_acquire(struct recorder_process *process)
 {
     uint32_t id = __atomic_load_n(&process->id, __ATOMIC_ACQUIRE);
-
     if (id == 0 && recorder_lock_soon(&process->lock)) {
         id = process->id;
         if (id == 0) {
@@ -431,7 +401,6 @@ static void callsite_file_open(const struct recorder_process *process)
     const struct session_control *session = session_found()->control;
     struct recorder_signals saved;
     char *path = session->stacks != SESSION_STACKS_NONE ? recorder_map(PATH_BYTES) : NULL;
-
     if (path != NULL) {
         recorder_format(path, PATH_BYTES, "%s/p%u.sites", recorder_directory(), process->id);
         recorder_reentrant_begin(&saved);
@@ -446,14 +415,12 @@ static void callsite_file_open(const struct recorder_process *process)
  * and others wait for that for a moment only. */
 static void attach(struct recorder_process *process)
 {
-    struct process_control *control = NULL;
     long result = -EAGAIN;
-    uint32_t id;
-
     if (!recorder_retry_is_due(&process->retry)) {
         return;
     }
-    id = number_acquire(process);
+    uint32_t id = number_acquire(process);
+    struct process_control *control = NULL;
     if (id != 0) {
         result = control_create(id, &control);
     }
@@ -473,14 +440,12 @@ static void attach(struct recorder_process *process)
 struct recorder_process *recorder_process_page(void)
 {
     struct found_session *session = session_found();
-
     return session != NULL ? session->process : NULL;
 }
 
 struct recorder_process *recorder_process_attach(void)
 {
     struct recorder_process *process = session_found()->process;
-
     if (stage_of(process) == RECORDER_STAGE_NONE) {
         attach(process);
     }
@@ -494,7 +459,6 @@ struct recorder_process *recorder_process_attach(void)
 struct recorder_process *recorder_process_current(void)
 {
     struct recorder_process *process = recorder_process_page();
-
     return process != NULL && stage_of(process) != RECORDER_STAGE_NONE ? process : NULL;
 }
 
@@ -502,7 +466,6 @@ struct recorder_process *recorder_process_current(void)
 static struct process_control *own_control(void)
 {
     struct recorder_process *process = recorder_process_current();
-
     if (process == NULL || process->control->pid != recorder_sys_getpid()) {
         return NULL;
     }
@@ -512,7 +475,6 @@ static struct process_control *own_control(void)
 void recorder_process_exited(void)
 {
     struct process_control *control = own_control();
-
     if (control != NULL) {
         __atomic_store_n(&control->state, PROCESS_STATE_EXITED, __ATOMIC_RELEASE);
     }
@@ -521,22 +483,18 @@ void recorder_process_exited(void)
 bool recorder_process_main_ends(void)
 {
     struct recorder_process *process = recorder_process_page();
-
     if (process == NULL || (recorder_process_current() != NULL && own_control() == NULL)) {
         return false;
     }
-    return !__atomic_exchange_n(&process->main_has_ended, true, __ATOMIC_ACQ_REL) &&
-           recorder_process_current() != NULL;
+    return !__atomic_exchange_n(&process->main_has_ended, true, __ATOMIC_ACQ_REL) && recorder_process_current() != NULL;
 }
 
 void recorder_process_executing(const char *path)
 {
     struct process_control *control = own_control();
-
     if (control == NULL) {
         return;
     }
     recorder_format(control->exec_path, sizeof(control->exec_path), "%s", path != NULL ? path : "");
-    __atomic_store_n(&control->state, path != NULL ? PROCESS_STATE_EXECUTING : PROCESS_STATE_RUNNING,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&control->state, path != NULL ? PROCESS_STATE_EXECUTING : PROCESS_STATE_RUNNING, __ATOMIC_RELEASE);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The session that the environment names, and this process image in it. Attaching happens at the first
  * event, not before.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * What a full ring grows by: pieces with packed records, in memory and then on the disk. Threads: each its own, with
  * signals blocked.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the image into
- * the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most are over. One that is
- * not goes there as it is, but as large as it can become: the end replaces it where it is, if it has changed, and no page has to
- * be split. A recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
+ * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the
+ * image into the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most
+ * are over. One that is not goes there as it is, but as large as it can become: the end replaces it where it is, if it
+ * has changed, and no page has to be split. A recording that is continued begins anew (store_open). collector.c
+ * gathers, derived.c finishes.
  */
 #include "trace/store/allocations.h"
 
@@ -53,7 +54,8 @@ enum allocation_column {
 #define DEVICE_COLUMNS \
     (1U << ALLOCATION_DEVICE | 1U << ALLOCATION_POOL | 1U << ALLOCATION_STREAM | 1U << ALLOCATION_SEGMENT)
 #define THREAD_COLUMNS (1U << ALLOCATION_PID | 1U << ALLOCATION_TID)
-/* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row that replaces it. */
+/* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row
+ * that replaces it. */
 #define WIDE_COLUMNS (1U << ALLOCATION_SIZE | 1U << ALLOCATION_CALLSITE | 1U << ALLOCATION_PADDING)
 
 static int64_t difference(int64_t a, int64_t b)
@@ -105,8 +107,7 @@ static bool row_add(struct store *store, enum image_table table, const struct de
         (free_seq != 0 ? 0 : 1U << ALLOCATION_LIFETIME_EVENTS | 1U << ALLOCATION_LIFETIME_NS) |
         (completed_seq != 0 ? 0 : 1U << ALLOCATION_PENDING_EVENTS) |
         (more != NULL && !is_block ? 0 : 1U << ALLOCATION_MEMORY_KIND) |
-        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS
-                                                                                             : 0);
+        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS : 0);
     uint32_t defaults = (completed_seq == requested_seq ? 1U << ALLOCATION_PENDING_EVENTS : 0) |
                         (values[ALLOCATION_PADDING] == 0 ? 1U << ALLOCATION_PADDING : 0);
     unsigned count = record_columns(nulls, defaults, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
@@ -122,8 +123,7 @@ static const struct scratch_block *block_follow(const struct derive *derive, uin
 {
     *block = *block == 0 ? 1 : *block;
     while (*block <= derive->blocks.count) {
-        const struct scratch_block *more =
-            scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
+        const struct scratch_block *more = scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
         if (more->id >= id) {
             return more->id == id ? more : NULL;
         }
@@ -214,13 +214,13 @@ static int rest_pass(const struct finish *finish)
                row_pass(finish->store, finish->derive, true)) {
         }
         bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
-        error =
-            has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
+        error = has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
     }
     return error;
 }
 
-/* Rows that were not final, from the first of a chunk on; one that is live still is as it was. `*id` is the next one; false if the image is full. */
+/* Rows that were not final, from the first of a chunk on; one that is live still is as it was. `*id` is the next one;
+ * false if the image is full. */
 static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *block)
 {
     uint64_t end = (*id / CHUNK_ROWS + 1) * CHUNK_ROWS;
@@ -230,8 +230,7 @@ static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *b
         if (!row->is_stored) {
             const struct scratch_block *more = block_follow(finish->derive, *id, block);
             bool has_changed = row->free_seq != 0 || domain_is_api(row->domain);
-            if (has_changed &&
-                !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
+            if (has_changed && !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
                 return false;
             }
             row->is_stored = true;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fastest way into a table, for a database that one process makes in private: pages go into a file of their own as they
- * become full, in order of rowid, and at the end to the end of the database, with pages above them that list them. SQLite sees a
- * file as another process might have left it. Pages are those of format.h. store.c calls it, with STORE_CREATE_PRIVATE.
+ * The fastest way into a table, for a database that one process makes in private: pages go into a file of their own as
+ * they become full, in order of rowid, and at the end to the end of the database, with pages above them that list them.
+ * SQLite sees a file as another process might have left it. Pages are those of format.h. store.c calls it, with
+ * STORE_CREATE_PRIVATE.
  */
 #include "trace/store/bulk.h"
 
@@ -29,8 +30,7 @@ struct bulk_child {
 struct store_bulk {
     int fd;
     uint32_t page_bytes;
-    uint8_t
-        *buffer; /* pages, the last of them being filled; the buffer's first is page `written` of the file */
+    uint8_t *buffer; /* pages, the last of them being filled; the buffer's first is page `written` of the file */
     uint32_t filled; /* whole pages in it */
     uint32_t cells;  /* of the page being filled */
     uint32_t content;
@@ -205,8 +205,7 @@ static bool interior_write(const struct attach *attach, uint32_t number, const s
 /* Levels of pages above the children, until one page, the root, can list all of them. */
 static bool levels_write(struct attach *attach, uint32_t root)
 {
-    uint32_t fan =
-        (attach->bulk->page_bytes - INTERIOR_HEADER) / 16; /* two bytes more than a cell has at most */
+    uint32_t fan = (attach->bulk->page_bytes - INTERIOR_HEADER) / 16; /* two bytes more than a cell has at most */
     while (attach->count > fan) {
         /* As evenly as possible: a page must list two at least. */
         size_t parents = (attach->count + fan - 1) / fan;
@@ -269,16 +268,14 @@ static bool header_write(const struct attach *attach)
 static bool pages_attach(struct attach *attach, uint32_t root)
 {
     const struct store_bulk *bulk = attach->bulk;
-    uint64_t before =
-        attach->lock_page > attach->pages ? attach->lock_page - 1 - attach->pages : bulk->page_count;
+    uint64_t before = attach->lock_page > attach->pages ? attach->lock_page - 1 - attach->pages : bulk->page_count;
     before = before < bulk->page_count ? before : bulk->page_count;
     if (!leaves_copy(attach, 0, before, attach->pages) ||
         !leaves_copy(attach, before, bulk->page_count - before, attach->lock_page)) {
         return false;
     }
     for (size_t i = 0; i < bulk->page_count; i++) {
-        attach->children[i] =
-            (struct bulk_child){.page = page_next(attach), .last_rowid = bulk->last_rowids[i]};
+        attach->children[i] = (struct bulk_child){.page = page_next(attach), .last_rowid = bulk->last_rowids[i]};
     }
     attach->count = bulk->page_count;
     return levels_write(attach, root) && header_write(attach);
@@ -287,7 +284,6 @@ static bool pages_attach(struct attach *attach, uint32_t root)
 bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root)
 {
     struct attach attach = {.bulk = bulk, .fd = fd, .lock_page = LOCK_OFFSET / bulk->page_bytes + 1};
-    struct stat status;
     if (bulk->failure != 0 || (bulk->cells > 0 && !leaf_end(bulk))) {
         errno = bulk->failure;
         return false;
@@ -298,6 +294,7 @@ bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root)
     if (bulk->page_count == 1 && bulk->filled == 1) {
         return write_all(fd, bulk->buffer, bulk->page_bytes, (off_t)(root - 1) * bulk->page_bytes);
     }
+    struct stat status;
     if (!buffer_write(bulk) || fstat(fd, &status) != 0) {
         return false;
     }

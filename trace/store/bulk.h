@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * The rows of one table of a database that nobody else sees, written past SQLite.
  */
@@ -18,8 +17,8 @@ void bulk_close(struct store_bulk *bulk); /* NULL is allowed */
 bool bulk_add(struct store_bulk *bulk, uint64_t rowid, const int64_t *values, uint32_t nulls, unsigned count);
 /// errno of the first bulk_add that failed, which stays; 0: none has.
 int bulk_failure(const struct store_bulk *bulk);
-/// The table whose root is page `root`, and empty, gets the rows: its pages are added to the database file `fd`, which SQLite must
-/// not have open. False: errno; the database is useless then.
+/// The table whose root is page `root`, and empty, gets the rows: its pages are added to the database file `fd`, which
+/// SQLite must not have open. False: errno; the database is useless then.
 bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root);
 
 #endif

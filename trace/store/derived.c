@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark, keyframe and those of
- * the CUDA API and of rematerialization, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
- * what is here is not final.
+ * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark,
+ * keyframe and those of the CUDA API and of rematerialization, after those allocations and storages that are not in the
+ * database yet (allocations.c, storages.c). Until store_finish sets meta.complete, what is here is not final.
  */
 #include "trace/store/derived.h"
 
@@ -34,12 +34,10 @@ struct writer {
 
 static int row_result(const struct writer *writer, int error)
 {
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(writer->message, error, "%s", writer->store->failure.text);
+    return error == VARVE_OK ? VARVE_OK : varve_message_set(writer->message, error, "%s", writer->store->failure.text);
 }
 
-#define WRITE_ROW(writer, statement, ...) \
-    row_result(writer, ROWS_WRITE((writer)->store, statement, __VA_ARGS__))
+#define WRITE_ROW(writer, statement, ...) row_result(writer, ROWS_WRITE((writer)->store, statement, __VA_ARGS__))
 
 /* The slots of a domain that were used. */
 struct slots {
@@ -57,15 +55,14 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
         if (totals->callsite_limit > 0) {
             slots->numbers[slots->count] = slot_of(domain, device);
             slots->totals[slots->count++] = totals;
-            slots->callsite_limit = totals->callsite_limit > slots->callsite_limit ? totals->callsite_limit
-                                                                                   : slots->callsite_limit;
+            slots->callsite_limit =
+                totals->callsite_limit > slots->callsite_limit ? totals->callsite_limit : slots->callsite_limit;
         }
     }
 }
 
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
-static int write_callsite(const struct writer *writer, const struct slots *slots, enum domain domain,
-                          uint32_t callsite)
+static int write_callsite(const struct writer *writer, const struct slots *slots, enum domain domain, uint32_t callsite)
 {
     struct callsite_total sum = {0};
     for (unsigned i = 0; i < slots->count; i++) {
@@ -77,8 +74,8 @@ static int write_callsite(const struct writer *writer, const struct slots *slots
     uint32_t owner = slots->owners[callsite];
     return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), VALUE(sum.allocations),
                      VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.live_allocations), VALUE(sum.live_bytes),
-                     VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary),
-                     VALUE(sum.lifetime_ns), owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL);
+                     VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary), VALUE(sum.lifetime_ns),
+                     owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL);
 }
 
 /* Whose each call site is, in all slots of a domain. */
@@ -111,8 +108,7 @@ static bool is_of_several(void *context, uint32_t callsite)
 }
 
 /* Devices of a domain add up in one row. */
-static int write_share(void *context, uint32_t process_id, uint32_t callsite,
-                       const struct callsite_total *share)
+static int write_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
     const struct share_writer *shares = context;
     return WRITE_ROW(shares->writer, STATEMENT_CALLSITE_SHARE, VALUE(process_id), VALUE(shares->domain),
@@ -125,8 +121,7 @@ static int write_share(void *context, uint32_t process_id, uint32_t callsite,
 static int write_shares(const struct writer *writer, const struct slots *slots, enum domain domain)
 {
     struct share_writer shares = {.writer = writer, .slots = slots, .domain = domain};
-    const struct totals_share_reading reading = {
-        .wanted = is_of_several, .take = write_share, .context = &shares};
+    const struct totals_share_reading reading = {.wanted = is_of_several, .take = write_share, .context = &shares};
     int error = VARVE_OK;
     for (unsigned i = 0; i < slots->count && error == VARVE_OK; i++) {
         error = totals_shares_each(slots->totals[i], writer->derive->processes, writer->derive->process_limit,
@@ -147,28 +142,23 @@ static int write_callsites(const struct writer *writer)
         for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
             error = write_callsite(writer, &slots, domain, (uint32_t)i);
         }
-        if (error == VARVE_OK) {
-            error = write_shares(writer, &slots, domain);
-        }
+        VARVE_THEN(error, write_shares(writer, &slots, domain));
         free(slots.owners);
     }
     return error;
 }
 
-static int write_total(const struct writer *writer, uint32_t process_id, unsigned slot,
-                       const struct total *total)
+static int write_total(const struct writer *writer, uint32_t process_id, unsigned slot, const struct total *total)
 {
     bool has_peak = total->peak_seq != 0;
-    return WRITE_ROW(
-        writer, STATEMENT_TOTAL_STAT, VALUE(process_id), VALUE(slot_domain(slot)), VALUE(slot_device(slot)),
-        VALUE(total->allocations), VALUE(total->frees), VALUE(total->bytes), VALUE(total->live_allocations),
-        VALUE(total->live_bytes), VALUE(total->peak_bytes), VALUE(total->peak_allocations),
-        has_peak ? VALUE(total->peak_seq) : VALUE_NULL, has_peak ? VALUE(total->peak_ns) : VALUE_NULL,
-        VALUE(total->temporary), VALUE(total->failed));
+    return WRITE_ROW(writer, STATEMENT_TOTAL_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
+                     VALUE(slot_device(slot)), VALUE(total->allocations), VALUE(total->frees), VALUE(total->bytes),
+                     VALUE(total->live_allocations), VALUE(total->live_bytes), VALUE(total->peak_bytes),
+                     VALUE(total->peak_allocations), has_peak ? VALUE(total->peak_seq) : VALUE_NULL,
+                     has_peak ? VALUE(total->peak_ns) : VALUE_NULL, VALUE(total->temporary), VALUE(total->failed));
 }
 
-static int write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot,
-                       const struct total *total)
+static int write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot, const struct total *total)
 {
     int error = VARVE_OK;
     for (unsigned i = 0; i < SIZE_CLASSES && error == VARVE_OK; i++) {
@@ -183,17 +173,15 @@ static int write_sizes(const struct writer *writer, uint32_t process_id, unsigne
     return error;
 }
 
-static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
-                         const struct series *series)
+static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot, const struct series *series)
 {
     int error = VARVE_OK;
     for (uint32_t i = 0; i < series->count && error == VARVE_OK; i++) {
         const struct series_point *point = &series->points[i];
         const struct series_extra *extra = series->has_extras ? &series->extras[i] : NULL;
         error = WRITE_ROW(writer, STATEMENT_SAMPLE, VALUE(process_id), VALUE(slot_domain(slot)),
-                          VALUE(slot_device(slot)), VALUE(point->seq), VALUE(point->ts_ns),
-                          VALUE(point->allocated), VALUE(point->allocated_max),
-                          extra != NULL ? VALUE(extra->active) : VALUE_NULL,
+                          VALUE(slot_device(slot)), VALUE(point->seq), VALUE(point->ts_ns), VALUE(point->allocated),
+                          VALUE(point->allocated_max), extra != NULL ? VALUE(extra->active) : VALUE_NULL,
                           extra != NULL ? VALUE(extra->reserved) : VALUE_NULL,
                           extra != NULL ? VALUE(extra->requested) : VALUE_NULL, VALUE(point->live));
     }
@@ -202,26 +190,19 @@ static int write_samples(const struct writer *writer, uint32_t process_id, unsig
 
 /* Totals of one process, or of all processes (`process` NULL), in order of the key, so that it only appends.
  */
-static int write_process(const struct writer *writer, uint32_t process_id,
-                         const struct derive_process *process)
+static int write_process(const struct writer *writer, uint32_t process_id, const struct derive_process *process)
 {
     int error = VARVE_OK;
     for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
         struct total **found = process != NULL ? process_total(process, slot) : NULL;
-        struct total *total = process == NULL ? &writer->derive->domains[slot].all
-                              : found != NULL ? *found
-                                              : NULL;
+        struct total *total = process == NULL ? &writer->derive->domains[slot].all : found != NULL ? *found : NULL;
         if (total == NULL || total->series.limit == 0) {
             continue;
         }
         series_end(&total->series, total->series.limit);
         error = write_total(writer, process_id, slot, total);
-        if (error == VARVE_OK) {
-            error = write_sizes(writer, process_id, slot, total);
-        }
-        if (error == VARVE_OK) {
-            error = write_samples(writer, process_id, slot, &total->series);
-        }
+        VARVE_THEN(error, write_sizes(writer, process_id, slot, total));
+        VARVE_THEN(error, write_samples(writer, process_id, slot, &total->series));
     }
     return error;
 }
@@ -260,21 +241,20 @@ static int write_segments(const struct writer *writer)
     for (size_t i = 0; i < writer->derive->segment_count && error == VARVE_OK; i++) {
         const struct derive_segment *segment = &writer->derive->segments[i];
         bool is_freed = segment->free_seq != 0;
-        error = WRITE_ROW(
-            writer, STATEMENT_SEGMENT, VALUE(i + 1), VALUE(segment->device), VALUE(segment->pool),
-            VALUE(segment->stream), VALUE(segment->addr), VALUE(segment->size), VALUE(segment->alloc_seq),
-            is_freed ? VALUE(segment->free_seq) : VALUE_NULL, VALUE(segment->alloc_ns),
-            is_freed ? VALUE(segment->free_ns) : VALUE_NULL, is_freed ? VALUE(segment->cause) : VALUE_NULL,
-            VALUE(segment->process_id), value_least(1, segment->number), VALUE(segment->is_expandable));
+        error =
+            WRITE_ROW(writer, STATEMENT_SEGMENT, VALUE(i + 1), VALUE(segment->device), VALUE(segment->pool),
+                      VALUE(segment->stream), VALUE(segment->addr), VALUE(segment->size), VALUE(segment->alloc_seq),
+                      is_freed ? VALUE(segment->free_seq) : VALUE_NULL, VALUE(segment->alloc_ns),
+                      is_freed ? VALUE(segment->free_ns) : VALUE_NULL, is_freed ? VALUE(segment->cause) : VALUE_NULL,
+                      VALUE(segment->process_id), value_least(1, segment->number), VALUE(segment->is_expandable));
     }
     return error;
 }
 
 /* In the order of enum ladder_rung, as the tables have them. */
-#define LADDER_VALUES(ladder)                                                            \
-    VALUE((ladder)->bytes[0]), VALUE((ladder)->bytes[1]), VALUE((ladder)->bytes[2]),     \
-        VALUE((ladder)->bytes[3]), VALUE((ladder)->bytes[4]), VALUE((ladder)->bytes[5]), \
-        VALUE((ladder)->bytes[6]), VALUE((ladder)->bytes[7])
+#define LADDER_VALUES(ladder)                                                                                   \
+    VALUE((ladder)->bytes[0]), VALUE((ladder)->bytes[1]), VALUE((ladder)->bytes[2]), VALUE((ladder)->bytes[3]), \
+        VALUE((ladder)->bytes[4]), VALUE((ladder)->bytes[5]), VALUE((ladder)->bytes[6]), VALUE((ladder)->bytes[7])
 _Static_assert(LADDER_RUNGS == 8, "LADDER_VALUES has all rungs");
 
 static int write_ladder_peak(const struct writer *writer, uint32_t process_id, unsigned device,
@@ -320,21 +300,18 @@ static int write_marks(const struct writer *writer)
         const struct derive_mark *mark = &writer->derive->marks[i];
         const struct derive_thread *thread = &writer->derive->threads[mark->thread_id];
         bool has_ended = mark->end_seq != 0;
-        error = WRITE_ROW(writer, STATEMENT_MARK, VALUE(i + 1), VALUE((const char *)mark->name),
-                          VALUE(thread->pid), VALUE(thread->tid), VALUE(mark->begin_seq),
-                          has_ended ? VALUE(mark->end_seq) : VALUE_NULL, VALUE(mark->begin_ns),
-                          has_ended ? VALUE(mark->end_ns) : VALUE_NULL, VALUE(mark->process_id));
+        error = WRITE_ROW(writer, STATEMENT_MARK, VALUE(i + 1), VALUE((const char *)mark->name), VALUE(thread->pid),
+                          VALUE(thread->tid), VALUE(mark->begin_seq), has_ended ? VALUE(mark->end_seq) : VALUE_NULL,
+                          VALUE(mark->begin_ns), has_ended ? VALUE(mark->end_ns) : VALUE_NULL, VALUE(mark->process_id));
     }
     return error;
 }
 
 static int write_keyframe(void *context, const struct derive_keyframe *keyframe, const void *bytes)
 {
-    const struct store_value data = {
-        .blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL};
+    const struct store_value data = {.blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL};
     return WRITE_ROW((const struct writer *)context, STATEMENT_KEYFRAME, VALUE(keyframe->seq),
-                     VALUE(keyframe->process_id), VALUE(keyframe->device), data,
-                     LADDER_VALUES(&keyframe->ladder));
+                     VALUE(keyframe->process_id), VALUE(keyframe->device), data, LADDER_VALUES(&keyframe->ladder));
 }
 
 static int write_keyframes(const struct writer *writer)
@@ -361,19 +338,18 @@ static int write_devices(const struct writer *writer)
     int error = VARVE_OK;
     for (unsigned i = 0; i < DEVICE_LIMIT && error == VARVE_OK; i++) {
         const struct derive_name *device = &names->devices[i];
-        char text[64];
         if (!device->is_used && device->total_bytes == 0) {
             continue;
         }
+        char text[64];
         uuid_text(device->uuid, text);
-        error = WRITE_ROW(writer, STATEMENT_DEVICE, VALUE(i),
-                          VALUE(device->name[0] != '\0' ? device->name : NULL),
+        error = WRITE_ROW(writer, STATEMENT_DEVICE, VALUE(i), VALUE(device->name[0] != '\0' ? device->name : NULL),
                           value_least(1, device->total_bytes), VALUE(device->is_used ? text : NULL));
     }
     for (size_t i = 0; i < names->ordinal_count && error == VARVE_OK; i++) {
         const struct derive_ordinal *ordinal = &names->ordinals[i];
-        error = WRITE_ROW(writer, STATEMENT_PROCESS_DEVICE, VALUE(ordinal->process_id),
-                          VALUE(ordinal->ordinal), VALUE(ordinal->device));
+        error = WRITE_ROW(writer, STATEMENT_PROCESS_DEVICE, VALUE(ordinal->process_id), VALUE(ordinal->ordinal),
+                          VALUE(ordinal->device));
     }
     return error;
 }
@@ -385,11 +361,10 @@ static int write_meanings(const struct writer *writer)
     for (size_t i = 0; i < names->meaning_count && error == VARVE_OK; i++) {
         const struct derive_meaning *row = &names->meanings[i];
         unsigned device = names_device_of(writer->derive, row);
-        error =
-            row_result(writer, row->is_pool ? store_pool(writer->store, row->process_id, device, row->number,
-                                                         row->ids[0], row->ids[1], row->is_small)
-                                            : store_stream(writer->store, row->process_id, device,
-                                                           row->number, row->ids[0]));
+        error = row_result(
+            writer, row->is_pool ? store_pool(writer->store, row->process_id, device, row->number, row->ids[0],
+                                              row->ids[1], row->is_small)
+                                 : store_stream(writer->store, row->process_id, device, row->number, row->ids[0]));
     }
     return error;
 }
@@ -419,10 +394,10 @@ static int write_streams(const struct writer *writer)
     int error = VARVE_OK;
     for (size_t i = 0; i < streams->count && error == VARVE_OK; i++) {
         const struct derive_stream *stream = &streams->streams[i];
-        error = WRITE_ROW(writer, STATEMENT_STREAM_STAT, VALUE(stream->process_id), VALUE(stream->domain),
-                          VALUE(stream->device), VALUE(stream->stream), VALUE(stream->allocations),
-                          VALUE(stream->frees), VALUE(stream->bytes), VALUE(stream->live_bytes),
-                          VALUE(stream->peak_bytes));
+        error =
+            WRITE_ROW(writer, STATEMENT_STREAM_STAT, VALUE(stream->process_id), VALUE(stream->domain),
+                      VALUE(stream->device), VALUE(stream->stream), VALUE(stream->allocations), VALUE(stream->frees),
+                      VALUE(stream->bytes), VALUE(stream->live_bytes), VALUE(stream->peak_bytes));
     }
     return error;
 }
@@ -479,11 +454,10 @@ static int write_operators(const struct writer *writer)
     }
     for (size_t i = 0; i < remat->storage_count && error == VARVE_OK; i++) {
         const struct derive_remat_storage *row = &remat->storages[i];
-        error =
-            WRITE_ROW(writer, STATEMENT_REMAT_STORAGE, VALUE(i + 1), VALUE(row->process_id),
-                      VALUE(row->number), VALUE(row->maker), value_clamped(row->size), VALUE(row->evictions),
-                      VALUE(row->remats), VALUE(row->collateral), value_clamped(row->remat_ns),
-                      VALUE(row->wasted), VALUE(row->is_evicted), VALUE(row->is_pinned));
+        error = WRITE_ROW(writer, STATEMENT_REMAT_STORAGE, VALUE(i + 1), VALUE(row->process_id), VALUE(row->number),
+                          VALUE(row->maker), value_clamped(row->size), VALUE(row->evictions), VALUE(row->remats),
+                          VALUE(row->collateral), value_clamped(row->remat_ns), VALUE(row->wasted),
+                          VALUE(row->is_evicted), VALUE(row->is_pinned));
     }
     return error;
 }
@@ -494,16 +468,15 @@ static int write_budgets(const struct writer *writer)
     int error = VARVE_OK;
     for (size_t i = 0; i < remat->budget_count && error == VARVE_OK; i++) {
         const struct derive_budget *row = &remat->budgets[i];
-        error = WRITE_ROW(writer, STATEMENT_REMAT_BUDGET, VALUE(row->seq), VALUE(row->ts_ns),
-                          VALUE(row->process_id), value_budget(row->bytes));
+        error = WRITE_ROW(writer, STATEMENT_REMAT_BUDGET, VALUE(row->seq), VALUE(row->ts_ns), VALUE(row->process_id),
+                          value_budget(row->bytes));
     }
     for (size_t i = 0; i < remat->failure_count && error == VARVE_OK; i++) {
         const struct derive_remat_failure *row = &remat->failures[i];
-        error =
-            WRITE_ROW(writer, STATEMENT_REMAT_FAILURE, VALUE(row->seq), VALUE(row->ts_ns),
-                      VALUE(row->process_id), VALUE(row->op), VALUE(row->maker), value_clamped(row->needed),
-                      row->budget != 0 ? value_budget(remat->budgets[row->budget - 1].bytes) : VALUE_NULL,
-                      value_clamped(row->blocked));
+        error = WRITE_ROW(writer, STATEMENT_REMAT_FAILURE, VALUE(row->seq), VALUE(row->ts_ns), VALUE(row->process_id),
+                          VALUE(row->op), VALUE(row->maker), value_clamped(row->needed),
+                          row->budget != 0 ? value_budget(remat->budgets[row->budget - 1].bytes) : VALUE_NULL,
+                          value_clamped(row->blocked));
     }
     for (size_t i = 0; i < remat->blocked_count && error == VARVE_OK; i++) {
         const struct derive_blocked *row = &remat->blocked[i];
@@ -515,8 +488,8 @@ static int write_budgets(const struct writer *writer)
 
 static int write_remat_event(void *context, uint64_t seq, unsigned tag)
 {
-    return WRITE_ROW((const struct writer *)context, STATEMENT_REMAT_EVENT, VALUE(seq),
-                     VALUE(tag & ~REMAT_WASTED), VALUE((tag & REMAT_WASTED) != 0));
+    return WRITE_ROW((const struct writer *)context, STATEMENT_REMAT_EVENT, VALUE(seq), VALUE(tag & ~REMAT_WASTED),
+                     VALUE((tag & REMAT_WASTED) != 0));
 }
 
 static int write_remat_events(const struct writer *writer)
@@ -530,18 +503,13 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites,    write_totals,    write_main_ends, write_segments,
-        write_ladder_peaks, write_ooms,      write_marks,     write_keyframes,
-        write_devices,      write_meanings,  write_calls,     write_streams,
-        write_events,       write_operators, write_budgets,   write_remat_events};
+        write_callsites, write_totals,    write_main_ends, write_segments,    write_ladder_peaks, write_ooms,
+        write_marks,     write_keyframes, write_devices,   write_meanings,    write_calls,        write_streams,
+        write_events,    write_operators, write_budgets,   write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
-    if (error == VARVE_OK) {
-        error = storages_finish(store, derive, message);
-    }
-    if (error == VARVE_OK) {
-        error = writer_begin(store, message);
-    }
+    VARVE_THEN(error, storages_finish(store, derive, message));
+    VARVE_THEN(error, writer_begin(store, message));
     if (error == VARVE_OK) {
         /* Empty but for what an earlier attempt left. */
         error = writer_execute(

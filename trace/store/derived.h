@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * What the derivation gathered becomes tables of the database.
  */
@@ -12,8 +11,8 @@ struct varve_message;
 
 struct derive;
 
-/// After the last event: write allocation, storage, callsite_stat, total_stat, sample, segment, oom, mark, keyframe into
-/// the store, and of the device API device, process_device, stream, pool, device_call_stat, stream_stat,
+/// After the last event: write allocation, storage, callsite_stat, total_stat, sample, segment, oom, mark, keyframe
+/// into the store, and of the device API device, process_device, stream, pool, device_call_stat, stream_stat,
 /// device_memory, device_event. `progress` may be NULL.
 int derive_finish(struct derive *derive, struct store *store, store_progress progress, void *context,
                   struct varve_message *message);

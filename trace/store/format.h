@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
- * The part of SQLite's file format that image.c and bulk.c write: rows of integers in leaves of a table, and the pages that list
- * these. https://www.sqlite.org/fileformat2.html
+ * The part of SQLite's file format that image.c and bulk.c write: rows of integers in leaves of a table, and the pages
+ * that list these. https://www.sqlite.org/fileformat2.html
  */
 #ifndef VARVE_TRACE_STORE_FORMAT_H
 #define VARVE_TRACE_STORE_FORMAT_H
@@ -63,8 +62,7 @@ static const uint8_t bytes_of_type[7] = {0, 1, 2, 3, 4, 6, 8};
 
 /* Encode a row as a record: sizes and types of all values, then their bytes. `out` has 9 bytes for each value
  * and 8 more. Returns its size. */
-static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, uint32_t wide,
-                                     unsigned count)
+static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, uint32_t wide, unsigned count)
 {
     assert(count < 127); /* so that the header's size is one byte */
     uint8_t *body = out + 1 + count;
@@ -95,8 +93,7 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
 
 /* How many columns a record needs, of `count`: those after it read as their default, where the table has one (bits of
  * `with_default`), or as NULL. `at_default`: columns whose value is it, if they are not NULL. */
-static inline unsigned record_columns(uint32_t nulls, uint32_t at_default, uint32_t with_default,
-                                      unsigned count)
+static inline unsigned record_columns(uint32_t nulls, uint32_t at_default, uint32_t with_default, unsigned count)
 {
     uint32_t left_out = (nulls & ~with_default) | (at_default & ~nulls);
     uint32_t needed = ~left_out & ((UINT32_C(1) << count) - 1);
@@ -104,8 +101,8 @@ static inline unsigned record_columns(uint32_t nulls, uint32_t at_default, uint3
 }
 
 /* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size. */
-static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls,
-                                   uint32_t wide, unsigned count)
+static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, uint32_t wide,
+                                   unsigned count)
 {
     uint8_t record[9 * COLUMNS_MAX + 9];
     assert(count <= COLUMNS_MAX);

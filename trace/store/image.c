@@ -46,8 +46,7 @@ static const struct {
     [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation_row",
                                 "REPLACE INTO main.allocation_row SELECT * FROM batch.allocation_again"},
     [IMAGE_STORAGE] = {"storage", "storage", "INSERT INTO main.storage SELECT * FROM batch.storage"},
-    [IMAGE_STORAGE_AGAIN] = {"storage_again", "storage",
-                             "REPLACE INTO main.storage SELECT * FROM batch.storage_again"},
+    [IMAGE_STORAGE_AGAIN] = {"storage_again", "storage", "REPLACE INTO main.storage SELECT * FROM batch.storage_again"},
     [IMAGE_STACK_FRAME] = {"stack_frame", "stack_frame",
                            "INSERT INTO main.stack_frame SELECT * FROM batch.stack_frame"},
     [IMAGE_STACK_NODE] = {"stack_node", "stack_node_row",
@@ -104,8 +103,8 @@ static void root_write(const struct store_image *image, enum image_table table)
 {
     const struct image_part *part = &image->parts[table];
     uint8_t *root = page_of(image, PAGE_ROOT + table);
-    uint32_t content = PAGE_BYTES;
     memset(root, 0, INTERIOR_HEADER);
+    uint32_t content = PAGE_BYTES;
     for (uint32_t i = 0; i < part->closed; i++) {
         uint8_t cell[16];
         put_32(cell, part->closed_pages[i]);
@@ -164,15 +163,14 @@ static bool leaf_next(struct store_image *image, struct image_part *part)
     return true;
 }
 
-bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
-               uint32_t nulls, uint32_t wide, unsigned count)
+bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values, uint32_t nulls,
+               uint32_t wide, unsigned count)
 {
     struct image_part *part = &image->parts[table];
-    uint8_t cell[CELL_BYTES_MAX];
     assert(part->rows == 0 || rowid > part->last_rowid);
+    uint8_t cell[CELL_BYTES_MAX];
     unsigned bytes = cell_encode(cell, rowid, values, nulls, wide, count);
-    if ((part->leaf == 0 || LEAF_HEADER + 2 * (part->cells + 1) + bytes > part->content) &&
-        !leaf_next(image, part)) {
+    if ((part->leaf == 0 || LEAF_HEADER + 2 * (part->cells + 1) + bytes > part->content) && !leaf_next(image, part)) {
         return false;
     }
     uint8_t *page = page_of(image, part->leaf);
@@ -250,8 +248,8 @@ static int template_take(sqlite3 *db, struct store_image *image)
     int result = sqlite3_exec(db, setting, NULL, NULL, NULL);
     sqlite3_stmt *query = NULL;
     if (result == SQLITE_OK) {
-        result = sqlite3_prepare_v2(
-            db, "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?", -1, &query, NULL);
+        result = sqlite3_prepare_v2(db, "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?", -1,
+                                    &query, NULL);
     }
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT && result == SQLITE_OK; i++) {
         sqlite3_bind_text(query, 1, tables[i].like, -1, SQLITE_STATIC);
@@ -283,8 +281,7 @@ int image_open(sqlite3 *db, struct store_image **image_out)
     if (image == NULL) {
         return SQLITE_NOMEM;
     }
-    void *memory =
-        mmap(NULL, IMAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, IMAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         free(image);
         return SQLITE_NOMEM;
@@ -297,8 +294,8 @@ int image_open(sqlite3 *db, struct store_image **image_out)
     }
     roots_clear(image);
     header_write(image);
-    return sqlite3_deserialize(db, "batch", image->bytes, (sqlite3_int64)IMAGE_BYTES,
-                               (sqlite3_int64)IMAGE_BYTES, SQLITE_DESERIALIZE_READONLY);
+    return sqlite3_deserialize(db, "batch", image->bytes, (sqlite3_int64)IMAGE_BYTES, (sqlite3_int64)IMAGE_BYTES,
+                               SQLITE_DESERIALIZE_READONLY);
 }
 
 void image_close(struct store_image *image)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * Many rows of some tables at once, through an attached image of finished pages.
  */
@@ -32,8 +31,8 @@ void image_close(struct store_image *image);
 /// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
 /// column of the rowid always is), of `wide` that it takes 8 bytes whatever its value. Rowids of a table grow.
 /// False if there is no space.
-bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
-               uint32_t nulls, uint32_t wide, unsigned count);
+bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values, uint32_t nulls,
+               uint32_t wide, unsigned count);
 /// No space for another row of any size.
 bool image_is_full(const struct store_image *image, enum image_table table);
 bool image_is_half_full(const struct store_image *image);

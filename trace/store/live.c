@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A database in memory, filled anew for each moment and serialized: who reads it gets a file that nobody changes any more, so that
- * neither reader nor writer ever waits for a lock of the other. collector/live.c calls it while somebody watches.
+ * A database in memory, filled anew for each moment and serialized: who reads it gets a file that nobody changes any
+ * more, so that neither reader nor writer ever waits for a lock of the other. collector/live.c calls it while
+ * somebody watches.
  */
 #include "trace/store/live.h"
 
@@ -58,8 +59,7 @@ static const char *const sql[LIVE_STATEMENTS] = {
     [LIVE_NAME] = "INSERT OR REPLACE INTO callsite_name VALUES (?1, ?4, ?5, nullif(?2, 0), ?6, ?7, ?8,"
                   " nullif(?3, 0), ?9)",
     [LIVE_HAS_NAME] = "SELECT 1 FROM callsite_name WHERE callsite_id = ?1",
-    [LIVE_CLEAR_NAMES] =
-        "DELETE FROM callsite_name WHERE callsite_id NOT IN (SELECT callsite_id FROM callsite_stat)",
+    [LIVE_CLEAR_NAMES] = "DELETE FROM callsite_name WHERE callsite_id NOT IN (SELECT callsite_id FROM callsite_stat)",
 };
 
 struct live {
@@ -72,31 +72,26 @@ struct live {
 int live_open(struct live **live_out)
 {
     struct live *live = calloc(1, sizeof(*live));
-    char identity[128];
-    bool is_made;
-
     *live_out = NULL;
     if (live == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     schema_configure();
+    char identity[128];
     snprintf(identity, sizeof(identity), "PRAGMA application_id = %d; PRAGMA user_version = %d",
              VARVE_LIVE_APPLICATION_ID, VARVE_LIVE_SCHEMA_VERSION);
-    is_made =
+    bool is_made =
         sqlite3_open(":memory:", &live->db) == SQLITE_OK &&
-        sqlite3_exec(live->db, "PRAGMA page_size = 1024; PRAGMA journal_mode = OFF", NULL, NULL, NULL) ==
-            SQLITE_OK &&
+        sqlite3_exec(live->db, "PRAGMA page_size = 1024; PRAGMA journal_mode = OFF", NULL, NULL, NULL) == SQLITE_OK &&
         sqlite3_exec(live->db, store_live_sql, NULL, NULL, NULL) == SQLITE_OK &&
-        sqlite3_exec(
-            live->db,
-            "CREATE TEMP TABLE total_before(process_id INTEGER, domain INTEGER, device INTEGER,"
-            " allocations INTEGER, bytes INTEGER, PRIMARY KEY(process_id, domain, device)) WITHOUT ROWID",
-            NULL, NULL, NULL) == SQLITE_OK &&
-        sqlite3_exec(live->db, identity, NULL, NULL, NULL) == SQLITE_OK &&
-        schema_domains(live->db) == VARVE_OK;
+        sqlite3_exec(live->db,
+                     "CREATE TEMP TABLE total_before(process_id INTEGER, domain INTEGER, device INTEGER,"
+                     " allocations INTEGER, bytes INTEGER, PRIMARY KEY(process_id, domain, device)) WITHOUT ROWID",
+                     NULL, NULL, NULL) == SQLITE_OK &&
+        sqlite3_exec(live->db, identity, NULL, NULL, NULL) == SQLITE_OK && schema_domains(live->db) == VARVE_OK;
     for (unsigned i = 0; i < LIVE_STATEMENTS && is_made; i++) {
-        is_made = sqlite3_prepare_v3(live->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &live->statements[i],
-                                     NULL) == SQLITE_OK;
+        is_made = sqlite3_prepare_v3(live->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &live->statements[i], NULL) ==
+                  SQLITE_OK;
     }
     if (!is_made) {
         live_close(live);
@@ -122,7 +117,6 @@ static int step(struct live *live, enum statement number)
 {
     sqlite3_stmt *statement = live->statements[number];
     const int result = sqlite3_step(statement);
-
     sqlite3_reset(statement);
     return result == SQLITE_DONE ? VARVE_OK : VARVE_ERROR_DATABASE;
 }
@@ -154,7 +148,6 @@ int live_begin(struct live *live, const struct live_moment *moment)
     sqlite3_stmt *statement = live->statements[LIVE_MOMENT];
     const bool has_before = live->number > 0 && moment->ts_ns > live->ts_ns;
     int error = VARVE_OK;
-
     for (unsigned i = 0; i < LIVE_CLEARS && error == VARVE_OK; i++) {
         error = step(live, (enum statement)i);
     }
@@ -187,18 +180,17 @@ int live_total(struct live *live, uint32_t process_id, unsigned slot, const stru
 int live_callsite(struct live *live, const struct leader *leader)
 {
     const struct callsite_total *total = &leader->total;
-
-    BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, clamp(total->allocations),
-         clamp(total->frees), clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes),
-         clamp(total->peak_allocations), clamp(total->peak_bytes), clamp(total->temporary),
-         clamp(leader->allocations_before), clamp(leader->bytes_before));
+    BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, clamp(total->allocations), clamp(total->frees),
+         clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes), clamp(total->peak_allocations),
+         clamp(total->peak_bytes), clamp(total->temporary), clamp(leader->allocations_before),
+         clamp(leader->bytes_before));
     return step(live, LIVE_CALLSITE);
 }
 
 int live_allocator(struct live *live, const struct live_allocator *row)
 {
-    BIND(live, LIVE_ALLOCATOR, row->process_id, row->device, row->segments, clamp(row->reserved),
-         clamp(row->active), clamp(row->allocated), clamp(row->requested), clamp(row->cached));
+    BIND(live, LIVE_ALLOCATOR, row->process_id, row->device, row->segments, clamp(row->reserved), clamp(row->active),
+         clamp(row->allocated), clamp(row->requested), clamp(row->cached));
     return step(live, LIVE_ALLOCATOR);
 }
 
@@ -212,19 +204,15 @@ int live_process(struct live *live, const struct live_process *row)
 bool live_has_name(struct live *live, uint32_t callsite)
 {
     sqlite3_stmt *statement = live->statements[LIVE_HAS_NAME];
-    bool has;
-
     BIND(live, LIVE_HAS_NAME, callsite);
-    has = sqlite3_step(statement) == SQLITE_ROW;
+    bool has = sqlite3_step(statement) == SQLITE_ROW;
     sqlite3_reset(statement);
     return has;
 }
 
-int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user,
-              const struct store_symbol *symbol)
+int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user, const struct store_symbol *symbol)
 {
     const struct store_symbol *both[] = {user, symbol};
-
     BIND(live, LIVE_NAME, callsite, user->line, symbol->line);
     for (int i = 0; i < 2; i++) {
         bind_text(live, LIVE_NAME, 4 + 3 * i, both[i]->function);
@@ -237,9 +225,7 @@ int live_name(struct live *live, uint32_t callsite, const struct store_symbol *u
 void *live_bytes(struct live *live, size_t *bytes_out)
 {
     sqlite3_int64 bytes = 0;
-    void *file =
-        step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
-
+    void *file = step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
     *bytes_out = file != NULL ? (size_t)bytes : 0;
     return file;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * The figures of a recording under way, as a small SQLite database of their own (live.sql): made in memory, handed out as the bytes
- * of its file. Nothing here touches the trace database, nor can it fail the recording. One thread.
+ * The figures of a recording under way, as a small SQLite database of their own (live.sql): made in memory, handed out
+ * as the bytes of its file. Nothing here touches the trace database, nor can it fail the recording. One thread.
  */
 #ifndef VARVE_TRACE_STORE_LIVE_H
 #define VARVE_TRACE_STORE_LIVE_H
@@ -42,7 +41,8 @@ struct live_process {
 int live_open(struct live **live_out);
 void live_close(struct live *live);
 
-/// A new moment: what the one before had is forgotten, but for what rates need, and names. Then the rows; then live_bytes.
+/// A new moment: what the one before had is forgotten, but for what rates need, and names. Then the rows;
+/// then live_bytes.
 int live_begin(struct live *live, const struct live_moment *moment);
 int live_total(struct live *live, uint32_t process_id, unsigned slot, const struct total *total);
 int live_callsite(struct live *live, const struct leader *leader);
@@ -50,8 +50,7 @@ int live_allocator(struct live *live, const struct live_allocator *row);
 int live_process(struct live *live, const struct live_process *row);
 bool live_has_name(struct live *live, uint32_t callsite);
 /// `user`: the innermost frame that is not plumbing; `symbol`: the innermost that is no allocation function.
-int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user,
-              const struct store_symbol *symbol);
+int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user, const struct store_symbol *symbol);
 
 /// End the moment; its database as a file has it. Owner: the caller, by live_bytes_free. NULL on failure.
 void *live_bytes(struct live *live, size_t *bytes_out);

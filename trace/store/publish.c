@@ -4,8 +4,8 @@
  * file system a copy does. What is
  * in the way is judged twice, at the beginning, to say so before the work, and at the end, by the kernel, in
  * the same step that moves the file: what was created meanwhile is not overwritten. Links are never followed:
- * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c, import/database_writer.c,
- * import/rebuild/rebuild.c) and by analysis/ for files of other formats.
+ * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c,
+ * import/database_writer.c, import/rebuild/rebuild.c) and by analysis/ for files of other formats.
  */
 #include "trace/store/publish.h"
 
@@ -34,7 +34,6 @@ static const char *type_name(mode_t mode)
 int varve_publish_check(const char *path, bool may_replace, struct varve_message *message)
 {
     struct stat status;
-
     if (lstat(path, &status) != 0) {
         return VARVE_OK; /* or cannot be written, which comes out soon */
     }
@@ -48,8 +47,7 @@ int varve_publish_check(const char *path, bool may_replace, struct varve_message
     }
     if (!may_replace) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%.300s: exists already; name another file, or replace it with --force",
-                                 path);
+                                 "%.300s: exists already; name another file, or replace it with --force", path);
     }
     return VARVE_OK;
 }
@@ -58,7 +56,6 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message)
 {
     int error = varve_publish_check(path, may_replace, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -84,11 +81,9 @@ void varve_publish_folder_remove(const char *folder)
     _Alignas(struct dirent64) char entries[ENTRIES_BYTES];
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     ssize_t bytes = 0;
-
     while (descriptor >= 0 && (bytes = getdents64(descriptor, entries, sizeof(entries))) > 0) {
         for (ssize_t at = 0; at < bytes;) {
             const struct dirent64 *entry = (const struct dirent64 *)(const void *)(entries + at);
-
             unlinkat(descriptor, entry->d_name, 0); /* "." and ".." are refused */
             at += entry->d_reclen;
         }
@@ -106,14 +101,12 @@ static int copy_bytes(int from, int to)
 {
     static char buffer[1U << 16];
     ssize_t got;
-
     while ((got = read(from, buffer, sizeof(buffer))) != 0) {
         if (got < 0 && errno != EINTR) {
             return -1;
         }
         for (ssize_t at = 0; at < got;) {
             ssize_t wrote = write(to, buffer + at, (size_t)(got - at));
-
             if (wrote < 0 && errno != EINTR) {
                 return -1;
             }
@@ -129,8 +122,6 @@ static int copy_file(const char *from, const char *to)
     struct stat status;
     int target = -1;
     int result = source >= 0 ? fstat(source, &status) : -1;
-    int reason;
-
     if (result == 0) {
         target = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, status.st_mode & 0777);
         result = target >= 0 ? copy_bytes(source, target) : -1;
@@ -138,7 +129,7 @@ static int copy_file(const char *from, const char *to)
     if (result == 0) {
         result = fsync(target); /* where it is moved from may be removed next */
     }
-    reason = errno;
+    int reason = errno;
     if (target >= 0 && close(target) != 0 && result == 0) {
         reason = errno;
         result = -1;
@@ -153,19 +144,17 @@ static int copy_file(const char *from, const char *to)
 int publish_copy(const char *from, const char *path, bool may_replace, struct varve_message *message)
 {
     char folder[ENTRIES_BYTES];
-    char copy[ENTRIES_BYTES + 16];
     int result = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
-
     if (result != VARVE_OK) {
         return result;
     }
+    char copy[ENTRIES_BYTES + 16];
     snprintf(copy, sizeof(copy), "%s/copy", folder);
     if (copy_file(from, copy) == 0) {
         result = varve_publish_move(copy, path, may_replace, message);
     } else {
-        result =
-            varve_message_set(message, errno == ENOSPC || errno == EDQUOT ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
-                              "%.300s: cannot be written: %s", path, strerror(errno));
+        result = varve_message_set(message, errno == ENOSPC || errno == EDQUOT ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
+                                   "%.300s: cannot be written: %s", path, strerror(errno));
     }
     varve_publish_folder_remove(folder);
     return result;
@@ -175,8 +164,6 @@ int publish_copy(const char *from, const char *path, bool may_replace, struct va
 static int move_without_replacing(const char *from, const char *path)
 {
     struct stat status;
-    int reason;
-
     if (lstat(from, &status) != 0 || !S_ISDIR(status.st_mode)) {
         if (link(from, path) != 0) {
             return -1;
@@ -190,7 +177,7 @@ static int move_without_replacing(const char *from, const char *path)
     if (rename(from, path) == 0) {
         return 0;
     }
-    reason = errno;
+    int reason = errno;
     rmdir(path);
     errno = reason;
     return -1;
@@ -199,7 +186,6 @@ static int move_without_replacing(const char *from, const char *path)
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message)
 {
     int result = may_replace ? varve_publish_check(path, true, message) : VARVE_OK;
-
     if (result != VARVE_OK) {
         return result;
     }
@@ -216,9 +202,8 @@ int varve_publish_move(const char *from, const char *path, bool may_replace, str
     }
     if (result != 0) {
         return errno == EEXIST
-                   ? varve_message_set(
-                         message, VARVE_ERROR_INVALID,
-                         "%.300s: was created meanwhile, and is not overwritten without --force", path)
+                   ? varve_message_set(message, VARVE_ERROR_INVALID,
+                                       "%.300s: was created meanwhile, and is not overwritten without --force", path)
                    : varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be moved there: %s", path,
                                        strerror(errno));
     }
@@ -235,7 +220,6 @@ void varve_publish_abandon(void)
 int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message)
 {
     char from[4096 + 64];
-
     snprintf(from, sizeof(from), "%.4096s/trace.db", folder);
     return varve_publish_move(from, path, may_replace, message);
 }

@@ -18,11 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Run a query, whose parameter, if it has one, is `name`, and hand each row to `take`; its first value other than 0 ends that
- * and is returned. */
+/* Run a query, whose parameter, if it has one, is `name`, and hand each row to `take`; its first value other than 0
+ * ends that and is returned. */
 static int query_each(struct store *store, const char *sql, const char *name,
-                      int (*take)(sqlite3_stmt *row, void *context), void *context,
-                      struct varve_message *message)
+                      int (*take)(sqlite3_stmt *row, void *context), void *context, struct varve_message *message)
 {
     sqlite3_stmt *statement;
     if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
@@ -57,8 +56,7 @@ static int thread_take(sqlite3_stmt *row, void *context)
 {
     struct event_reader *reader = context;
     size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
-    if (thread_id >= reader->thread_limit &&
-        !ARRAY_COVER(reader->process_ids, reader->thread_limit, thread_id)) {
+    if (thread_id >= reader->thread_limit && !ARRAY_COVER(reader->process_ids, reader->thread_limit, thread_id)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
@@ -91,9 +89,8 @@ static int event_take(sqlite3_stmt *row, void *context)
         .id = (uint64_t)sqlite3_column_int64(row, 9),
         .addr = (uint64_t)sqlite3_column_int64(row, 10),
         .size = (uint64_t)sqlite3_column_int64(row, 11),
-        .requested = is_null(row, 12)
-                         ? 0
-                         : (uint64_t)sqlite3_column_int64(row, 11) - (uint64_t)sqlite3_column_int64(row, 12),
+        .requested =
+            is_null(row, 12) ? 0 : (uint64_t)sqlite3_column_int64(row, 11) - (uint64_t)sqlite3_column_int64(row, 12),
         .arg = (uint64_t)sqlite3_column_int64(row, 13),
         .cause = (uint8_t)sqlite3_column_int(row, 14),
         .callsite = (uint32_t)sqlite3_column_int64(row, 15),
@@ -113,18 +110,15 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
 {
     struct event_reader reader = {.threads = &store->threads, .take = take, .context = context};
     /* The position of a ring is committed with its events, the row of its thread perhaps not. */
-    int error =
-        query_each(store,
-                   "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
-                   " ORDER BY 1",
-                   NULL, thread_take, &reader, message);
-    if (error == VARVE_OK) {
-        error = query_each(
-            store,
-            "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
-            " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
-            NULL, event_take, &reader, message);
-    }
+    int error = query_each(store,
+                           "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
+                           " ORDER BY 1",
+                           NULL, thread_take, &reader, message);
+    VARVE_THEN(error,
+               query_each(store,
+                          "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
+                          " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
+                          NULL, event_take, &reader, message));
     free(reader.process_ids);
     return error;
 }
@@ -136,8 +130,7 @@ struct reader {
     union {
         int (*position)(void *context, const struct store_ring_position *position);
         int (*anchor)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
-        int (*origin)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
-                      uint32_t count);
+        int (*origin)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite, uint32_t count);
         int (*process)(void *context, uint32_t process_id, uint32_t parent_id);
         int (*stat)(void *context, int64_t idx, int64_t value);
     } take;
@@ -166,9 +159,8 @@ static int position_take(sqlite3_stmt *row, void *context)
 }
 
 /* A ring of which nothing is stored has a row in `thread` and no position: NULL reads as 0. */
-int store_each_ring_position(struct store *store,
-                             int (*take)(void *context, const struct store_ring_position *), void *context,
-                             struct varve_message *message)
+int store_each_ring_position(struct store *store, int (*take)(void *context, const struct store_ring_position *),
+                             void *context, struct varve_message *message)
 {
     struct reader reader = {.take.position = take, .context = context};
     return query_each(store,
@@ -183,17 +175,17 @@ int store_each_ring_position(struct store *store,
 static int anchor_take(sqlite3_stmt *row, void *context)
 {
     const struct reader *reader = context;
-    return reader->take.anchor(reader->context, (uint64_t)sqlite3_column_int64(row, 0),
-                               sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2));
+    return reader->take.anchor(reader->context, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                               sqlite3_column_int64(row, 2));
 }
 
 int store_each_clock_anchor(struct store *store,
-                            int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
-                            void *context, struct varve_message *message)
+                            int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns), void *context,
+                            struct varve_message *message)
 {
     struct reader reader = {.take.anchor = take, .context = context};
-    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", NULL,
-                      anchor_take, &reader, message);
+    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", NULL, anchor_take,
+                      &reader, message);
 }
 
 static int origin_take(sqlite3_stmt *row, void *context)
@@ -205,13 +197,13 @@ static int origin_take(sqlite3_stmt *row, void *context)
 }
 
 int store_each_callsite_origin(struct store *store,
-                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t callsite, uint32_t count),
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                                           uint32_t count),
                                void *context, struct varve_message *message)
 {
     struct reader reader = {.take.origin = take, .context = context};
-    return query_each(store, "SELECT callsite_id, process_id, site, count FROM callsite_origin ORDER BY 1",
-                      NULL, origin_take, &reader, message);
+    return query_each(store, "SELECT callsite_id, process_id, site, count FROM callsite_origin ORDER BY 1", NULL,
+                      origin_take, &reader, message);
 }
 
 struct integer {
@@ -252,8 +244,8 @@ int store_meta_get_text(struct store *store, const char *key, char *text, size_t
 {
     struct text taken = {text, bytes};
     text[0] = '\0';
-    return query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'text'", key,
-                      text_take, &taken, NULL);
+    return query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'text'", key, text_take, &taken,
+                      NULL);
 }
 
 static int process_take(sqlite3_stmt *row, void *context)
@@ -263,8 +255,7 @@ static int process_take(sqlite3_stmt *row, void *context)
                                 (uint32_t)sqlite3_column_int64(row, 1));
 }
 
-int store_each_ended_process(struct store *store,
-                             int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
+int store_each_ended_process(struct store *store, int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
                              void *context, struct varve_message *message)
 {
     struct reader reader = {.take.process = take, .context = context};
@@ -278,13 +269,12 @@ static int stat_take(sqlite3_stmt *row, void *context)
     return reader->take.stat(reader->context, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
 }
 
-int store_each_stat(struct store *store, const char *name,
-                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
-                    struct varve_message *message)
+int store_each_stat(struct store *store, const char *name, int (*take)(void *context, int64_t idx, int64_t value),
+                    void *context, struct varve_message *message)
 {
     struct reader reader = {.take.stat = take, .context = context};
-    return query_each(store, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", name, stat_take,
-                      &reader, message);
+    return query_each(store, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", name, stat_take, &reader,
+                      message);
 }
 
 /* ---- sums ---- */
@@ -307,21 +297,19 @@ static int sum_take(sqlite3_stmt *row, void *context)
 int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message)
 {
     *sums_out = (struct store_sums){0};
-    return query_each(
-        store,
-        "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
-        " total(uncommitted), total(unreadable), count(damage),"
-        " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
-        " count(*), (SELECT processes FROM recording), (SELECT images FROM recording)"
-        " FROM thread",
-        NULL, sum_take, sums_out, message);
+    return query_each(store,
+                      "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
+                      " total(uncommitted), total(unreadable), count(damage),"
+                      " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
+                      " count(*), (SELECT processes FROM recording), (SELECT images FROM recording)"
+                      " FROM thread",
+                      NULL, sum_take, sums_out, message);
 }
 
 int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
 {
     int64_t count = 0;
     int error = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
-
     *count_out = (uint64_t)count;
     return error;
 }
@@ -332,7 +320,6 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
     sqlite3_stmt *statement = NULL;
     int error = VARVE_ERROR_NOT_FOUND;
     bool is_empty = true;
-
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         schema_verify(db, path, &is_empty, NULL) == VARVE_OK && !is_empty &&
         sqlite3_prepare_v2(db,
@@ -351,18 +338,17 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
 int store_peek_result(const char *path, struct varve_collect_result *result)
 {
     static const char sql[] =
-        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
-        " ('events_lost', 'events_unattached')), (SELECT coalesce(sum(uncommitted), 0) FROM thread),"
-        " (SELECT count(*) FROM process), (SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
+        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), "
+        "(SELECT coalesce(sum(value), 0) FROM stats WHERE name IN ('events_lost', 'events_unattached')), "
+        "(SELECT coalesce(sum(uncommitted), 0) FROM thread), (SELECT count(*) FROM process), "
+        "(SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
     uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
                                  &result->processes, &result->threads, &result->allocations};
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
     int error = VARVE_ERROR_NOT_FOUND;
-
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
-        sqlite3_step(statement) == SQLITE_ROW) {
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
             *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their numbers here,
- * so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector and
- * callsites_finish call it.
+ * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their
+ * numbers here, so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector
+ * and callsites_finish call it.
  */
 #include "trace/store/rows.h"
 
@@ -30,12 +30,12 @@ int store_meta_integer(struct store *store, const char *key, int64_t value)
 
 int store_process(struct store *store, const struct store_process *row)
 {
-    return ROWS_WRITE(
-        store, STATEMENT_PROCESS, VALUE(row->id), VALUE(row->pid), value_least(1, row->parent_pid),
-        value_least(1, row->parent_id), value_least(0, row->rank), VALUE(row->executable),
-        VALUE(row->command_line), VALUE(row->start_ns), value_least(0, row->end_ns), VALUE(row->end_cause),
-        value_least(0, row->exit_status), VALUE(row->exec_path), VALUE(row->unattached),
-        VALUE(row->unattached_bytes), value_least(1, row->peak_rss_bytes), VALUE_NULL, VALUE_NULL);
+    return ROWS_WRITE(store, STATEMENT_PROCESS, VALUE(row->id), VALUE(row->pid), value_least(1, row->parent_pid),
+                      value_least(1, row->parent_id), value_least(0, row->rank), VALUE(row->executable),
+                      VALUE(row->command_line), VALUE(row->start_ns), value_least(0, row->end_ns),
+                      VALUE(row->end_cause), value_least(0, row->exit_status), VALUE(row->exec_path),
+                      VALUE(row->unattached), VALUE(row->unattached_bytes), value_least(1, row->peak_rss_bytes),
+                      VALUE_NULL, VALUE_NULL);
 }
 
 int store_rss(struct store *store, uint32_t process_id, int64_t ts_ns, uint64_t bytes, uint64_t bytes_max)
@@ -57,11 +57,11 @@ int store_thread(struct store *store, const struct store_thread *row)
     if (row->id < threads->limit && threads->ids[row->id].is_used) {
         ids = threads->ids[row->id];
     }
-    int error = ROWS_WRITE(store, STATEMENT_THREAD, VALUE(row->id), VALUE(ids.process_id), VALUE(row->ring),
-                           VALUE(ids.pid), VALUE(ids.tid), VALUE(row->name), VALUE(row->start_ns),
-                           value_least(0, row->end_ns), VALUE(row->emitted), VALUE(row->stored),
-                           VALUE(row->spilled), VALUE(row->lost), VALUE(row->lost_bytes),
-                           VALUE(row->uncommitted), VALUE(row->unreadable), VALUE(row->damage));
+    int error =
+        ROWS_WRITE(store, STATEMENT_THREAD, VALUE(row->id), VALUE(ids.process_id), VALUE(row->ring), VALUE(ids.pid),
+                   VALUE(ids.tid), VALUE(row->name), VALUE(row->start_ns), value_least(0, row->end_ns),
+                   VALUE(row->emitted), VALUE(row->stored), VALUE(row->spilled), VALUE(row->lost),
+                   VALUE(row->lost_bytes), VALUE(row->uncommitted), VALUE(row->unreadable), VALUE(row->damage));
     if (error == VARVE_OK && row->id < THREADS_NOTED && ARRAY_COVER(threads->ids, threads->limit, row->id)) {
         threads->ids[row->id] = ids;
     }
@@ -71,8 +71,8 @@ int store_thread(struct store *store, const struct store_thread *row)
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid)
 {
     struct thread_ids *ids = thread_id < store->threads.limit ? &store->threads.ids[thread_id] : NULL;
-    bool is_same = ids != NULL && ids->process_id != 0 && ids->process_id == process_id && ids->pid == pid &&
-                   ids->tid == tid;
+    bool is_same =
+        ids != NULL && ids->process_id != 0 && ids->process_id == process_id && ids->pid == pid && ids->tid == tid;
     if (is_same) {
         ids->is_used = true;
     }
@@ -83,14 +83,13 @@ int rows_threads_read(struct store *store, struct varve_message *message)
 {
     struct store_threads *threads = &store->threads;
     sqlite3_stmt *query = NULL;
-    bool has_memory = true;
-    if (sqlite3_prepare_v2(
-            store->db,
-            "SELECT id, process_id, pid, tid FROM thread WHERE id >= 0 AND id < " TEXT(THREADS_NOTED), -1,
-            &query, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(store->db,
+                           "SELECT id, process_id, pid, tid FROM thread WHERE id >= 0 AND id < " TEXT(THREADS_NOTED),
+                           -1, &query, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot read", message);
     }
     int result = SQLITE_DONE;
+    bool has_memory = true;
     while (has_memory && (result = sqlite3_step(query)) == SQLITE_ROW) {
         size_t id = (size_t)sqlite3_column_int64(query, 0);
         has_memory = id < threads->limit || ARRAY_COVER(threads->ids, threads->limit, id);
@@ -113,17 +112,16 @@ int rows_threads_read(struct store *store, struct varve_message *message)
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns)
 {
-    return ROWS_WRITE(store, STATEMENT_THREAD_GONE, VALUE(position->thread_id),
-                      VALUE(position->tail + position->spill_tail + position->orphans + position->unfolded -
-                            position->unreadable),
-                      VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
+    return ROWS_WRITE(
+        store, STATEMENT_THREAD_GONE, VALUE(position->thread_id),
+        VALUE(position->tail + position->spill_tail + position->orphans + position->unfolded - position->unreadable),
+        VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
 }
 
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value)
 {
-    return ROWS_WRITE(store, STATEMENT_STAT, VALUE(name), VALUE(idx), VALUE(severity), VALUE(source),
-                      VALUE(value));
+    return ROWS_WRITE(store, STATEMENT_STAT, VALUE(name), VALUE(idx), VALUE(severity), VALUE(source), VALUE(value));
 }
 
 int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count)
@@ -134,12 +132,11 @@ int store_unrecorded(struct store *store, const char *path, const char *reason, 
 int store_unrecorded_finish(struct store *store, int64_t *total_out)
 {
     int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, VALUE(0));
-
     if (error != VARVE_OK) {
         return error;
     }
-    return schema_query(store->db, store->path, "SELECT coalesce(sum(count), 0) FROM unrecorded_program",
-                        total_out, NULL);
+    return schema_query(store->db, store->path, "SELECT coalesce(sum(count), 0) FROM unrecorded_program", total_out,
+                        NULL);
 }
 
 int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
@@ -150,27 +147,24 @@ int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
                           uint32_t count)
 {
-    return ROWS_WRITE(store, STATEMENT_ORIGIN, VALUE(callsite_id), VALUE(process_id), VALUE(callsite),
-                      VALUE(count));
+    return ROWS_WRITE(store, STATEMENT_ORIGIN, VALUE(callsite_id), VALUE(process_id), VALUE(callsite), VALUE(count));
 }
 
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)
 {
-    return ROWS_WRITE(store, STATEMENT_DEVICE, VALUE(device), VALUE(name), value_least(1, total_bytes),
-                      VALUE_NULL);
+    return ROWS_WRITE(store, STATEMENT_DEVICE, VALUE(device), VALUE(name), value_least(1, total_bytes), VALUE_NULL);
 }
 
 int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle)
 {
-    return ROWS_WRITE(store, STATEMENT_STREAM, VALUE(process_id), VALUE(device), VALUE(number),
-                      VALUE(handle));
+    return ROWS_WRITE(store, STATEMENT_STREAM, VALUE(process_id), VALUE(device), VALUE(number), VALUE(handle));
 }
 
-int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
-               uint64_t capture_id, uint64_t user_id, bool is_small)
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t capture_id,
+               uint64_t user_id, bool is_small)
 {
-    return ROWS_WRITE(store, STATEMENT_POOL, VALUE(process_id), VALUE(device), VALUE(number),
-                      VALUE(capture_id), VALUE(user_id), VALUE(is_small));
+    return ROWS_WRITE(store, STATEMENT_POOL, VALUE(process_id), VALUE(device), VALUE(number), VALUE(capture_id),
+                      VALUE(user_id), VALUE(is_small));
 }
 
 int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex)
@@ -179,8 +173,8 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
 }
 
 /* Into the image, which is written when it is full. */
-static int row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values,
-                   uint32_t nulls, unsigned count)
+static int row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values, uint32_t nulls,
+                   unsigned count)
 {
     int error = VARVE_OK;
     if (!image_add(store->image, table, id, values, nulls, 0, count)) {
@@ -239,10 +233,10 @@ static int frame_find(struct store *store, uint32_t symbol_id, int64_t pc, uint3
 
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
 {
-    uint32_t frame = 0;
     if (parent_id >= id) {
         return VARVE_ERROR_INVALID;
     }
+    uint32_t frame = 0;
     int error = frame_find(store, symbol_id, pc, &frame);
     const int64_t values[] = {frame, (int64_t)id - parent_id};
     bool is_root = parent_id == 0;
@@ -269,8 +263,7 @@ static uint64_t text_hash(const char *text, uint64_t seed)
 
 static struct symbol_hash symbol_hash(const struct store_symbol *symbol)
 {
-    const uint64_t numbers =
-        (uint64_t)symbol->line << 2 | (uint64_t)symbol->is_python << 1 | symbol->is_inlined;
+    const uint64_t numbers = (uint64_t)symbol->line << 2 | (uint64_t)symbol->is_python << 1 | symbol->is_inlined;
     struct symbol_hash hash;
     for (uint64_t i = 0; i < 2; i++) {
         uint64_t seed = text_hash(symbol->module, index_hash(&numbers, sizeof(numbers), i));
@@ -347,9 +340,7 @@ bool store_has_room(const struct store *store)
 int store_symbols_begin(struct store *store, struct varve_message *message)
 {
     int error = writer_begin(store, message);
-    if (error == VARVE_OK) {
-        error = writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message);
-    }
+    VARVE_THEN(error, writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message));
     if (error == VARVE_OK) {
         symbols_forget(store);
         store->symbol_last = 0;
@@ -364,8 +355,8 @@ int store_callsites_begin(struct store *store, struct varve_message *message)
     image_drop(store->image, IMAGE_STACK_NODE);
     image_drop(store->image, IMAGE_CALLSITE);
     if (error == VARVE_OK) {
-        error = writer_execute(
-            store, "DELETE FROM stack_node_row; DELETE FROM stack_frame; DELETE FROM callsite", message);
+        error =
+            writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM stack_frame; DELETE FROM callsite", message);
     }
     if (error == VARVE_OK) {
         frames_forget(store);

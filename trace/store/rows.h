@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Rows of the small tables. Text pointers are borrowed for the call, NULL is SQL NULL. Inside the open transaction.
  */
@@ -63,8 +62,8 @@ int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int
 /* What the numbers in allocators' events mean. */
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes);
 int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle);
-int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
-               uint64_t capture_id, uint64_t user_id, bool is_small);
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t capture_id,
+               uint64_t user_id, bool is_small);
 
 struct store_symbol {
     const char *function, *file, *module; /* NULL if unknown */
@@ -83,8 +82,8 @@ int store_symbols_begin(struct store *store, struct varve_message *message);
 /// Room for some hundred thousand rows before the next commit, and for as many events.
 bool store_has_room(const struct store *store);
 /// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
-/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and
-/// call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
+/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes
+/// and call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
 /// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. Symbols 0: NULL.
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,

@@ -27,12 +27,12 @@
  * are errors like others; the reason is with the file that was written. */
 static bool is_full(sqlite3 *db, int extended)
 {
-    sqlite3_file *log = NULL;
     int reasons[3] = {sqlite3_system_errno(db), 0, 0};
     if (extended == SQLITE_IOERR_SHMSIZE) {
         return true;
     }
     sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &reasons[1]);
+    sqlite3_file *log = NULL;
     sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
     if (log != NULL && log->pMethods != NULL) {
         log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &reasons[2]);
@@ -51,8 +51,7 @@ int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_m
     int error = VARVE_ERROR_DATABASE;
     switch (extended & 0xff) {
     case SQLITE_FULL:
-        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path,
-                                 what);
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path, what);
     case SQLITE_IOERR:
         error = is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
         break;
@@ -88,8 +87,7 @@ void schema_configure(void)
     sqlite3_initialize();
 }
 
-static int execute(sqlite3 *db, const char *path, const char *sql, const char *what,
-                   struct varve_message *message)
+static int execute(sqlite3 *db, const char *path, const char *sql, const char *what, struct varve_message *message)
 {
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
         return schema_error(db, path, what, message);
@@ -99,17 +97,16 @@ static int execute(sqlite3 *db, const char *path, const char *sql, const char *w
 
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
-    sqlite3_busy_timeout(
-        db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
-    int error = execute(
-        db, path,
-        "PRAGMA page_size = " TEXT(
-            SCHEMA_PAGE_BYTES) ";"
-                               "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
-                               "PRAGMA secure_delete = OFF;"
-                               "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
-                                                                       "PRAGMA temp_store = FILE;",
-        "cannot open the database", message);
+    sqlite3_busy_timeout(db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
+    int error =
+        execute(db, path,
+                "PRAGMA page_size = " TEXT(
+                    SCHEMA_PAGE_BYTES) ";"
+                                       "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                                       "PRAGMA secure_delete = OFF;"
+                                       "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                                               "PRAGMA temp_store = FILE;",
+                "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
      * batch must be looked at again in each transaction. */
     return error != VARVE_OK
@@ -144,13 +141,10 @@ int schema_domains(sqlite3 *db)
         [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator", "device"},
         [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
-        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder",
-                          "device"},
-        [DOMAIN_ADDRESS_SPACE] =
-            {"address_space",
-             "mmap with PROT_NONE or MAP_NORESERVE: addresses, of which mprotect may make memory"},
-        [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap",
-                           "heap"},
+        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder", "device"},
+        [DOMAIN_ADDRESS_SPACE] = {"address_space",
+                                  "mmap with PROT_NONE or MAP_NORESERVE: addresses, of which mprotect may make memory"},
+        [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap", "heap"},
     };
     int error = VARVE_OK;
     for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
@@ -170,11 +164,10 @@ static int vocabulary_fill(sqlite3 *db)
         if (info != NULL) {
             const char *texts[] = {info->name,      info->group, info->addr,   info->size,
                                    info->requested, info->arg,   info->meaning};
-            error =
-                vocabulary_insert(db,
-                                  "INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''),"
-                                  " nullif(?6, ''), nullif(?7, ''), ?8)",
-                                  i, texts, 7);
+            error = vocabulary_insert(db,
+                                      "INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''),"
+                                      " nullif(?6, ''), nullif(?7, ''), ?8)",
+                                      i, texts, 7);
         }
     }
     for (unsigned i = 0; i < 256 && error == VARVE_OK; i++) {
@@ -183,12 +176,10 @@ static int vocabulary_fill(sqlite3 *db)
             error = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
         }
     }
-    if (error == VARVE_OK) {
-        error = schema_domains(db);
-    }
+    VARVE_THEN(error, schema_domains(db));
     for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
-        error = vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i,
-                                  elements[i], 2);
+        error =
+            vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i, elements[i], 2);
     }
     return error;
 }
@@ -202,26 +193,17 @@ int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
              "INSERT INTO meta VALUES ('complete', 0);",
              VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
     int error = execute(db, path, "BEGIN", what, message);
-    if (error == VARVE_OK) {
-        error = execute(db, path, store_schema_sql, what, message);
-    }
-    if (error == VARVE_OK) {
-        error = execute(db, path, store_views_sql, what, message);
-    }
-    if (error == VARVE_OK) {
-        error = execute(db, path, store_help_sql, what, message);
-    }
-    if (error == VARVE_OK) {
-        error = execute(db, path, identity, what, message);
-    }
+    VARVE_THEN(error, execute(db, path, store_schema_sql, what, message));
+    VARVE_THEN(error, execute(db, path, store_views_sql, what, message));
+    VARVE_THEN(error, execute(db, path, store_help_sql, what, message));
+    VARVE_THEN(error, execute(db, path, identity, what, message));
     if (error == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
         error = schema_error(db, path, what, message);
     }
     return error == VARVE_OK ? execute(db, path, "COMMIT", what, message) : error;
 }
 
-int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
-                 struct varve_message *message)
+int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out, struct varve_message *message)
 {
     sqlite3_stmt *statement;
     if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) {
@@ -231,9 +213,8 @@ int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_
     if (result == SQLITE_ROW) {
         *value_out = sqlite3_column_int64(statement, 0);
     }
-    int error = result == SQLITE_ROW || result == SQLITE_DONE
-                    ? VARVE_OK
-                    : schema_error(db, path, "cannot read", message);
+    int error =
+        result == SQLITE_ROW || result == SQLITE_DONE ? VARVE_OK : schema_error(db, path, "cannot read", message);
     sqlite3_finalize(statement);
     return error;
 }
@@ -242,14 +223,10 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
 {
     int64_t application = 0;
     int64_t version = 0;
-    int64_t tables = 0;
     int error = schema_query(db, path, "PRAGMA application_id", &application, message);
-    if (error == VARVE_OK) {
-        error = schema_query(db, path, "PRAGMA user_version", &version, message);
-    }
-    if (error == VARVE_OK) {
-        error = schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message);
-    }
+    VARVE_THEN(error, schema_query(db, path, "PRAGMA user_version", &version, message));
+    int64_t tables = 0;
+    VARVE_THEN(error, schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -274,38 +251,35 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     if (error == VARVE_OK && tables == 0) {
         return varve_message_set(
             message, VARVE_ERROR_VERSION,
-            "%s: some of its tables are of an older varve: only the varve that began it can go on with it",
-            path);
+            "%s: some of its tables are of an older varve: only the varve that began it can go on with it", path);
     }
     return error;
 }
 
-/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to what lies in it. */
+/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to
+ * what lies in it. */
 static int storages_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
     int64_t storages = 0;
     int64_t marks = 0;
     int error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM storage)", &storages, message);
-    if (error == VARVE_OK) {
-        error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message);
-    }
+    VARVE_THEN(error, schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message));
     if (error == VARVE_OK && storages != 0) {
-        error = execute(
-            db, path,
-            "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
-            "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
-            " WHERE allocation_id IS NOT NULL;",
-            "cannot build indexes", message);
+        error = execute(db, path,
+                        "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
+                        "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
+                        " WHERE allocation_id IS NOT NULL;",
+                        "cannot build indexes", message);
     }
     if (error == VARVE_OK && storages != 0 && marks != 0) {
-        error =
-            execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
-                    "cannot build indexes", message);
+        error = execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
+                        "cannot build indexes", message);
     }
     return error;
 }
 
-/* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place. */
+/* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the
+ * view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
     int error = execute(

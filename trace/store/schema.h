@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * Connection, schema, vocabulary, errors.
  */
@@ -34,8 +33,7 @@ int schema_domains(sqlite3 *db);
 /// tables at all, since its collector died before it made them.
 int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message);
 /// The one integer that a query gives, 0 for NULL; `*value_out` is untouched if there is no row.
-int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
-                 struct varve_message *message);
+int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out, struct varve_message *message);
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message);
 
 #endif

@@ -22,15 +22,16 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid IN
     unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
     unattached_bytes INTEGER NOT NULL DEFAULT 0,
     peak_rss_bytes INTEGER,                             -- as the kernel counts it; NULL: unknown
-    -- Its own code was over: main returned, exit was called, or its Python interpreter began to end. NULL: _exit, a signal.
+    -- Its own code was over: main returned, exit was called, or its Python interpreter began to end. NULL:
+    -- _exit, a signal.
     main_end_seq INTEGER, main_end_ns INTEGER) STRICT;
--- Resident memory as the kernel counts it, evenly thinned; process_id 0: added up over all recorded processes that lived then,
--- pages that several share counted in each. rss_bytes_max: the most since the row before.
+-- Resident memory as the kernel counts it, evenly thinned; process_id 0: added up over all recorded processes that
+-- lived then, pages that several share counted in each. rss_bytes_max: the most since the row before.
 CREATE TABLE rss_sample(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, rss_bytes INTEGER NOT NULL,
     rss_bytes_max INTEGER NOT NULL, PRIMARY KEY(process_id, ts_ns)) STRICT, WITHOUT ROWID;
 
--- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so, what
--- the ring held is not known: emitted and lost are lower bounds then.
+-- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so,
+-- what the ring held is not known: emitted and lost are lower bounds then.
 CREATE TABLE thread(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
     pid INTEGER NOT NULL, tid INTEGER NOT NULL, name TEXT, start_ns INTEGER, end_ns INTEGER,
     emitted INTEGER NOT NULL DEFAULT 0, stored INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0,
@@ -44,9 +45,9 @@ CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid
 CREATE TABLE process_device(process_id INTEGER NOT NULL, ordinal INTEGER NOT NULL, device INTEGER NOT NULL,
     PRIMARY KEY(process_id, ordinal)) STRICT, WITHOUT ROWID;
 
--- What there are millions of is read as the views event, allocation and stack_node (views.sql), and stored as ..._row: small
--- differences instead of large numbers, what few rows have last. Where a record ends early, the other columns read as
--- their default, or NULL. pid and tid: NULL where they are those of the thread.
+-- What there are millions of is read as the views event, allocation and stack_node (views.sql), and stored as ..._row:
+-- small differences instead of large numbers, what few rows have last. Where a record ends early, the other columns
+-- read as their default, or NULL. pid and tid: NULL where they are those of the thread.
 CREATE TABLE event_row(ts_ns INTEGER NOT NULL, kind INTEGER NOT NULL, cause INTEGER, callsite_id INTEGER, id INTEGER,
     addr INTEGER, size INTEGER, thread_id INTEGER,
     ring_lag INTEGER DEFAULT 0, -- seq - ring_seq
@@ -60,8 +61,8 @@ CREATE TABLE event_row(ts_ns INTEGER NOT NULL, kind INTEGER NOT NULL, cause INTE
     seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TABLE allocation_row(domain INTEGER NOT NULL, source INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
-    callsite_id INTEGER, thread_id INTEGER, process_id INTEGER NOT NULL, alloc_seq INTEGER NOT NULL, alloc_ns INTEGER NOT NULL,
-    temporary INTEGER,
+    callsite_id INTEGER, thread_id INTEGER, process_id INTEGER NOT NULL, alloc_seq INTEGER NOT NULL,
+    alloc_ns INTEGER NOT NULL, temporary INTEGER,
     lifetime_events INTEGER,          -- free_requested_seq - alloc_seq
     lifetime_ns INTEGER,              -- free_ns - alloc_ns
     pending_events INTEGER DEFAULT 0, -- free_completed_seq - free_requested_seq, or alloc_seq if that is NULL
@@ -69,11 +70,12 @@ CREATE TABLE allocation_row(domain INTEGER NOT NULL, source INTEGER, addr INTEGE
     device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, memory_kind INTEGER, pid INTEGER, tid INTEGER,
     id INTEGER PRIMARY KEY) STRICT;
 
--- Numbers in the events of a process. Where `pool` has no row: bit 0 says whether it is the small pool, the bits above it number
--- the private pools, 0 is the default pool; that is a caching allocator's, not a pool of the CUDA driver.
-CREATE TABLE stream(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, handle INTEGER NOT NULL,
-    PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
-CREATE TABLE pool(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, capture_id INTEGER NOT NULL,
+-- Numbers in the events of a process. Where `pool` has no row: bit 0 says whether it is the small pool, the bits above
+-- it number the private pools, 0 is the default pool; that is a caching allocator's, not a pool of the CUDA driver.
+CREATE TABLE stream(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL,
+    handle INTEGER NOT NULL, PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
+CREATE TABLE pool(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL,
+    capture_id INTEGER NOT NULL,
     user_id INTEGER NOT NULL, is_small INTEGER NOT NULL, PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
 
 -- Memory that an allocator got from the device. Of an expandable segment: the lowest address, the most bytes mapped
@@ -86,10 +88,10 @@ CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, strea
 -- process_id 0: none has changed. What `data` holds is in trace/model/layout/code.c.
 CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
     -- the ladder then, as in ladder_peak_stat
-    live INTEGER, rounding INTEGER, pending INTEGER, pools INTEGER, quantum INTEGER, cached INTEGER, unsplit INTEGER, reserved INTEGER,
-    PRIMARY KEY(seq, process_id, device)) STRICT;
--- Storages and views of the storage layer. What they were when they were created; a view has the device and the allocation of its
--- base. Storages in memory of the C library, and foreign memory, have no device.
+    live INTEGER, rounding INTEGER, pending INTEGER, pools INTEGER, quantum INTEGER, cached INTEGER, unsplit INTEGER,
+    reserved INTEGER, PRIMARY KEY(seq, process_id, device)) STRICT;
+-- Storages and views of the storage layer. What they were when they were created; a view has the device and the
+-- allocation of its base. Storages in memory of the C library, and foreign memory, have no device.
 CREATE TABLE storage(number INTEGER NOT NULL, -- event.id: their own number in their process
     kind INTEGER NOT NULL,                    -- 1 of its own or wrapped memory, 2 view, 3 shared memory, 4 mapped file
     dtype INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL, elements INTEGER, callsite_id INTEGER,
@@ -106,24 +108,28 @@ CREATE TABLE storage(number INTEGER NOT NULL, -- event.id: their own number in t
 -- Named phases of a program; end NULL: it did not end.
 CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
     begin_ns INTEGER, end_ns INTEGER, process_id INTEGER) STRICT;
--- Of each caching allocator the moment with the most reserved, and of such moments the first with the most in use: bytes by rung of the
--- ladder, then, as view `ladder` has them.
-CREATE TABLE ladder_peak_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL, ts_ns INTEGER NOT NULL,
-    live INTEGER NOT NULL, rounding INTEGER NOT NULL, pending INTEGER NOT NULL, pools INTEGER NOT NULL, quantum INTEGER NOT NULL,
+-- Of each caching allocator the moment with the most reserved, and of such moments the first with the most in use:
+-- bytes by rung of the ladder, then, as view `ladder` has them.
+CREATE TABLE ladder_peak_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
+    ts_ns INTEGER NOT NULL,
+    live INTEGER NOT NULL, rounding INTEGER NOT NULL, pending INTEGER NOT NULL, pools INTEGER NOT NULL,
+    quantum INTEGER NOT NULL,
     cached INTEGER NOT NULL, unsplit INTEGER NOT NULL, reserved INTEGER NOT NULL, PRIMARY KEY(process_id, device))
     STRICT, WITHOUT ROWID;
 CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, requested INTEGER, allocated INTEGER,
     reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
     process_id INTEGER) STRICT;
 
--- Call sites: stacks are paths in a tree whose roots are outermost frames, so that what they share is there once; a symbol
--- is one resolved function and line of source code.
+-- Call sites: stacks are paths in a tree whose roots are outermost frames, so that what they share is there once; a
+-- symbol is one resolved function and line of source code.
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
     is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL,
-    user_rank INTEGER NOT NULL DEFAULT 0) STRICT; -- 0 plumbing, 1 run-time library, 2 no name, 3 native, 4 with its source line,
-                                                  -- 5 library in Python, 6 Python that is in no file, 7 Python
-CREATE TABLE stack_frame(symbol_id INTEGER NOT NULL, pc INTEGER, id INTEGER PRIMARY KEY) STRICT; -- of the nodes, each once
+    -- 0 plumbing, 1 run-time library, 2 no name, 3 native, 4 with its source line, 5 library in Python, 6 Python that
+    -- is in no file, 7 Python
+    user_rank INTEGER NOT NULL DEFAULT 0) STRICT;
+-- of the nodes, each once
+CREATE TABLE stack_frame(symbol_id INTEGER NOT NULL, pc INTEGER, id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE stack_node_row(frame_id INTEGER NOT NULL,
     parent_lag INTEGER DEFAULT 1, -- id - parent_id
     id INTEGER PRIMARY KEY) STRICT;
@@ -131,8 +137,9 @@ CREATE TABLE callsite(id INTEGER PRIMARY KEY,
     node_id INTEGER,          -- the innermost frame; NULL: no frames
     depth INTEGER NOT NULL,   -- number of frames
     symbol_id INTEGER,         -- of the innermost frame that is not an allocation function
-    user_symbol_id INTEGER) STRICT; -- of the user's line: the innermost frame of the largest symbol.user_rank above 0, if there is
-                               -- one; else, and where it is NULL, symbol_id
+    -- of the user's line: the innermost frame of the largest symbol.user_rank above 0, if there is one; else, and where
+    -- it is NULL, symbol_id
+    user_symbol_id INTEGER) STRICT;
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
 -- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).
@@ -140,13 +147,14 @@ CREATE TABLE callsite_stat(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL
     frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
     peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain, of each device
     temporary INTEGER NOT NULL, lifetime_ns INTEGER NOT NULL,       -- lifetimes of the freed ones, added up
-    process_id INTEGER,                                             -- the only one that used it; NULL: see callsite_share
+    process_id INTEGER, -- the only one that used it; NULL: see callsite_share
     PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
--- Of call sites that several processes used, what each of them has; process_id 0: processes that had ended, together, once there
--- were a million rows of such.
+-- Of call sites that several processes used, what each of them has; process_id 0: processes that had ended, together,
+-- once there were a million rows of such.
 CREATE TABLE callsite_share(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, callsite_id INTEGER NOT NULL,
     allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
-    live_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, temporary INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL,
+    temporary INTEGER NOT NULL,
     lifetime_ns INTEGER NOT NULL, PRIMARY KEY(process_id, domain, callsite_id)) STRICT, WITHOUT ROWID;
 CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
     allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
@@ -167,12 +175,14 @@ CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device
 
 -- The CUDA API: which events are of the group `device`, so that nobody has to look for them among all.
 CREATE TABLE device_event(seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL) STRICT;
--- Calls per function (cause, as in event.cause), without what CUPTI reports of the same calls. class: 1 allocates, 2 frees,
--- 3 waits for the device, 4 other. Of a free, calls, failed and bytes are those of its events, the time is that of the
--- dev_sync that follows it.
+-- Calls per function (cause, as in event.cause), without what CUPTI reports of the same calls. class: 1 allocates, 2
+-- frees, 3 waits for the device, 4 other. Of a free, calls, failed and bytes are those of its events, the time is that
+-- of the dev_sync that follows it.
 CREATE TABLE device_call_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,
-    cause INTEGER NOT NULL, class INTEGER NOT NULL, calls INTEGER NOT NULL, failed INTEGER NOT NULL, ns INTEGER NOT NULL,
-    max_ns INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(process_id, device, stream, cause)) STRICT, WITHOUT ROWID;
+    cause INTEGER NOT NULL, class INTEGER NOT NULL, calls INTEGER NOT NULL, failed INTEGER NOT NULL,
+    ns INTEGER NOT NULL,
+    max_ns INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(process_id, device, stream, cause)) STRICT,
+    WITHOUT ROWID;
 -- Memory by stream, of the domains that have devices; block: counts as freed when its free was requested.
 CREATE TABLE stream_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
     stream INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
@@ -180,12 +190,14 @@ CREATE TABLE stream_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, d
     STRICT, WITHOUT ROWID;
 -- What the driver said of a device as a whole, and what was live in domain device then, of all processes.
 CREATE TABLE device_memory(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
-    device INTEGER NOT NULL, total_bytes INTEGER NOT NULL, free_bytes INTEGER NOT NULL, live_bytes INTEGER NOT NULL) STRICT;
+    device INTEGER NOT NULL, total_bytes INTEGER NOT NULL, free_bytes INTEGER NOT NULL, live_bytes INTEGER NOT NULL)
+    STRICT;
 
--- Rematerialization: which events are of the group `remat`; is_wasted, of a remat: within 16 runs of operators after the eviction.
+-- Rematerialization: which events are of the group `remat`; is_wasted, of a remat: within 16 runs of operators
+-- after the eviction.
 CREATE TABLE remat_event(seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, is_wasted INTEGER NOT NULL) STRICT;
--- By operator: its runs in the program, and what became of the storages that it made. number: as event.pool, of its name in the
--- process; 0: it had none.
+-- By operator: its runs in the program, and what became of the storages that it made. number: as event.pool, of its
+-- name in the process; 0: it had none.
 CREATE TABLE operator_stat(process_id INTEGER NOT NULL, number INTEGER NOT NULL, name TEXT, runs INTEGER NOT NULL,
     run_ns INTEGER NOT NULL, input_bytes INTEGER NOT NULL, output_bytes INTEGER NOT NULL, remats INTEGER NOT NULL,
     collateral INTEGER NOT NULL, remat_ns INTEGER NOT NULL, depth_max INTEGER NOT NULL, wasted INTEGER NOT NULL,
@@ -193,8 +205,8 @@ CREATE TABLE operator_stat(process_id INTEGER NOT NULL, number INTEGER NOT NULL,
 CREATE TABLE eviction_stat(process_id INTEGER NOT NULL, operator INTEGER NOT NULL, -- operator_stat.number
     cause INTEGER NOT NULL, evictions INTEGER NOT NULL, bytes INTEGER NOT NULL,
     PRIMARY KEY(process_id, operator, cause)) STRICT, WITHOUT ROWID;
--- Storages that were evicted, recomputed or pinned. A planner may give the number of one that it has forgotten to another: one of
--- another operator or size has a row of its own.
+-- Storages that were evicted, recomputed or pinned. A planner may give the number of one that it has forgotten to
+-- another: one of another operator or size has a row of its own.
 CREATE TABLE remat_storage_stat(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, number INTEGER NOT NULL,
     operator INTEGER NOT NULL, size INTEGER NOT NULL, evictions INTEGER NOT NULL, remats INTEGER NOT NULL,
     collateral INTEGER NOT NULL, remat_ns INTEGER NOT NULL, wasted INTEGER NOT NULL, is_evicted INTEGER NOT NULL,
@@ -203,13 +215,14 @@ CREATE TABLE remat_budget(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, proce
     budget INTEGER) STRICT; -- NULL: none from here on
 -- Operators that did not get their memory, and what was in the way, by the operators that made it.
 CREATE TABLE remat_failure_stat(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
-    op_id INTEGER NOT NULL, operator INTEGER NOT NULL, needed INTEGER NOT NULL, budget INTEGER, blocked INTEGER NOT NULL) STRICT;
+    op_id INTEGER NOT NULL, operator INTEGER NOT NULL, needed INTEGER NOT NULL, budget INTEGER,
+    blocked INTEGER NOT NULL) STRICT;
 CREATE TABLE remat_blocked_stat(failure_seq INTEGER NOT NULL, operator INTEGER NOT NULL, cause INTEGER NOT NULL,
     storages INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(failure_seq, operator, cause)) STRICT, WITHOUT ROWID;
 
 -- Health of the recording: severity 'info', 'error' or 'data_loss'.
-CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)
-    STRICT;
+CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL,
+    value INTEGER NOT NULL) STRICT;
 CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- stored again, a figure replaces the one before
 -- Programs that ran under the recording without the recorder in them, and why it could not be loaded.
 CREATE TABLE unrecorded_program(path TEXT NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
@@ -222,6 +235,7 @@ CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT
     tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL, orphans INTEGER NOT NULL,
     unreadable INTEGER NOT NULL, unfolded INTEGER NOT NULL, parts INTEGER NOT NULL, last_ticks INTEGER NOT NULL,
     last_ns INTEGER NOT NULL) STRICT;
--- The process and its number under which call sites, `count` of them in turn, were first seen; empty once a trace is complete.
+-- The process and its number under which call sites, `count` of them in turn, were first seen; empty once a
+-- trace is complete.
 CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL,
     count INTEGER NOT NULL) STRICT;

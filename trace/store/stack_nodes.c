@@ -23,8 +23,8 @@ static bool node_is_equal(const void *context, uint64_t number)
            node->pc == key->wanted->pc;
 }
 
-int stack_nodes_find(struct stack_nodes *nodes, struct store *store, uint32_t parent_id, uint32_t symbol_id,
-                     int64_t pc, uint32_t *id_out)
+int stack_nodes_find(struct stack_nodes *nodes, struct store *store, uint32_t parent_id, uint32_t symbol_id, int64_t pc,
+                     uint32_t *id_out)
 {
     const struct stack_node node = {.pc = pc < 0 ? -1 : pc, .parent_id = parent_id, .symbol_id = symbol_id};
     const struct stack_nodes_key key = {.nodes = nodes->nodes, .wanted = &node};

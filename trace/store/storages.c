@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of `storage` on their way from the scratch file through the image into the database: in order of their ids, some way
- * behind the newest. One that is alive then goes there as it is, and the end replaces it if it was destroyed since, or used. A
- * recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
+ * The rows of `storage` on their way from the scratch file through the image into the database: in order of their ids,
+ * some way behind the newest. One that is alive then goes there as it is, and the end replaces it if it was destroyed
+ * since, or used. A recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
  */
 #include "trace/store/storages.h"
 
@@ -56,16 +56,12 @@ static int64_t clamp(uint64_t value)
 static uint32_t row_nulls(const struct scratch_storage *row)
 {
     bool is_known = row->kind != STORAGE_VIEW || row->base != 0; /* of a view: what it is a view of */
-
     return 1U << STORAGE_ID | (is_known ? 0 : 1U << STORAGE_DTYPE | 1U << STORAGE_ELEMENTS) |
            (row->destroy_seq != 0 ? 0 : 1U << STORAGE_DESTROY_SEQ | 1U << STORAGE_DESTROY_NS) |
-           (row->is_of_device ? 0 : 1U << STORAGE_DEVICE) |
-           (row->allocation_id != 0 ? 0 : 1U << STORAGE_ALLOCATION) |
+           (row->is_of_device ? 0 : 1U << STORAGE_DEVICE) | (row->allocation_id != 0 ? 0 : 1U << STORAGE_ALLOCATION) |
            (row->base != 0 ? 0 : 1U << STORAGE_BASE) |
            (row->writes + (uint64_t)row->reads > 0 ? 0 : 1U << STORAGE_LAST_USE_NS) |
-           (row->leak_seq != 0
-                ? 0
-                : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
+           (row->leak_seq != 0 ? 0 : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
 }
 
 static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
@@ -99,9 +95,7 @@ static bool row_add(struct store *store, enum image_table table, const struct de
         [STORAGE_LEAK_REFERENCES] = clamp(row->leak_references),
     };
     uint32_t nulls = row_nulls(row);
-    uint32_t defaults =
-        (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
-
+    uint32_t defaults = (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
     return image_add(store->image, table, id, values, nulls, 0,
                      record_columns(nulls, defaults, STORAGE_DEFAULTS, STORAGE_COLUMNS));
 }
@@ -112,7 +106,6 @@ static bool row_pass(struct store *store, const struct derive *derive, bool is_e
     uint64_t id = store->storages_passed + 1;
     struct scratch_storage *row = derive_storage_row(derive, id);
     bool is_left_out = store->skips_allocations && row->destroy_seq != 0;
-
     if (!is_left_out && !row_add(store, IMAGE_STORAGE, derive, id)) {
         return false;
     }
@@ -138,7 +131,6 @@ bool storages_gather(struct store *store, struct derive *derive, uint64_t behind
 static int part_commit(struct store *store, struct derive *derive, uint64_t id, struct varve_message *message)
 {
     int error = store_commit(store, NULL, 0, message);
-
     if (derive->storages.count > 0) {
         scratch_cool(&derive->storages.lines, 2 * id + 1);
     }
@@ -146,14 +138,11 @@ static int part_commit(struct store *store, struct derive *derive, uint64_t id, 
 }
 
 /* Rows up to `last` that were not final when they were passed. */
-static int changes_write(struct store *store, struct derive *derive, uint64_t last,
-                         struct varve_message *message)
+static int changes_write(struct store *store, struct derive *derive, uint64_t last, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     for (uint64_t id = 1; id <= last && error == VARVE_OK; id++) {
         struct scratch_storage *row = derive_storage_row(derive, id);
-
         if (row->is_stored) {
             continue;
         }
@@ -172,17 +161,12 @@ int storages_finish(struct store *store, struct derive *derive, struct varve_mes
 {
     uint64_t count = derive->storages.count;
     int error = VARVE_OK;
-
     while (store->storages_passed < count && error == VARVE_OK) {
         uint64_t end = store->storages_passed + COMMIT_ROWS;
-
-        while (store->storages_passed < count && store->storages_passed < end &&
-               row_pass(store, derive, true)) {
+        while (store->storages_passed < count && store->storages_passed < end && row_pass(store, derive, true)) {
         }
         error = part_commit(store, derive, store->storages_passed, message);
     }
-    if (error == VARVE_OK) {
-        error = changes_write(store, derive, count, message);
-    }
+    VARVE_THEN(error, changes_write(store, derive, count, message));
     return error == VARVE_OK ? part_commit(store, derive, count, message) : error;
 }

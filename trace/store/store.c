@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace database: opened, filled in order of events, committed together with the ring positions that the events came
- * from, finished. Two locks are held: flock on the database file keeps collectors apart from the first moment, and lasts between
- * transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the file would drop the latter,
- * so lock_fd is closed last. collector/collector.c and import/ call it.
+ * The trace database: opened, filled in order of events, committed together with the ring positions that the events
+ * came from, finished. Two locks are held: flock on the database file keeps collectors apart from the first moment, and
+ * lasts between transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the file
+ * would drop the latter, so lock_fd is closed last. collector/collector.c and import/ call it.
  */
 #include "trace/store/store.h"
 
@@ -43,10 +43,10 @@ enum event_use {
 /* sizeof of the description: "" has one byte. The groups differ in their first letters. */
 #define USE_DEVICE_OF(group) (#group[0] == 'h' || #group[0] == 'p' ? 0 : USE_DEVICE)
 #define USE_CALLSITE_OF(group) (#group[0] == 'p' ? 0 : USE_CALLSITE)
-#define USE_ROW(code, NAME, name, group, addr, size, requested, arg, meaning)                \
-    [code] = (sizeof(addr) > 1 ? USE_ADDR : 0) | (sizeof(size) > 1 ? USE_SIZE : 0) |         \
-             (sizeof(requested) > 1 ? USE_REQUESTED : 0) | (sizeof(arg) > 1 ? USE_ARG : 0) | \
-             USE_DEVICE_OF(group) | USE_CALLSITE_OF(group),
+#define USE_ROW(code, NAME, name, group, addr, size, requested, arg, meaning)                                       \
+    [code] = (sizeof(addr) > 1 ? USE_ADDR : 0) | (sizeof(size) > 1 ? USE_SIZE : 0) |                                \
+             (sizeof(requested) > 1 ? USE_REQUESTED : 0) | (sizeof(arg) > 1 ? USE_ARG : 0) | USE_DEVICE_OF(group) | \
+             USE_CALLSITE_OF(group),
 
 /* A kind that is not in the list uses nothing, so that its row is NULL where its meaning is unknown. */
 static const uint8_t event_uses[256] = {VARVE_EVENT_LIST(USE_ROW)};
@@ -84,8 +84,7 @@ enum event_column {
 
 #define EVENT_LADDER_COLUMNS (((1U << LADDER_RUNGS) - 1) << EVENT_LADDER)
 #define EVENT_DEFAULTS (1U << EVENT_RING_LAG | 1U << EVENT_FLAGS | EVENT_LADDER_COLUMNS)
-#define EVENT_DEVICE_COLUMNS \
-    (1U << EVENT_DEVICE | 1U << EVENT_DEV_SEQ | 1U << EVENT_STREAM | 1U << EVENT_POOL)
+#define EVENT_DEVICE_COLUMNS (1U << EVENT_DEVICE | 1U << EVENT_DEV_SEQ | 1U << EVENT_STREAM | 1U << EVENT_POOL)
 
 /* The columns of the ladder; returns those at their default. */
 static uint32_t ladder_columns(const struct event *event, int64_t *values)
@@ -122,18 +121,16 @@ int store_append(struct store *store, const struct event *event, struct varve_me
         [EVENT_PID] = event->pid,
         [EVENT_TID] = event->tid,
     };
-    uint32_t nulls = (uses & USE_DEVICE ? 0 : EVENT_DEVICE_COLUMNS) | (event->id != 0 ? 0 : 1U << EVENT_ID) |
-                     (uses & USE_ADDR ? 0 : 1U << EVENT_ADDR) | (uses & USE_SIZE ? 0 : 1U << EVENT_SIZE) |
-                     (uses & USE_REQUESTED ? 0 : 1U << EVENT_PADDING) |
-                     (uses & USE_ARG ? 0 : 1U << EVENT_ARG) |
-                     (uses & USE_CALLSITE && (event->callsite != 0 || !kind_gives_back(event->kind))
-                          ? 0
-                          : 1U << EVENT_CALLSITE) |
-                     (event->ring_seq != 0 ? 0 : 1U << EVENT_RING_LAG) |
-                     (rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)
-                          ? 1U << EVENT_PID | 1U << EVENT_TID
-                          : 0) |
-                     1U << EVENT_SEQ;
+    uint32_t nulls =
+        (uses & USE_DEVICE ? 0 : EVENT_DEVICE_COLUMNS) | (event->id != 0 ? 0 : 1U << EVENT_ID) |
+        (uses & USE_ADDR ? 0 : 1U << EVENT_ADDR) | (uses & USE_SIZE ? 0 : 1U << EVENT_SIZE) |
+        (uses & USE_REQUESTED ? 0 : 1U << EVENT_PADDING) | (uses & USE_ARG ? 0 : 1U << EVENT_ARG) |
+        (uses & USE_CALLSITE && (event->callsite != 0 || !kind_gives_back(event->kind)) ? 0 : 1U << EVENT_CALLSITE) |
+        (event->ring_seq != 0 ? 0 : 1U << EVENT_RING_LAG) |
+        (rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)
+             ? 1U << EVENT_PID | 1U << EVENT_TID
+             : 0) |
+        1U << EVENT_SEQ;
     uint32_t defaults = (values[EVENT_RING_LAG] == 0 ? 1U << EVENT_RING_LAG : 0) |
                         (event->flags == 0 ? 1U << EVENT_FLAGS : 0) | ladder_columns(event, values);
     unsigned count = record_columns(nulls, defaults, EVENT_DEFAULTS, EVENT_COLUMNS);
@@ -145,13 +142,12 @@ int store_append(struct store *store, const struct event *event, struct varve_me
     if (store->bulks[BULK_EVENT] != NULL) {
         store->seq_last = event->seq;
         store->bulk_pending++;
-        return bulk_add(store->bulks[BULK_EVENT], event->seq, values, nulls, count)
-                   ? VARVE_OK
-                   : writer_bulk_fail(store, message);
+        return bulk_add(store->bulks[BULK_EVENT], event->seq, values, nulls, count) ? VARVE_OK
+                                                                                    : writer_bulk_fail(store, message);
     }
     if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0, count)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
-                                 store->path, (unsigned long long)image_rows(store->image, IMAGE_EVENT));
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before", store->path,
+                                 (unsigned long long)image_rows(store->image, IMAGE_EVENT));
     }
     store->seq_last = event->seq;
     if (image_is_full(store->image, IMAGE_EVENT)) {
@@ -171,8 +167,8 @@ void store_keep(struct store *store, bool events, bool allocations)
 uint64_t store_bytes(struct store *store)
 {
     int64_t pages = 0;
-    int64_t page_bytes = 0;
     (void)schema_query(store->db, store->path, "PRAGMA main.page_count", &pages, NULL);
+    int64_t page_bytes = 0;
     (void)schema_query(store->db, store->path, "PRAGMA main.page_size", &page_bytes, NULL);
     return (uint64_t)pages * (uint64_t)page_bytes;
 }
@@ -209,22 +205,18 @@ int store_commit(struct store *store, const struct store_ring_position *position
                  struct varve_message *message)
 {
     int error = bulks_check(store, message);
-    if (error == VARVE_OK) {
-        error = writer_begin(store, message);
-    }
+    VARVE_THEN(error, writer_begin(store, message));
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *row = &positions[i];
-        error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id),
-                           VALUE(row->ring), VALUE(row->tail), VALUE(row->spill_tail), VALUE(row->sequence),
-                           VALUE(row->orphans), VALUE(row->unreadable), VALUE(row->unfolded),
-                           VALUE(row->parts), VALUE(row->last_ticks), VALUE(row->last_ns));
+        error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id), VALUE(row->ring),
+                           VALUE(row->tail), VALUE(row->spill_tail), VALUE(row->sequence), VALUE(row->orphans),
+                           VALUE(row->unreadable), VALUE(row->unfolded), VALUE(row->parts), VALUE(row->last_ticks),
+                           VALUE(row->last_ns));
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s", store->failure.text);
         }
     }
-    if (error == VARVE_OK) {
-        error = writer_insert_batch(store, message);
-    }
+    VARVE_THEN(error, writer_insert_batch(store, message));
     return error == VARVE_OK ? writer_commit(store, message) : error;
 }
 
@@ -240,22 +232,20 @@ static void report(store_progress progress, void *context, uint64_t done)
 /* `*is_left_out`: the database has no log any more; false: it has a reader. */
 static int journal_leave(struct store *store, bool *is_left_out, struct varve_message *message)
 {
-    sqlite3_stmt *statement;
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
         store->statements[i] = NULL;
     }
-    if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) !=
-        SQLITE_OK) {
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot checkpoint the write-ahead log", message);
     }
     int result = sqlite3_step(statement);
-    *is_left_out = result == SQLITE_ROW &&
-                   sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
+    *is_left_out =
+        result == SQLITE_ROW && sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
     int error = result == SQLITE_ROW
                     ? VARVE_OK
-                    : schema_error(store->db, store->path, "complete, but its -wal file must stay beside it",
-                                   message);
+                    : schema_error(store->db, store->path, "complete, but its -wal file must stay beside it", message);
     sqlite3_finalize(statement);
     return error;
 }
@@ -263,17 +253,17 @@ static int journal_leave(struct store *store, bool *is_left_out, struct varve_me
 /* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
 static int wal_fold(struct store *store, struct varve_message *message)
 {
-    bool is_folded = false;
     if (store->is_settled) {
         /* The lock goes, and with it the journal, when the file is next looked at. */
         store->is_settled = false;
-        sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; SELECT count(*) FROM main.sqlite_schema",
-                     NULL, NULL, NULL);
+        sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; SELECT count(*) FROM main.sqlite_schema", NULL,
+                     NULL, NULL);
     }
+    bool is_folded = false;
     int error = journal_leave(store, &is_folded, message);
     if (error == VARVE_OK && !is_folded) {
-        error = varve_message_set(message, VARVE_ERROR_BUSY,
-                                  "%s: complete, but its -wal file must stay beside it", store->path);
+        error = varve_message_set(message, VARVE_ERROR_BUSY, "%s: complete, but its -wal file must stay beside it",
+                                  store->path);
     }
     return error;
 }
@@ -281,7 +271,6 @@ static int wal_fold(struct store *store, struct varve_message *message)
 void store_settle(struct store *store)
 {
     char lock[96];
-    bool is_left = false;
     /* Written again, it locks the file: BEGIN EXCLUSIVE would lock the batch too, which nobody can. */
     snprintf(lock, sizeof(lock), "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.user_version = %d",
              VARVE_DATABASE_SCHEMA_VERSION);
@@ -290,12 +279,13 @@ void store_settle(struct store *store)
         return;
     }
     sqlite3_busy_timeout(store->db, 0);
+    bool is_left = false;
     if (journal_leave(store, &is_left, NULL) == VARVE_OK && is_left) {
         /* A reader that came later would make a commit fail: it is kept out to the end. */
         store->is_settled = sqlite3_exec(store->db, lock, NULL, NULL, NULL) == SQLITE_OK;
         if (!store->is_settled) {
-            sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; PRAGMA main.journal_mode = WAL", NULL,
-                         NULL, NULL);
+            sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; PRAGMA main.journal_mode = WAL", NULL, NULL,
+                         NULL);
         }
     }
     sqlite3_busy_timeout(store->db, SCHEMA_BUSY_MS);
@@ -304,32 +294,32 @@ void store_settle(struct store *store)
 /* The tables of millions of rows, all numbered from 1 with few gaps. */
 #define NUMBERED_TABLES "'event_row', 'stack_node_row', 'allocation_row', 'storage', 'callsite'"
 
-/* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number is
- * near enough. A sample of each index is enough to choose between so few. */
+/* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number
+ * is near enough. A sample of each index is enough to choose between so few. */
 static int statistics_gather(struct store *store, struct varve_message *message)
 {
     static const char query[] =
         "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
         " WHERE (type = 'table' AND name NOT IN (" NUMBERED_TABLES ") AND name NOT LIKE 'sqlite%')"
         " OR (type = 'index' AND tbl_name IN (" NUMBERED_TABLES "))";
-    sqlite3_stmt *statement = NULL;
-    char *analyze = NULL;
     int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
     if (error != VARVE_OK) {
         return error;
     }
+    char *analyze = NULL;
+    sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
-        analyze = sqlite3_mprintf(
-            "%s;"
-            "DELETE FROM main.sqlite_stat1 WHERE tbl IN (" NUMBERED_TABLES ") AND idx IS NULL;"
-            "INSERT INTO main.sqlite_stat1(tbl, stat) SELECT tbl, CAST(last AS TEXT) FROM ("
-            "SELECT 'event_row' AS tbl, (SELECT max(seq) FROM event_row) AS last"
-            " UNION ALL SELECT 'allocation_row', (SELECT max(id) FROM allocation_row)"
-            " UNION ALL SELECT 'storage', (SELECT max(id) FROM storage)"
-            " UNION ALL SELECT 'callsite', (SELECT max(id) FROM callsite)"
-            " UNION ALL SELECT 'stack_node_row', (SELECT max(id) FROM stack_node_row)) WHERE last > 0",
-            sqlite3_column_text(statement, 0));
+        analyze =
+            sqlite3_mprintf("%s;"
+                            "DELETE FROM main.sqlite_stat1 WHERE tbl IN (" NUMBERED_TABLES ") AND idx IS NULL;"
+                            "INSERT INTO main.sqlite_stat1(tbl, stat) SELECT tbl, CAST(last AS TEXT) FROM ("
+                            "SELECT 'event_row' AS tbl, (SELECT max(seq) FROM event_row) AS last"
+                            " UNION ALL SELECT 'allocation_row', (SELECT max(id) FROM allocation_row)"
+                            " UNION ALL SELECT 'storage', (SELECT max(id) FROM storage)"
+                            " UNION ALL SELECT 'callsite', (SELECT max(id) FROM callsite)"
+                            " UNION ALL SELECT 'stack_node_row', (SELECT max(id) FROM stack_node_row)) WHERE last > 0",
+                            sqlite3_column_text(statement, 0));
     }
     sqlite3_finalize(statement);
     error = analyze != NULL ? writer_execute(store, analyze, message)
@@ -385,18 +375,13 @@ static int bulks_attach(struct store *store, struct varve_message *message)
     }
     database_close(store);
     for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
-        error = bulk_attach(store->bulks[i], store->lock_fd, (uint32_t)root[i])
-                    ? VARVE_OK
-                    : writer_bulk_fail(store, message);
+        error = bulk_attach(store->bulks[i], store->lock_fd, (uint32_t)root[i]) ? VARVE_OK
+                                                                                : writer_bulk_fail(store, message);
         bulk_close(store->bulks[i]); /* as much space on the disk */
         store->bulks[i] = NULL;
     }
-    if (error == VARVE_OK) {
-        error = database_open(store, message);
-    }
-    if (error == VARVE_OK) {
-        error = schema_pragmas(store->db, store->path, true, message);
-    }
+    VARVE_THEN(error, database_open(store, message));
+    VARVE_THEN(error, schema_pragmas(store->db, store->path, true, message));
     return error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK
                ? schema_error(store->db, store->path, "cannot prepare to write", message)
                : error;
@@ -412,9 +397,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     }
     report(progress, context, 0);
     int error = store->is_private ? bulks_attach(store, message) : VARVE_OK;
-    if (error == VARVE_OK) {
-        error = writer_begin(store, message);
-    }
+    VARVE_THEN(error, writer_begin(store, message));
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
         error = writer_fail(store, "cannot build indexes", message);
     }
@@ -425,24 +408,15 @@ int store_finish(struct store *store, store_progress progress, void *context, st
                                message);
     }
     report(progress, context, 1);
-    if (error == VARVE_OK) {
-        error = statistics_gather(store, message);
-    }
-    if (error == VARVE_OK) {
-        error =
-            writer_execute(store,
-                           "DELETE FROM ring_position; DELETE FROM callsite_origin;"
-                           "DELETE FROM meta WHERE key IN ('" STORE_META_COMMITS "', '" STORE_META_TAKEN "');"
-                           "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
-                           message);
-    }
-    if (error == VARVE_OK) {
-        error = store_commit(store, NULL, 0, message);
-    }
+    VARVE_THEN(error, statistics_gather(store, message));
+    VARVE_THEN(error, writer_execute(store,
+                                     "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                                     "DELETE FROM meta WHERE key IN ('" STORE_META_COMMITS "', '" STORE_META_TAKEN "');"
+                                     "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
+                                     message));
+    VARVE_THEN(error, store_commit(store, NULL, 0, message));
     report(progress, context, 2);
-    if (error == VARVE_OK) {
-        error = wal_fold(store, message);
-    }
+    VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->drops_events) {
         /* Where there is no space for the smaller copy, the database stays as it is: large, and complete. */
         sqlite3_exec(store->db, "VACUUM main", NULL, NULL, NULL);
@@ -465,8 +439,7 @@ static int open_error(const char *path, int reason, struct varve_message *messag
     case EPERM:
     case EROFS:
     case EISDIR:
-        return varve_message_set(message, VARVE_ERROR_PERMISSION, "%s: cannot write: %s", path,
-                                 strerror(reason));
+        return varve_message_set(message, VARVE_ERROR_PERMISSION, "%s: cannot write: %s", path, strerror(reason));
     case ENOSPC:
     case EDQUOT:
         return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s", path, strerror(reason));
@@ -476,8 +449,7 @@ static int open_error(const char *path, int reason, struct varve_message *messag
 }
 
 /* Open or make the file and lock it; `*is_new_out` says that it is ours to remove again. */
-static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out,
-                     struct varve_message *message)
+static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out, struct varve_message *message)
 {
     int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC; /* no link, and no pipe that is waited for */
     int fd = open(store->path, mode != STORE_RESUME ? flags | O_CREAT | O_EXCL : flags, 0666);
@@ -507,22 +479,16 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int64_t symbol_last = 0;
     bool is_empty = mode != STORE_RESUME;
     int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
-    if (error == VARVE_OK) {
-        error = schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message);
-    }
+    VARVE_THEN(error, schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message));
     if (error == VARVE_OK && is_empty) {
         error = schema_create(store->db, store->path, message);
     }
     if (error == VARVE_OK) {
-        error = schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'",
-                             &complete, message);
+        error =
+            schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'", &complete, message);
     }
-    if (error == VARVE_OK) {
-        error = schema_query(store->db, store->path, "SELECT max(seq) FROM event_row", &seq_last, message);
-    }
-    if (error == VARVE_OK) {
-        error = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
-    }
+    VARVE_THEN(error, schema_query(store->db, store->path, "SELECT max(seq) FROM event_row", &seq_last, message));
+    VARVE_THEN(error, schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message));
     if (error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
@@ -554,24 +520,19 @@ static void files_remove(const char *path)
     }
 }
 
-int store_open(const char *path, enum store_mode mode, struct store **store_out,
-               struct varve_message *message)
+int store_open(const char *path, enum store_mode mode, struct store **store_out, struct varve_message *message)
 {
     struct store *store = calloc(1, sizeof(*store));
-    bool is_new = false;
     if (store == NULL || (store->path = strdup(path)) == NULL) {
         free(store);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
     }
     store->lock_fd = -1;
     schema_configure();
+    bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
-    if (error == VARVE_OK) {
-        error = database_open(store, message);
-    }
-    if (error == VARVE_OK) {
-        error = database_begin(store, mode, message);
-    }
+    VARVE_THEN(error, database_open(store, message));
+    VARVE_THEN(error, database_begin(store, mode, message));
     if (error != VARVE_OK) {
         store_close(store);
         if (is_new) {

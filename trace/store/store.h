@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * The trace database as those who fill it see it: open, append events, commit, finish. The small tables are in rows.h, what
- * follows from the events in derived.h, reading back in resume.h. One thread at a time owns a store.
+ * The trace database as those who fill it see it: open, append events, commit, finish. The small tables are in rows.h,
+ * what follows from the events in derived.h, reading back in resume.h. One thread at a time owns a store.
  */
 #ifndef VARVE_TRACE_STORE_STORE_H
 #define VARVE_TRACE_STORE_STORE_H
@@ -25,8 +24,7 @@ enum store_mode {
 
 /// Owner of the result: the caller, until store_close. Errors: VARVE_ERROR_BUSY if another collector writes
 /// it.
-int store_open(const char *path, enum store_mode mode, struct store **store_out,
-               struct varve_message *message);
+int store_open(const char *path, enum store_mode mode, struct store **store_out, struct varve_message *message);
 
 /// After STORE_RESUME: everything was stored and derived; only store_finish is left to be called, and nothing
 /// else.
@@ -36,8 +34,9 @@ bool store_is_complete(const struct store *store);
 /// taken, but no other can be before a commit (a million or more wait for one).
 int store_append(struct store *store, const struct event *event, struct varve_message *message);
 
-/// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages are kept as
-/// allocations are. `events` false with `allocations` true: events are stored, for a collector that resumes, and deleted by store_finish.
+/// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages
+/// are kept as allocations are. `events` false with `allocations` true: events are stored, for a collector that
+/// resumes, and deleted by store_finish.
 void store_keep(struct store *store, bool events, bool allocations);
 /// The database, so far as it is committed.
 uint64_t store_bytes(struct store *store);
@@ -70,8 +69,8 @@ struct store_ring_position {
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
 
-/// The program is over: from here on, if nobody reads the database now, nobody can before store_finish, and what is written
-/// goes straight into its file rather than by way of a log.
+/// The program is over: from here on, if nobody reads the database now, nobody can before store_finish, and what is
+/// written goes straight into its file rather than by way of a log.
 void store_settle(struct store *store);
 
 /// Key of the number of commits, until the recording is finished.

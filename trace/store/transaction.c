@@ -77,13 +77,13 @@ sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement
 {
     static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
     _Static_assert(sizeof(marks) == 2 * VALUES_MAX, "a mark for each value");
-    const char *sql = statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH)
-                                                   : statement_sql[statement];
-    char whole[128];
+    const char *sql =
+        statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH) : statement_sql[statement];
     if (store->statements[statement] != NULL) {
         return store->statements[statement];
     }
     assert(count <= VALUES_MAX);
+    char whole[128];
     if (count > 0 && strchr(sql, '?') == NULL) {
         snprintf(whole, sizeof(whole), "%s (%.*s)", sql, (int)(2 * count - 1), marks);
         sql = whole;
@@ -141,8 +141,7 @@ static int row_execute(struct store *store, enum store_statement statement, cons
         if (values[i].is_null) {
             sqlite3_bind_null(prepared, (int)i + 1);
         } else if (values[i].blob != NULL) {
-            sqlite3_bind_blob64(prepared, (int)i + 1, values[i].blob, (sqlite3_uint64)values[i].integer,
-                                SQLITE_STATIC);
+            sqlite3_bind_blob64(prepared, (int)i + 1, values[i].blob, (sqlite3_uint64)values[i].integer, SQLITE_STATIC);
         } else if (values[i].text != NULL) {
             sqlite3_bind_text(prepared, (int)i + 1, values[i].text, -1, SQLITE_STATIC);
         } else {
@@ -262,8 +261,7 @@ int writer_commit(struct store *store, struct varve_message *message)
     return VARVE_OK;
 }
 
-int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
-               unsigned count)
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count)
 {
     int error = writer_begin(store, &store->failure);
     if (error == VARVE_OK && statement <= STATEMENT_POSITION) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * The state behind `struct store`: the connection, prepared statements, and the transaction under way.
  *
- * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their slots
- * back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of the small tables
- * in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and callsites_finish write is not
- * kept: when one of them or store_finish fails, all three are called again.
+ * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their
+ * slots back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of
+ * the small tables in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and
+ * callsites_finish write is not kept: when one of them or store_finish fails, all three are called again.
  */
 #ifndef VARVE_TRACE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_TRANSACTION_H
@@ -80,8 +79,7 @@ struct store_value {
 
 #define VALUE_NULL ((struct store_value){.is_null = true})
 /* Of an integer, or of a text. */
-#define VALUE(value) \
-    _Generic((value), char * : value_text, const char * : value_text, default : value_integer)(value)
+#define VALUE(value) _Generic((value), char * : value_text, const char * : value_text, default : value_integer)(value)
 
 static inline struct store_value value_integer(int64_t value)
 {
@@ -155,10 +153,10 @@ struct store_allocations {
 struct store {
     sqlite3 *db;
     char *path;
-    int lock_fd; /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_image *image;            /* rows of large tables since the last commit */
-    struct store_bulk *bulks[BULK_LIMIT]; /* all of them, of a database that is made in private; else NULL */
-    uint64_t bulk_pending;                /* events since the last commit */
+    int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
+    struct store_image *image; /* rows of large tables since the last commit */
+    struct store_bulk *bulks[BULK_LIMIT];      /* all of them, of a database that is made in private; else NULL */
+    uint64_t bulk_pending;                     /* events since the last commit */
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
     bool is_private;  /* nobody else reads it, and there is no log */
@@ -184,13 +182,13 @@ struct store {
 /// The statement, prepared for so many values; NULL on failure.
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count);
 /// Bind, step and reset, in the open transaction, which is begun if there is none.
-int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
-               unsigned count);
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count);
 /* The same with the values themselves. */
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
-/// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these; it stays so then.
+/// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these;
+/// it stays so then.
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
 /// The threads that a database has which is to be continued.
 int rows_threads_read(struct store *store, struct varve_message *message);

@@ -1,40 +1,47 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Views: the one definition of every metric, shared by the command, the notebooks and SQL users.
 --
--- Rows of one view may be added up as they are. NAME is all processes together, NAME_process has a row for each process: nothing
--- is in the same view twice. What CUPTI reports beside the CUDA recorder (domain 'cupti') is in views cupti_* alone. Domains do
--- nest: blocks of a caching allocator are cut from device memory, so sums go over one domain (domain.contained_in).
+-- Rows of one view may be added up as they are. NAME is all processes together, NAME_process has a row for each
+-- process: nothing is in the same view twice. What CUPTI reports beside the CUDA recorder (domain 'cupti') is in views
+-- cupti_* alone. Domains do nest: blocks of a caching allocator are cut from device memory, so sums go over one domain
+-- (domain.contained_in).
 
--- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's; ring_seq: number in its ring (thread_id),
--- lost ones counted; NULL: stands for missing ones. These views have no joins: SQLite reads them as if they were tables.
+-- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's; ring_seq: number in its ring
+-- (thread_id), lost ones counted; NULL: stands for missing ones. These views have no joins: SQLite reads them as if
+-- they were tables.
 CREATE VIEW event AS
     SELECT seq, ts_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = e.thread_id)) AS pid,
-        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = e.thread_id)) AS tid, device, dev_seq, kind, stream, pool, id, addr,
-        size, coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, thread_id, flags, seq - ring_lag AS ring_seq
+        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = e.thread_id)) AS tid, device, dev_seq, kind, stream,
+        pool, id, addr,
+        size, coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, thread_id, flags,
+        seq - ring_lag AS ring_seq
     FROM event_row e;
 
 -- memory_kind: CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static.
 CREATE VIEW allocation AS
     SELECT id, domain, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)) AS pid,
-        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)) AS tid, device, pool, stream, segment_id, addr, size,
-        size - padding AS requested, alloc_seq, alloc_seq + lifetime_events AS free_requested_seq,
+        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)) AS tid, device, pool, stream, segment_id,
+        addr, size, size - padding AS requested, alloc_seq, alloc_seq + lifetime_events AS free_requested_seq,
         alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_completed_seq, alloc_ns,
         alloc_ns + lifetime_ns AS free_ns, callsite_id, source, process_id, temporary, memory_kind
     FROM allocation_row a;
 
--- parent_id: the caller, always the smaller id; NULL: none, it is the outermost frame; pc: address within the module, NULL for Python.
+-- parent_id: the caller, always the smaller id; NULL: none, it is the outermost frame; pc: address within the module,
+-- NULL for Python.
 CREATE VIEW stack_node AS
-    SELECT id, id - parent_lag AS parent_id, (SELECT f.symbol_id FROM stack_frame f WHERE f.id = n.frame_id) AS symbol_id,
+    SELECT id, id - parent_lag AS parent_id,
+        (SELECT f.symbol_id FROM stack_frame f WHERE f.id = n.frame_id) AS symbol_id,
         (SELECT f.pc FROM stack_frame f WHERE f.id = n.frame_id) AS pc
     FROM stack_node_row n;
 
--- One row: the recording as a whole. end_ns: of the program and of all recorded processes, or when the recording stopped while some still
--- ran. processes: one that executes another program stays the same process; images: rows of process, a new one with each
--- program that is executed.
+-- One row: the recording as a whole. end_ns: of the program and of all recorded processes, or when the recording
+-- stopped while some still ran. processes: one that executes another program stays the same process; images: rows of
+-- process, a new one with each program that is executed.
 CREATE VIEW recording AS
     SELECT t.begin_ns, t.end_ns, t.end_ns - t.begin_ns AS duration_ns, p.processes, p.images, p.processes_running,
         (SELECT count(*) FROM thread) AS threads, (SELECT sum(stored) FROM thread) AS events
-    FROM (SELECT b.begin_ns, max(b.begin_ns, b.begin_ns + coalesce((SELECT value FROM meta WHERE key = 'duration_ns'), 0),
+    FROM (SELECT b.begin_ns, max(b.begin_ns,
+                b.begin_ns + coalesce((SELECT value FROM meta WHERE key = 'duration_ns'), 0),
                 coalesce((SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0),
                 coalesce((SELECT max(end_ns) FROM process), 0)) AS end_ns
             FROM (SELECT coalesce((SELECT value FROM meta WHERE key = 'program_start_ns'), 0) AS begin_ns) b) t
@@ -63,11 +70,12 @@ CREATE VIEW leak AS
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
     WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL AND a.domain <> 7;
 
--- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array, because a
--- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
--- would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
+-- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array,
+-- because a recursive query as a table would be walked for all of them whatever is asked for; and without a join, for
+-- which SQLite would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
 CREATE VIEW frame AS
-    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc, s.user_rank
+    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined,
+        f.pc, s.user_rank
     FROM callsite c
         CROSS JOIN json_each((
             WITH RECURSIVE walk(id) AS (
@@ -81,10 +89,11 @@ CREATE VIEW frame AS
         CROSS JOIN stack_frame f ON f.id = n.frame_id
         CROSS JOIN symbol s ON s.id = f.symbol_id;
 
--- Per call site and domain; user_*: the user's line, the innermost frame that is not plumbing; function, file, line: of the innermost
--- frame that is no allocation function.
+-- Per call site and domain; user_*: the user's line, the innermost frame that is not plumbing; function, file, line: of
+-- the innermost frame that is no allocation function.
 CREATE VIEW callsite_total AS
-    SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain, t.allocations,
+    SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain,
+        t.allocations,
         t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations, t.peak_bytes, t.temporary,
         CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
         s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
@@ -93,16 +102,18 @@ CREATE VIEW callsite_total AS
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
     WHERE t.domain <> 7;
 
--- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that of all processes.
+-- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that
+-- of all processes.
 CREATE VIEW callsite_total_process AS
     SELECT t.process_id, p.pid, u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id,
-        d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations, t.peak_bytes,
-        t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
+        d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations,
+        t.peak_bytes, t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
         s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
-    FROM (SELECT process_id, callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations,
+    FROM (SELECT process_id, callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes,
+        peak_allocations,
             peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE process_id IS NOT NULL
-        UNION ALL SELECT nullif(process_id, 0), callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes,
-            peak_allocations, peak_bytes, temporary, lifetime_ns FROM callsite_share) t
+        UNION ALL SELECT nullif(process_id, 0), callsite_id, domain, allocations, frees, bytes, live_allocations,
+            live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns FROM callsite_share) t
         JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
@@ -128,15 +139,17 @@ CREATE VIEW size_total AS
     FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
 
 CREATE VIEW size_total_process AS
-    SELECT t.process_id, p.pid, d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations,
+    SELECT t.process_id, p.pid, d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes,
+        t.live_allocations,
         t.live_bytes, t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
     FROM size_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
     WHERE t.process_id <> 0 AND t.domain <> 7;
 
--- What was live at the peak of all processes together, by call site and domain; of several devices each has its own peak.
+-- What was live at the peak of all processes together, by call site and domain; of several devices each
+-- has its own peak.
 CREATE VIEW peak AS
-    SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations, callsite_id, function,
-        file, line, module, is_python, user_module, user_is_python
+    SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations,
+        callsite_id, function, file, line, module, is_python, user_module, user_is_python
     FROM callsite_total WHERE peak_bytes > 0;
 
 -- When that was: the moment of the largest sum of live bytes, the first one if it was reached more than once.
@@ -145,10 +158,12 @@ CREATE VIEW peak_time AS
     FROM total WHERE peak_seq IS NOT NULL;
 
 CREATE VIEW peak_time_process AS
-    SELECT process_id, pid, domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes, peak_allocations AS allocations
+    SELECT process_id, pid, domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes,
+        peak_allocations AS allocations
     FROM total_process WHERE peak_seq IS NOT NULL;
 
--- Live bytes after an event: of each while a trace is short, else of evenly chosen ones; allocated_max: the most since the row before.
+-- Live bytes after an event: of each while a trace is short, else of evenly chosen ones; allocated_max: the most
+-- since the row before.
 CREATE VIEW timeline AS
     SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
         s.live AS live_allocations
@@ -173,8 +188,8 @@ CREATE VIEW rss_peak AS
 
 -- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
 CREATE VIEW block_op AS
-    SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size, CASE kind WHEN 4 THEN addr + size ELSE arg END AS other_addr,
-        requested AS other_size, cause
+    SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size,
+        CASE kind WHEN 4 THEN addr + size ELSE arg END AS other_addr, requested AS other_size, cause
     FROM event WHERE kind IN (4, 5);
 
 -- Share of the bytes that a process' caching allocator had reserved and no allocation used, over time.
@@ -183,17 +198,20 @@ CREATE VIEW fragmentation AS
         1.0 - CAST(allocated AS REAL) / reserved AS unused_share
     FROM timeline_process WHERE reserved > 0;
 
--- ---- The fragmentation ladder of each caching allocator: reserved - live_requested = rounding + unsplit_remainder + segment_quantum +
--- pool_segregation + stream_pending + cached_segments + external_holes, after every event and to the byte. Each reserved byte counts
--- once. An island is memory of one segment without a gap: the segment, or of an expandable one a run of mappings.
+-- ---- The fragmentation ladder of each caching allocator: reserved - live_requested = rounding + unsplit_remainder +
+-- segment_quantum + pool_segregation + stream_pending + cached_segments + external_holes, after every event and to the
+-- byte. Each reserved byte counts once. An island is memory of one segment without a gap: the segment, or of an
+-- expandable one a run of mappings.
 --   live_requested      requested bytes of blocks in use: handed out, and their free not asked for
 --   rounding            of blocks in use: their size by the size rules of the policy and its settings, less the request
 --   unsplit_remainder   of blocks in use: their size less the rounded one: they were given out whole
 --   stream_pending      blocks whose free was asked for and that wait for other streams
 --   cached_segments     islands without any block in use or pending
---   segment_quantum     of other islands: bytes that no block has had since they were reserved: more than a request has needed yet
---   pool_segregation    the rest of these islands that is free, where pool or stream are not those that asked the device last, with
---                       success (segment_alloc, segment_map) or without (oom): the request could not use it
+--   segment_quantum     of other islands: bytes that no block has had since they were reserved: more than a
+--                       request has needed yet
+--   pool_segregation    the rest of these islands that is free, where pool or stream are not those that asked the
+--                       device last, with success (segment_alloc, segment_map) or without (oom): the request
+--                       could not use it
 --   external_holes      the same where they are: holes between blocks
 -- Blocks in memory that no event reserved (recordings that begin late, or have lost events) are no part of it.
 
@@ -209,19 +227,20 @@ CREATE VIEW ladder_change AS
 
 -- What there was after each event of an allocator.
 CREATE VIEW ladder AS
-    SELECT seq, ts_ns, process_id, device, sum(reserved) OVER so_far AS reserved, sum(live_requested) OVER so_far AS live_requested,
+    SELECT seq, ts_ns, process_id, device, sum(reserved) OVER so_far AS reserved,
+        sum(live_requested) OVER so_far AS live_requested,
         sum(rounding) OVER so_far AS rounding, sum(unsplit_remainder) OVER so_far AS unsplit_remainder,
         sum(segment_quantum) OVER so_far AS segment_quantum, sum(pool_segregation) OVER so_far AS pool_segregation,
         sum(stream_pending) OVER so_far AS stream_pending, sum(cached_segments) OVER so_far AS cached_segments,
         sum(external_holes) OVER so_far AS external_holes
     FROM ladder_change WINDOW so_far AS (PARTITION BY process_id, device ORDER BY seq ROWS UNBOUNDED PRECEDING);
 
--- The row of `ladder` with the most reserved, and of such rows the first with the most in blocks in use (live_requested + rounding +
--- unsplit_remainder); kept with totals only, too.
+-- The row of `ladder` with the most reserved, and of such rows the first with the most in blocks in use (live_requested
+-- + rounding + unsplit_remainder); kept with totals only, too.
 CREATE VIEW ladder_peak AS
     SELECT l.process_id, p.pid, l.device, l.seq, l.ts_ns, l.reserved, l.live AS live_requested, l.rounding,
-        l.unsplit AS unsplit_remainder, l.quantum AS segment_quantum, l.pools AS pool_segregation, l.pending AS stream_pending,
-        l.cached AS cached_segments,
+        l.unsplit AS unsplit_remainder, l.quantum AS segment_quantum, l.pools AS pool_segregation,
+        l.pending AS stream_pending, l.cached AS cached_segments,
         l.reserved - l.live - l.rounding - l.unsplit - l.quantum - l.pools - l.pending - l.cached AS external_holes
     FROM ladder_peak_stat l LEFT JOIN process p ON p.id = l.process_id;
 
@@ -230,18 +249,19 @@ CREATE VIEW oom_retry AS
         e.arg AS succeeded
     FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = 11;
 
--- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use: the allocator
--- could give them back. A segment's memory is its row, or for an expandable one the sum of its mappings.
+-- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use:
+-- the allocator could give them back. A segment's memory is its row, or for an expandable one the sum of its mappings.
 CREATE VIEW empty_segment AS
-    SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
-        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e WHERE e.kind IN (8, 9)
-            AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
+    SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream,
+        coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
+        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e
+            WHERE e.kind IN (8, 9) AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
     FROM segment s LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
-        AND segment_id IS NOT NULL);
+    WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4
+        AND pending_events IS NULL AND segment_id IS NOT NULL);
 
--- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use and the ends of what
--- is mapped (kind 0 begin, 2 end); a hole begins where one ends and ends where the next begins.
+-- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use
+-- and the ends of what is mapped (kind 0 begin, 2 end); a hole begins where one ends and ends where the next begins.
 CREATE VIEW hole_moment AS
     WITH moments(moment, process_id, device, seq) AS MATERIALIZED (
             SELECT 'end', process_id, device, 9223372036854775807 FROM segment GROUP BY 2, 3
@@ -253,7 +273,8 @@ CREATE VIEW hole_moment AS
             WHERE s.alloc_seq <= m.seq AND coalesce(s.free_seq > m.seq, 1)),
         used AS MATERIALIZED (
             SELECT s.moment, a.segment_id, a.addr, a.size, a.id
-            FROM (SELECT segment_id, addr, size, id, alloc_seq, alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_seq
+            FROM (SELECT segment_id, addr, size, id, alloc_seq,
+                alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_seq
                 FROM allocation_row WHERE domain = 4) a JOIN present s ON s.id = a.segment_id
             WHERE a.alloc_seq <= s.seq AND coalesce(a.free_seq > s.seq, 1)),
         segments AS MATERIALIZED (
@@ -264,14 +285,15 @@ CREATE VIEW hole_moment AS
             FROM event_row e CROSS JOIN json_each('[0,1]') b JOIN segments s ON s.id = e.id AND e.seq <= s.seq
             WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9) AND s.is_expandable),
         mapped AS (
-            SELECT moment, segment_id, addr, sum(step) AS step FROM mapping GROUP BY moment, segment_id, addr HAVING sum(step) <> 0),
+            SELECT moment, segment_id, addr, sum(step) AS step FROM mapping GROUP BY moment, segment_id, addr
+            HAVING sum(step) <> 0),
         edge AS (
             SELECT moment, segment_id, addr, size, 1 AS kind, id FROM used
             UNION ALL
             SELECT moment, segment_id, addr, 0, iif(step > 0, 0, 2), NULL FROM mapped
             UNION ALL
-            SELECT s.moment, s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s CROSS JOIN json_each('[0,1]') b
-            WHERE s.is_expandable IS NOT 1),
+            SELECT s.moment, s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s
+            CROSS JOIN json_each('[0,1]') b WHERE s.is_expandable IS NOT 1),
         gap AS (
             SELECT moment, segment_id, kind, id, addr + size AS addr, lead(addr) OVER next - addr - size AS size,
                 lead(id) OVER next AS next_id
@@ -302,27 +324,28 @@ CREATE VIEW peak_hole AS
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
 
--- ---- Leaks: what was live at a moment, by the line of the user's code, and whether it kept growing. Definitions that hold for all of
--- these views are here.
+-- ---- Leaks: what was live at a moment, by the line of the user's code, and whether it kept growing. Definitions that
+-- hold for all of these views are here.
 
--- Moments by process: what was allocated after from_ns (-1: ever) and live at at_ns; tenths are those of begin_ns to end_ns; exit_ns: the
--- process's end. A process image that another one replaced (exec) has left nothing: it is counted, and no sign of a leak. Of a
--- recording that kept totals only, what exit handlers freed is not known: the end then. `varve leaks` with --at, --from, --to or --pid
--- has a temporary view of this name in place of this one.
+-- Moments by process: what was allocated after from_ns (-1: ever) and live at at_ns; tenths are those of begin_ns to
+-- end_ns; exit_ns: the process's end. A process image that another one replaced (exec) has left nothing: it is counted,
+-- and no sign of a leak. Of a recording that kept totals only, what exit handlers freed is not known: the end then.
+-- `varve leaks` with --at, --from, --to or --pid has a temporary view of this name in place of this one.
 CREATE VIEW leak_moment AS
     SELECT p.id AS process_id, p.pid, coalesce(p.start_ns, 0) AS begin_ns,
         coalesce(iif(k.totals, NULL, p.main_end_ns), p.exit_ns) AS end_ns,
         -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
-        CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end' ELSE 'exit of main' END AS moment,
+        CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end'
+            ELSE 'exit of main' END AS moment,
         p.exit_ns
     FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
         CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
 
--- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth i are those with
--- made_in <= i AND freed_in > i; freed_in 11: live at the moment. Blocks that lived within one tenth are not counted, nor are those
--- freed within a hundredth of the run. first_ns, last_ns: when the first and the last of them were allocated, since their process began;
--- run_ns: the longest of their runs; largest: size and, in the low 32 bits, call site of the largest. Comparing with constants before
--- the join makes this quick.
+-- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth
+-- i are those with made_in <= i AND freed_in > i; freed_in 11: live at the moment. Blocks that lived within one tenth
+-- are not counted, nor are those freed within a hundredth of the run. first_ns, last_ns: when the first and the last of
+-- them were allocated, since their process began; run_ns: the longest of their runs; largest: size and, in the low 32
+-- bits, call site of the largest. Comparing with constants before the join makes this quick.
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
             SELECT process_id, begin_ns, max(1, end_ns - begin_ns) AS span_ns, from_ns, at_ns,
@@ -331,7 +354,8 @@ CREATE VIEW leak_tenth AS
         least AS MATERIALIZED (SELECT min(span_ns) / 100 AS lifetime_ns, min(at_ns) AS at_ns FROM moment),
         long AS (
             SELECT domain, callsite_id, process_id, size, alloc_ns, free_ns FROM allocation
-            WHERE free_ns IS NULL OR free_ns - alloc_ns >= (SELECT lifetime_ns FROM least) OR free_ns > (SELECT at_ns FROM least)),
+            WHERE free_ns IS NULL OR free_ns - alloc_ns >= (SELECT lifetime_ns FROM least)
+                OR free_ns > (SELECT at_ns FROM least)),
         placed AS (
             SELECT a.domain, a.callsite_id, a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run_ns,
                 min(10, max(1, (a.alloc_ns - m.begin_ns) * 10 / m.span_ns + 1)) AS made_in,
@@ -341,32 +365,37 @@ CREATE VIEW leak_tenth AS
             FROM long a CROSS JOIN moment m ON m.process_id = a.process_id
             WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns),
         crossing AS MATERIALIZED (
-            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16) + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key,
+            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16)
+                + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key,
                 p.size, p.since_ns, p.run_ns, (min(p.size, 1073741823) << 32) + coalesce(p.callsite_id, 0) AS largest
             FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id
             WHERE p.freed_in > p.made_in AND p.domain <> 7)
-    SELECT (key >> 8) & 255 AS domain, nullif(key >> 16, 0) AS user_symbol_id, (key >> 4) & 15 AS made_in, key & 15 AS freed_in,
-        count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns, max(run_ns) AS run_ns,
-        max(largest) AS largest
+    SELECT (key >> 8) & 255 AS domain, nullif(key >> 16, 0) AS user_symbol_id, (key >> 4) & 15 AS made_in,
+        key & 15 AS freed_in,
+        count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns,
+        max(run_ns) AS run_ns, max(largest) AS largest
     FROM crossing GROUP BY key;
 
--- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and live_bytes_1 to
--- live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and byte_growth. Both are products of
---   - how evenly it grew from the tenth on in which it began (with a fiftieth of what is live): by the number of tenths that are as
---     uneven (the inverse of the sum of the squares of their shares) both in what stayed from each tenth on, that is the least that there
---     ever was later, and, of the number, in when the live ones were made; the smaller of the two: 0 where one tenth has all, 1 where
---     all of them have the same;
---   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths (two or one, of a line that began
---     late) by that of as many on average, 1 at most;
+-- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and
+-- live_bytes_1 to live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and
+-- byte_growth. Both are products of
+--   - how evenly it grew from the tenth on in which it began (with a fiftieth of what is live): by the number of tenths
+--     that are as uneven (the inverse of the sum of the squares of their shares) both in what stayed from each tenth
+--     on, that is the least that there ever was later, and, of the number, in when the live ones were made; the smaller
+--     of the two: 0 where one tenth has all, 1 where all of them have the same;
+--   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths (two or one, of a
+--     line that began late) by that of as many on average, 1 at most;
 --   - how steadily: what is live by the sum of all rises and falls from tenth to tenth, which is 1 where it never fell;
---   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the end of any tenth;
+--   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the
+--     end of any tenth;
 --   - for how long: a fifth for each tenth since it began, 1 at most;
---   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short helpers are all start.
--- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a tenth or two.
--- pattern: 'growing', 'stopped' (it grew, and no longer does), 'late' (it began in the last two tenths), 'early' (nearly all in the
--- first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a quarter.
--- is_library: no line of the user's code, but the interpreter's, the standard library's or an installed package's. allocations: of the
--- line in the whole recording; callsite_id: of the largest block.
+--   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short
+--     helpers are all start.
+-- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a
+-- tenth or two. pattern: 'growing', 'stopped' (it grew, and no longer does), 'late' (it began in the last two tenths),
+-- 'early' (nearly all in the first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a
+-- quarter. is_library: no line of the user's code, but the interpreter's, the standard library's or an installed
+-- package's. allocations: of the line in the whole recording; callsite_id: of the largest block.
 CREATE VIEW leak_line AS
     WITH line AS (
             SELECT domain, user_symbol_id, sum(blocks) AS blocks,
@@ -381,10 +410,14 @@ CREATE VIEW leak_line AS
                 sum(iif(made_in <= 8 AND freed_in > 8, blocks, 0)) AS n_8,
                 sum(iif(made_in <= 9 AND freed_in > 9, blocks, 0)) AS n_9,
                 sum(iif(made_in <= 10 AND freed_in > 10, blocks, 0)) AS n_10,
-                sum(iif(made_in <= 1 AND freed_in > 1, bytes, 0)) AS b_1, sum(iif(made_in <= 2 AND freed_in > 2, bytes, 0)) AS b_2,
-                sum(iif(made_in <= 3 AND freed_in > 3, bytes, 0)) AS b_3, sum(iif(made_in <= 4 AND freed_in > 4, bytes, 0)) AS b_4,
-                sum(iif(made_in <= 5 AND freed_in > 5, bytes, 0)) AS b_5, sum(iif(made_in <= 6 AND freed_in > 6, bytes, 0)) AS b_6,
-                sum(iif(made_in <= 7 AND freed_in > 7, bytes, 0)) AS b_7, sum(iif(made_in <= 8 AND freed_in > 8, bytes, 0)) AS b_8,
+                sum(iif(made_in <= 1 AND freed_in > 1, bytes, 0)) AS b_1,
+                sum(iif(made_in <= 2 AND freed_in > 2, bytes, 0)) AS b_2,
+                sum(iif(made_in <= 3 AND freed_in > 3, bytes, 0)) AS b_3,
+                sum(iif(made_in <= 4 AND freed_in > 4, bytes, 0)) AS b_4,
+                sum(iif(made_in <= 5 AND freed_in > 5, bytes, 0)) AS b_5,
+                sum(iif(made_in <= 6 AND freed_in > 6, bytes, 0)) AS b_6,
+                sum(iif(made_in <= 7 AND freed_in > 7, bytes, 0)) AS b_7,
+                sum(iif(made_in <= 8 AND freed_in > 8, bytes, 0)) AS b_8,
                 sum(iif(made_in <= 9 AND freed_in > 9, bytes, 0)) AS b_9,
                 sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
                 min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
@@ -393,12 +426,14 @@ CREATE VIEW leak_line AS
         low AS (
             SELECT *,
                 min(n_1, n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_1,
-                min(n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_2, min(n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_3,
+                min(n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_2,
+                min(n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_3,
                 min(n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_4, min(n_5, n_6, n_7, n_8, n_9, n_10) AS ln_5,
                 min(n_6, n_7, n_8, n_9, n_10) AS ln_6, min(n_7, n_8, n_9, n_10) AS ln_7, min(n_8, n_9, n_10) AS ln_8,
                 min(n_9, n_10) AS ln_9,
                 min(b_1, b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_1,
-                min(b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_2, min(b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_3,
+                min(b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_2,
+                min(b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_3,
                 min(b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_4, min(b_5, b_6, b_7, b_8, b_9, b_10) AS lb_5,
                 min(b_6, b_7, b_8, b_9, b_10) AS lb_6, min(b_7, b_8, b_9, b_10) AS lb_7, min(b_8, b_9, b_10) AS lb_8,
                 min(b_9, b_10) AS lb_9
@@ -407,13 +442,17 @@ CREATE VIEW leak_line AS
             SELECT *,
                 min(1.0 * n_10 * n_10 / made_squares, 1.0 * n_10 * n_10 / (
                     1.0 * ln_1 * ln_1 + 1.0 * (ln_2 - ln_1) * (ln_2 - ln_1) + 1.0 * (ln_3 - ln_2) * (ln_3 - ln_2)
-                    + 1.0 * (ln_4 - ln_3) * (ln_4 - ln_3) + 1.0 * (ln_5 - ln_4) * (ln_5 - ln_4) + 1.0 * (ln_6 - ln_5) * (ln_6 - ln_5)
-                    + 1.0 * (ln_7 - ln_6) * (ln_7 - ln_6) + 1.0 * (ln_8 - ln_7) * (ln_8 - ln_7) + 1.0 * (ln_9 - ln_8) * (ln_9 - ln_8)
+                    + 1.0 * (ln_4 - ln_3) * (ln_4 - ln_3) + 1.0 * (ln_5 - ln_4) * (ln_5 - ln_4)
+                    + 1.0 * (ln_6 - ln_5) * (ln_6 - ln_5)
+                    + 1.0 * (ln_7 - ln_6) * (ln_7 - ln_6) + 1.0 * (ln_8 - ln_7) * (ln_8 - ln_7)
+                    + 1.0 * (ln_9 - ln_8) * (ln_9 - ln_8)
                     + 1.0 * (n_10 - ln_9) * (n_10 - ln_9))) AS tenths,
                 iif(b_10 = 0, 1.0, 1.0 * b_10 * b_10 / (
                     1.0 * lb_1 * lb_1 + 1.0 * (lb_2 - lb_1) * (lb_2 - lb_1) + 1.0 * (lb_3 - lb_2) * (lb_3 - lb_2)
-                    + 1.0 * (lb_4 - lb_3) * (lb_4 - lb_3) + 1.0 * (lb_5 - lb_4) * (lb_5 - lb_4) + 1.0 * (lb_6 - lb_5) * (lb_6 - lb_5)
-                    + 1.0 * (lb_7 - lb_6) * (lb_7 - lb_6) + 1.0 * (lb_8 - lb_7) * (lb_8 - lb_7) + 1.0 * (lb_9 - lb_8) * (lb_9 - lb_8)
+                    + 1.0 * (lb_4 - lb_3) * (lb_4 - lb_3) + 1.0 * (lb_5 - lb_4) * (lb_5 - lb_4)
+                    + 1.0 * (lb_6 - lb_5) * (lb_6 - lb_5)
+                    + 1.0 * (lb_7 - lb_6) * (lb_7 - lb_6) + 1.0 * (lb_8 - lb_7) * (lb_8 - lb_7)
+                    + 1.0 * (lb_9 - lb_8) * (lb_9 - lb_8)
                     + 1.0 * (b_10 - lb_9) * (b_10 - lb_9))) AS byte_tenths,
                 1.0 * n_10 / (
                     n_1 + abs(n_2 - n_1) + abs(n_3 - n_2) + abs(n_4 - n_3) + abs(n_5 - n_4) + abs(n_6 - n_5)
@@ -421,21 +460,25 @@ CREATE VIEW leak_line AS
                 iif(b_10 = 0, 0.0, 1.0 * b_10 / (
                     b_1 + abs(b_2 - b_1) + abs(b_3 - b_2) + abs(b_4 - b_3) + abs(b_5 - b_4) + abs(b_6 - b_5)
                     + abs(b_7 - b_6) + abs(b_8 - b_7) + abs(b_9 - b_8) + abs(b_10 - b_9))) AS byte_steadiness,
-                CASE WHEN 50 * ln_1 > n_10 THEN 10 WHEN 50 * ln_2 > n_10 THEN 9 WHEN 50 * ln_3 > n_10 THEN 8 WHEN 50 * ln_4 > n_10 THEN 7
-                    WHEN 50 * ln_5 > n_10 THEN 6 WHEN 50 * ln_6 > n_10 THEN 5 WHEN 50 * ln_7 > n_10 THEN 4 WHEN 50 * ln_8 > n_10 THEN 3
-                    WHEN 50 * ln_9 > n_10 THEN 2 ELSE 1 END AS span
+                CASE WHEN 50 * ln_1 > n_10 THEN 10 WHEN 50 * ln_2 > n_10 THEN 9 WHEN 50 * ln_3 > n_10 THEN 8
+                    WHEN 50 * ln_4 > n_10 THEN 7 WHEN 50 * ln_5 > n_10 THEN 6 WHEN 50 * ln_6 > n_10 THEN 5
+                    WHEN 50 * ln_7 > n_10 THEN 4 WHEN 50 * ln_8 > n_10 THEN 3 WHEN 50 * ln_9 > n_10 THEN 2
+                        ELSE 1 END AS span
             FROM low),
         recent AS (
             SELECT *,
                 min(1.0, 1.0 * (n_10 - CASE WHEN span > 8 THEN ln_7 WHEN span > 4 THEN ln_8 ELSE ln_9 END) * span
                     / n_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END) AS recent,
-                iif(b_10 = 0, 0.0, min(1.0, 1.0 * (b_10 - CASE WHEN span > 8 THEN lb_7 WHEN span > 4 THEN lb_8 ELSE lb_9 END) * span
+                iif(b_10 = 0, 0.0, min(1.0, 1.0 * (b_10 - CASE WHEN span > 8 THEN lb_7 WHEN span > 4 THEN lb_8
+                    ELSE lb_9 END) * span
                     / b_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END)) AS byte_recent,
-                min(1.0, (tenths - 1) / max(1, span - 1)) AS evenness, min(1.0, (byte_tenths - 1) / max(1, span - 1)) AS byte_evenness
+                min(1.0, (tenths - 1) / max(1, span - 1)) AS evenness,
+                min(1.0, (byte_tenths - 1) / max(1, span - 1)) AS byte_evenness
             FROM even),
         weighed AS (
             SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM recent e CROSS JOIN (SELECT max(1, coalesce(max(end_ns - begin_ns), 1)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+            FROM recent e CROSS JOIN (SELECT max(1, coalesce(max(end_ns - begin_ns), 1)) AS run_ns FROM leak_moment
+                WHERE moment <> 'exec') m),
         scored AS (
             SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
                 byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
@@ -444,10 +487,11 @@ CREATE VIEW leak_line AS
         grown AS (
             SELECT *, byte_growth > 1.25 * growth AS by_bytes FROM scored)
     SELECT d.name AS domain, g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
-        s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes, t.allocations,
-        max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
+        s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes,
+        t.allocations, max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
         CASE WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
-            WHEN span > 2 AND iif(by_bytes, byte_evenness, evenness) >= 0.33 AND iif(by_bytes, byte_recent, recent) >= 0.5
+            WHEN span > 2 AND iif(by_bytes, byte_evenness, evenness) >= 0.33
+                AND iif(by_bytes, byte_recent, recent) >= 0.5
                     AND iif(by_bytes, byte_steadiness, steadiness) >= 0.7 THEN 'growing'
             WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
@@ -456,53 +500,62 @@ CREATE VIEW leak_line AS
             ELSE coalesce(s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
                 OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*', 0) END AS is_library,
         first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,
-        n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7, n_8 AS live_8,
-        n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4, b_5 AS live_bytes_5,
-        b_6 AS live_bytes_6, b_7 AS live_bytes_7, b_8 AS live_bytes_8, b_9 AS live_bytes_9
+        n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7,
+        n_8 AS live_8,
+        n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4,
+        b_5 AS live_bytes_5, b_6 AS live_bytes_6, b_7 AS live_bytes_7, b_8 AS live_bytes_8, b_9 AS live_bytes_9
     FROM grown g LEFT JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id
-        LEFT JOIN (SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id, sum(x.allocations) AS allocations
+        LEFT JOIN (SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id,
+            sum(x.allocations) AS allocations
             FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY 1, 2) t
             ON t.domain = g.domain AND t.user_symbol_id IS g.user_symbol_id;
 
 -- ---- Storages and views of the storage layer.
 
--- kind: 'storage', 'view', 'shared', 'mapped'; segment_id: that its block lies in; last_use_ns, writes, reads: copies, as far as they
--- are events: elements that are read or written in place are not; function, file, line: who created it.
+-- kind: 'storage', 'view', 'shared', 'mapped'; segment_id: that its block lies in; last_use_ns, writes, reads: copies,
+-- as far as they are events: elements that are read or written in place are not; function, file, line: who created it.
 CREATE VIEW storages AS
-    SELECT s.id, s.number, s.process_id, s.pid, s.tid, CASE s.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped'
-        ELSE 'storage' END AS kind, t.name AS dtype, s.device, s.base_id, s.allocation_id, a.segment_id, s.addr, s.size, s.elements,
-        s.create_seq, s.destroy_seq, s.create_ns, s.destroy_ns, s.destroy_ns - s.create_ns AS lifetime_ns, s.last_use_ns, s.writes,
-        s.reads, s.destroy_seq IS NULL AS is_alive, s.leak_seq, e.text AS leak_cause, s.leak_references, s.callsite_id, y.function,
-        y.file, y.line, y.module
+    SELECT s.id, s.number, s.process_id, s.pid, s.tid,
+        CASE s.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
+        t.name AS dtype, s.device, s.base_id, s.allocation_id, a.segment_id, s.addr, s.size, s.elements,
+        s.create_seq, s.destroy_seq, s.create_ns, s.destroy_ns, s.destroy_ns - s.create_ns AS lifetime_ns,
+        s.last_use_ns, s.writes,
+        s.reads, s.destroy_seq IS NULL AS is_alive, s.leak_seq, e.text AS leak_cause, s.leak_references, s.callsite_id,
+        y.function, y.file, y.line, y.module
     FROM storage s LEFT JOIN element_type t ON t.code = s.dtype LEFT JOIN allocation_row a ON a.id = s.allocation_id
         LEFT JOIN event_cause e ON e.code = s.leak_cause LEFT JOIN callsite c ON c.id = s.callsite_id
         LEFT JOIN symbol y ON y.id = c.symbol_id;
 
 -- alive: those never destroyed; unused: no copy into or out of them was seen.
 CREATE VIEW storage_total AS
-    SELECT g.process_id, g.pid, CASE g.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
-        t.name AS dtype, g.storages, g.bytes, g.alive, g.alive_bytes, g.unused
-    FROM (SELECT process_id, pid, kind, dtype, count(*) AS storages, sum(size) AS bytes, sum(destroy_seq IS NULL) AS alive,
+    SELECT g.process_id, g.pid,
+        CASE g.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
+            t.name AS dtype, g.storages, g.bytes, g.alive, g.alive_bytes, g.unused
+    FROM (SELECT process_id, pid, kind, dtype, count(*) AS storages, sum(size) AS bytes,
+        sum(destroy_seq IS NULL) AS alive,
             sum(iif(destroy_seq IS NULL, size, 0)) AS alive_bytes, sum(writes + reads = 0) AS unused
         FROM storage GROUP BY process_id, kind, dtype) g LEFT JOIN element_type t ON t.code = g.dtype;
 
--- Per phase (varve_mark_begin to varve_mark_end) and call site: storages that were created in it and outlived it; left_over: those
--- of them that were never destroyed.
+-- Per phase (varve_mark_begin to varve_mark_end) and call site: storages that were created in it and outlived it;
+-- left_over: those of them that were never destroyed.
 CREATE VIEW storage_growth AS
-    SELECT m.id AS mark_id, m.name, m.process_id, m.begin_ns, m.end_ns, s.callsite_id, count(*) AS storages, sum(s.size) AS bytes,
-        sum(s.destroy_seq IS NULL) AS left_over, sum(CASE WHEN s.destroy_seq IS NULL THEN s.size ELSE 0 END) AS left_over_bytes
+    SELECT m.id AS mark_id, m.name, m.process_id, m.begin_ns, m.end_ns, s.callsite_id, count(*) AS storages,
+        sum(s.size) AS bytes,
+        sum(s.destroy_seq IS NULL) AS left_over, sum(CASE WHEN s.destroy_seq IS NULL THEN s.size
+            ELSE 0 END) AS left_over_bytes
     FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
         AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
     WHERE s.kind <> 2 AND (s.destroy_seq IS NULL OR s.destroy_seq > m.end_seq)
     GROUP BY m.id, s.callsite_id;
 
--- Storages that look leaked, each for the surest reason that holds, with a score from 0 to 1. That one is alive accuses it only where
--- its process exited: one that was killed had no time to release it. Else the tracker's word counts (varve_tracker_check_leaks),
--- unless it was used since, and growth: 8 or more of one call site, left by half of the phases of a name or more.
+-- Storages that look leaked, each for the surest reason that holds, with a score from 0 to 1. That one is alive accuses
+-- it only where its process exited: one that was killed had no time to release it. Else the tracker's word counts
+-- (varve_tracker_check_leaks), unless it was used since, and growth: 8 or more of one call site, left by half of the
+-- phases of a name or more.
 CREATE VIEW storage_leak AS
     WITH alive AS MATERIALIZED (
-            SELECT s.id, s.number, s.process_id, s.pid, s.size, s.callsite_id, s.create_ns, s.writes + s.reads AS uses, s.leak_seq,
-                s.leak_cause, s.leak_references, coalesce(p.end_cause = 'exit', 0) AS has_exited
+            SELECT s.id, s.number, s.process_id, s.pid, s.size, s.callsite_id, s.create_ns, s.writes + s.reads AS uses,
+                s.leak_seq, s.leak_cause, s.leak_references, coalesce(p.end_cause = 'exit', 0) AS has_exited
             FROM storage s LEFT JOIN process p ON p.id = s.process_id WHERE s.destroy_seq IS NULL AND s.kind <> 2),
         held AS MATERIALIZED (
             SELECT base_id, count(*) AS views, sum(size) AS shown FROM storage
@@ -514,21 +567,23 @@ CREATE VIEW storage_leak AS
             WHERE +s.destroy_seq IS NULL AND s.kind <> 2), -- by the order of creation, not by what is alive
         phase AS MATERIALIZED (SELECT process_id, name, count(*) AS phases FROM mark GROUP BY process_id, name),
         grown AS MATERIALIZED (
-            SELECT l.process_id, l.name, l.callsite_id, count(DISTINCT l.id) AS storages, count(DISTINCT l.mark_id) AS leaving,
-                p.phases
+            SELECT l.process_id, l.name, l.callsite_id, count(DISTINCT l.id) AS storages,
+                count(DISTINCT l.mark_id) AS leaving, p.phases
             FROM left_by l JOIN phase p ON p.process_id = l.process_id AND p.name = l.name
             GROUP BY l.process_id, l.name, l.callsite_id
             HAVING count(DISTINCT l.id) >= 8 AND 2 * count(DISTINCT l.mark_id) >= p.phases),
         growth AS MATERIALIZED (
             SELECT l.id, max(g.storages) AS storages, g.leaving, g.phases, g.name
-            FROM left_by l JOIN grown g ON g.process_id = l.process_id AND g.name = l.name AND g.callsite_id = l.callsite_id
+            FROM left_by l JOIN grown g ON g.process_id = l.process_id AND g.name = l.name
+                AND g.callsite_id = l.callsite_id
             GROUP BY l.id),
         tracked AS MATERIALIZED (
             SELECT process_id, callsite_id, count(*) AS storages FROM alive
-            WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (106, 107) GROUP BY process_id, callsite_id HAVING count(*) >= 8),
+            WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (106, 107) GROUP BY process_id, callsite_id
+            HAVING count(*) >= 8),
         judged AS (
-            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase, t.storages AS tracked,
-                CASE WHEN a.leak_cause = 106 THEN 1
+            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase,
+                t.storages AS tracked, CASE WHEN a.leak_cause = 106 THEN 1
                     WHEN (a.has_exited OR a.leak_cause = 107) AND 2 * h.shown < a.size THEN 2
                     WHEN g.id IS NOT NULL OR a.leak_seq IS NOT NULL AND t.storages IS NOT NULL THEN 3
                     WHEN a.leak_cause = 108 THEN 4
@@ -542,7 +597,8 @@ CREATE VIEW storage_leak AS
                 WHEN 3 THEN 1.0 - 1.0 / max(coalesce(grown, 0), coalesce(tracked, 0)) WHEN 4 THEN 0.5 ELSE 0.9 END,
             has_exited * 0.9) AS score,
         CASE reason WHEN 1 THEN 'kept alive by what it keeps alive itself'
-            WHEN 2 THEN views || iif(views = 1, ' view shows ', ' views show ') || shown || ' of its ' || size || ' bytes'
+            WHEN 2 THEN views || iif(views = 1, ' view shows ',
+                ' views show ') || shown || ' of its ' || size || ' bytes'
                 || iif(leak_cause = 107, ', and nobody else refers to it', '')
             WHEN 3 THEN iif(grown IS NULL, 'one of ' || tracked || ' of this call site that the tracker found',
                 'one of ' || grown || ' of this call site that ' || leaving || ' of ' || phases
@@ -557,8 +613,8 @@ CREATE VIEW storage_leak AS
 
 -- The same by process, call site and kind; evidence: of the largest.
 CREATE VIEW storage_leak_callsite AS
-    SELECT g.process_id, g.pid, g.callsite_id, g.kind, g.storages, g.bytes, g.score, g.evidence, y.function, y.file, y.line,
-        y.module, y.is_python
+    SELECT g.process_id, g.pid, g.callsite_id, g.kind, g.storages, g.bytes, g.score, g.evidence, y.function, y.file,
+        y.line, y.module, y.is_python
     FROM (SELECT process_id, pid, callsite_id, kind, count(*) AS storages, sum(size) AS bytes, avg(score) AS score,
             max(size), evidence
         FROM storage_leak GROUP BY process_id, callsite_id, kind) g
@@ -568,8 +624,9 @@ CREATE VIEW storage_leak_callsite AS
 CREATE VIEW storage_kept AS
     SELECT * FROM storages s WHERE is_alive AND kind <> 'view' AND id NOT IN (SELECT storage_id FROM storage_leak);
 
--- ---- The CUDA API. None of these reads through `event`: device_event says which of them matter, and CROSS JOIN that it is
--- read first. What CUPTI reports of calls that the CUDA recorder reports too (event.flags & 8) is left out, but for cupti_*, vmm.
+-- ---- The CUDA API. None of these reads through `event`: device_event says which of them matter, and CROSS JOIN that
+-- it is read first. What CUPTI reports of calls that the CUDA recorder reports too (event.flags & 8) is left out, but
+-- for cupti_*, vmm.
 
 -- Which process uses which device; ordinal: its own number, NULL if no event says so.
 CREATE VIEW device_process AS
@@ -582,16 +639,18 @@ CREATE VIEW device_process AS
 -- Per function; activity: 'allocate', 'free', 'wait' (for the device), 'other' (pools, resets).
 CREATE VIEW device_call AS
     SELECT s.process_id, p.pid, s.device, CASE s.class WHEN 1 THEN 'allocate' WHEN 2 THEN 'free' WHEN 3 THEN 'wait'
-        ELSE 'other' END AS activity, c.text AS function, sum(s.calls) AS calls, sum(s.failed) AS failed, sum(s.ns) AS total_ns,
+        ELSE 'other' END AS activity, c.text AS function, sum(s.calls) AS calls, sum(s.failed) AS failed,
+        sum(s.ns) AS total_ns,
         sum(s.ns) / max(sum(s.calls), 1) AS mean_ns, max(s.max_ns) AS max_ns, sum(s.bytes) AS bytes
     FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id LEFT JOIN event_cause c ON c.code = s.cause
     GROUP BY s.process_id, s.device, s.class, s.cause;
 
--- Per stream: ns in calls that allocate, free, wait for the device; handle NULL: unknown. Memory may be of another device
--- than the stream that it was given out on.
+-- Per stream: ns in calls that allocate, free, wait for the device; handle NULL: unknown. Memory may be of another
+-- device than the stream that it was given out on.
 CREATE VIEW device_time AS
     SELECT s.process_id, p.pid, s.device, s.stream, CASE s.stream WHEN 0 THEN 0 ELSE coalesce(
-            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream),
+            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device
+                AND t.number = s.stream),
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         sum(s.calls) AS calls, sum(s.failed) AS failed,
         sum(CASE WHEN s.class = 1 THEN s.ns ELSE 0 END) AS allocate_ns,
@@ -604,7 +663,8 @@ CREATE VIEW device_time AS
 -- Memory by stream, of the CUDA API and of caching allocators; handle NULL: unknown.
 CREATE VIEW stream_total AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.stream, CASE s.stream WHEN 0 THEN 0 ELSE coalesce(
-            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream),
+            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device
+                AND t.number = s.stream),
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
     FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
@@ -612,14 +672,14 @@ CREATE VIEW stream_total AS
 
 -- Requests that the driver refused; result is its CUresult.
 CREATE VIEW device_failure AS
-    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.tid, e.device, e.stream, k.name AS kind, c.text AS function, e.size AS bytes,
-        e.arg AS result, e.requested AS took_ns, e.callsite_id
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.tid, e.device, e.stream, k.name AS kind, c.text AS function,
+        e.size AS bytes, e.arg AS result, e.requested AS took_ns, e.callsite_id
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     WHERE (d.kind = 47 OR (d.kind IN (37, 39, 41, 42, 43) AND e.flags & 1)) AND coalesce(e.flags, 0) & 8 = 0;
 
--- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
--- ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
+-- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had
+-- not ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
 CREATE VIEW device_unattributed AS
     SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
         total - free - attributed AS unattributed
@@ -628,19 +688,21 @@ CREATE VIEW device_unattributed AS
                 WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
--- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,
--- as far as events of the CUDA API say, of device memory; live_*: the same at the end.
+-- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks
+-- and, as far as events of the CUDA API say, of device memory; live_*: the same at the end.
 CREATE VIEW device_segment AS
-    SELECT s.process_id, p.pid, s.device, s.reserved AS peak_reserved, min(s.seq) AS seq, s.ts_ns, s.allocated, s.active,
+    SELECT s.process_id, p.pid, s.device, s.reserved AS peak_reserved, min(s.seq) AS seq, s.ts_ns, s.allocated,
+        s.active,
         (SELECT a.allocated FROM sample a WHERE a.process_id = s.process_id AND a.domain = 3 AND a.device = s.device
             AND a.seq <= s.seq ORDER BY a.seq DESC LIMIT 1) AS device_bytes,
-        (SELECT count(*) FROM segment g WHERE g.process_id = s.process_id AND g.device = s.device AND g.free_seq IS NULL)
-            AS live_segments,
+        (SELECT count(*) FROM segment g WHERE g.process_id = s.process_id AND g.device = s.device
+            AND g.free_seq IS NULL) AS live_segments,
         (SELECT l.reserved FROM sample l WHERE l.process_id = s.process_id AND l.domain = 4 AND l.device = s.device
             ORDER BY l.seq DESC LIMIT 1) AS live_reserved,
         b.live_bytes AS live_allocated, v.live_bytes AS live_device_bytes
     FROM sample s
-        JOIN (SELECT process_id, device, max(reserved) AS most FROM sample WHERE domain = 4 GROUP BY process_id, device) m
+        JOIN (SELECT process_id, device, max(reserved) AS most FROM sample WHERE domain = 4 GROUP BY process_id,
+            device) m
         ON m.process_id = s.process_id AND m.device = s.device AND s.reserved = m.most
         LEFT JOIN process p ON p.id = s.process_id
         LEFT JOIN total_stat b ON b.process_id = s.process_id AND b.domain = 4 AND b.device = s.device
@@ -659,16 +721,18 @@ CREATE VIEW vmm AS
 
 -- What CUPTI reported beside the CUDA recorder: domain 'cupti' of the tables, which has no place in other sums.
 CREATE VIEW cupti_total AS
-    SELECT t.process_id, p.pid, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
-        t.peak_allocations, t.failed
+    SELECT t.process_id, p.pid, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
+        t.peak_bytes, t.peak_allocations, t.failed
     FROM total_stat t LEFT JOIN process p ON p.id = t.process_id WHERE t.process_id <> 0 AND t.domain = 7;
 
--- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since the trace began.
+-- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since
+-- the trace began.
 CREATE VIEW cupti_memory AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.stream,
         CASE e.arg >> 32 & 255 WHEN 1 THEN 'allocation' WHEN 2 THEN 'release' ELSE e.arg >> 32 & 255 END AS op,
         e.addr, e.size, e.pool >> 12 & 15 AS memory_kind, e.pool & 4095 AS pool,
-        e.arg & 4294967295 AS correlation_id, e.requested - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
+        e.arg & 4294967295 AS correlation_id, e.requested - (SELECT value FROM meta
+        WHERE key = 'start_real_ns') AS time_ns
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id WHERE d.kind = 62;
 
 -- Memory pools of the driver as CUPTI reports them.
@@ -680,8 +744,8 @@ CREATE VIEW cupti_pool AS
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind = 48 AND (e.cause = 0 OR e.cause BETWEEN 101 AND 103);
 
--- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says; of cupti_end 1: it heard of no call
--- any more. cupti_refused after cupti_begin: of activity records, which only add kinds of memory.
+-- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says; of cupti_end 1: it heard of no
+-- call any more. cupti_refused after cupti_begin: of activity records, which only add kinds of memory.
 CREATE VIEW cupti_state AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, c.text AS state, e.arg, e.size AS detail,
         nullif(e.requested, 0) - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
@@ -689,13 +753,13 @@ CREATE VIEW cupti_state AS
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind = 63;
 
--- Allocations of device memory that one of the two recorders reported more often than the other, in processes that both reported of
--- and as long as CUPTI was there: until it failed, or was given up to another profiler.
+-- Allocations of device memory that one of the two recorders reported more often than the other, in processes that both
+-- reported of and as long as CUPTI was there: until it failed, or was given up to another profiler.
 CREATE VIEW cupti_difference AS
     SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = 3 THEN 1 END) AS by_cuda,
         count(CASE WHEN a.domain = 7 THEN 1 END) AS by_cupti
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id AND a.alloc_seq = e.seq
-        LEFT JOIN process p ON p.id = a.process_id
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id
+        AND a.alloc_seq = e.seq LEFT JOIN process p ON p.id = a.process_id
         LEFT JOIN (SELECT process_id, min(seq) AS seq FROM cupti_state
             WHERE state = 'cupti_fatal' OR (state = 'cupti_end' AND arg = 1) GROUP BY process_id) gone
             ON gone.process_id = a.process_id
@@ -703,41 +767,46 @@ CREATE VIEW cupti_difference AS
         AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = 7 AND allocations > 0)
     GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;
 
--- ---- Rematerialization. remat_event says which events matter, and CROSS JOIN that it is read first. operator: the name of the
--- operator that made the storage, NULL: it has none; number: of the storage in its planner, from 0 on, while it knows it.
+-- ---- Rematerialization. remat_event says which events matter, and CROSS JOIN that it is read first. operator: the
+-- name of the operator that made the storage, NULL: it has none; number: of the storage in its planner, from 0 on,
+-- while it knows it.
 
 -- Operators of the program, run by run.
 CREATE VIEW op AS
-    SELECT e.seq, e.ts_ns, coalesce(e.id, 0) AS id, o.name, e.arg AS cost_ns, e.requested AS input_bytes, e.size AS output_bytes,
-        e.callsite_id, t.process_id, e.pid
+    SELECT e.seq, e.ts_ns, coalesce(e.id, 0) AS id, o.name, e.arg AS cost_ns, e.requested AS input_bytes,
+        e.size AS output_bytes, e.callsite_id, t.process_id, e.pid
     FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
     WHERE r.kind = 26;
 
--- score: NULL where it had none; SQLite has no way to read the bits of a double: sign 0, 11 bits of exponent, 52 of mantissa. scale
--- is the power of two of the exponent's absolute value, exact, as everything here is but for scores below 2^-1022.
+-- score: NULL where it had none; SQLite has no way to read the bits of a double: sign 0, 11 bits of exponent, 52 of
+-- mantissa. scale is the power of two of the exponent's absolute value, exact, as everything here is but for
+-- scores below 2^-1022.
 CREATE VIEW eviction AS
     SELECT seq, ts_ns, process_id, pid, number, operator, addr, size,
         CASE WHEN exponent = 1024 THEN iif(mantissa = 0, 9e999, NULL) WHEN exponent = -1023 THEN 0.0
             ELSE (1.0 + mantissa / 4503599627370496.0) * iif(exponent < 0, 1.0 / scale, scale) END AS score,
         clock_ns, cause, callsite_id
-    FROM (SELECT *, (1 << (abs(exponent) & 31)) * iif(abs(exponent) & 32, word, 1.0) * iif(abs(exponent) & 64, word * word, 1.0)
+    FROM (SELECT *, (1 << (abs(exponent) & 31)) * iif(abs(exponent) & 32, word, 1.0) * iif(abs(exponent) & 64,
+        word * word, 1.0)
                 * iif(abs(exponent) & 128, word * word * (word * word), 1.0)
                 * iif(abs(exponent) & 256, word * word * (word * word) * (word * word * (word * word)), 1.0)
                 * iif(abs(exponent) & 512, word * word * (word * word) * (word * word * (word * word))
                     * (word * word * (word * word) * (word * word * (word * word))), 1.0) AS scale
-        FROM (SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator, nullif(e.addr, 0) AS addr,
-                e.size, (e.arg >> 52 & 2047) - 1023 AS exponent, e.arg & 4503599627370495 AS mantissa, 4294967296.0 AS word,
-                e.requested AS clock_ns, c.text AS cause, e.callsite_id
+        FROM (SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
+            nullif(e.addr, 0) AS addr,
+                e.size, (e.arg >> 52 & 2047) - 1023 AS exponent, e.arg & 4503599627370495 AS mantissa,
+                4294967296.0 AS word, e.requested AS clock_ns, c.text AS cause, e.callsite_id
             FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
                 LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
                 LEFT JOIN event_cause c ON c.code = e.cause
             WHERE r.kind = 27));
 
--- cause: 'direct', or 'collateral': made beside a storage that was needed, whose row has the cost; is_wasted: its eviction was no more
--- than 16 runs of operators ago.
+-- cause: 'direct', or 'collateral': made beside a storage that was needed, whose row has the cost; is_wasted: its
+-- eviction was no more than 16 runs of operators ago.
 CREATE VIEW rematerialization AS
-    SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator, nullif(e.addr, 0) AS addr, e.size,
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
+        nullif(e.addr, 0) AS addr, e.size,
         e.requested AS depth, e.arg AS cost_ns, c.text AS cause, r.is_wasted, e.callsite_id
     FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
@@ -746,13 +815,14 @@ CREATE VIEW rematerialization AS
 
 -- By operator: runs of the program, recomputations of what it made, evictions of what it made.
 CREATE VIEW operator_total AS
-    SELECT o.process_id, p.pid, o.name, o.runs, o.run_ns, o.input_bytes, o.output_bytes, o.remats, o.collateral, o.remat_ns,
-        o.depth_max, coalesce(v.evictions, 0) AS evictions, coalesce(v.bytes, 0) AS evicted_bytes,
+    SELECT o.process_id, p.pid, o.name, o.runs, o.run_ns, o.input_bytes, o.output_bytes, o.remats, o.collateral,
+        o.remat_ns, o.depth_max, coalesce(v.evictions, 0) AS evictions, coalesce(v.bytes, 0) AS evicted_bytes,
         coalesce(v.released, 0) AS released, o.wasted
     FROM operator_stat o LEFT JOIN process p ON p.id = o.process_id
         LEFT JOIN (SELECT process_id, operator, sum(evictions) AS evictions, sum(bytes) AS bytes,
                 sum(iif(cause = 109, evictions, 0)) AS released
-            FROM eviction_stat GROUP BY process_id, operator) v ON v.process_id = o.process_id AND v.operator = o.number;
+            FROM eviction_stat GROUP BY process_id, operator) v ON v.process_id = o.process_id
+                AND v.operator = o.number;
 
 -- By process and cause.
 CREATE VIEW eviction_total AS
@@ -760,23 +830,27 @@ CREATE VIEW eviction_total AS
     FROM eviction_stat v LEFT JOIN event_cause c ON c.code = v.cause LEFT JOIN process p ON p.id = v.process_id
     GROUP BY v.process_id, v.cause;
 
--- Per process; overhead: time of recomputations by the time of the program's operators; budget: the last one, NULL: none.
+-- Per process; overhead: time of recomputations by the time of the program's operators; budget: the last
+-- one, NULL: none.
 CREATE VIEW remat_total AS
-    SELECT o.process_id, p.pid, (SELECT b.budget FROM remat_budget b WHERE b.process_id = o.process_id ORDER BY b.seq DESC LIMIT 1)
-            AS budget, o.runs, o.run_ns, o.remats, o.collateral, o.remat_ns, CAST(o.remat_ns AS REAL) / nullif(o.run_ns, 0) AS overhead,
+    SELECT o.process_id, p.pid, (SELECT b.budget FROM remat_budget b WHERE b.process_id = o.process_id
+        ORDER BY b.seq DESC LIMIT 1)
+            AS budget, o.runs, o.run_ns, o.remats, o.collateral, o.remat_ns,
+            CAST(o.remat_ns AS REAL) / nullif(o.run_ns, 0) AS overhead,
         o.depth_max, coalesce(v.evictions, 0) AS evictions, coalesce(v.bytes, 0) AS evicted_bytes, o.wasted,
         (SELECT count(*) FROM remat_failure_stat f WHERE f.process_id = o.process_id) AS failures
-    FROM (SELECT process_id, sum(runs) AS runs, sum(run_ns) AS run_ns, sum(remats) AS remats, sum(collateral) AS collateral,
+    FROM (SELECT process_id, sum(runs) AS runs, sum(run_ns) AS run_ns, sum(remats) AS remats,
+        sum(collateral) AS collateral,
             sum(remat_ns) AS remat_ns, max(depth_max) AS depth_max, sum(wasted) AS wasted
         FROM operator_stat GROUP BY process_id) o
-        LEFT JOIN (SELECT process_id, sum(evictions) AS evictions, sum(bytes) AS bytes FROM eviction_stat GROUP BY process_id) v
-            ON v.process_id = o.process_id
+        LEFT JOIN (SELECT process_id, sum(evictions) AS evictions, sum(bytes) AS bytes FROM eviction_stat
+            GROUP BY process_id) v ON v.process_id = o.process_id
         LEFT JOIN process p ON p.id = o.process_id;
 
 -- Storages that were evicted, recomputed or pinned.
 CREATE VIEW remat_storage AS
-    SELECT s.id, s.process_id, p.pid, s.number, o.name AS operator, s.size, s.evictions, s.remats, s.collateral, s.remat_ns, s.wasted,
-        s.is_evicted, s.is_pinned
+    SELECT s.id, s.process_id, p.pid, s.number, o.name AS operator, s.size, s.evictions, s.remats, s.collateral,
+        s.remat_ns, s.wasted, s.is_evicted, s.is_pinned
     FROM remat_storage_stat s LEFT JOIN operator_stat o ON o.process_id = s.process_id AND o.number = s.operator
         LEFT JOIN process p ON p.id = s.process_id;
 
@@ -786,8 +860,8 @@ CREATE VIEW remat_failure AS
     FROM remat_failure_stat f LEFT JOIN operator_stat o ON o.process_id = f.process_id AND o.number = f.operator
         LEFT JOIN process p ON p.id = f.process_id;
 
--- What could not be evicted at such a failure, by the operators that made it. cause: 'pinned' by the program, or 'input' of an operator
--- that was waiting.
+-- What could not be evicted at such a failure, by the operators that made it. cause: 'pinned' by the program, or
+-- 'input' of an operator that was waiting.
 CREATE VIEW remat_blocked AS
     SELECT b.failure_seq, f.process_id, o.name AS operator, c.text AS cause, b.storages, b.bytes
     FROM remat_blocked_stat b JOIN remat_failure_stat f ON f.seq = b.failure_seq
@@ -797,11 +871,12 @@ CREATE VIEW remat_blocked AS
 -- ---- Rows that others than varve write ----
 
 CREATE TRIGGER event_insert INSTEAD OF INSERT ON event BEGIN
-    INSERT INTO event_row(ts_ns, kind, cause, callsite_id, id, addr, size, thread_id, ring_lag, arg, padding, flags, device,
-        dev_seq, stream, pool, pid, tid, seq)
-    SELECT NEW.ts_ns, NEW.kind, NEW.cause, NEW.callsite_id, NEW.id, NEW.addr, NEW.size, NEW.thread_id, n.seq - NEW.ring_seq,
-        NEW.arg, coalesce(NEW.size, 0) - NEW.requested, NEW.flags, NEW.device, NEW.dev_seq, NEW.stream, NEW.pool, NEW.pid,
-        NEW.tid, n.seq
+    INSERT INTO event_row(ts_ns, kind, cause, callsite_id, id, addr, size, thread_id, ring_lag, arg, padding, flags,
+        device, dev_seq, stream, pool, pid, tid, seq)
+    SELECT NEW.ts_ns, NEW.kind, NEW.cause, NEW.callsite_id, NEW.id, NEW.addr, NEW.size, NEW.thread_id,
+        n.seq - NEW.ring_seq,
+        NEW.arg, coalesce(NEW.size, 0) - NEW.requested, NEW.flags, NEW.device, NEW.dev_seq, NEW.stream, NEW.pool,
+        NEW.pid, NEW.tid, n.seq
     FROM (SELECT coalesce(NEW.seq, (SELECT max(seq) FROM event_row) + 1, 1) AS seq) n;
 END;
 CREATE TRIGGER event_delete INSTEAD OF DELETE ON event BEGIN
@@ -809,32 +884,36 @@ CREATE TRIGGER event_delete INSTEAD OF DELETE ON event BEGIN
 END;
 CREATE TRIGGER event_update INSTEAD OF UPDATE ON event BEGIN
     DELETE FROM event_row WHERE seq = OLD.seq;
-    INSERT INTO event VALUES (NEW.seq, NEW.ts_ns, NEW.pid, NEW.tid, NEW.device, NEW.dev_seq, NEW.kind, NEW.stream, NEW.pool,
-        NEW.id, NEW.addr, NEW.size, NEW.requested, NEW.arg, NEW.cause, NEW.callsite_id, NEW.thread_id, NEW.flags, NEW.ring_seq);
+    INSERT INTO event VALUES (NEW.seq, NEW.ts_ns, NEW.pid, NEW.tid, NEW.device, NEW.dev_seq, NEW.kind, NEW.stream,
+        NEW.pool,
+        NEW.id, NEW.addr, NEW.size, NEW.requested, NEW.arg, NEW.cause, NEW.callsite_id, NEW.thread_id, NEW.flags,
+        NEW.ring_seq);
 END;
 
 CREATE TRIGGER allocation_insert INSTEAD OF INSERT ON allocation BEGIN
-    INSERT INTO allocation_row(domain, source, addr, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events, lifetime_ns,
-        pending_events, padding, device, pool, stream, segment_id, memory_kind, pid, tid, process_id, id)
+    INSERT INTO allocation_row(domain, source, addr, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events,
+        lifetime_ns, pending_events, padding, device, pool, stream, segment_id, memory_kind, pid, tid, process_id, id)
     VALUES (NEW.domain, NEW.source, NEW.addr, NEW.size, NEW.callsite_id, NEW.alloc_seq, NEW.alloc_ns, NEW.temporary,
         NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns,
-        NEW.free_completed_seq - coalesce(NEW.free_requested_seq, NEW.alloc_seq), NEW.size - NEW.requested, NEW.device, NEW.pool,
-        NEW.stream, NEW.segment_id, NEW.memory_kind, NEW.pid, NEW.tid, NEW.process_id, NEW.id);
+        NEW.free_completed_seq - coalesce(NEW.free_requested_seq, NEW.alloc_seq), NEW.size - NEW.requested, NEW.device,
+        NEW.pool, NEW.stream, NEW.segment_id, NEW.memory_kind, NEW.pid, NEW.tid, NEW.process_id, NEW.id);
 END;
 CREATE TRIGGER allocation_delete INSTEAD OF DELETE ON allocation BEGIN
     DELETE FROM allocation_row WHERE id = OLD.id;
 END;
 CREATE TRIGGER allocation_update INSTEAD OF UPDATE ON allocation BEGIN
     DELETE FROM allocation_row WHERE id = OLD.id;
-    INSERT INTO allocation VALUES (NEW.id, NEW.domain, NEW.pid, NEW.tid, NEW.device, NEW.pool, NEW.stream, NEW.segment_id, NEW.addr,
-        NEW.size, NEW.requested, NEW.alloc_seq, NEW.free_requested_seq, NEW.free_completed_seq, NEW.alloc_ns, NEW.free_ns,
-        NEW.callsite_id, NEW.source, NEW.process_id, NEW.temporary, NEW.memory_kind);
+    INSERT INTO allocation VALUES (NEW.id, NEW.domain, NEW.pid, NEW.tid, NEW.device, NEW.pool, NEW.stream,
+        NEW.segment_id, NEW.addr,
+        NEW.size, NEW.requested, NEW.alloc_seq, NEW.free_requested_seq, NEW.free_completed_seq, NEW.alloc_ns,
+        NEW.free_ns, NEW.callsite_id, NEW.source, NEW.process_id, NEW.temporary, NEW.memory_kind);
 END;
 CREATE TRIGGER stack_node_insert INSTEAD OF INSERT ON stack_node BEGIN
     INSERT INTO stack_frame(symbol_id, pc) SELECT NEW.symbol_id, NEW.pc
     WHERE NOT EXISTS (SELECT 1 FROM stack_frame f WHERE f.symbol_id = NEW.symbol_id AND f.pc IS NEW.pc);
     INSERT INTO stack_node_row(frame_id, parent_lag, id)
-    SELECT (SELECT min(f.id) FROM stack_frame f WHERE f.symbol_id = NEW.symbol_id AND f.pc IS NEW.pc), n.id - NEW.parent_id, n.id
+    SELECT (SELECT min(f.id) FROM stack_frame f WHERE f.symbol_id = NEW.symbol_id AND f.pc IS NEW.pc),
+        n.id - NEW.parent_id, n.id
     FROM (SELECT coalesce(NEW.id, (SELECT max(id) FROM stack_node_row) + 1, 1) AS id) n;
 END;
 CREATE TRIGGER stack_node_delete INSTEAD OF DELETE ON stack_node BEGIN

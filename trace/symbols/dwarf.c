@@ -37,7 +37,6 @@ static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t va
 {
     Dwarf_Addr base = 0, low = 0, high = 0;
     ptrdiff_t offset = 0;
-
     while ((offset = dwarf_ranges(die, offset, &base, &low, &high)) > 0) {
         if (!symbols_ranges_add(table, low, high, value, 0)) {
             return false;
@@ -61,14 +60,11 @@ void symbols_dwarf_open(struct symbols_module *module)
     Dwarf_Half version;
     uint8_t type;
     Dwarf_Die die, split;
-
     while (module->dwarf && dwarf_get_units(module->dwarf, unit, &unit, &version, &type, &die, &split) == 0) {
-        struct symbols_unit *added;
-
         if (type != DW_UT_compile && type != DW_UT_skeleton) {
             continue;
         }
-        added = add_unit(module);
+        struct symbols_unit *added = add_unit(module);
         if (!added) {
             break;
         }
@@ -112,13 +108,11 @@ static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
 static bool collect_functions(struct symbols_unit *unit, Dwarf_Die *parent, int depth)
 {
     Dwarf_Die child;
-
     if (depth > NESTING_MAX || dwarf_child(parent, &child) != 0) {
         return true;
     }
     do {
         bool enter = false;
-
         switch (dwarf_tag(&child)) {
         case DW_TAG_subprogram:
             if (!add_function(unit, &child)) {
@@ -160,12 +154,10 @@ static void load_functions(struct symbols_unit *unit, bool is_deep)
 
 static Dwarf_Die *find_function(struct symbols_unit *unit, uint64_t address)
 {
-    const struct symbols_range *range;
-
     if (!unit->is_loaded) {
         load_functions(unit, false);
     }
-    range = symbols_ranges_find(&unit->function_ranges, address);
+    const struct symbols_range *range = symbols_ranges_find(&unit->function_ranges, address);
     if (!range && !unit->is_deep) {
         /* Functions inside functions (GNU C, Ada) are rare: the whole unit is walked only when one is missed.
          */
@@ -182,13 +174,10 @@ static int find_inlined(Dwarf_Die *function, uint64_t address, Dwarf_Die inlined
 {
     Dwarf_Die parent = *function, child;
     int count = 0;
-
     for (int depth = 0; depth < 4 * NESTING_MAX && dwarf_child(&parent, &child) == 0; depth++) {
         bool found = false;
-
         do {
             int tag = dwarf_tag(&child);
-
             if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
                 tag != DW_TAG_catch_block) {
                 continue;
@@ -209,7 +198,6 @@ static int find_inlined(Dwarf_Die *function, uint64_t address, Dwarf_Die inlined
 static const char *linkage_name(Dwarf_Die *die)
 {
     Dwarf_Attribute attribute;
-
     if (dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute) ||
         dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attribute)) {
         return dwarf_formstring(&attribute);
@@ -221,15 +209,14 @@ static const char *linkage_name(Dwarf_Die *die)
  * name of static C++ functions; the symbol then has the namespace and the parameters. */
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
-    const char *mangled = linkage_name(die), *plain = dwarf_diename(die), *name;
-
+    const char *mangled = linkage_name(die), *plain = dwarf_diename(die);
     if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0) {
         mangled = symbol;
     }
     if (!mangled) {
         return plain;
     }
-    name = symbols_demangle(symbols, mangled);
+    const char *name = symbols_demangle(symbols, mangled);
     /* What cannot be demangled is an alias (glibc's __GI_) or another scheme (Rust v0): the plain name reads
      * better. */
     return name == mangled && plain ? plain : name;
@@ -239,7 +226,6 @@ static uint32_t unsigned_attribute(Dwarf_Die *die, unsigned name)
 {
     Dwarf_Attribute attribute;
     Dwarf_Word value = 0;
-
     if (!dwarf_attr(die, name, &attribute) || dwarf_formudata(&attribute, &value) != 0) {
         return 0;
     }
@@ -252,7 +238,6 @@ static const char *call_file(Dwarf_Die *inlined)
     Dwarf_Files *files;
     Dwarf_Die unit;
     size_t count;
-
     if (!dwarf_hasattr(inlined, DW_AT_call_file) || !dwarf_diecu(inlined, &unit, NULL, NULL) ||
         dwarf_getsrcfiles(&unit, &files, &count) != 0 || number >= count) {
         return NULL;
@@ -266,43 +251,39 @@ static void find_line(struct symbols_module *module, struct symbols_unit *unit, 
                       struct symbols_frame *frame)
 {
     Dwarf_Lines *lines;
-    Dwarf_Line *line;
     size_t rows = 0;
-    int number = 0;
-
     if (!unit->has_lines && dwarf_getsrclines(&unit->die, &lines, &rows) == 0) {
         module->line_rows += rows;
     }
     unit->has_lines = true;
-    line = dwarf_getsrc_die(&unit->die, address);
+    Dwarf_Line *line = dwarf_getsrc_die(&unit->die, address);
     if (!line) {
         return;
     }
     frame->file = dwarf_linesrc(line, NULL, NULL);
+    int number = 0;
     if (frame->file && dwarf_lineno(line, &number) == 0 && number > 0) {
         frame->line = (uint32_t)number;
     }
 }
 
 bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *module, uint64_t address,
-                           const char *fallback,
-                           void (*take)(void *context, const struct symbols_frame *frame), void *context)
+                           const char *fallback, void (*take)(void *context, const struct symbols_frame *frame),
+                           void *context)
 {
     uint64_t pc = address - module->dwarf_bias;
     const struct symbols_range *range = module->dwarf ? symbols_ranges_find(&module->unit_ranges, pc) : NULL;
     struct symbols_frame frame = {NULL, NULL, 0, false};
-    Dwarf_Die inlined[NESTING_MAX], *function;
-    struct symbols_unit *unit;
-
     if (!range) {
         return false;
     }
-    unit = &module->units[range->value];
-    function = find_function(unit, pc);
+    struct symbols_unit *unit = &module->units[range->value];
+    Dwarf_Die *function = find_function(unit, pc);
     find_line(module, unit, pc, &frame);
     if (!function && !frame.file) {
         return false;
     }
+    Dwarf_Die inlined[NESTING_MAX];
     for (int i = function ? find_inlined(function, pc, inlined) : 0; i > 0; i--) {
         frame.function = function_name(symbols, &inlined[i - 1], NULL);
         frame.is_inlined = true;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols */
 /*
  * Units, functions, inlined calls, lines.
  */
@@ -20,7 +19,7 @@ void symbols_dwarf_close(struct symbols_module *module);
 /// As symbols_resolve, from DWARF; false if it does not know the address. `fallback`: the symbol table's
 /// name, for a pc that has a line but no function (assembly) or only a plain name.
 bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *module, uint64_t address,
-                           const char *fallback,
-                           void (*take)(void *context, const struct symbols_frame *frame), void *context);
+                           const char *fallback, void (*take)(void *context, const struct symbols_frame *frame),
+                           void *context);
 
 #endif

@@ -19,12 +19,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Compressed debug sections are unpacked into memory as a whole: larger ones are left alone, and functions get their names
- * from the symbol table. */
+/* Compressed debug sections are unpacked into memory as a whole: larger ones are left alone, and functions get their
+ * names from the symbol table. */
 #define UNPACKED_MAX (UINT64_C(128) << 20)
 
-static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
-                       char **file_name, Elf **elf)
+static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base, char **file_name,
+                       Elf **elf)
 {
     (void)handle;
     (void)userdata;
@@ -40,13 +40,11 @@ static uint64_t unpacked_bytes(Elf *elf)
 {
     uint64_t bytes = 0;
     Elf_Scn *section = NULL;
-
     while ((section = elf_nextscn(elf, section)) != NULL) {
         GElf_Shdr header;
         GElf_Chdr packed;
-
-        if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) &&
-            !(header.sh_flags & SHF_ALLOC) && gelf_getchdr(section, &packed)) {
+        if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) && !(header.sh_flags & SHF_ALLOC) &&
+            gelf_getchdr(section, &packed)) {
             bytes += packed.ch_size;
         }
     }
@@ -58,9 +56,7 @@ static bool is_special(const char *directory, int directory_bytes, const char *b
 {
     char path[4096];
     struct stat status;
-
-    return snprintf(path, sizeof(path), "%.*s%s%s", directory_bytes, directory, below, name) <
-               (int)sizeof(path) &&
+    return snprintf(path, sizeof(path), "%.*s%s%s", directory_bytes, directory, below, name) < (int)sizeof(path) &&
            stat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
@@ -69,33 +65,27 @@ static bool link_is_special(const char *file_name, const char *link_name)
 {
     const char *slash = strrchr(file_name, '/');
     int bytes = slash ? (int)(slash + 1 - file_name) : 0;
-
     return is_special("", 0, "", link_name) || is_special(file_name, bytes, "", link_name) ||
            is_special(file_name, bytes, ".debug/", link_name);
 }
 
 /* libdwfl's own search, by build id, debuglink and dwz's link; what is too large is not used. */
 static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
-                           const char *file_name, const char *link_name, GElf_Word link_crc,
-                           char **found_name)
+                           const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
 {
     struct symbols_module *module = *userdata;
-    struct stat status;
-    Elf *elf;
-    int file;
-
     if (!module) {
         return -1;
     }
     if (link_name && link_is_special(file_name ? file_name : module->path, link_name)) {
         return -1;
     }
-    file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc,
-                                        found_name);
+    int file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc, found_name);
     if (file < 0) {
         return file;
     }
-    elf = elf_begin(file, ELF_C_READ_MMAP, NULL);
+    Elf *elf = elf_begin(file, ELF_C_READ_MMAP, NULL);
+    struct stat status;
     if (fstat(file, &status) != 0 || !elf || unpacked_bytes(elf) > UNPACKED_MAX) {
         elf_end(elf);
         close(file);
@@ -120,11 +110,10 @@ static const Dwfl_Callbacks callbacks = {
 static int open_regular(const char *path, uint64_t *bytes_out)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    struct stat status;
-
     if (file < 0) {
         return -1;
     }
+    struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
         return -1;
@@ -139,10 +128,8 @@ static int open_regular(const char *path, uint64_t *bytes_out)
 static uint64_t code_section_end(Elf *elf, uint64_t bias, uint64_t address)
 {
     Elf_Scn *section = NULL;
-
     while ((section = elf_nextscn(elf, section)) != NULL) {
         GElf_Shdr header;
-
         if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_EXECINSTR) &&
             address - (header.sh_addr + bias) < header.sh_size) {
             return header.sh_addr + bias + header.sh_size;
@@ -156,7 +143,6 @@ static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
 {
     unsigned bind = GELF_ST_BIND(symbol->st_info), underscores = (unsigned)strspn(name, "_");
     uint32_t preference = bind == STB_GLOBAL ? 2 : bind == STB_WEAK ? 1 : 0;
-
     preference = preference * 4 + (underscores < 3 ? 3 - underscores : 0);
     return preference * 2 + (GELF_ST_TYPE(symbol->st_info) != STT_NOTYPE);
 }
@@ -165,12 +151,10 @@ static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
 static void bound_unsized(struct symbols_module *module)
 {
     const struct symbols_ranges *sized = &module->sized;
-    size_t at = 0;
-
     symbols_ranges_sort(&module->unsized);
+    size_t at = 0;
     for (size_t i = 0; i < module->unsized.count; i++) {
         struct symbols_range *range = &module->unsized.ranges[i];
-
         while (at < sized->count && sized->ranges[at].low <= range->low) {
             at++;
         }
@@ -195,19 +179,15 @@ static void load_symbols(struct symbols_module *module)
     int count = dwfl_module_getsymtab(module->handle);
     GElf_Addr bias = 0;
     Elf *elf = dwfl_module_getelf(module->handle, &bias);
-
     for (int i = 0; i < count; i++) {
         GElf_Sym symbol;
         GElf_Addr address = 0;
         GElf_Word section = SHN_UNDEF;
-        const char *name =
-            dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
-        unsigned type;
-
+        const char *name = dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
         if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON) {
             continue;
         }
-        type = GELF_ST_TYPE(symbol.st_info);
+        unsigned type = GELF_ST_TYPE(symbol.st_info);
         if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE) {
             continue;
         }
@@ -226,15 +206,14 @@ static void load_symbols(struct symbols_module *module)
 const char *symbols_module_name(const struct symbols_module *module, uint64_t address)
 {
     const struct symbols_range *range = symbols_ranges_find(&module->sized, address);
-    GElf_Sym symbol;
-    GElf_Addr start;
-
     if (!range) {
         range = symbols_ranges_find(&module->unsized, address);
     }
     if (!range) {
         return NULL;
     }
+    GElf_Sym symbol;
+    GElf_Addr start;
     return dwfl_module_getsym_info(module->handle, (int)range->value, &symbol, &start, NULL, NULL, NULL);
 }
 
@@ -243,25 +222,19 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
 /* A build id that was not recorded cannot differ. */
 static bool is_what_ran(const struct symbols_module *module)
 {
-    const unsigned char *bits = NULL;
-    GElf_Addr address;
-    int bytes;
-
     if (module->build_id_bytes == 0) {
         return true;
     }
-    bytes = dwfl_module_build_id(module->handle, &bits, &address);
-    return bytes > 0 && (size_t)bytes == module->build_id_bytes &&
-           memcmp(bits, module->build_id, (size_t)bytes) == 0;
+    const unsigned char *bits = NULL;
+    GElf_Addr address;
+    int bytes = dwfl_module_build_id(module->handle, &bits, &address);
+    return bytes > 0 && (size_t)bytes == module->build_id_bytes && memcmp(bits, module->build_id, (size_t)bytes) == 0;
 }
 
 void symbols_module_open(struct symbols_module *module)
 {
     int file = open_regular(module->path, &module->bytes);
-    GElf_Addr bias = 0;
     void **userdata = NULL;
-    Elf *elf;
-
     if (file < 0) {
         return;
     }
@@ -278,7 +251,8 @@ void symbols_module_open(struct symbols_module *module)
     if (!module->handle) {
         close(file);
     }
-    elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
+    GElf_Addr bias = 0;
+    Elf *elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
     if (!elf || bias != 0 || !is_what_ran(module)) {
         dwfl_end(module->dwfl);
         module->dwfl = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols */
 /*
- * One ELF file, opened with its debug file. elfutils types appear by their struct tags, so that this header does not need
- * elfutils. At most SYMBOLS_MODULES_MAX are open at a time, and fewer if they are large, because memory is bounded.
+ * One ELF file, opened with its debug file. elfutils types appear by their struct tags, so that this header does not
+ * need elfutils. At most SYMBOLS_MODULES_MAX are open at a time, and fewer if they are large, because
+ * memory is bounded.
  */
 #ifndef VARVE_TRACE_SYMBOLS_MODULE_H
 #define VARVE_TRACE_SYMBOLS_MODULE_H

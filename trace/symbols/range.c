@@ -11,8 +11,7 @@
 
 #include <stdlib.h>
 
-bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value,
-                        uint32_t preference)
+bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value, uint32_t preference)
 {
     if (low >= high) {
         return true;
@@ -28,7 +27,6 @@ bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t hig
 static int compare_ranges(const void *left, const void *right)
 {
     const struct symbols_range *a = left, *b = right;
-
     if (a->low != b->low) {
         return a->low < b->low ? -1 : 1;
     }
@@ -43,11 +41,10 @@ static int compare_ranges(const void *left, const void *right)
 
 void symbols_ranges_sort(struct symbols_ranges *table)
 {
-    uint64_t high_max = 0;
-
     if (table->count) {
         qsort(table->ranges, table->count, sizeof(*table->ranges), compare_ranges);
     }
+    uint64_t high_max = 0;
     for (size_t i = 0; i < table->count; i++) {
         if (table->ranges[i].high > high_max) {
             high_max = table->ranges[i].high;
@@ -59,10 +56,8 @@ void symbols_ranges_sort(struct symbols_ranges *table)
 const struct symbols_range *symbols_ranges_find(const struct symbols_ranges *table, uint64_t address)
 {
     size_t low = 0, high = table->count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (table->ranges[middle].low <= address) {
             low = middle + 1;
         } else {

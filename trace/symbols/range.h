@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols */
 /*
  * Address ranges that may overlap.
  */
@@ -23,8 +22,7 @@ struct symbols_ranges {
 };
 
 /// Empty and reversed ranges are ignored; false without memory.
-bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value,
-                        uint32_t preference);
+bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value, uint32_t preference);
 void symbols_ranges_sort(struct symbols_ranges *table);
 /// The range around `address` that begins last, of these the shortest; NULL if there is none.
 const struct symbols_range *symbols_ranges_find(const struct symbols_ranges *table, uint64_t address);

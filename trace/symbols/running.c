@@ -18,8 +18,7 @@ struct symbols_running {
 };
 
 static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
-                              const char *file_name, const char *link_name, GElf_Word link_crc,
-                              char **found_name)
+                              const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
 {
     (void)module;
     (void)userdata;
@@ -33,16 +32,14 @@ static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *
 }
 
 /* What the first unwinding would read while the thread waits. */
-static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start,
-                          void *argument)
+static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start, void *argument)
 {
-    Dwarf_Addr bias;
-    GElf_Addr main_bias;
-
     (void)userdata;
     (void)name;
     (void)start;
     (void)argument;
+    Dwarf_Addr bias;
+    GElf_Addr main_bias;
     if (dwfl_module_getelf(module, &main_bias) != NULL) {
         (void)dwfl_module_eh_cfi(module, &bias);
         (void)dwfl_module_getsymtab(module);
@@ -57,14 +54,12 @@ struct symbols_running *symbols_running_open(int32_t pid)
         .find_debuginfo = find_no_debug_file,
     };
     struct symbols_running *running = calloc(1, sizeof(*running));
-
     if (running == NULL) {
         return NULL;
     }
     running->dwfl = dwfl_begin(&callbacks);
     if (running->dwfl == NULL || dwfl_linux_proc_report(running->dwfl, pid) != 0 ||
-        dwfl_report_end(running->dwfl, NULL, NULL) != 0 ||
-        dwfl_linux_proc_attach(running->dwfl, pid, true) != 0) {
+        dwfl_report_end(running->dwfl, NULL, NULL) != 0 || dwfl_linux_proc_attach(running->dwfl, pid, true) != 0) {
         symbols_running_close(running);
         return NULL;
     }
@@ -90,20 +85,17 @@ struct walk {
 static int visit_frame(Dwfl_Frame *state, void *argument)
 {
     struct walk *walk = argument;
-    struct symbols_running_frame frame = {0};
-    Dwfl_Module *module;
     Dwarf_Addr pc;
     bool is_activation;
-
     if (!dwfl_frame_pc(state, &pc, &is_activation)) {
         return DWARF_CB_ABORT;
     }
     walk->frames++;
+    struct symbols_running_frame frame = {0};
     frame.pc = is_activation ? pc : pc - 1;
-    module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
+    Dwfl_Module *module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
     if (module != NULL) {
         GElf_Addr bias = 0;
-
         (void)dwfl_module_getelf(module, &bias);
         frame.file_pc = frame.pc - bias;
         frame.path = dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
@@ -113,11 +105,9 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
 }
 
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
-                           bool (*take)(void *context, const struct symbols_running_frame *frame),
-                           void *context)
+                           bool (*take)(void *context, const struct symbols_running_frame *frame), void *context)
 {
     struct walk walk = {.running = running, .take = take, .context = context};
-
     (void)dwfl_getthread_frames(running->dwfl, tid, visit_frame, &walk); /* an error ends the stack */
     return walk.frames > 0;
 }
@@ -144,15 +134,12 @@ static void dynamic_symbols_close(struct dynamic_symbols *symbols)
 
 static bool dynamic_symbols_open(struct dynamic_symbols *symbols, const char *path)
 {
-    Elf_Scn *section = NULL;
-
     *symbols = (struct dynamic_symbols){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     elf_version(EV_CURRENT);
     symbols->elf = symbols->fd >= 0 ? elf_begin(symbols->fd, ELF_C_READ_MMAP, NULL) : NULL;
-    while (symbols->elf != NULL && symbols->data == NULL &&
-           (section = elf_nextscn(symbols->elf, section)) != NULL) {
+    Elf_Scn *section = NULL;
+    while (symbols->elf != NULL && symbols->data == NULL && (section = elf_nextscn(symbols->elf, section)) != NULL) {
         GElf_Shdr header;
-
         if (gelf_getshdr(section, &header) && header.sh_type == SHT_DYNSYM && header.sh_entsize > 0) {
             symbols->data = elf_getdata(section, NULL);
             symbols->strings = header.sh_link;
@@ -178,15 +165,13 @@ static const char *function_at(const struct dynamic_symbols *symbols, size_t ind
 uint64_t symbols_file_function(const char *path, const char *name)
 {
     struct dynamic_symbols symbols;
-    uint64_t address = 0;
-    GElf_Sym symbol;
-
     if (!dynamic_symbols_open(&symbols, path)) {
         return 0;
     }
+    uint64_t address = 0;
+    GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count && address == 0; i++) {
         const char *found = function_at(&symbols, i, &symbol);
-
         if (found != NULL && strcmp(found, name) == 0) {
             address = symbol.st_value;
         }
@@ -206,24 +191,21 @@ static bool is_among(const char *name, const char *const *names)
 bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end)
 {
     struct dynamic_symbols symbols;
-    uint64_t first = UINT64_MAX, last = 0, before = 0;
-    GElf_Sym symbol;
-
     if (!dynamic_symbols_open(&symbols, path)) {
         return false;
     }
+    uint64_t first = UINT64_MAX, last = 0;
+    GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count; i++) {
         const char *found = function_at(&symbols, i, &symbol);
-
         if (found != NULL && is_among(found, names)) {
             first = symbol.st_value < first ? symbol.st_value : first;
             last = symbol.st_value + symbol.st_size > last ? symbol.st_value + symbol.st_size : last;
         }
     }
+    uint64_t before = 0;
     for (size_t i = 0; i < symbols.count; i++) {
-        const uint64_t its_end =
-            function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
-
+        const uint64_t its_end = function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
         before = its_end <= first && its_end > before ? its_end : before;
     }
     dynamic_symbols_close(&symbols);

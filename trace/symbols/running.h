@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * A process that runs: the stacks of its threads while they are stopped, and functions of the files that it has mapped.
  */
@@ -12,8 +11,8 @@
 
 struct symbols_running;
 
-/// The objects that `pid` has mapped now; what their stacks are unwound by is read. Owner: the caller. NULL: it has ended,
-/// or its maps can't be read.
+/// The objects that `pid` has mapped now; what their stacks are unwound by is read. Owner: the caller. NULL: it has
+/// ended, or its maps can't be read.
 struct symbols_running *symbols_running_open(int32_t pid);
 void symbols_running_close(struct symbols_running *running);
 
@@ -25,11 +24,10 @@ struct symbols_running_frame {
     const char *function; /* the symbol at or before pc */
 };
 
-/// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns false.
-/// A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
+/// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns
+/// false. A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
-                           bool (*take)(void *context, const struct symbols_running_frame *frame),
-                           void *context);
+                           bool (*take)(void *context, const struct symbols_running_frame *frame), void *context);
 
 /// Address in the file at `path` of a function that it exports; 0: it does not, or can't be read.
 uint64_t symbols_file_function(const char *path, const char *name);

@@ -25,7 +25,6 @@ extern char *__cxa_demangle(const char *mangled, char *buffer, size_t *length, i
 int symbols_add_debug_root(struct symbols *symbols, const char *directory)
 {
     char *path;
-
     if (asprintf(&path, "%s:%s", symbols->debug_path, directory) < 0) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -37,10 +36,8 @@ int symbols_add_debug_root(struct symbols *symbols, const char *directory)
 int symbols_open(struct symbols **symbols_out, struct varve_message *message)
 {
     struct symbols *symbols = calloc(1, sizeof(*symbols));
-
     *symbols_out = NULL;
-    unsetenv(
-        "DEBUGINFOD_URLS"); /* libdwfl would ask these servers: a recording must not send anything anywhere */
+    unsetenv("DEBUGINFOD_URLS"); /* libdwfl would ask these servers: a recording must not send anything anywhere */
     if (!symbols || !(symbols->debug_path = strdup(DEBUG_PATH))) {
         free(symbols);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look up symbols");
@@ -52,7 +49,6 @@ int symbols_open(struct symbols **symbols_out, struct varve_message *message)
 static void drop_module(struct symbols *symbols, unsigned slot)
 {
     struct symbols_module *module = symbols->modules[slot];
-
     symbols->modules[slot] = NULL;
     if (!module) {
         return;
@@ -75,8 +71,8 @@ void symbols_close(struct symbols *symbols)
     free(symbols);
 }
 
-/* Rust's older scheme is that of C++ with a hash behind the name, and signs spelled out; source: the crate rustc-demangle, legacy.rs.
- * In place: nothing grows. */
+/* Rust's older scheme is that of C++ with a hash behind the name, and signs spelled out; source: the crate
+ * rustc-demangle, legacy.rs. In place: nothing grows. */
 static void read_rust(char *name)
 {
     static const struct {
@@ -87,20 +83,17 @@ static void read_rust(char *name)
     const size_t length = strlen(name);
     const size_t hash = strlen("::h0123456789abcdef");
     char *to = name;
-
     if (length <= hash || strncmp(name + length - hash, "::h", 3) != 0 ||
         strspn(name + length - hash + 3, "0123456789abcdef") != hash - 3) {
         return;
     }
     name[length - hash] = '\0';
     for (const char *from = name; *from != '\0';) {
-        size_t i = 0;
-
         if (*from == '_' && from[1] == '$' && (from == name || from[-1] == ':')) {
             from++; /* stands in front of a sign, where a name may not begin with one */
         }
-        while (i < sizeof(signs) / sizeof(signs[0]) &&
-               strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
+        size_t i = 0;
+        while (i < sizeof(signs) / sizeof(signs[0]) && strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
             i++;
         }
         if (i < sizeof(signs) / sizeof(signs[0])) {
@@ -116,13 +109,11 @@ static void read_rust(char *name)
 
 const char *symbols_demangle(struct symbols *symbols, const char *name)
 {
-    char *demangled;
-    int status = 0;
-
     if (strncmp(name, "_Z", 2) != 0) {
         return name;
     }
-    demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
+    int status = 0;
+    char *demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
     if (!demangled || status != 0) {
         return name;
     }
@@ -138,7 +129,6 @@ static struct symbols_module *find_module(struct symbols *symbols, const char *p
 {
     for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
         struct symbols_module *module = symbols->modules[slot];
-
         if (module && module->build_id_bytes == build_id_bytes && strcmp(module->path, path) == 0 &&
             (build_id_bytes == 0 || memcmp(module->build_id, build_id, build_id_bytes) == 0)) {
             return module;
@@ -151,7 +141,6 @@ static struct symbols_module *find_module(struct symbols *symbols, const char *p
 static unsigned oldest_slot(const struct symbols *symbols)
 {
     unsigned oldest = 0;
-
     for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
         if (!symbols->modules[slot]) {
             return slot;
@@ -169,10 +158,8 @@ static void drop_large(struct symbols *symbols, const struct symbols_module *kep
     for (;;) {
         unsigned oldest = SYMBOLS_MODULES_MAX;
         uint64_t bytes = 0;
-
         for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
             const struct symbols_module *module = symbols->modules[slot];
-
             if (!module || module == kept) {
                 continue;
             }
@@ -193,7 +180,6 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
 {
     struct symbols_module *module = calloc(1, sizeof(*module));
     unsigned slot = oldest_slot(symbols);
-
     if (!module) {
         return NULL;
     }
@@ -215,17 +201,13 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
 }
 
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
-                    void *context)
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
     struct symbols_frame frame = {NULL, NULL, 0, false};
-    struct symbols_module *module;
-    const char *name = NULL;
-
     if (build_id_bytes > SYMBOLS_BUILD_ID_MAX) {
         return VARVE_ERROR_INVALID;
     }
-    module = find_module(symbols, path, build_id, build_id_bytes);
+    struct symbols_module *module = find_module(symbols, path, build_id, build_id_bytes);
     if (!module) {
         module = add_module(symbols, path, build_id, build_id_bytes);
     }
@@ -237,6 +219,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
         symbols_module_close(module);
         symbols_module_open(module);
     }
+    const char *name = NULL;
     if (module->dwfl) {
         name = symbols_module_name(module, address);
     }

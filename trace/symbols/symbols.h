@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Address in a module → function, file, line, inlined frames.
  */
@@ -27,7 +26,6 @@ void symbols_close(struct symbols *symbols);
 /// Calls `take` for each frame at `address` (of the ELF file), innermost first; at least once. Separate debug
 /// files are found by build id or debuglink under /usr/lib/debug; a file whose build id differs is not used.
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
-                    void *context);
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context);
 
 #endif

@@ -33,12 +33,10 @@ static void device_unmap_units(struct varve_alloc *alloc, const struct expandabl
     }
 }
 
-static int device_map_units(struct varve_alloc *alloc, struct expandable *segment, uint64_t first,
-                            uint64_t count)
+static int device_map_units(struct varve_alloc *alloc, struct expandable *segment, uint64_t first, uint64_t count)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
     int error = VARVE_OK;
-
     for (uint64_t i = 0; error == VARVE_OK && i < count; i++) {
         error = ops->vmm_map(alloc->device, segment->addr + (first + i) * segment->unit, segment->unit,
                              segment->handles[first + i]);
@@ -53,12 +51,9 @@ static int device_set_access(struct varve_alloc *alloc, const struct expandable 
                              uint64_t count)
 {
     uint64_t addr = segment->addr + first * segment->unit;
-    int error =
-        alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->device->index);
-
+    int error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->device->index);
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->peer_count; i++) {
-        error =
-            alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->peers[i]);
+        error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->peers[i]);
     }
     return error;
 }
@@ -72,22 +67,18 @@ static void device_release_handles(struct varve_alloc *alloc, struct expandable 
     }
 }
 
-/* Physical memory for all units first, then one mapping each, then access to all at once. The first `given` units have handles
- * already, which stay the caller's after an error. */
+/* Physical memory for all units first, then one mapping each, then access to all at once. The first `given` units have
+ * handles already, which stay the caller's after an error. */
 static int device_map(struct varve_alloc *alloc, struct expandable *segment, uint64_t first, uint64_t given,
                       uint64_t count)
 {
     int error = VARVE_OK;
     uint64_t created = given;
-
     while (error == VARVE_OK && created < count) {
-        error =
-            alloc->device->ops->vmm_create(alloc->device, segment->unit, &segment->handles[first + created]);
+        error = alloc->device->ops->vmm_create(alloc->device, segment->unit, &segment->handles[first + created]);
         created += error == VARVE_OK;
     }
-    if (error == VARVE_OK) {
-        error = device_map_units(alloc, segment, first, count);
-    }
+    VARVE_THEN(error, device_map_units(alloc, segment, first, count));
     if (error == VARVE_OK) {
         error = device_set_access(alloc, segment, first, count);
         if (error != VARVE_OK) {
@@ -100,18 +91,18 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     return error;
 }
 
-/* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being captured), so that its
- * work may still use the memory. Their handles go to `handles`, or are released if that is NULL. */
-static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
-                             uint64_t first, uint64_t count, uint64_t *handles, int *error_out)
+/* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being
+ * captured), so that its work may still use the memory. Their handles go to `handles`, or are released
+ * if that is NULL. */
+static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream, uint64_t first,
+                             uint64_t count, uint64_t *handles, int *error_out)
 {
     if (alloc->device->ops->stream_synchronize(alloc->device, stream) != VARVE_OK) {
         return 0;
     }
     for (uint64_t i = 0; i < count; i++) {
-        int error = alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit,
-                                                  segment->unit);
-
+        int error =
+            alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit, segment->unit);
         if (error != VARVE_OK) {
             *error_out = error;
             return i;
@@ -139,14 +130,9 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
                        struct block **block_out)
 {
     const struct pool *pool = request->pool;
-    struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream,
-                                                   .is_small = pool->is_small};
+    struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream, .is_small = pool->is_small};
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
-    struct expandable *segment;
-    struct block *block;
     uint64_t units = (wanted + unit - 1) / unit;
-    int error;
-
     if (block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -155,8 +141,8 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
         reservation.pool_id[1] = pool->owner->id.user;
     }
     /* the descriptor and, behind it, the handles */
-    segment = mmap(NULL, sizeof(*segment) + units * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct expandable *segment = mmap(NULL, sizeof(*segment) + units * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (segment == MAP_FAILED) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -164,7 +150,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     segment->pool = pool;
     segment->unit = unit;
     segment->bytes = units * unit;
-    error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &reservation, &segment->addr);
+    int error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &reservation, &segment->addr);
     if (error != VARVE_OK) {
         munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
         return error;
@@ -172,7 +158,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     segment->segment_id = ++alloc->segment_id;
     segment->next = alloc->expandables;
     alloc->expandables = segment;
-    block = block_slab_acquire(&alloc->slab);
+    struct block *block = block_slab_acquire(&alloc->slab);
     block->addr = segment->addr;
     block->size = segment->bytes;
     block->bins = request->wanted.bins;
@@ -187,7 +173,6 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
 static bool has_space(const struct block *block, uint64_t bytes)
 {
     uint64_t found = 0;
-
     while (found < bytes && block_is_available(block)) {
         found += block->size;
         block = block->next;
@@ -209,8 +194,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
     return expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), block_out);
 }
 
-int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes,
-                   struct varve_message *message)
+int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes, struct varve_message *message)
 {
     return expandable_attach(alloc, block, bytes, NULL, 0, message);
 }
@@ -223,8 +207,6 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     uint64_t first = (block->addr - segment->addr) / segment->unit;
     uint64_t count = (bytes + segment->unit - 1) / segment->unit;
     uint64_t mapped = count * segment->unit;
-    int error;
-
     assert(!block->is_mapped && (block->addr - segment->addr) % segment->unit == 0);
     if (block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
         return VARVE_ERROR_NO_MEMORY;
@@ -232,15 +214,14 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     for (uint64_t i = 0; i < given; i++) {
         segment->handles[first + i] = handles[i];
     }
-    error = device_map(alloc, segment, first, given, count);
+    int error = device_map(alloc, segment, first, given, count);
     for (uint64_t i = 0; error != VARVE_OK && i < given; i++) {
         segment->handles[first + i] = 0;
     }
     if (error != VARVE_OK) {
         return error == VARVE_ERROR_NO_MEMORY
                    ? error
-                   : device_message(alloc, error, message, "the device failed to map %" PRIu64 " bytes",
-                                    mapped);
+                   : device_message(alloc, error, message, "the device failed to map %" PRIu64 " bytes", mapped);
     }
     pool_unmapped_remove(pool, block);
     if (mapped < block->size) {
@@ -268,7 +249,6 @@ int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct 
 {
     struct block *block = NULL;
     int error = find_space(alloc, request, &block);
-
     if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY) {
         return device_message(alloc, error, request->message, "the device failed to reserve addresses");
     }
@@ -280,8 +260,7 @@ int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct 
         if (next == NULL) {
             return VARVE_ERROR_NO_MEMORY; /* the request is larger than all address space of a segment */
         }
-        error = expandable_map(alloc, next, least(request->wanted.rounded - block->size, next->size),
-                               request->message);
+        error = expandable_map(alloc, next, least(request->wanted.rounded - block->size, next->size), request->message);
         block = next; /* it has absorbed the block before */
     }
     if (error == VARVE_OK) {
@@ -298,7 +277,6 @@ uint64_t expandable_releasable(const struct block *block, uint64_t *addr_out)
     const struct expandable *segment = block->expandable;
     uint64_t from = (block->addr - segment->addr + segment->unit - 1) / segment->unit;
     uint64_t to = (block->addr + block->size - segment->addr) / segment->unit;
-
     *addr_out = segment->addr + from * segment->unit;
     return to > from ? (to - from) * segment->unit : 0;
 }
@@ -307,7 +285,6 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
 {
     struct expandable *segment = block->expandable;
     struct expandable **link = &alloc->expandables;
-
     while (*link != segment) {
         link = &(*link)->next;
     }
@@ -317,28 +294,26 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
     expandable_end(alloc, segment);
 }
 
-uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                            int *error_out)
+uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, int *error_out)
 {
     return expandable_detach(alloc, block, cause, NULL, error_out);
 }
 
-uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                           uint64_t *handles, int *error_out)
+uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, uint64_t *handles,
+                           int *error_out)
 {
     struct expandable *segment = block->expandable;
     struct pool *pool = block_pool(block);
     uint64_t begin = block->addr, end = block->addr + block->size;
     uint64_t addr;
     uint64_t bytes = expandable_releasable(block, &addr);
-
     if (bytes > 0 && block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
         return 0; /* it stays as it is */
     }
     if (bytes > 0) {
-        bytes = segment->unit * device_unmap(alloc, segment, block->bins->stream,
-                                             (addr - segment->addr) / segment->unit, bytes / segment->unit,
-                                             handles, error_out);
+        bytes =
+            segment->unit * device_unmap(alloc, segment, block->bins->stream, (addr - segment->addr) / segment->unit,
+                                         bytes / segment->unit, handles, error_out);
         if (bytes == 0) {
             return 0;
         }
@@ -373,8 +348,7 @@ void expandable_close(struct varve_alloc *alloc)
         size_t units = segment->bytes / segment->unit;
         for (uint64_t i = 0; i < units; i++) {
             if (segment->handles[i] != 0) {
-                alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit,
-                                              segment->unit);
+                alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit, segment->unit);
                 device_release_handles(alloc, segment, i, 1);
             }
         }

@@ -19,12 +19,10 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     const struct varve_device_ops *ops = alloc->device->ops;
     bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
     uint64_t stream = request->wanted.bins->stream;
-    int error;
-
     if (opens) {
         alloc_unlock(alloc);
     }
-    error = ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    int error = ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
     if (opens) {
         alloc_lock(alloc);
         if (request_reserve(alloc) != VARVE_OK) {
@@ -40,7 +38,6 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
 static void count_segment(struct varve_alloc *alloc, const struct request *request)
 {
     bool is_small = request->pool->is_small;
-
     if (request->pool->owner != NULL) {
         request->pool->owner->segment_count++;
     }
@@ -61,15 +58,13 @@ bool segment_is_within_limit(const struct varve_alloc *alloc, uint64_t bytes)
 struct block *segment_begin(struct varve_alloc *alloc, const struct request *request, uint64_t addr)
 {
     struct block *block = block_slab_acquire(&alloc->slab);
-
     block->addr = addr;
     block->size = request->segment_bytes;
     block->bins = request->wanted.bins;
     block->is_mapped = true;
     block->segment_id = ++alloc->segment_id;
     count_segment(alloc, request);
-    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size,
-                 request->wanted.rounded);
+    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size, request->wanted.rounded);
     return block;
 }
 
@@ -77,15 +72,12 @@ int segment_refused(struct varve_alloc *alloc, const struct request *request, in
 {
     return error == VARVE_ERROR_NO_MEMORY
                ? error
-               : device_message(alloc, error, request->message,
-                                "the device failed to allocate %" PRIu64 " bytes", request->segment_bytes);
+               : device_message(alloc, error, request->message, "the device failed to allocate %" PRIu64 " bytes",
+                                request->segment_bytes);
 }
 
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
-    uint64_t addr = 0;
-    int error;
-
     alloc->counters.others.num_alloc_retries += is_retry;
     if (!segment_is_within_limit(alloc, request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
@@ -93,7 +85,8 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
     if (request->wanted.is_expandable) {
         return expandable_alloc(alloc, request, block_out);
     }
-    error = device_alloc(alloc, request, &addr);
+    uint64_t addr = 0;
+    int error = device_alloc(alloc, request, &addr);
     if (error != VARVE_OK) {
         return segment_refused(alloc, request, error);
     }
@@ -104,7 +97,6 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
 void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 {
     const struct pool *pool = block_pool(block);
-
     alloc->reserved_bytes -= block->size;
     if (pool->owner != NULL) {
         assert(pool->owner->segment_count > 0);
@@ -122,11 +114,9 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 int segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
 {
     struct pool *pool = block_pool(block);
-    int error;
-
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
     emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, cause, block, block->size, 0);
-    error = alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    int error = alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
     if (error != VARVE_OK) {
         block->segment_id = ++alloc->segment_id;
         emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, VARVE_CAUSE_NEW_SEGMENT, block, block->size, 0);

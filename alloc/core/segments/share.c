@@ -28,14 +28,12 @@ struct shared_open {
 
 int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varve_alloc_ipc *ipc_out)
 {
-    uint64_t base = 0, bytes = 0;
-    int error;
-
     alloc_lock(alloc); /* over both steps: the block must not go meanwhile */
-    error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
-    if (error == VARVE_OK && (block_map_find(&alloc->map, addr)->expandable != NULL ||
-                              block_is_ordered(alloc, block_map_find(&alloc->map, addr)) ||
-                              alloc->device->ops->ipc_export == NULL)) {
+    uint64_t base = 0, bytes = 0;
+    int error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
+    if (error == VARVE_OK &&
+        (block_map_find(&alloc->map, addr)->expandable != NULL ||
+         block_is_ordered(alloc, block_map_find(&alloc->map, addr)) || alloc->device->ops->ipc_export == NULL)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK) {
@@ -46,11 +44,9 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
     return error;
 }
 
-static struct shared_mapping *find_handle(const struct varve_alloc *alloc,
-                                          const struct varve_ipc_handle *handle)
+static struct shared_mapping *find_handle(const struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = alloc->shared;
-
     while (mapping != NULL && memcmp(&mapping->handle, handle, sizeof(*handle)) != 0) {
         mapping = mapping->next;
     }
@@ -60,7 +56,6 @@ static struct shared_mapping *find_handle(const struct varve_alloc *alloc,
 static struct shared_open **find_open(struct shared_mapping *mapping, uint64_t addr)
 {
     struct shared_open **link = &mapping->opens;
-
     while (*link != NULL && (*link)->addr != addr) {
         link = &(*link)->next;
     }
@@ -70,7 +65,6 @@ static struct shared_open **find_open(struct shared_mapping *mapping, uint64_t a
 static int count_open(struct shared_mapping *mapping, uint64_t addr)
 {
     struct shared_open **link = find_open(mapping, addr);
-
     if (*link == NULL) {
         *link = calloc(1, sizeof(**link));
         if (*link == NULL) {
@@ -85,7 +79,6 @@ static int count_open(struct shared_mapping *mapping, uint64_t addr)
 static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link)
 {
     struct shared_mapping *mapping = *link;
-
     *link = mapping->next;
     while (mapping->opens != NULL) {
         struct shared_open *open = mapping->opens;
@@ -99,13 +92,11 @@ static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link
 static int mapping_make(struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = calloc(1, sizeof(*mapping));
-    int error;
-
     if (mapping == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     mapping->handle = *handle;
-    error = alloc->device->ops->ipc_open(alloc->device, handle, &mapping->addr);
+    int error = alloc->device->ops->ipc_open(alloc->device, handle, &mapping->addr);
     if (error != VARVE_OK) {
         free(mapping);
         return error;
@@ -118,15 +109,13 @@ static int mapping_make(struct varve_alloc *alloc, const struct varve_ipc_handle
 int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc *ipc, uint64_t *addr_out,
                          struct varve_message *message)
 {
-    struct shared_mapping *mapping;
-    int error = VARVE_OK;
-
     if (alloc->device->ops->ipc_open == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "device %s shares no memory with processes", alloc->device->ops->name);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device %s shares no memory with processes",
+                                 alloc->device->ops->name);
     }
     alloc_lock(alloc);
-    mapping = find_handle(alloc, &ipc->handle);
+    struct shared_mapping *mapping = find_handle(alloc, &ipc->handle);
+    int error = VARVE_OK;
     if (mapping == NULL) {
         error = mapping_make(alloc, &ipc->handle);
         mapping = alloc->shared;
@@ -146,9 +135,8 @@ int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc
 
 int varve_alloc_ipc_close(struct varve_alloc *alloc, uint64_t addr)
 {
-    int error = VARVE_ERROR_NOT_FOUND;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_NOT_FOUND;
     for (struct shared_mapping **link = &alloc->shared; *link != NULL; link = &(*link)->next) {
         struct shared_open **open_link = find_open(*link, addr);
         struct shared_open *open = *open_link;
@@ -181,7 +169,6 @@ void share_close(struct varve_alloc *alloc)
 static int reserve_peer(struct varve_alloc *alloc)
 {
     int *grown = realloc(alloc->peers, (alloc->peer_count + 1) * sizeof(*grown));
-
     if (grown == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -192,8 +179,6 @@ static int reserve_peer(struct varve_alloc *alloc)
 int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-    int error;
-
     if (ops->peer_enable == NULL) {
         return VARVE_ERROR_UNSUPPORTED;
     }
@@ -204,16 +189,13 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
             return VARVE_OK;
         }
     }
-    error = reserve_peer(alloc);
-    if (error == VARVE_OK) {
-        error = ops->peer_enable(alloc->device, peer);
-    }
+    int error = reserve_peer(alloc);
+    VARVE_THEN(error, ops->peer_enable(alloc->device, peer));
     for (const struct expandable *segment = alloc->expandables; error == VARVE_OK && segment != NULL;
          segment = segment->next) {
         for (uint64_t i = 0; error == VARVE_OK && i < segment->bytes / segment->unit; i++) {
             if (segment->handles[i] != 0) {
-                error = ops->vmm_set_access(alloc->device, segment->addr + i * segment->unit, segment->unit,
-                                            peer);
+                error = ops->vmm_set_access(alloc->device, segment->addr + i * segment->unit, segment->unit, peer);
             }
         }
     }

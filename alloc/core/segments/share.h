@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Memory of other processes and other devices (varve_alloc_ipc_*, varve_alloc_enable_peer).
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
- * The allocator's state, and a request on its way. All of it is touched with the lock held. The names of PyTorch's functions in the
- * comments of core/ are those of c10/cuda/CUDACachingAllocator.cpp (2.11).
+ * The allocator's state, and a request on its way. All of it is touched with the lock held. The names of PyTorch's
+ * functions in the comments of core/ are those of c10/cuda/CUDACachingAllocator.cpp (2.11).
  */
 #ifndef VARVE_ALLOC_CORE_STATE_ALLOCATOR_H
 #define VARVE_ALLOC_CORE_STATE_ALLOCATOR_H
@@ -90,7 +89,7 @@ struct varve_alloc {
     struct pool large, small;
     struct private_pool *private_pools;  /* by id */
     struct private_pool *freeable_pools; /* in the order in which their references went */
-    uint16_t pool_numbers; /* assigned so far; the last ones are for all pools beyond the field's width */
+    uint16_t pool_numbers;               /* assigned so far; the last ones are for all pools beyond the field's width */
     struct capture captures[CAPTURES_MAX];
     uint32_t capture_count;
 
@@ -136,8 +135,7 @@ HOT void alloc_lock(struct varve_alloc *alloc)
 void alloc_unlock(struct varve_alloc *alloc);
 
 /// The backend that keeps the pool's blocks; NULL: there is none.
-static inline const struct pool_backend *backend_of_pool(const struct varve_alloc *alloc,
-                                                         const struct pool *pool)
+static inline const struct pool_backend *backend_of_pool(const struct varve_alloc *alloc, const struct pool *pool)
 {
     return pool->owner == NULL ? alloc->policy->backend : NULL;
 }
@@ -151,8 +149,7 @@ static inline bool block_is_ordered(const struct varve_alloc *alloc, const struc
 }
 
 /// Private pools are PyTorch's where the default one is a backend's.
-static inline const struct alloc_policy *policy_of_pool(const struct varve_alloc *alloc,
-                                                        const struct pool *pool)
+static inline const struct alloc_policy *policy_of_pool(const struct varve_alloc *alloc, const struct pool *pool)
 {
     return alloc->policy->backend != NULL && pool->owner != NULL ? &policy_pytorch : alloc->policy;
 }

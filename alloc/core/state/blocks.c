@@ -7,7 +7,6 @@
 void block_shrink_free(struct block *block, uint64_t bytes)
 {
     struct pool *pool = block_pool(block);
-
     if (block->is_free) {
         block_begin_age(block, pool);
         free_index_move(block, block->addr + bytes, block->size - bytes);
@@ -21,22 +20,18 @@ void block_shrink_free(struct block *block, uint64_t bytes)
 void block_insert_free(struct block *block)
 {
     struct pool *pool = block_pool(block);
-
     block_begin_age(block, pool);
     free_index_insert(&pool->index, block);
 }
 
 uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour)
 {
-    uint64_t absorbed, absorbed_addr;
-    bool is_previous;
-
     if (!block_may_absorb(alloc, block, neighbour)) {
         return 0;
     }
-    is_previous = block->prev == neighbour;
-    absorbed_addr = neighbour->addr;
-    absorbed = block_absorb(alloc, block_pool(block), block, neighbour, false);
+    bool is_previous = block->prev == neighbour;
+    uint64_t absorbed_addr = neighbour->addr;
+    uint64_t absorbed = block_absorb(alloc, block_pool(block), block, neighbour, false);
     if (block->is_mapped) {
         EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
                                       .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
@@ -55,7 +50,6 @@ void block_complete_backed(struct varve_alloc *alloc, struct block *block, struc
 {
     struct pool *pool = block_pool(block);
     uint64_t id = block->id;
-
     block_map_clear(&alloc->map, slot);
     block->id = 0;
     stat_complete(&alloc->counters, pool->is_small, block->requested);

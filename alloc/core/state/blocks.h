@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Blocks come back: free_block and try_merge_blocks, inline for each cached free. The freed block survives a merge and
- * its neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset and shows
- * up in snapshots.
+ * its neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset and
+ * shows up in snapshots.
  */
 #ifndef VARVE_ALLOC_CORE_STATE_BLOCKS_H
 #define VARVE_ALLOC_CORE_STATE_BLOCKS_H
@@ -30,8 +29,7 @@ HOT void block_begin_age(struct block *block, const struct pool *pool)
     }
 }
 
-HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *block,
-                          const struct block *neighbour)
+HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *block, const struct block *neighbour)
 {
     const uint8_t looked_at = BLOCK_ALLOCATED | BLOCK_HAS_USERS | BLOCK_MAPPED;
 
@@ -40,8 +38,8 @@ HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *b
 }
 
 /* With `takes_place` the block comes into the index where the neighbour was. */
-HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct block *block,
-                          struct block *neighbour, bool takes_place)
+HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct block *block, struct block *neighbour,
+                          bool takes_place)
 {
     bool is_previous = block->prev == neighbour;
     uint64_t absorbed, absorbed_addr;
@@ -103,8 +101,8 @@ void block_complete_backed(struct varve_alloc *alloc, struct block *block, struc
                            enum varve_kind kind);
 
 /* `slot` is the block's in the map, `pool` its own; `kind`: the free was requested just now, or only completes. */
-HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block,
-                        struct block_map_slot *slot, enum varve_kind kind)
+HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block, struct block_map_slot *slot,
+                        enum varve_kind kind)
 {
     uint64_t before = 0, after = 0, id = block->id;
     struct block *previous = block->prev, *next = block->next;

@@ -14,7 +14,6 @@ static struct varve_alloc_stat *stats_of(struct varve_alloc_stats *stats, enum h
         [HOT_INACTIVE_SPLIT] = stats->inactive_split,
         [HOT_INACTIVE_SPLIT_BYTES] = stats->inactive_split_bytes,
     };
-
     return arrays[counter];
 }
 
@@ -23,11 +22,9 @@ void counters_read(const struct alloc_counters *counters, struct varve_alloc_sta
     *stats_out = counters->others;
     for (unsigned i = 0; i < HOT_COUNTERS; i++) {
         struct varve_alloc_stat *stats = stats_of(stats_out, (enum hot_counter)i);
-
         for (unsigned is_small = 0; is_small < 2; is_small++) {
             const struct hot_counters *hot = &counters->pools[is_small];
             struct varve_alloc_stat *stat = &stats[stat_pool_kind(is_small != 0)];
-
             stat->current = hot->current[i];
             stat->peak = hot->peak[i];
             stat->allocated = hot->allocated[i];
@@ -42,11 +39,9 @@ void counters_write(struct alloc_counters *counters, const struct varve_alloc_st
     counters->others = *stats;
     for (unsigned i = 0; i < HOT_COUNTERS; i++) {
         const struct varve_alloc_stat *from = stats_of(&counters->others, (enum hot_counter)i);
-
         for (unsigned is_small = 0; is_small < 2; is_small++) {
             struct hot_counters *hot = &counters->pools[is_small];
             const struct varve_alloc_stat *stat = &from[stat_pool_kind(is_small != 0)];
-
             hot->current[i] = stat->current;
             hot->peak[i] = stat->peak;
             hot->allocated[i] = stat->allocated;
@@ -58,7 +53,6 @@ void counters_write(struct alloc_counters *counters, const struct varve_alloc_st
 static void note_peak(struct varve_alloc_stat *active, int64_t allocated)
 {
     int64_t total = allocated + active->current;
-
     if (active->peak < total) {
         active->peak = total;
     }
@@ -69,7 +63,6 @@ void counters_note_active(struct alloc_counters *counters, bool is_small)
     struct varve_alloc_stats *stats = &counters->others;
     const int64_t *own = counters->pools[is_small].current;
     enum varve_alloc_stat_pool kind = stat_pool_kind(is_small);
-
     note_peak(&stats->active[VARVE_ALLOC_STAT_ALL], hot_current(counters, HOT_ALLOCATION));
     note_peak(&stats->active[kind], own[HOT_ALLOCATION]);
     note_peak(&stats->active_bytes[VARVE_ALLOC_STAT_ALL], hot_current(counters, HOT_ALLOCATED_BYTES));

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * How statistics move. For each of them, between two resets:
  *
@@ -73,8 +72,7 @@ static inline void stat_become(struct varve_alloc_stat *stat, int64_t current)
 }
 
 /* A net change is one increase or one decrease; of 0 it is neither. */
-static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
-                               int64_t net)
+static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small, int64_t net)
 {
     if (net > 0) {
         stat_pool_increase(stats, is_small, net);
@@ -138,8 +136,8 @@ static inline const struct hot_counters *hot_other(const struct alloc_counters *
     return other;
 }
 
-static inline void hot_add(struct alloc_counters *counters, struct hot_counters *own,
-                           const struct hot_counters *other, enum hot_counter counter, int64_t amount)
+static inline void hot_add(struct alloc_counters *counters, struct hot_counters *own, const struct hot_counters *other,
+                           enum hot_counter counter, int64_t amount)
 {
     int64_t current = own->current[counter] + amount;
     int64_t all = other->current[counter] + current;
@@ -169,8 +167,7 @@ static inline void hot_decrease(struct alloc_counters *counters, enum hot_counte
 }
 
 /* A net change is one increase or one decrease; of 0 it is neither. */
-static inline void hot_change(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
-                              int64_t net)
+static inline void hot_change(struct alloc_counters *counters, enum hot_counter counter, bool is_small, int64_t net)
 {
     if (net > 0) {
         hot_increase(counters, counter, is_small, net);
@@ -181,8 +178,7 @@ static inline void hot_change(struct alloc_counters *counters, enum hot_counter 
 
 /* ---- the life of a block ---- */
 
-static inline void stat_allocate(struct alloc_counters *counters, bool is_small, uint64_t size,
-                                 uint64_t requested)
+static inline void stat_allocate(struct alloc_counters *counters, bool is_small, uint64_t size, uint64_t requested)
 {
     struct hot_counters *own = hot_counters_of(counters, is_small);
     const struct hot_counters *other = hot_counters_of(counters, !is_small);
@@ -221,8 +217,7 @@ static inline void stat_complete(struct alloc_counters *counters, bool is_small,
 /* Of all pools, allocated or waiting. */
 static inline int64_t stat_active_bytes(const struct alloc_counters *counters)
 {
-    return hot_current(counters, HOT_ALLOCATED_BYTES) +
-           counters->others.active_bytes[VARVE_ALLOC_STAT_ALL].current;
+    return hot_current(counters, HOT_ALLOCATED_BYTES) + counters->others.active_bytes[VARVE_ALLOC_STAT_ALL].current;
 }
 
 #endif

@@ -57,8 +57,8 @@ void emit_pool(struct varve_alloc *alloc, const struct pool *pool)
                        });
 }
 
-void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr,
-                 uint64_t size, uint64_t requested, uint64_t arg, uint64_t id)
+void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr, uint64_t size,
+                 uint64_t requested, uint64_t arg, uint64_t id)
 {
     write_words(alloc, (struct words){
                            .addr = addr,
@@ -77,8 +77,8 @@ void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_b
 void emit_handout(struct varve_alloc *alloc, const struct block *block, uint64_t found_bytes, bool is_cut,
                   enum varve_cause source)
 {
-    emit_handout_here(alloc, block->segment_id, block->bins, block->addr, block->size, block->requested,
-                      block->id, found_bytes, is_cut, source);
+    emit_handout_here(alloc, block->segment_id, block->bins, block->addr, block->size, block->requested, block->id,
+                      found_bytes, is_cut, source);
 }
 
 void emit_freed_one_by_one(struct varve_alloc *alloc, enum varve_kind kind, const struct freed *freed)
@@ -87,13 +87,10 @@ void emit_freed_one_by_one(struct varve_alloc *alloc, enum varve_kind kind, cons
     uint64_t addr = freed->addr, size = freed->size, before = freed->before, after = freed->after;
     const uint32_t previous = VARVE_KIND_MERGE | VARVE_CAUSE_PREVIOUS << 8;
     const uint32_t next = VARVE_KIND_MERGE | VARVE_CAUSE_NEXT << 8;
-
     if (kind == VARVE_KIND_FREE_REQUESTED) {
-        emit_record(alloc, VARVE_KIND_FREE_REQUESTED, bins, addr, size, freed->requested, freed->segment_id,
-                    freed->id);
+        emit_record(alloc, VARVE_KIND_FREE_REQUESTED, bins, addr, size, freed->requested, freed->segment_id, freed->id);
     }
-    emit_record(alloc, VARVE_KIND_FREE_COMPLETED, bins, addr, size, freed->requested, freed->segment_id,
-                freed->id);
+    emit_record(alloc, VARVE_KIND_FREE_COMPLETED, bins, addr, size, freed->requested, freed->segment_id, freed->id);
     if (before > 0) {
         emit_record(alloc, previous, bins, addr - before, before + size, before, addr - before, 0);
     }

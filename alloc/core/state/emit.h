@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Decisions become records: the only module where an allocator's event gets its fields and its number in the
- * device's order. Called with the lock held, which is what makes that order exact. The events of a cached request or free
- * go out together, at its end (trace/record_fold.h).
+ * device's order. Called with the lock held, which is what makes that order exact. The events of a cached request or
+ * free go out together, at its end (trace/record_fold.h).
  */
 #ifndef VARVE_ALLOC_CORE_STATE_EMIT_H
 #define VARVE_ALLOC_CORE_STATE_EMIT_H
@@ -19,10 +18,10 @@ struct emission {
 };
 
 /// `what`: kind, cause and flags, 8 bits each from the lowest on. An emission in pieces, which fit registers.
-void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr,
-                 uint64_t size, uint64_t requested, uint64_t arg, uint64_t id);
-/// A block was handed out, cut from the front of `found_bytes` or whole: then these are its rounded size. One record, where the
-/// recorder folds them.
+void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr, uint64_t size,
+                 uint64_t requested, uint64_t arg, uint64_t id);
+/// A block was handed out, cut from the front of `found_bytes` or whole: then these are its rounded size. One record,
+/// where the recorder folds them.
 void emit_handout(struct varve_alloc *alloc, const struct block *block, uint64_t found_bytes, bool is_cut,
                   enum varve_cause source);
 /// A block came back: FREE_REQUESTED and FREE_COMPLETED, or the latter alone, and the merges with the blocks before and
@@ -52,8 +51,7 @@ HOT void write_words(struct varve_alloc *alloc, struct words words)
     const struct varve_alloc_recorder *recorder = alloc->recorder;
 
     if (LIKELY(recorder == &varve_alloc_recorder_ring)) {
-        varve_emit_words(words.addr, words.size, words.requested, words.arg, words.id_stream, words.tag,
-                         words.last);
+        varve_emit_words(words.addr, words.size, words.requested, words.arg, words.id_stream, words.tag, words.last);
     } else {
         struct words copy = words; /* in memory here only */
 
@@ -80,8 +78,8 @@ HOT bool may_fold(const struct varve_alloc *alloc)
     return alloc->recorder->folds && __atomic_load_n(&varve_emit_may_fold, __ATOMIC_RELAXED) != 0;
 }
 
-/* Of VARVE_KIND_ALLOC: the segment, and the size of the free block that the block was cut from, or the rounded size of one that was
- * given out whole. */
+/* Of VARVE_KIND_ALLOC: the segment, and the size of the free block that the block was cut from, or the rounded size of
+ * one that was given out whole. */
 HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
 {
     uint64_t units = (found_bytes + VARVE_ALLOC_FOUND_UNIT - 1) / VARVE_ALLOC_FOUND_UNIT;
@@ -89,14 +87,14 @@ HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
     return segment_id | (units < VARVE_ALLOC_FOUND_MAX ? units : VARVE_ALLOC_FOUND_MAX) << 32;
 }
 
-/* emit_handout of a block that is about to be handed out: work that follows hides the time that reading the clock takes. */
+/* emit_handout of a block that is about to be handed out: work that follows hides the time that reading
+ * the clock takes. */
 HOT void emit_handout_here(struct varve_alloc *alloc, uint32_t segment_id, const struct stream_bins *bins,
-                           uint64_t addr, uint64_t size, uint64_t requested, uint64_t id,
-                           uint64_t found_bytes, bool is_cut, enum varve_cause source)
+                           uint64_t addr, uint64_t size, uint64_t requested, uint64_t id, uint64_t found_bytes,
+                           bool is_cut, enum varve_cause source)
 {
     uint64_t units = found_bytes / VARVE_ALLOC_FOUND_UNIT;
-    bool is_folded =
-        is_cut && may_fold(alloc) && varve_fold_fits(found_bytes) && units < VARVE_ALLOC_FOUND_MAX;
+    bool is_folded = is_cut && may_fold(alloc) && varve_fold_fits(found_bytes) && units < VARVE_ALLOC_FOUND_MAX;
 
     if (is_cut && !is_folded) {
         emit_record(alloc, VARVE_KIND_SPLIT, bins, addr, size, found_bytes - size, segment_id, 0);
@@ -107,13 +105,13 @@ HOT void emit_handout_here(struct varve_alloc *alloc, uint32_t segment_id, const
                            .requested = requested,
                            .arg = arg_of_alloc(segment_id, found_bytes),
                            .id_stream = id_and_stream(bins, id),
-                           .tag = next_tag(alloc, 1U + is_folded, VARVE_KIND_ALLOC,
-                                           is_folded ? VARVE_FLAG_FOLDED : 0),
+                           .tag = next_tag(alloc, 1U + is_folded, VARVE_KIND_ALLOC, is_folded ? VARVE_FLAG_FOLDED : 0),
                            .last = bins->record_last | (uint64_t)source << 56,
                        });
 }
 
-/* A block that comes back, as it is before it merges with its neighbours, whose sizes are `before` and `after` (0: none). */
+/* A block that comes back, as it is before it merges with its neighbours, whose sizes are `before` and
+ * `after` (0: none). */
 struct freed {
     const struct stream_bins *bins;
     uint64_t addr, size, requested, id, before, after;

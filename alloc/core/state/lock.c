@@ -32,8 +32,9 @@ enum { FENCED = 1, FENCED_LATE = 2 };
  * that one's own release, which sees W in `waiters`.
  *
  * Without membarrier (older kernels, sandboxes) the lock is fenced: one waiter that is none makes every R come to
- * lock_wake, where it has a full barrier of its own, and either it sees W or W sees its store. Where membarrier is refused later (FENCED_LATE), a release may be under
- * way that has none: from then on sleeps are short, and W looks again.
+ * lock_wake, where it has a full barrier of its own, and either it sees W or W sees its store. Where membarrier is
+ * refused later (FENCED_LATE), a release may be under way that has none: from then on sleeps are short,
+ * and W looks again.
  */
 
 __thread char lock_mark;
@@ -55,14 +56,12 @@ static bool membarrier(int command)
 void lock_init(struct alloc_lock *lock)
 {
     bool has_barrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-
     *lock = (struct alloc_lock){.fenced = has_barrier ? 0 : FENCED, .waiters = !has_barrier};
 }
 
 static bool try_acquire(struct alloc_lock *lock)
 {
     uint32_t unheld = 0;
-
     return __atomic_load_n(&lock->word, __ATOMIC_RELAXED) == 0 &&
            __atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
@@ -71,18 +70,15 @@ static bool try_acquire(struct alloc_lock *lock)
 static bool order_releases(struct alloc_lock *lock)
 {
     uint32_t fenced = __atomic_load_n(&lock->fenced, __ATOMIC_RELAXED);
-
     if (fenced != 0) {
         return fenced == FENCED;
     }
     /* the registration is the process's, which a fork child may have to repeat */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) ||
-        (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {
+        (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {
         return true;
     }
-    if (__atomic_compare_exchange_n(&lock->fenced, &fenced, FENCED_LATE, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST)) {
+    if (__atomic_compare_exchange_n(&lock->fenced, &fenced, FENCED_LATE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         __atomic_fetch_add(&lock->waiters, 1, __ATOMIC_SEQ_CST);
     }
     return false;
@@ -91,7 +87,6 @@ static bool order_releases(struct alloc_lock *lock)
 void lock_wait(struct alloc_lock *lock)
 {
     const struct timespec look = {0, LOOK_NS};
-    bool is_ordered;
 
     /* only this thread can have stored its own mark, so a relaxed look is enough */
     if (__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self()) {
@@ -105,7 +100,7 @@ void lock_wait(struct alloc_lock *lock)
         pause_briefly();
     }
     __atomic_fetch_add(&lock->waiters, 1, __ATOMIC_SEQ_CST);
-    is_ordered = order_releases(lock);
+    bool is_ordered = order_releases(lock);
     while (!try_acquire(lock)) {
         syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 1, is_ordered ? NULL : &look, NULL, 0);
     }

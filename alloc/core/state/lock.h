@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A recursive lock, inline when it is free: one atomic instruction to take it, a plain store to give it back. A pair
  * of calls of the C library's mutex costs as much as the rest of a cached allocation. Waiters sleep in the kernel, and

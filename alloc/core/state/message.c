@@ -8,16 +8,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message,
-                   const char *what, ...)
+int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message, const char *what, ...)
 {
-    struct varve_message text, reason = {""};
-    va_list arguments;
-
+    struct varve_message reason = {""};
     if (message == NULL) {
         return error;
     }
+    va_list arguments;
     va_start(arguments, what);
+    struct varve_message text;
     vsnprintf(text.text, sizeof(text.text), what, arguments);
     va_end(arguments);
     if (error != VARVE_ERROR_NO_MEMORY && error != VARVE_ERROR_FULL) { /* those may be our own */

@@ -22,7 +22,6 @@ void pool_init(struct varve_alloc *alloc, struct pool *pool, struct private_pool
 struct private_pool *private_pool_find(const struct varve_alloc *alloc, struct varve_pool_id id)
 {
     struct private_pool *pool = alloc->private_pools;
-
     while (pool != NULL && (pool->id.capture != id.capture || pool->id.user != id.user)) {
         pool = pool->next;
     }
@@ -38,7 +37,6 @@ struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_p
 {
     struct private_pool **link = &alloc->private_pools;
     struct private_pool *pool = private_pool_find(alloc, id);
-
     if (pool != NULL) {
         return pool;
     }
@@ -60,7 +58,6 @@ struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_p
 static void freeable_remove(struct varve_alloc *alloc, const struct private_pool *pool)
 {
     struct private_pool **link = &alloc->freeable_pools;
-
     while (*link != NULL && *link != pool) {
         link = &(*link)->next_freeable;
     }
@@ -72,7 +69,6 @@ static void freeable_remove(struct varve_alloc *alloc, const struct private_pool
 static void freeable_append(struct varve_alloc *alloc, struct private_pool *pool)
 {
     struct private_pool **link = &alloc->freeable_pools;
-
     while (*link != NULL) {
         link = &(*link)->next_freeable;
     }
@@ -119,7 +115,6 @@ void private_pools_close(struct varve_alloc *alloc)
 {
     while (alloc->private_pools != NULL) {
         struct private_pool *pool = alloc->private_pools;
-
         alloc->private_pools = pool->next;
         private_pool_free(pool);
     }
@@ -128,7 +123,6 @@ void private_pools_close(struct varve_alloc *alloc)
 void private_pools_erase_empty(struct varve_alloc *alloc)
 {
     struct private_pool **link = &alloc->private_pools;
-
     while (*link != NULL) {
         struct private_pool *pool = *link;
         /* the properties of a pool outlive its blocks */
@@ -208,8 +202,6 @@ struct stream_bins *pool_bins(struct varve_alloc *alloc, struct pool *pool, uint
 
 struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool)
 {
-    const struct private_pool *next;
-
     if (pool == NULL) {
         return &alloc->large;
     }
@@ -219,21 +211,20 @@ struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool)
     if (!pool->is_small) {
         return &pool->owner->small;
     }
-    next = pool->owner == NULL ? alloc->private_pools : pool->owner->next;
+    const struct private_pool *next = pool->owner == NULL ? alloc->private_pools : pool->owner->next;
     return next != NULL ? (struct pool *)&next->large : NULL;
 }
 
 /* ---- public ---- */
 
-int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record,
-                               uint64_t *stream_out, struct varve_pool_id *pool_out)
+int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record, uint64_t *stream_out,
+                               struct varve_pool_id *pool_out)
 {
     uint16_t number = (uint16_t)varve_record_stream(record);
-    int error = VARVE_ERROR_NOT_FOUND;
-
     *stream_out = 0;
     *pool_out = (struct varve_pool_id){0, 0};
     alloc_lock(alloc);
+    int error = VARVE_ERROR_NOT_FOUND;
     for (const struct pool *pool = pool_each(alloc, NULL); error != VARVE_OK && pool != NULL;
          pool = pool_each(alloc, pool)) {
         for (uint32_t i = 0; pool->number == record->pool && i < pool->index.stream_count; i++) {
@@ -252,13 +243,11 @@ int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_rec
 int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id id,
                                        bool (*filter)(void *context, uint64_t stream), void *context)
 {
-    struct private_pool *pool;
-    int error = VARVE_OK;
-
     if (id.capture == 0 && id.user == 0) {
         return VARVE_ERROR_INVALID;
     }
     alloc_lock(alloc);
+    int error = VARVE_OK;
     for (uint32_t i = 0; i < alloc->capture_count; i++) {
         const struct varve_pool_id *other = &alloc->captures[i].pool->id;
         error = other->capture == id.capture && other->user == id.user ? VARVE_ERROR_BUSY : error;
@@ -266,7 +255,7 @@ int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_p
     if (error == VARVE_OK && alloc->capture_count == CAPTURES_MAX) {
         error = VARVE_ERROR_FULL;
     }
-    pool = error == VARVE_OK ? private_pool_make(alloc, id) : NULL;
+    struct private_pool *pool = error == VARVE_OK ? private_pool_make(alloc, id) : NULL;
     if (pool != NULL) {
         private_pool_incref(alloc, pool);
         alloc->captures[alloc->capture_count++] = (struct capture){pool, filter, context};
@@ -279,9 +268,8 @@ int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_p
 
 int varve_alloc_end_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
-    int error = VARVE_ERROR_NOT_FOUND;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_NOT_FOUND;
     for (uint32_t i = 0; i < alloc->capture_count; i++) {
         const struct varve_pool_id *other = &alloc->captures[i].pool->id;
         if (other->capture == id.capture && other->user == id.user) {
@@ -299,13 +287,11 @@ int varve_alloc_end_allocate_to_pool(struct varve_alloc *alloc, struct varve_poo
 
 int varve_alloc_create_or_incref_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
-    struct private_pool *pool;
-
     if (id.capture == 0 && id.user == 0) {
         return VARVE_ERROR_INVALID;
     }
     alloc_lock(alloc);
-    pool = private_pool_make(alloc, id);
+    struct private_pool *pool = private_pool_make(alloc, id);
     if (pool != NULL) {
         private_pool_incref(alloc, pool);
     }
@@ -315,23 +301,18 @@ int varve_alloc_create_or_incref_pool(struct varve_alloc *alloc, struct varve_po
 
 uint32_t varve_alloc_pool_use_count(struct varve_alloc *alloc, struct varve_pool_id id)
 {
-    const struct private_pool *pool;
-    uint32_t count;
-
     alloc_lock(alloc);
-    pool = private_pool_find(alloc, id);
-    count = pool != NULL ? pool->use_count : 0;
+    const struct private_pool *pool = private_pool_find(alloc, id);
+    uint32_t count = pool != NULL ? pool->use_count : 0;
     alloc_unlock(alloc);
     return count;
 }
 
 int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
-    struct private_pool *pool;
     int error = VARVE_OK;
-
     alloc_lock(alloc);
-    pool = private_pool_find(alloc, id);
+    struct private_pool *pool = private_pool_find(alloc, id);
     if (pool == NULL) {
         error = VARVE_ERROR_NOT_FOUND;
     } else if (pool->use_count == 0) {
@@ -345,10 +326,8 @@ int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 
 static int set_property(struct varve_alloc *alloc, struct varve_pool_id id, bool no_split, bool use_on_oom)
 {
-    struct private_pool *pool;
-
     alloc_lock(alloc);
-    pool = private_pool_find(alloc, id);
+    struct private_pool *pool = private_pool_find(alloc, id);
     if (pool != NULL) {
         pool->large.no_split = pool->small.no_split = pool->large.no_split || no_split;
         pool->use_on_oom = pool->use_on_oom || use_on_oom;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * All pools: private ones, for graph captures and memory pools, come and go (beginAllocateToPool,
  * endAllocateToPool, releasePool); streams get their bins in a pool, and their numbers in records.

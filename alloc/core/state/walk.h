@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * The walk over every block that has memory, once, for everything that looks at the whole heap: free blocks
  * by pool, stream, size and address, then those in use in no order. The heap must not change meanwhile.

@@ -21,8 +21,6 @@
 int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stream)
 {
     struct stream_use **link = &block->uses;
-    struct stream_use *use;
-
     while (*link != NULL && (*link)->stream < stream) {
         link = &(*link)->next;
     }
@@ -30,7 +28,7 @@ int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stre
         (*link)->in_capture = (*link)->in_capture || alloc->capture_count > 0;
         return VARVE_OK;
     }
-    use = alloc->spare_uses;
+    struct stream_use *use = alloc->spare_uses;
     if (use != NULL) {
         alloc->spare_uses = use->next;
     } else if ((use = malloc(sizeof(*use))) == NULL) {
@@ -45,7 +43,6 @@ int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stre
 static void use_drop(struct varve_alloc *alloc, struct stream_use **link)
 {
     struct stream_use *use = *link;
-
     *link = use->next;
     use->next = alloc->spare_uses;
     alloc->spare_uses = use;
@@ -62,7 +59,6 @@ void stream_use_drop_first(struct varve_alloc *alloc, struct block *block)
 static struct event_queue *queue_of(struct varve_alloc *alloc, uint64_t stream)
 {
     uint32_t at = 0;
-
     while (at < alloc->queue_count && alloc->queues[at].stream < stream) {
         at++;
     }
@@ -87,12 +83,10 @@ static struct event_queue *queue_of(struct varve_alloc *alloc, uint64_t stream)
 static int queue_reserve(struct event_queue *queue)
 {
     uint32_t capacity = queue->capacity > 0 ? queue->capacity * 2 : 16;
-    struct pending_event *items;
-
     if (queue->count < queue->capacity) {
         return VARVE_OK;
     }
-    items = malloc(capacity * sizeof(*items));
+    struct pending_event *items = malloc(capacity * sizeof(*items));
     if (items == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -136,10 +130,7 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
     struct event_queue *queue = queue_of(alloc, stream);
     uint64_t event = 0;
     int error = queue != NULL ? queue_reserve(queue) : VARVE_ERROR_NO_MEMORY;
-
-    if (error == VARVE_OK) {
-        error = event_acquire(alloc, &event);
-    }
+    VARVE_THEN(error, event_acquire(alloc, &event));
     if (error != VARVE_OK) {
         return error;
     }
@@ -148,8 +139,7 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
         event_release(alloc, event);
         return error;
     }
-    queue->items[(queue->head + queue->count++) & (queue->capacity - 1)] =
-        (struct pending_event){event, block};
+    queue->items[(queue->head + queue->count++) & (queue->capacity - 1)] = (struct pending_event){event, block};
     block->event_count++;
     block->has_users = true;
     alloc->pending_events++;
@@ -160,14 +150,11 @@ int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other)
 {
     uint64_t event = 0;
     int error = event_acquire(alloc, &event);
-
     if (error != VARVE_OK) {
         return error;
     }
     error = alloc->device->ops->event_record(alloc->device, event, other);
-    if (error == VARVE_OK) {
-        error = alloc->device->ops->stream_wait_event(alloc->device, stream, event);
-    }
+    VARVE_THEN(error, alloc->device->ops->stream_wait_event(alloc->device, stream, event));
     event_release(alloc, event); /* what was waited for is that record, whatever the event stands for later */
     return error;
 }
@@ -207,7 +194,6 @@ int stream_use_wait(struct varve_alloc *alloc, struct block *block)
 {
     bool is_ordered = block_is_ordered(alloc, block);
     int error = VARVE_OK;
-
     if (alloc->capture_count == 0 || block->uses == NULL) {
         error = order(alloc, block);
         if (error == VARVE_OK) {
@@ -243,7 +229,6 @@ static void deferred_leave(struct varve_alloc *alloc, struct block *block)
 static void drop_captured(struct varve_alloc *alloc, struct block *block)
 {
     struct stream_use **link = &block->uses;
-
     while (*link != NULL) {
         if ((*link)->in_capture) {
             use_drop(alloc, link);
@@ -259,17 +244,14 @@ static void drop_captured(struct varve_alloc *alloc, struct block *block)
 static int deferred_insert(struct varve_alloc *alloc)
 {
     struct block **link = &alloc->deferred;
-    struct block *kept = NULL;
-
     assert(alloc->capture_count == 0);
+    struct block *kept = NULL;
     while (*link != NULL) {
         struct block *block = *link, *next = block->right;
         bool is_ordered = block_is_ordered(alloc, block), is_small = block_pool(block)->is_small;
         uint64_t bytes = block->size;
-        int error;
-
         drop_captured(alloc, block);
-        error = order(alloc, block);
+        int error = order(alloc, block);
         if (error == VARVE_ERROR_BUSY) {
             kept = block;
             link = &block->right;
@@ -291,7 +273,6 @@ static int deferred_insert(struct varve_alloc *alloc)
 static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
 {
     struct pending_event item = queue->items[queue->head];
-
     queue->head = (queue->head + 1) & (queue->capacity - 1);
     queue->count--;
     alloc->pending_events--;
@@ -307,7 +288,6 @@ static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
 static void queues_drop_empty(struct varve_alloc *alloc)
 {
     uint32_t kept = 0;
-
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         if (alloc->queues[i].count > 0) {
             alloc->queues[kept++] = alloc->queues[i];
@@ -321,11 +301,10 @@ static void queues_drop_empty(struct varve_alloc *alloc)
 int stream_use_poll(struct varve_alloc *alloc)
 {
     int error = VARVE_OK;
-    bool has_emptied = false;
-
     if (alloc->deferred != NULL) {
         error = deferred_insert(alloc);
     }
+    bool has_emptied = false;
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->queue_count; i++) {
         struct event_queue *queue = &alloc->queues[i];
         int is_done = 1;
@@ -345,13 +324,11 @@ int stream_use_poll(struct varve_alloc *alloc)
 }
 
 /* The events of blocks that do not belong to `only` stay where they are, in order. */
-static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queue,
-                             const struct private_pool *only)
+static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queue, const struct private_pool *only)
 {
     uint32_t kept = 0;
     uint32_t count = queue->count;
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i < count; i++) {
         struct pending_event item = queue->items[queue->head];
         if (error == VARVE_OK && (only == NULL || block_pool(item.block)->owner == only)) {
@@ -371,11 +348,9 @@ static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queu
 
 int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool *only)
 {
-    int error;
-
     assert(alloc->capture_count == 0);
     alloc->counters.others.num_sync_all_streams++;
-    error = deferred_insert(alloc);
+    int error = deferred_insert(alloc);
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->queue_count; i++) {
         error = queue_synchronize(alloc, &alloc->queues[i], only);
     }
@@ -385,9 +360,6 @@ int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool 
 
 void stream_use_close(struct varve_alloc *alloc)
 {
-    struct block *block;
-    uint64_t position = 0;
-
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         struct event_queue *queue = &alloc->queues[i];
         for (uint32_t k = 0; k < queue->count; k++) {
@@ -399,6 +371,8 @@ void stream_use_close(struct varve_alloc *alloc)
     while (alloc->spare_event_count > 0) {
         alloc->device->ops->event_destroy(alloc->device, alloc->spare_events[--alloc->spare_event_count]);
     }
+    struct block *block;
+    uint64_t position = 0;
     while ((block = block_map_each(&alloc->map, &position)) != NULL) {
         while (block->uses != NULL) {
             use_drop(alloc, &block->uses);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Blocks used by several streams: record_stream, and what follows when such a block is freed (insert_events,
  * process_events, synchronize_and_free_events). Owns the uses, the queues of events and the deferred list.

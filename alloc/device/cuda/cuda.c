@@ -34,15 +34,15 @@ static bool is_gone(const struct cuda_device *cuda)
 
 int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format, ...)
 {
-    char call[200], what[200];
-    va_list arguments;
-
     if (result == CUDA_RESULT_SUCCESS) {
         return VARVE_OK;
     }
+    va_list arguments;
     va_start(arguments, format);
+    char call[200];
     vsnprintf(call, sizeof(call), format, arguments);
     va_end(arguments);
+    char what[200];
     cuda_driver_describe(cuda->driver, result, what, sizeof(what));
     varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_IO, "%s: %s", call, what);
     if (result == CUDA_RESULT_DEINITIALIZED || result == CUDA_RESULT_CONTEXT_IS_DESTROYED) {
@@ -65,15 +65,13 @@ void cuda_lock(struct cuda_device *cuda)
 static int context_enter(struct cuda_device *cuda, struct device_call *call)
 {
     const struct cuda_driver *driver = cuda->driver;
-    enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     cuda_context current = NULL;
     cuda_result result = driver->context_current(&current);
-    int error;
-
     if (result == CUDA_RESULT_SUCCESS && current != cuda->context) {
         result = driver->context_push(cuda->context);
         call->scope.has_pushed = result == CUDA_RESULT_SUCCESS;
     }
+    enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     if (result == CUDA_RESULT_SUCCESS) {
         result = driver->capture_mode_exchange(&mode);
         if (result != CUDA_RESULT_SUCCESS && call->scope.has_pushed) {
@@ -82,7 +80,7 @@ static int context_enter(struct cuda_device *cuda, struct device_call *call)
     }
     call->scope.mode = (int)mode;
     cuda_lock(cuda);
-    error = cuda_failed(cuda, result, "the context of CUDA device %d", cuda->ordinal);
+    int error = cuda_failed(cuda, result, "the context of CUDA device %d", cuda->ordinal);
     if (error != VARVE_OK) {
         cuda_unlock(cuda);
     }
@@ -98,7 +96,6 @@ static bool is_inherited(const struct device_table *table)
 static bool enter(struct device_table *table, struct device_call *call, int *result_out)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     *result_out = is_inherited(table) || is_gone(cuda) ? VARVE_ERROR_UNSUPPORTED : context_enter(cuda, call);
     if (*result_out == VARVE_OK) {
         return true;
@@ -113,10 +110,9 @@ static int leave(struct device_table *table, struct device_call *call, int resul
 {
     struct cuda_device *cuda = cuda_of_table(table);
     enum cuda_capture_mode mode = (enum cuda_capture_mode)call->scope.mode;
-    cuda_context popped;
-
     cuda_unlock(cuda);
     cuda->driver->capture_mode_exchange(&mode);
+    cuda_context popped;
     if (call->scope.has_pushed) {
         cuda->driver->context_pop(&popped);
     }
@@ -131,7 +127,6 @@ static int memory_info(struct device_table *table, struct device_call *call)
     uint64_t *free_and_total = call->out;
     size_t free_bytes = 0, total = 0;
     int error = cuda_failed(cuda, cuda->driver->memory_info(&free_bytes, &total), "cuMemGetInfo");
-
     free_and_total[0] = cuda->has_limit && left < free_bytes ? left : free_bytes;
     free_and_total[1] = cuda->has_limit && capacity < total ? capacity : total;
     return error;
@@ -141,7 +136,6 @@ static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uin
 {
     uint64_t free_and_total[2] = {0};
     int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
-
     if (error == VARVE_OK) {
         *free_out = free_and_total[0];
         *total_out = free_and_total[1];
@@ -153,12 +147,12 @@ static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uin
 
 int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out)
 {
-    int count = 0, number = peer - cuda->table.device.index + cuda->ordinal;
+    int number = peer - cuda->table.device.index + cuda->ordinal;
     int error = device_index_check(&cuda->table, peer);
-
     if (error != VARVE_OK) {
         return error;
     }
+    int count = 0;
     if (cuda->driver->device_count(&count) != CUDA_RESULT_SUCCESS || number < 0 || number >= count ||
         cuda->driver->device_get(ordinal_out, number) != CUDA_RESULT_SUCCESS) {
         return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NOT_FOUND,
@@ -171,12 +165,11 @@ static void cuda_close(struct varve_device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct device_call call = {.gives_back = true};
-    cuda_ordinal peer;
-    int result;
-
     if (cuda_is_inherited(cuda)) {
         return; /* a thread may have been changing the table when the parent forked */
     }
+    cuda_ordinal peer;
+    int result;
     if (enter(&cuda->table, &call, &result)) {
         cuda_programs_close(cuda);
         cuda_transfers_close(cuda);
@@ -256,7 +249,6 @@ static const struct device_hooks cuda_hooks = {
 static void look_for_parts(struct cuda_device *cuda)
 {
     uint64_t granularity = cuda_vmm_granularity(cuda);
-
     if (granularity == 0 || CUDA_GRAIN % granularity != 0) {
         cuda->ops.vmm_reserve = NULL;
     }
@@ -285,21 +277,19 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
                        struct varve_message *message)
 {
     const struct cuda_driver *driver = cuda->driver;
-    cuda_result result;
-    int count = 0, shares = 0;
+    int count = 0;
 
-    result = driver->device_count(&count);
+    cuda_result result = driver->device_count(&count);
     if (result == CUDA_RESULT_SUCCESS && count == 0) {
         result = CUDA_RESULT_NO_DEVICE;
     }
     if (result == CUDA_RESULT_SUCCESS && (options->ordinal < 0 || options->ordinal >= count)) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 "cuda: there is no CUDA device %d; this process sees %d, from 0 on",
-                                 options->ordinal, count);
+                                 "cuda: there is no CUDA device %d; this process sees %d, from 0 on", options->ordinal,
+                                 count);
     }
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->device_get(&cuda->ordinal, options->ordinal);
-    }
+    VARVE_THEN(result, driver->device_get(&cuda->ordinal, options->ordinal));
+    int shares = 0;
     if (result == CUDA_RESULT_SUCCESS && options->shares) {
         result = driver->device_attribute(&shares, CUDA_ATTRIBUTE_SHARES_BY_FD, cuda->ordinal);
         cuda->shares = shares != 0;
@@ -310,7 +300,6 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
     }
     if (result != CUDA_RESULT_SUCCESS) {
         char text[200];
-
         cuda_driver_describe(driver, result, text, sizeof(text));
         return varve_message_set(message, cuda_driver_error(result), "cuda: CUDA device %d can't be used: %s",
                                  options->ordinal, text);
@@ -322,8 +311,6 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
                      struct varve_device **device_out, struct varve_message *message)
 {
     struct cuda_device *cuda = calloc(1, sizeof(*cuda));
-    int error;
-
     if (!cuda || cuda_forks_watch() != VARVE_OK) {
         free(cuda);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cuda: no memory for a device");
@@ -334,13 +321,13 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
     cuda->table.hooks = &cuda_hooks;
     cuda->forks = cuda_forks();
     cuda->has_limit = options->limit_bytes != 0;
-    error = device_find(cuda, options, message);
+    int error = device_find(cuda, options, message);
     if (error != VARVE_OK) {
         free(cuda);
         return error;
     }
-    resources_init(&cuda->table.resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2,
-                   CUDA_GRAIN, 0, CUDA_GRAIN);
+    resources_init(&cuda->table.resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2, CUDA_GRAIN, 0,
+                   CUDA_GRAIN);
     pthread_mutex_init(&cuda->table.mutex, NULL);
     *device_out = &cuda->table.device;
     return VARVE_OK;
@@ -349,28 +336,24 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
 int varve_cuda_open(const struct varve_cuda_options *options, struct varve_device **device_out,
                     struct varve_message *message)
 {
-    const struct cuda_driver *driver;
-    int error;
-
     if (options->index < 0 || options->index > DEVICE_INDEX_MAX || options->ordinal < 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "cuda: index %d or CUDA device %d is no number of a device; indices go "
                                  "from 0 to %d",
                                  options->index, options->ordinal, DEVICE_INDEX_MAX);
     }
-    error = cuda_driver_load(&driver, message);
+    const struct cuda_driver *driver;
+    int error = cuda_driver_load(&driver, message);
     return error != VARVE_OK ? error : cuda_device_open(driver, options, device_out, message);
 }
 
 void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes)
 {
-    const struct cuda_driver *driver;
-    cuda_ordinal device = 0;
-
     memset(uuid_out, 0, 16);
     name_out[0] = '\0';
-    if (cuda_driver_load(&driver, NULL) == VARVE_OK &&
-        driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
+    const struct cuda_driver *driver;
+    cuda_ordinal device = 0;
+    if (cuda_driver_load(&driver, NULL) == VARVE_OK && driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
         cuda_driver_identify(device, uuid_out, name_out, name_bytes);
     }
 }
@@ -384,37 +367,31 @@ bool varve_cuda_is_current(const struct varve_device *device)
 {
     const struct cuda_device *cuda = cuda_of(device);
     cuda_context current = NULL;
-
     return cuda->driver->context_current(&current) == CUDA_RESULT_SUCCESS && current == cuda->context;
 }
 
 int varve_cuda_push(const struct varve_device *device)
 {
     const struct cuda_device *cuda = cuda_of(device);
-
     return (int)cuda->driver->context_push(cuda->context);
 }
 
 void varve_cuda_pop(const struct varve_device *device)
 {
     cuda_context popped;
-
     cuda_of(device)->driver->context_pop(&popped);
 }
 
 int varve_cuda_check(const struct varve_device *device, struct varve_message *message)
 {
     struct cuda_device *cuda = cuda_of(device);
-    int error;
-
     if (cuda_is_inherited(cuda)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     cuda_lock(cuda);
-    error = resources_check(&cuda->table.resources, message);
+    int error = resources_check(&cuda->table.resources, message);
     for (uint32_t i = 0; error == VARVE_OK && i < cuda->table.resources.events.count; i++) {
-        if (cuda->table.resources.events.slots[i].is_live &&
-            (i >= cuda->event_capacity || !cuda->events[i])) {
+        if (cuda->table.resources.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the event of slot %u is none", i);
         }
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the files of the cuda device share. The driver keeps the memory; a resource table is
  * kept as well, since the driver does not say what it holds, takes stale handles for good ones, and knows no

@@ -87,17 +87,14 @@ static const struct result *result_find(cuda_result number)
 int cuda_driver_error(cuda_result result)
 {
     const struct result *found = result_find(result);
-
     return found ? found->error : VARVE_ERROR_IO;
 }
 
 void cuda_driver_describe(const struct cuda_driver *driver, cuda_result result, char *text, size_t size)
 {
     const char *name = NULL, *meaning = NULL;
-
     if (driver->error_name(result, &name) != CUDA_RESULT_SUCCESS || !name) {
         const struct result *found = result_find(result);
-
         name = found ? found->name : NULL;
     }
     if (driver->error_text(result, &meaning) != CUDA_RESULT_SUCCESS) {
@@ -126,16 +123,13 @@ static void *function_find(void *library, const char *symbol, const char *export
     void *by_version = dlsym(library, "cuGetProcAddress");
     void *found = NULL;
     cuda_result result = CUDA_RESULT_NOT_FOUND;
-
     if (by_version_v2) {
         cuda_address_get_v2 get;
-        enum cuda_address_status status = CUDA_ADDRESS_FOUND;
-
         function_set(&get, by_version_v2);
+        enum cuda_address_status status = CUDA_ADDRESS_FOUND;
         result = get(symbol, &found, version, CUDA_ADDRESS_DEFAULT, &status);
     } else if (by_version) {
         cuda_address_get get;
-
         function_set(&get, by_version);
         result = get(symbol, &found, version, CUDA_ADDRESS_DEFAULT);
     }
@@ -178,27 +172,22 @@ static bool is_forbidden(void)
 
 static int driver_start(const struct cuda_driver *driver, struct varve_message *message)
 {
-    char text[200];
     int version = 0;
     cuda_result result = driver->driver_version(&version);
-
     if (result == CUDA_RESULT_SUCCESS && version < CUDA_VERSION_OLDEST) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "cuda: the driver is for CUDA %d.%d; %d.%d is the oldest that will do",
-                                 version / 1000, version % 1000 / 10, CUDA_VERSION_OLDEST / 1000,
-                                 CUDA_VERSION_OLDEST % 1000 / 10);
+                                 "cuda: the driver is for CUDA %d.%d; %d.%d is the oldest that will do", version / 1000,
+                                 version % 1000 / 10, CUDA_VERSION_OLDEST / 1000, CUDA_VERSION_OLDEST % 1000 / 10);
     }
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->init(0);
-    }
+    VARVE_THEN(result, driver->init(0));
     if (result == CUDA_RESULT_SUCCESS) {
         return VARVE_OK;
     }
+    char text[200];
     cuda_driver_describe(driver, result, text, sizeof(text));
     if (is_forbidden()) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                                 "cuda: no right to read and write %s; the driver says %s", CUDA_CONTROL,
-                                 text);
+                                 "cuda: no right to read and write %s; the driver says %s", CUDA_CONTROL, text);
     }
     if (result == CUDA_RESULT_NOT_INITIALIZED) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -207,28 +196,23 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
                                  text);
     }
     /* a driver that does not start is none, whatever it calls that */
-    return varve_message_set(message,
-                             cuda_driver_error(result) == VARVE_ERROR_PERMISSION ? VARVE_ERROR_PERMISSION
-                                                                                 : VARVE_ERROR_UNSUPPORTED,
-                             "cuda: the driver does not start: %s", text);
+    return varve_message_set(
+        message, cuda_driver_error(result) == VARVE_ERROR_PERMISSION ? VARVE_ERROR_PERMISSION : VARVE_ERROR_UNSUPPORTED,
+        "cuda: the driver does not start: %s", text);
 }
 
 static void load_once(void)
 {
     void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-
     loaded.pid = getpid();
     if (!library) {
         const char *reason = dlerror();
-
         loaded.error = varve_message_set(&loaded.message, VARVE_ERROR_UNSUPPORTED, "cuda: no driver here: %s",
                                          reason ? reason : CUDA_LIBRARY " can't be loaded");
         return;
     }
     loaded.error = functions_find(library, &loaded.driver, &loaded.message);
-    if (loaded.error == VARVE_OK) {
-        loaded.error = driver_start(&loaded.driver, &loaded.message);
-    }
+    VARVE_THEN(loaded.error, driver_start(&loaded.driver, &loaded.message));
 }
 
 int cuda_driver_load(const struct cuda_driver **driver_out, struct varve_message *message)
@@ -254,12 +238,10 @@ void cuda_driver_identify(cuda_ordinal device, unsigned char uuid_out[16], char 
     cuda_result (*get_uuid)(unsigned char *uuid_out, cuda_ordinal device);
     cuda_result (*get_name)(char *name_out, int size, cuda_ordinal device);
     void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-    void *found;
-
     if (library == NULL) {
         return;
     }
-    found = dlsym(library, "cuDeviceGetUuid_v2");
+    void *found = dlsym(library, "cuDeviceGetUuid_v2");
     function_set(&get_uuid, found != NULL ? found : dlsym(library, "cuDeviceGetUuid"));
     function_set(&get_name, dlsym(library, "cuDeviceGetName"));
     if (get_uuid == NULL || get_uuid(uuid_out, device) != CUDA_RESULT_SUCCESS) {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the cuda device knows of the CUDA driver: own declarations of the types, constants and functions that
  * it uses, so that it builds where there is no toolkit, and the table of functions that is filled when a
@@ -177,9 +176,8 @@ enum cuda_address_status {
 
 /* Of cuGetProcAddress, and of the one of CUDA 12 and later. */
 #define CUDA_ADDRESS_GET (const char *symbol, void **function_out, int version, uint64_t flags)
-#define CUDA_ADDRESS_GET_V2                                                \
-    (const char *symbol, void **function_out, int version, uint64_t flags, \
-     enum cuda_address_status *status_out)
+#define CUDA_ADDRESS_GET_V2 \
+    (const char *symbol, void **function_out, int version, uint64_t flags, enum cuda_address_status *status_out)
 
 typedef cuda_result(*cuda_address_get) CUDA_ADDRESS_GET;
 typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
@@ -257,8 +255,8 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
       (cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream))                            \
     X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))
 
-/* Those for streams of the caller's own, copies, fills and host memory; the first two for pools as well. Every driver has
- * them; without one of them they are all left alone. */
+/* Those for streams of the caller's own, copies, fills and host memory; the first two for pools as well. Every driver
+ * has them; without one of them they are all left alone. */
 #define CUDA_DRIVER_TRANSFER_LIST(X)                                                                         \
     X(stream_create, cuStreamCreate, cuStreamCreate, 2000, (cuda_stream *stream_out, unsigned flags))        \
     X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))                       \

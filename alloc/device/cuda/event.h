@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Streams and events: what cuda.c puts into struct device_hooks.
  */
@@ -17,7 +16,8 @@ int cuda_event_wait(struct device_table *table, uint64_t event);
 int cuda_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t event, bool is_complete);
 /// VARVE_ERROR_BUSY for a stream that is being captured. With the table locked.
 int cuda_capture_check(struct cuda_device *cuda, uint64_t stream);
-/// May the stream be given work? VARVE_ERROR_BUSY for the default one while another one is captured. With the table locked.
+/// May the stream be given work? VARVE_ERROR_BUSY for the default one while another one is captured. With
+/// the table locked.
 int cuda_work_check(struct cuda_device *cuda, uint64_t stream);
 
 #endif

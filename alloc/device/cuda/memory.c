@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the cuda device. A handle is a slot of the resource table with the driver's in it, since the driver takes any
- * number for a handle and its behaviour is undefined for a stale one. Stream-ordered memory has a pool of its own, made
- * when it is first asked for: the program's default pool is nothing to it, and its release threshold can be unlimited.
- * An allocation or a free on a captured stream would become a part of the graph; both are refused before that.
+ * Memory of the cuda device. A handle is a slot of the resource table with the driver's in it, since the driver takes
+ * any number for a handle and its behaviour is undefined for a stale one. Stream-ordered memory has a pool of its own,
+ * made when it is first asked for: the program's default pool is nothing to it, and its release threshold can be
+ * unlimited. An allocation or a free on a captured stream would become a part of the graph; both are
+ * refused before that.
  */
 #include "alloc/device/cuda/memory.h"
 #include "alloc/device/cuda/cuda.h"
@@ -24,11 +25,8 @@ uint64_t cuda_vmm_granularity(const struct cuda_device *cuda)
     struct cuda_memory_kind kind = memory_kind(cuda);
     size_t bytes = 0;
     int has_vmm = 0;
-
-    if (cuda->driver->device_attribute(&has_vmm, CUDA_ATTRIBUTE_HAS_VMM, cuda->ordinal) !=
-            CUDA_RESULT_SUCCESS ||
-        !has_vmm ||
-        cuda->driver->vmm_granularity(&bytes, &kind, CUDA_GRANULARITY_MINIMUM) != CUDA_RESULT_SUCCESS) {
+    if (cuda->driver->device_attribute(&has_vmm, CUDA_ATTRIBUTE_HAS_VMM, cuda->ordinal) != CUDA_RESULT_SUCCESS ||
+        !has_vmm || cuda->driver->vmm_granularity(&bytes, &kind, CUDA_GRANULARITY_MINIMUM) != CUDA_RESULT_SUCCESS) {
         return 0;
     }
     return bytes;
@@ -43,8 +41,7 @@ bool cuda_has_pools(const struct cuda_device *cuda)
 
 #define IS_THERE(field, symbol, exported, version, parameters) driver->field &&
     return CUDA_DRIVER_POOL_LIST(IS_THERE) driver->stream_create && driver->stream_destroy &&
-           driver->device_attribute(&has_pools, CUDA_ATTRIBUTE_HAS_POOLS, cuda->ordinal) ==
-               CUDA_RESULT_SUCCESS &&
+           driver->device_attribute(&has_pools, CUDA_ATTRIBUTE_HAS_POOLS, cuda->ordinal) == CUDA_RESULT_SUCCESS &&
            has_pools;
 #undef IS_THERE
 }
@@ -53,7 +50,6 @@ int cuda_pool_set_access(struct cuda_device *cuda, cuda_ordinal peer)
 {
     const struct cuda_access access = {.location = {.type = CUDA_LOCATION_DEVICE, .id = peer},
                                        .flags = CUDA_ACCESS_READ_WRITE};
-
     if (!cuda->pool) {
         return VARVE_OK;
     }
@@ -66,10 +62,8 @@ static int pool_set_up(struct cuda_device *cuda)
     uint64_t threshold = UINT64_MAX;
     int error = cuda_failed(cuda, cuda->driver->pool_set(cuda->pool, CUDA_POOL_RELEASE_THRESHOLD, &threshold),
                             "cuMemPoolSetAttribute of the release threshold");
-
     for (int i = 0; error == VARVE_OK && i <= DEVICE_INDEX_MAX; i++) {
         cuda_ordinal peer;
-
         if (cuda->has_peer[i]) {
             error = cuda_peer_ordinal(cuda, i, &peer);
             error = error == VARVE_OK ? cuda_pool_set_access(cuda, peer) : error;
@@ -85,13 +79,11 @@ static int pool_make(struct cuda_device *cuda)
         .handle_types = CUDA_HANDLE_TYPE_NONE,
         .location = {.type = CUDA_LOCATION_DEVICE, .id = cuda->ordinal},
     };
-    int error;
-
     if (cuda->pool) {
         return VARVE_OK;
     }
-    error = cuda_failed(cuda, cuda->driver->pool_create(&cuda->pool, &kind),
-                        "cuMemPoolCreate for CUDA device %d", cuda->ordinal);
+    int error = cuda_failed(cuda, cuda->driver->pool_create(&cuda->pool, &kind), "cuMemPoolCreate for CUDA device %d",
+                            cuda->ordinal);
     if (error != VARVE_OK) {
         cuda->pool = NULL;
         return error;
@@ -108,7 +100,6 @@ static int join_stream(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = VARVE_OK;
-
     if (!cuda->join_stream) {
         error = cuda_failed(cuda, cuda->driver->stream_create(&cuda->join_stream, CUDA_STREAM_NON_BLOCKING),
                             "cuStreamCreate for CUDA device %d", cuda->ordinal);
@@ -130,13 +121,11 @@ static int trim(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_pool pool = cuda->pool; /* there until the device closes */
-    cuda_result result;
-
     if (!pool) {
         return VARVE_OK;
     }
     cuda_unlock(cuda);
-    result = cuda->driver->pool_trim(pool, call->bytes);
+    cuda_result result = cuda->driver->pool_trim(pool, call->bytes);
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuMemPoolTrimTo %llu bytes", (unsigned long long)call->bytes);
 }
@@ -152,21 +141,15 @@ int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes)
 static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uint64_t stream)
 {
     struct device_resources *resources = &cuda->table.resources;
-    cuda_result result;
     int error = resources_pool_room(resources, range->bytes);
-
-    if (error == VARVE_OK) {
-        error = cuda_capture_check(cuda, stream);
-    }
-    if (error == VARVE_OK) {
-        error = pool_make(cuda);
-    }
+    VARVE_THEN(error, cuda_capture_check(cuda, stream));
+    VARVE_THEN(error, pool_make(cuda));
     if (error != VARVE_OK) {
         return error;
     }
     resources_pool_grow(resources, range->bytes);
     cuda_unlock(cuda);
-    result = cuda->driver->pool_alloc(&range->addr, range->bytes, cuda->pool, cuda_stream_of(stream));
+    cuda_result result = cuda->driver->pool_alloc(&range->addr, range->bytes, cuda->pool, cuda_stream_of(stream));
     cuda_lock(cuda);
     if (result != CUDA_RESULT_SUCCESS) {
         resources_pool_shrink(resources, range->bytes);
@@ -178,21 +161,18 @@ static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uin
 int cuda_obtain(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    uint64_t memory;
-    cuda_result result;
-
     if (range->kind == DEVICE_RANGE_POOLED) {
         return pool_obtain(cuda, range, call->stream);
     }
     if (range->kind == DEVICE_RANGE_RESERVATION) {
-        return cuda_failed(
-            cuda, cuda->driver->vmm_reserve(&range->addr, range->bytes, cuda->table.resources.grain, 0, 0),
-            "cuMemAddressReserve of %llu bytes", (unsigned long long)range->bytes);
+        return cuda_failed(cuda,
+                           cuda->driver->vmm_reserve(&range->addr, range->bytes, cuda->table.resources.grain, 0, 0),
+                           "cuMemAddressReserve of %llu bytes", (unsigned long long)range->bytes);
     }
-    memory = resources_footprint(&table->resources, range->bytes);
+    uint64_t memory = resources_footprint(&table->resources, range->bytes);
     table->resources.used += memory;
     cuda_unlock(cuda);
-    result = cuda->driver->memory_alloc(&range->addr, range->bytes);
+    cuda_result result = cuda->driver->memory_alloc(&range->addr, range->bytes);
     cuda_lock(cuda);
     table->resources.used -= memory;
     return cuda_failed(cuda, result, "cuMemAlloc of %llu bytes", (unsigned long long)range->bytes);
@@ -201,12 +181,9 @@ int cuda_obtain(struct device_table *table, struct device_call *call, struct dev
 static int pool_give_back(struct cuda_device *cuda, const struct device_range *range, uint64_t stream)
 {
     int error = cuda_capture_check(cuda, stream);
-
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->pool_free(range->addr, cuda_stream_of(stream)),
-                            "cuMemFreeAsync of %llu bytes at %#llx", (unsigned long long)range->bytes,
-                            (unsigned long long)range->addr);
-    }
+    VARVE_THEN(error, cuda_failed(cuda, cuda->driver->pool_free(range->addr, cuda_stream_of(stream)),
+                                  "cuMemFreeAsync of %llu bytes at %#llx", (unsigned long long)range->bytes,
+                                  (unsigned long long)range->addr));
     if (error == VARVE_OK) {
         resources_pool_shrink(&cuda->table.resources, range->bytes);
     }
@@ -218,17 +195,15 @@ int cuda_give_back(struct device_table *table, struct device_call *call, struct 
 {
     struct cuda_device *cuda = cuda_of_table(table);
     unsigned long long addr = range->addr, bytes = range->bytes;
-    cuda_result result;
-
     if (range->kind == DEVICE_RANGE_POOLED) {
         return pool_give_back(cuda, range, call->stream);
     }
     if (range->kind == DEVICE_RANGE_RESERVATION) {
-        return cuda_failed(cuda, cuda->driver->vmm_address_free(addr, bytes),
-                           "cuMemAddressFree of %llu bytes at %#llx", bytes, addr);
+        return cuda_failed(cuda, cuda->driver->vmm_address_free(addr, bytes), "cuMemAddressFree of %llu bytes at %#llx",
+                           bytes, addr);
     }
     cuda_unlock(cuda);
-    result = cuda->driver->memory_free(addr);
+    cuda_result result = cuda->driver->memory_free(addr);
     cuda_lock(cuda);
     if (result == CUDA_RESULT_SUCCESS) {
         cuda_export_withdraw(cuda, addr);
@@ -243,11 +218,9 @@ int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 {
     struct cuda_device *cuda = cuda_of_table(table);
     const struct cuda_memory_kind kind = memory_kind(cuda);
-    cuda_memory memory = 0;
-    cuda_result result;
-
     cuda_unlock(cuda);
-    result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
+    cuda_memory memory = 0;
+    cuda_result result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
     cuda_lock(cuda);
     *value_out = memory;
     return cuda_failed(cuda, result, "cuMemCreate of %llu bytes", (unsigned long long)bytes);
@@ -257,18 +230,14 @@ int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 int cuda_memory_release(struct device_table *table, uint64_t bytes, uint64_t value)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
-    return cuda_failed(cuda, cuda->driver->vmm_release(value), "cuMemRelease of %llu bytes",
-                       (unsigned long long)bytes);
+    return cuda_failed(cuda, cuda->driver->vmm_release(value), "cuMemRelease of %llu bytes", (unsigned long long)bytes);
 }
 
 int cuda_map(struct device_table *table, uint64_t addr, uint64_t bytes, uint64_t value)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
-    return cuda_failed(cuda, cuda->driver->vmm_map(addr, bytes, 0, value, 0),
-                       "cuMemMap of %llu bytes at %#llx", (unsigned long long)bytes,
-                       (unsigned long long)addr);
+    return cuda_failed(cuda, cuda->driver->vmm_map(addr, bytes, 0, value, 0), "cuMemMap of %llu bytes at %#llx",
+                       (unsigned long long)bytes, (unsigned long long)addr);
 }
 
 int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, int peer)
@@ -276,18 +245,15 @@ int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, i
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_access access = {.location = {.type = CUDA_LOCATION_DEVICE}, .flags = CUDA_ACCESS_READ_WRITE};
     int error = cuda_peer_ordinal(cuda, peer, &access.location.id);
-
-    return error != VARVE_OK
-               ? error
-               : cuda_failed(cuda, cuda->driver->vmm_set_access(addr, bytes, &access, 1),
-                             "cuMemSetAccess of CUDA device %d to %llu bytes at %#llx", access.location.id,
-                             (unsigned long long)bytes, (unsigned long long)addr);
+    return error != VARVE_OK ? error
+                             : cuda_failed(cuda, cuda->driver->vmm_set_access(addr, bytes, &access, 1),
+                                           "cuMemSetAccess of CUDA device %d to %llu bytes at %#llx",
+                                           access.location.id, (unsigned long long)bytes, (unsigned long long)addr);
 }
 
 int cuda_unmap(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     return cuda_failed(cuda, cuda->driver->vmm_unmap(addr, bytes), "cuMemUnmap of %llu bytes at %#llx",
                        (unsigned long long)bytes, (unsigned long long)addr);
 }
@@ -308,13 +274,11 @@ static void range_close(struct cuda_device *cuda, const struct device_range *ran
 void cuda_memory_close(struct cuda_device *cuda)
 {
     const struct device_range *range = device_ranges_at_or_after(&cuda->table.resources.mappings, 0);
-
     for (; range; range = device_ranges_at_or_after(&cuda->table.resources.mappings, range->addr + 1)) {
         cuda->driver->vmm_unmap(range->addr, range->bytes);
     }
     for (uint32_t i = 0; i < cuda->table.resources.handles.count; i++) {
         const struct device_slot *handle = &cuda->table.resources.handles.slots[i];
-
         if (handle->is_live && !handle->is_released) {
             cuda->driver->vmm_release(handle->value);
         }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Segments, reservations, mappings and stream-ordered memory: what cuda.c puts into its tables.
  */

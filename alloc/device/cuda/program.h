@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Programs that run on the GPU: what cuda.c puts into its tables.
  */
@@ -16,9 +15,7 @@ void cuda_programs_close(struct cuda_device *cuda);
 /* Of struct varve_device_ops. */
 int cuda_program_load(struct varve_device *device, const void *image, uint64_t *program_out);
 int cuda_program_unload(struct varve_device *device, uint64_t program);
-int cuda_program_find(struct varve_device *device, uint64_t program, const char *name,
-                      uint64_t *function_out);
-int cuda_launch(struct varve_device *device, uint64_t function, const struct varve_launch *launch,
-                uint64_t stream);
+int cuda_program_find(struct varve_device *device, uint64_t program, const char *name, uint64_t *function_out);
+int cuda_launch(struct varve_device *device, uint64_t function, const struct varve_launch *launch, uint64_t stream);
 
 #endif

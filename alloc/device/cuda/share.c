@@ -25,15 +25,14 @@ _Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the dr
 static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
 {
     const struct cuda_driver *driver = cuda->driver;
-    cuda_context context, popped;
+    cuda_context context;
     cuda_result result = driver->primary_retain(&context, ordinal);
-    int error =
-        cuda_failed(cuda, result, "the context of CUDA device %d, as a peer of %d", ordinal, cuda->ordinal);
-
+    int error = cuda_failed(cuda, result, "the context of CUDA device %d, as a peer of %d", ordinal, cuda->ordinal);
     if (error != VARVE_OK) {
         return error;
     }
     result = driver->context_push(context);
+    cuda_context popped;
     if (result == CUDA_RESULT_SUCCESS) {
         result = driver->context_enable_peer(cuda->context, 0);
         driver->context_pop(&popped);
@@ -41,11 +40,8 @@ static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     if (result == CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED) {
         result = CUDA_RESULT_SUCCESS;
     }
-    error =
-        cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
-    if (error == VARVE_OK) {
-        error = cuda_pool_set_access(cuda, ordinal);
-    }
+    error = cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
+    VARVE_THEN(error, cuda_pool_set_access(cuda, ordinal));
     if (error == VARVE_OK) {
         cuda->has_peer[peer] = true;
     } else {
@@ -58,18 +54,15 @@ static int peer_enable(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int peer = call->peer;
-    cuda_ordinal ordinal;
-    int can = 0;
-    int error;
-
     if (peer == cuda->table.device.index) {
-        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_INVALID, "device %d is no peer of itself",
-                             peer);
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
     }
-    error = cuda_peer_ordinal(cuda, peer, &ordinal);
+    cuda_ordinal ordinal;
+    int error = cuda_peer_ordinal(cuda, peer, &ordinal);
     if (error != VARVE_OK || cuda->has_peer[peer]) {
         return error;
     }
+    int can = 0;
     error = cuda_failed(cuda, cuda->driver->device_can_access(&can, ordinal, cuda->ordinal),
                         "cuDeviceCanAccessPeer of CUDA device %d to %d", ordinal, cuda->ordinal);
     if (error == VARVE_OK && !can) {
@@ -109,7 +102,6 @@ static struct cuda_export *export_of(struct cuda_device *cuda, const struct varv
 void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr)
 {
     struct cuda_export *found = export_at(cuda, addr);
-
     if (found) {
         *found = cuda->exports[--cuda->export_count];
     }
@@ -121,7 +113,6 @@ static struct cuda_export *export_reserve(struct cuda_device *cuda)
     if (cuda->export_count == cuda->export_capacity) {
         uint32_t capacity = cuda->export_capacity ? cuda->export_capacity * 2 : EXPORTS_FIRST;
         struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
-
         if (!grown) {
             varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_NO_MEMORY,
                               "no memory for the entry of an export");
@@ -136,15 +127,13 @@ static struct cuda_export *export_reserve(struct cuda_device *cuda)
 static int export_make(struct cuda_device *cuda, const struct device_range *segment)
 {
     struct cuda_export *made = export_reserve(cuda);
-    struct cuda_ipc_memory memory;
-    int error;
-
     if (!made) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr),
-                        "cuIpcGetMemHandle of %llu bytes at %#llx", (unsigned long long)segment->bytes,
-                        (unsigned long long)segment->addr);
+    struct cuda_ipc_memory memory;
+    int error =
+        cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr), "cuIpcGetMemHandle of %llu bytes at %#llx",
+                    (unsigned long long)segment->bytes, (unsigned long long)segment->addr);
     if (error == VARVE_OK) {
         *made = (struct cuda_export){.addr = segment->addr};
         memcpy(made->handle.bytes, memory.bytes, sizeof(made->handle.bytes));
@@ -158,7 +147,6 @@ static int segment_export(struct device_table *table, struct device_call *call)
     struct cuda_device *cuda = cuda_of_table(table);
     struct device_range *segment;
     int error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_SEGMENT, call->addr, 0, &segment);
-
     if (error == VARVE_OK && !export_at(cuda, call->addr)) {
         error = export_make(cuda, segment);
     }
@@ -177,16 +165,14 @@ int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
 static int import_enter(struct cuda_device *cuda, cuda_address addr)
 {
     struct device_range *range = device_ranges_at_or_before(&cuda->table.resources.space, addr);
-    cuda_address base = 0;
-    size_t bytes = 0;
-    int error;
-
     if (range && range->addr == addr && range->kind == DEVICE_RANGE_IMPORT) {
         range->value++;
         return VARVE_OK;
     }
-    error = cuda_failed(cuda, cuda->driver->memory_range(&base, &bytes, addr),
-                        "cuMemGetAddressRange of %#llx", (unsigned long long)addr);
+    cuda_address base = 0;
+    size_t bytes = 0;
+    int error = cuda_failed(cuda, cuda->driver->memory_range(&base, &bytes, addr), "cuMemGetAddressRange of %#llx",
+                            (unsigned long long)addr);
     if (error != VARVE_OK) {
         return error;
     }
@@ -207,18 +193,16 @@ static int import(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_export *own = export_of(cuda, call->ipc);
-    struct cuda_ipc_memory memory;
-    cuda_address addr = 0;
-    int error;
-
     if (own) {
         own->opens++;
         *(uint64_t *)call->out = own->addr;
         return VARVE_OK;
     }
+    struct cuda_ipc_memory memory;
     memcpy(memory.bytes, call->ipc->bytes, sizeof(memory.bytes));
-    error = cuda_failed(cuda, cuda->driver->ipc_open(&addr, memory, CUDA_IPC_LAZY_PEER_ACCESS),
-                        "cuIpcOpenMemHandle of a segment of another process");
+    cuda_address addr = 0;
+    int error = cuda_failed(cuda, cuda->driver->ipc_open(&addr, memory, CUDA_IPC_LAZY_PEER_ACCESS),
+                            "cuIpcOpenMemHandle of a segment of another process");
     if (error != VARVE_OK) {
         return error;
     }
@@ -240,18 +224,14 @@ static int import_close(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_export *own = export_at(cuda, call->addr);
-    struct device_range *range;
-    int error;
-
     if (own && own->opens > 0) {
         own->opens--;
         return VARVE_OK;
     }
-    error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_IMPORT, call->addr, 0, &range);
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->ipc_close(call->addr), "cuIpcCloseMemHandle of %#llx",
-                            (unsigned long long)call->addr);
-    }
+    struct device_range *range;
+    int error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_IMPORT, call->addr, 0, &range);
+    VARVE_THEN(error, cuda_failed(cuda, cuda->driver->ipc_close(call->addr), "cuIpcCloseMemHandle of %#llx",
+                                  (unsigned long long)call->addr));
     if (error == VARVE_OK && --range->value == 0) {
         device_ranges_remove(&cuda->table.resources.space, range);
         resources_range_end(&cuda->table.resources, range);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Peers, and segments of other processes. Called by cuda.c, which has the table of operations.
  */

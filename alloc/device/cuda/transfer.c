@@ -9,8 +9,7 @@
 #include "alloc/device/cuda/transfer.h"
 #include "alloc/device/cuda/event.h"
 
-#define PITCH_MAX \
-    ((uint64_t)INT32_MAX) /* of one copy of rows: CU_DEVICE_ATTRIBUTE_MAX_PITCH of GPUs so far */
+#define PITCH_MAX ((uint64_t)INT32_MAX) /* of one copy of rows: CU_DEVICE_ATTRIBUTE_MAX_PITCH of GPUs so far */
 
 bool cuda_has_transfers(const struct cuda_driver *driver)
 {
@@ -27,7 +26,6 @@ int cuda_stream_make(struct device_table *table, uint64_t *stream_out)
     cuda_stream stream = NULL;
     int error = cuda_failed(cuda, cuda->driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING),
                             "cuStreamCreate for CUDA device %d", cuda->ordinal);
-
     *stream_out = (uint64_t)(uintptr_t)stream;
     return error;
 }
@@ -37,7 +35,6 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_capture_check(cuda, stream);
-
     return error == VARVE_OK ? cuda_failed(cuda, cuda->driver->stream_destroy(cuda_stream_of(stream)),
                                            "cuStreamDestroy of %#llx", (unsigned long long)stream)
                              : error;
@@ -48,16 +45,11 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
 static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int *type_out, int *ordinal_out,
                             uint64_t *end_out)
 {
-    cuda_address base = 0;
-    size_t bytes = 0;
     cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
-
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr);
-    }
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->memory_range(&base, &bytes, addr);
-    }
+    VARVE_THEN(result, driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr));
+    size_t bytes = 0;
+    cuda_address base = 0;
+    VARVE_THEN(result, driver->memory_range(&base, &bytes, addr));
     *end_out = base + bytes;
     return result;
 }
@@ -66,17 +58,13 @@ static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int
 int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-
     for (uint64_t at = addr, end; at - addr < bytes; at = end) {
         int type = 0, ordinal = 0;
         cuda_result result = describe(cuda->driver, at, &type, &ordinal, &end);
-
         if (result == CUDA_RESULT_INVALID_VALUE || result == CUDA_RESULT_NOT_FOUND ||
-            (result == CUDA_RESULT_SUCCESS &&
-             (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
-            return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND,
-                                 "%#llx lies in no memory of CUDA device %d", (unsigned long long)at,
-                                 cuda->ordinal);
+            (result == CUDA_RESULT_SUCCESS && (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
+            return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of CUDA device %d",
+                                 (unsigned long long)at, cuda->ordinal);
         }
         if (result != CUDA_RESULT_SUCCESS) {
             return cuda_failed(cuda, result, "cuPointerGetAttribute of %#llx", (unsigned long long)at);
@@ -87,8 +75,7 @@ int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes
 
 /* ---- copies ---- */
 
-static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_copy_2d *copy,
-                           cuda_stream stream)
+static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_copy_2d *copy, cuda_stream stream)
 {
     const struct cuda_copy_2d call = {
         .source_type = CUDA_MEMORY_UNIFIED,
@@ -100,16 +87,13 @@ static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_
         .row_bytes = copy->row_bytes,
         .rows = copy->rows,
     };
-
     return driver->copy_2d(&call, stream);
 }
 
 /* Rows too far apart for one call are few. */
-static cuda_result copy_each_row(const struct cuda_driver *driver, const struct varve_copy_2d *copy,
-                                 cuda_stream stream)
+static cuda_result copy_each_row(const struct cuda_driver *driver, const struct varve_copy_2d *copy, cuda_stream stream)
 {
     cuda_result result = CUDA_RESULT_SUCCESS;
-
     for (uint64_t row = 0; result == CUDA_RESULT_SUCCESS && row < copy->rows; row++) {
         result = driver->copy(copy->target_addr + row * copy->target_pitch,
                               copy->source_addr + row * copy->source_pitch, copy->row_bytes, stream);
@@ -121,15 +105,13 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 {
     struct cuda_device *cuda = cuda_of_table(table);
     bool is_one_call = copy->rows > 1 && copy->target_pitch <= PITCH_MAX && copy->source_pitch <= PITCH_MAX;
-    cuda_result result;
     int error = cuda_work_check(cuda, stream);
-
     if (error != VARVE_OK) {
         return error;
     }
     cuda_unlock(cuda);
-    result = is_one_call ? copy_2d(cuda->driver, copy, cuda_stream_of(stream))
-                         : copy_each_row(cuda->driver, copy, cuda_stream_of(stream));
+    cuda_result result = is_one_call ? copy_2d(cuda->driver, copy, cuda_stream_of(stream))
+                                     : copy_each_row(cuda->driver, copy, cuda_stream_of(stream));
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "%s of %llu * %llu bytes from %#llx to %#llx on the stream %#llx",
                        is_one_call ? "cuMemcpy2DAsync" : "cuMemcpyAsync", (unsigned long long)copy->rows,
@@ -140,23 +122,19 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 /* ---- fills ---- */
 
 /* The driver has no pattern of 8 bytes, but columns of 4: one of the lower halves, one of the upper ones. */
-static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill,
-                           cuda_stream stream)
+static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
 {
     uint32_t low = (uint32_t)fill->pattern, high = (uint32_t)(fill->pattern >> 32);
-    cuda_result result;
-
     if (low == high) {
         return driver->fill_32(fill->addr, low, 2 * fill->count, stream);
     }
-    result = driver->fill_2d_32(fill->addr, sizeof(uint64_t), low, 1, fill->count, stream);
+    cuda_result result = driver->fill_2d_32(fill->addr, sizeof(uint64_t), low, 1, fill->count, stream);
     return result == CUDA_RESULT_SUCCESS
                ? driver->fill_2d_32(fill->addr + sizeof(low), sizeof(uint64_t), high, 1, fill->count, stream)
                : result;
 }
 
-static cuda_result fill_any(const struct cuda_driver *driver, const struct device_fill *fill,
-                            cuda_stream stream)
+static cuda_result fill_any(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
 {
     switch (fill->pattern_bytes) {
     case 1:
@@ -173,14 +151,12 @@ static cuda_result fill_any(const struct cuda_driver *driver, const struct devic
 int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    cuda_result result;
     int error = cuda_work_check(cuda, stream);
-
     if (error != VARVE_OK) {
         return error;
     }
     cuda_unlock(cuda);
-    result = fill_any(cuda->driver, fill, cuda_stream_of(stream));
+    cuda_result result = fill_any(cuda->driver, fill, cuda_stream_of(stream));
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuMemset of %llu elements of %u bytes at %#llx on the stream %#llx",
                        (unsigned long long)fill->count, fill->pattern_bytes, (unsigned long long)fill->addr,
@@ -192,11 +168,9 @@ int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64
 int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    void *memory = NULL;
-    cuda_result result;
-
     cuda_unlock(cuda);
-    result = cuda->driver->host_alloc(&memory, bytes, CUDA_HOST_PORTABLE);
+    void *memory = NULL;
+    cuda_result result = cuda->driver->host_alloc(&memory, bytes, CUDA_HOST_PORTABLE);
     cuda_lock(cuda);
     *addr_out = (uint64_t)(uintptr_t)memory;
     return cuda_failed(cuda, result, "cuMemHostAlloc of %llu bytes", (unsigned long long)bytes);
@@ -205,10 +179,8 @@ int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 int cuda_unpin(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    cuda_result result;
-
     cuda_unlock(cuda);
-    result = cuda->driver->host_free((void *)(uintptr_t)addr);
+    cuda_result result = cuda->driver->host_free((void *)(uintptr_t)addr);
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuMemFreeHost of %llu bytes at %#llx", (unsigned long long)bytes,
                        (unsigned long long)addr);
@@ -219,7 +191,6 @@ void cuda_transfers_close(struct cuda_device *cuda)
 {
     struct device_resources *resources = &cuda->table.resources;
     const struct device_range *range = device_ranges_at_or_after(&resources->pinned, 0);
-
     for (size_t i = 0; i < resources->created_count; i++) {
         cuda->driver->stream_destroy(cuda_stream_of(resources->created[i]));
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Streams of the caller's own, copies, fills and pinned host memory: what cuda.c puts into its tables.
  */

@@ -24,7 +24,6 @@ int host_failed(struct host_device *host, const char *what)
 {
     int code = errno;
     int error = code == ENOMEM || code == ENOSPC || code == EFBIG ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_IO;
-
     return DEVICE_REFUSE(&host->table.resources, error, "%s: %s", what, strerror(code));
 }
 
@@ -33,7 +32,6 @@ int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset
     uint64_t whole = resources_footprint(&host->table.resources, bytes);
     struct device_range *extent;
     int error = resources_range_new(&host->table.resources, DEVICE_RANGE_EXTENT, whole, &extent);
-
     if (error != 0) {
         return error;
     }
@@ -56,7 +54,6 @@ int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset
 void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired)
 {
     struct device_range *extent = device_ranges_at_or_before(&host->extents, offset);
-
     assert(extent && extent->addr == offset);
     fallocate(host->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)extent->bytes);
     if (!is_retired) {
@@ -65,13 +62,12 @@ void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired
     }
 }
 
-int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,
-                  uint64_t addr, uint64_t *addr_out)
+int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection, uint64_t addr,
+                  uint64_t *addr_out)
 {
     uint64_t whole = resources_footprint(&host->table.resources, bytes);
-    void *memory = mmap((void *)(uintptr_t)addr, whole, protection, MAP_SHARED | (addr ? MAP_FIXED : 0), fd,
-                        (off_t)offset);
-
+    void *memory =
+        mmap((void *)(uintptr_t)addr, whole, protection, MAP_SHARED | (addr ? MAP_FIXED : 0), fd, (off_t)offset);
     if (memory == MAP_FAILED) {
         return host_failed(host, "mmap");
     }
@@ -116,7 +112,6 @@ static int leave(struct device_table *table, struct device_call *call, int resul
 static int memory_info(struct device_table *table, struct device_call *call)
 {
     uint64_t *free_and_total = call->out;
-
     free_and_total[0] = table->resources.capacity - table->resources.used;
     free_and_total[1] = table->resources.capacity;
     return 0;
@@ -126,7 +121,6 @@ static int host_memory_info(struct varve_device *device, uint64_t *free_out, uin
 {
     uint64_t free_and_total[2] = {0};
     int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
-
     if (error == 0) {
         *free_out = free_and_total[0];
         *total_out = free_and_total[1];
@@ -137,14 +131,12 @@ static int host_memory_info(struct varve_device *device, uint64_t *free_out, uin
 static void host_close(struct varve_device *device)
 {
     struct host_device *host = host_of(device);
-    const struct device_range *range;
-
     close(host->fd);
     if (is_inherited(&host->table)) {
         return; /* other things are at these addresses, and a thread may have been changing the table when it forked
                  */
     }
-    range = device_ranges_at_or_after(&host->table.resources.space, 0);
+    const struct device_range *range = device_ranges_at_or_after(&host->table.resources.space, 0);
     for (; range; range = device_ranges_at_or_after(&host->table.resources.space, range->addr + 1)) {
         host_unmap(host, range->addr, range->bytes);
     }
@@ -195,20 +187,17 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t limit = options->limit_bytes;
-    struct host_device *host;
-
     if (options->index < 0 || options->index > DEVICE_INDEX_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "host: %d is no device's index; 0 to %d are",
                                  options->index, DEVICE_INDEX_MAX);
     }
-    host = calloc(1, sizeof(*host));
+    struct host_device *host = calloc(1, sizeof(*host));
     if (!host) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "host: no memory for a device");
     }
     host->fd = memfd_create(HOST_FILE_NAME, MFD_CLOEXEC);
     if (host->fd < 0 || ftruncate(host->fd, (off_t)HOST_TABLE_BYTES) != 0) {
         int error = errno;
-
         if (host->fd >= 0) {
             close(host->fd);
         }
@@ -236,10 +225,7 @@ static int check(struct device_table *table, struct device_call *call)
 {
     struct host_device *host = host_of_table(table);
     int error = resources_check(&table->resources, call->out);
-
-    if (error == 0) {
-        error = device_ranges_check(&host->extents, "extents", call->out);
-    }
+    VARVE_THEN(error, device_ranges_check(&host->extents, "extents", call->out));
     error = error == 0 ? slots_check(&host->exports, "exports", call->out) : error;
     return error == 0 ? host_work_check(host, call->out) : error;
 }

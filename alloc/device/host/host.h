@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the files of the host device share. All memory is one memfd: a segment or a handle is an extent of it.
  * Page 0 on holds the table of exports, which is how another process knows that what it opens is still what
@@ -59,8 +58,8 @@ int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset
 /// The memory goes; the offset in the file may be used again, or not if `is_retired`.
 void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired);
 /// A mapping of [offset, offset + bytes) of `fd`, at `addr` if that is not 0; not passed on to fork children.
-int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,
-                  uint64_t addr, uint64_t *addr_out);
+int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection, uint64_t addr,
+                  uint64_t *addr_out);
 void host_unmap(const struct host_device *host, uint64_t addr, uint64_t bytes);
 
 #endif

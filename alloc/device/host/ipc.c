@@ -35,7 +35,6 @@ _Static_assert(sizeof(struct host_ticket) <= VARVE_IPC_HANDLE_BYTES, "a ticket m
 static int entry_write(struct host_device *host, uint64_t entry, const struct host_export *export)
 {
     ssize_t done = pwrite(host->fd, export, sizeof(*export), (off_t)(entry * sizeof(*export)));
-
     return done == (ssize_t)sizeof(*export) ? 0 : host_failed(host, "pwrite");
 }
 
@@ -43,15 +42,12 @@ static int entry_write(struct host_device *host, uint64_t entry, const struct ho
 static int segment_publish(struct host_device *host, struct device_range *segment)
 {
     struct host_export export = {.offset = segment->value, .bytes = segment->bytes};
-    struct device_slot *slot;
-    uint64_t id;
-    int error;
-
     if (getrandom(&export.cookie, sizeof(export.cookie), 0) != (ssize_t)sizeof(export.cookie)) {
         return host_failed(host, "getrandom");
     }
     export.cookie |= 1; /* never 0, which is no entry */
-    slot = slots_acquire(&host->exports, &id);
+    uint64_t id;
+    struct device_slot *slot = slots_acquire(&host->exports, &id);
     if (!slot || slots_index(id) >= HOST_EXPORTS) {
         if (slot) {
             slots_release(&host->exports, id);
@@ -60,7 +56,7 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
                              (unsigned long long)HOST_EXPORTS);
     }
     slot->value = export.cookie;
-    error = entry_write(host, slots_index(id), &export);
+    int error = entry_write(host, slots_index(id), &export);
     if (error != 0) {
         slots_release(&host->exports, id);
         return error;
@@ -72,7 +68,6 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
 void host_export_withdraw(struct host_device *host, uint64_t export_id)
 {
     const struct host_export none = {0};
-
     entry_write(host, slots_index(export_id), &none);
     slots_release(&host->exports, export_id);
 }
@@ -84,7 +79,6 @@ static int segment_export(struct device_table *table, struct device_call *call)
     struct host_ticket ticket = {.magic = HOST_IPC_MAGIC, .pid = host->pid, .fd = host->fd};
     struct device_range *segment;
     int error = resources_range_find(&host->table.resources, DEVICE_RANGE_SEGMENT, call->addr, 0, &segment);
-
     if (error == 0 && segment->export_id == 0) {
         error = segment_publish(host, segment);
     }
@@ -105,8 +99,7 @@ int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
     return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, segment_export);
 }
 
-static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket,
-                         const char *why)
+static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket, const char *why)
 {
     return DEVICE_REFUSE(&host->table.resources, error, "memory of process %d: %s", (int)ticket->pid, why);
 }
@@ -115,24 +108,21 @@ static int refuse_ticket(struct host_device *host, int error, const struct host_
 static int exporter_open(struct host_device *host, const struct host_ticket *ticket, int *fd_out)
 {
     static const char expected[] = "/memfd:" HOST_FILE_NAME;
-    char path[64], target[sizeof(expected)] = "";
-    ssize_t length;
-
+    char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)ticket->pid, (int)ticket->fd);
-    length = readlink(path, target, sizeof(target) - 1);
+    char target[sizeof(expected)] = "";
+    ssize_t length = readlink(path, target, sizeof(target) - 1);
     if (length < 0 && errno != ENOENT && errno != ESRCH) {
-        return refuse_ticket(host,
-                             errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO,
-                             ticket, strerror(errno));
+        return refuse_ticket(host, errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, ticket,
+                             strerror(errno));
     }
     if (length < 0 || strcmp(target, expected) != 0) {
         return refuse_ticket(host, VARVE_ERROR_NOT_FOUND, ticket, "its device is closed");
     }
     *fd_out = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (*fd_out < 0) {
-        return refuse_ticket(
-            host, errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_NOT_FOUND, ticket,
-            strerror(errno));
+        return refuse_ticket(host, errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_NOT_FOUND,
+                             ticket, strerror(errno));
     }
     return 0;
 }
@@ -142,12 +132,11 @@ static int ticket_check(struct host_device *host, const struct host_ticket *tick
 {
     const struct host_export *export = &ticket->export;
     struct host_export entry;
-    struct stat status;
-
     if (pread(fd, &entry, sizeof(entry), (off_t)(ticket->entry * sizeof(entry))) != (ssize_t)sizeof(entry) ||
         memcmp(&entry, export, sizeof(entry)) != 0) {
         return refuse_ticket(host, VARVE_ERROR_NOT_FOUND, ticket, "the segment was freed");
     }
+    struct stat status;
     if (fstat(fd, &status) != 0 || (uint64_t)status.st_size < export->offset ||
         (uint64_t)status.st_size - export->offset < export->bytes) {
         return refuse_ticket(host, VARVE_ERROR_NOT_FOUND, ticket, "the segment is not in its file");
@@ -160,7 +149,6 @@ static int ticket_map(struct host_device *host, const struct host_ticket *ticket
     const struct host_export *export = &ticket->export;
     struct device_range *range;
     int error = resources_range_new(&host->table.resources, DEVICE_RANGE_IMPORT, export->bytes, &range);
-
     if (error != 0) {
         return error;
     }
@@ -183,19 +171,16 @@ static int import(struct device_table *table, struct device_call *call)
 {
     struct host_device *host = host_of_table(table);
     struct host_ticket ticket;
-    int fd = -1, error;
-
     memcpy(&ticket, call->ipc->bytes, sizeof(ticket));
     if (ticket.magic != HOST_IPC_MAGIC || ticket.pid <= 0 || ticket.fd < 0 || ticket.entry >= HOST_EXPORTS ||
         ticket.export.cookie == 0 || ticket.export.bytes == 0) {
         return DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_INVALID, "no handle of a host device");
     }
-    error = exporter_open(host, &ticket, &fd);
+    int fd = -1;
+    int error = exporter_open(host, &ticket, &fd);
     if (error == 0) {
         error = ticket_check(host, &ticket, fd);
-        if (error == 0) {
-            error = ticket_map(host, &ticket, fd, call->out);
-        }
+        VARVE_THEN(error, ticket_map(host, &ticket, fd, call->out));
         close(fd);
     }
     return error;

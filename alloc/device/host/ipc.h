@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Segments of other processes, and ours for them. Called by host.c, which has the table of operations.
  */

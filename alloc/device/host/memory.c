@@ -18,7 +18,6 @@ static int map_nothing(struct host_device *host, uint64_t addr, uint64_t bytes, 
 {
     void *memory = mmap((void *)(uintptr_t)addr, bytes, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (addr ? MAP_FIXED : 0), -1, 0);
-
     if (memory == MAP_FAILED) {
         return host_failed(host, "mmap");
     }
@@ -29,10 +28,9 @@ static int map_nothing(struct host_device *host, uint64_t addr, uint64_t bytes, 
 static int segment_obtain(struct host_device *host, struct device_range *segment)
 {
     int error = host_extent_alloc(host, segment->bytes, &segment->value);
-
     if (error == 0) {
-        error = host_map_file(host, host->fd, segment->value, segment->bytes, PROT_READ | PROT_WRITE, 0,
-                              &segment->addr);
+        error =
+            host_map_file(host, host->fd, segment->value, segment->bytes, PROT_READ | PROT_WRITE, 0, &segment->addr);
         if (error != 0) {
             host_extent_free(host, segment->value, false);
         }
@@ -42,13 +40,12 @@ static int segment_obtain(struct host_device *host, struct device_range *segment
 
 static int reservation_obtain(struct host_device *host, struct device_range *reservation)
 {
-    uint64_t from = 0, addr;
+    uint64_t from = 0;
     int error = map_nothing(host, 0, reservation->bytes + HOST_UNIT, &from);
-
     if (error != 0) {
         return error;
     }
-    addr = (from + HOST_UNIT - 1) / HOST_UNIT * HOST_UNIT;
+    uint64_t addr = (from + HOST_UNIT - 1) / HOST_UNIT * HOST_UNIT;
     if (addr != from) {
         host_unmap(host, from, addr - from);
     }
@@ -69,7 +66,6 @@ int host_give_back(struct device_table *table, struct device_call *call, struct 
 {
     struct host_device *host = host_of_table(table);
     bool was_exported = range->export_id != 0;
-
     (void)call;
     host_work_wait_unused(host, range->addr, range->bytes);
     if (was_exported) {
@@ -90,14 +86,12 @@ int host_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 int host_map(struct device_table *table, uint64_t addr, uint64_t bytes, uint64_t value)
 {
     struct host_device *host = host_of_table(table);
-
     return host_map_file(host, host->fd, value, bytes, PROT_NONE, addr, &addr);
 }
 
 int host_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, int peer)
 {
-    return peer == table->device.index &&
-                   mprotect((void *)(uintptr_t)addr, bytes, PROT_READ | PROT_WRITE) != 0
+    return peer == table->device.index && mprotect((void *)(uintptr_t)addr, bytes, PROT_READ | PROT_WRITE) != 0
                ? host_failed(host_of_table(table), "mprotect")
                : 0;
 }
@@ -106,6 +100,5 @@ int host_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, i
 int host_unmap_part(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     int error = host_work_check_unused(host_of_table(table), addr, bytes);
-
     return error == 0 ? map_nothing(host_of_table(table), addr, bytes, &addr) : error;
 }

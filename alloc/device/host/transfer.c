@@ -12,7 +12,6 @@ void host_copy_bytes(const struct varve_copy_2d *copy)
 {
     unsigned char *target = (unsigned char *)(uintptr_t)copy->target_addr;
     const unsigned char *source = (const unsigned char *)(uintptr_t)copy->source_addr;
-
     for (uint64_t row = 0; row < copy->rows; row++) {
         memcpy(target + row * copy->target_pitch, source + row * copy->source_pitch, copy->row_bytes);
     }
@@ -22,7 +21,6 @@ void host_copy_bytes(const struct varve_copy_2d *copy)
 void host_fill_bytes(const struct device_fill *fill)
 {
     void *target = (void *)(uintptr_t)fill->addr;
-
     if (fill->pattern_bytes == 1) {
         memset(target, (unsigned char)fill->pattern, fill->count);
     } else if (fill->pattern_bytes == 2) {
@@ -43,10 +41,8 @@ void host_fill_bytes(const struct device_fill *fill)
 int host_copy(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream)
 {
     struct host_device *host = host_of_table(table);
-
     if (host_work_is_held(host, stream)) {
-        return host_work_add(host,
-                             &(struct host_work){.stream = stream, .kind = HOST_WORK_COPY, .copy = *copy});
+        return host_work_add(host, &(struct host_work){.stream = stream, .kind = HOST_WORK_COPY, .copy = *copy});
     }
     pthread_mutex_unlock(&table->mutex);
     host_copy_bytes(copy);
@@ -57,10 +53,8 @@ int host_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 int host_fill(struct device_table *table, const struct device_fill *fill, uint64_t stream)
 {
     struct host_device *host = host_of_table(table);
-
     if (host_work_is_held(host, stream)) {
-        return host_work_add(host,
-                             &(struct host_work){.stream = stream, .kind = HOST_WORK_FILL, .fill = *fill});
+        return host_work_add(host, &(struct host_work){.stream = stream, .kind = HOST_WORK_FILL, .fill = *fill});
     }
     pthread_mutex_unlock(&table->mutex);
     host_fill_bytes(fill);

@@ -13,7 +13,6 @@
 static void wait_for(struct device_table *table, uint64_t stream, uint64_t number)
 {
     const struct device_stream *entry = resources_stream_find(&table->resources, stream);
-
     while (entry && entry->completed < number) {
         pthread_cond_wait(&host_of_table(table)->released, &table->mutex);
         entry = resources_stream_find(&table->resources, stream);
@@ -29,12 +28,10 @@ static int add_mark(struct device_table *table, uint64_t stream, uint64_t number
 int host_stream_wait(struct device_table *table, uint64_t stream)
 {
     uint64_t number = table->resources.records + 1;
-    int error;
-
     if (!host_work_is_held(host_of_table(table), stream)) {
         return 0;
     }
-    error = add_mark(table, stream, number);
+    int error = add_mark(table, stream, number);
     if (error == 0) {
         table->resources.records = number;
         wait_for(table, stream, number);
@@ -45,13 +42,11 @@ int host_stream_wait(struct device_table *table, uint64_t stream)
 /* The mark has the number that the record will get. */
 int host_event_record(struct device_table *table, uint64_t event, uint64_t stream)
 {
-    int error;
-
     (void)event;
     if (!host_work_is_held(host_of_table(table), stream)) {
         return 0;
     }
-    error = add_mark(table, stream, table->resources.records + 1);
+    int error = add_mark(table, stream, table->resources.records + 1);
     return error == 0 ? 1 : error;
 }
 
@@ -59,7 +54,6 @@ int host_event_record(struct device_table *table, uint64_t event, uint64_t strea
 int host_event_wait(struct device_table *table, uint64_t event)
 {
     const struct device_slot *slot = slots_find(&table->resources.events, event);
-
     wait_for(table, slot->stream, slot->value);
     return 0;
 }
@@ -67,7 +61,6 @@ int host_event_wait(struct device_table *table, uint64_t event)
 int host_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t event, bool is_complete)
 {
     const struct device_slot *slot = slots_find(&table->resources.events, event);
-
     return is_complete || slot->stream == stream
                ? 0
                : host_work_add(host_of_table(table), &(struct host_work){.stream = stream,
@@ -79,7 +72,6 @@ int host_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t
 static int block(struct device_table *table, struct device_call *call)
 {
     struct device_stream *entry = resources_stream_acquire(&table->resources, call->stream);
-
     if (!entry) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -99,7 +91,6 @@ int varve_host_stream_block(struct varve_device *device, uint64_t stream)
 static int unblock(struct device_table *table, struct device_call *call)
 {
     struct device_stream *entry = resources_stream_find(&table->resources, call->stream);
-
     if (!entry || !entry->is_blocked) {
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_INVALID, "the stream %#llx is not blocked",
                              (unsigned long long)call->stream);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Streams and events, which a test can hold back: what host.c puts into struct device_hooks.
  */

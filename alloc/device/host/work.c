@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue of the host device, empty but for tests: one list for all streams, in the order in which the work was given.
- * A stream stands still while it is blocked or has something in the list that waits; a wait is for a mark that was queued
- * before it, so one walk through the list does everything that can be done. Called by the device's other files.
+ * The queue of the host device, empty but for tests: one list for all streams, in the order in which the work was
+ * given. A stream stands still while it is blocked or has something in the list that waits; a wait is for a mark that
+ * was queued before it, so one walk through the list does everything that can be done. Called by the
+ * device's other files.
  */
 #include "alloc/device/host/work.h"
 #include "alloc/device/host/transfer.h"
@@ -14,7 +15,6 @@
 static bool has_work(const struct host_device *host, uint64_t stream, const struct host_work *end)
 {
     const struct host_work *work = host->work;
-
     while (work != end && work->stream != stream) {
         work = work->next;
     }
@@ -24,7 +24,6 @@ static bool has_work(const struct host_device *host, uint64_t stream, const stru
 static bool is_blocked(const struct host_device *host, uint64_t stream)
 {
     const struct device_stream *entry = resources_stream_find(&host->table.resources, stream);
-
     return entry && entry->is_blocked;
 }
 
@@ -35,12 +34,10 @@ bool host_work_is_held(const struct host_device *host, uint64_t stream)
 
 int host_work_add(struct host_device *host, const struct host_work *work)
 {
-    struct host_work *added;
-
     if (!resources_stream_acquire(&host->table.resources, work->stream)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    added = malloc(sizeof(*added));
+    struct host_work *added = malloc(sizeof(*added));
     if (!added) {
         return DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_NO_MEMORY, "no memory to queue work");
     }
@@ -55,7 +52,6 @@ int host_work_add(struct host_device *host, const struct host_work *work)
 static bool work_do(struct host_device *host, const struct host_work *work)
 {
     struct device_resources *resources = &host->table.resources;
-
     switch (work->kind) {
     case HOST_WORK_COPY:
         host_copy_bytes(&work->copy);
@@ -75,10 +71,8 @@ static bool work_do(struct host_device *host, const struct host_work *work)
 void host_work_drain(struct host_device *host)
 {
     struct host_work **at = &host->work, *last = NULL;
-
     while (*at) {
         struct host_work *work = *at;
-
         if (is_blocked(host, work->stream) || has_work(host, work->stream, work) || !work_do(host, work)) {
             last = work;
             at = &work->next;
@@ -98,12 +92,10 @@ static bool is_apart(uint64_t addr, uint64_t bytes, uint64_t other, uint64_t oth
 static bool does_touch(const struct host_work *work, uint64_t addr, uint64_t bytes)
 {
     const struct varve_copy_2d *copy = &work->copy;
-
     if (work->kind == HOST_WORK_COPY) {
-        return !is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch),
-                         addr, bytes) ||
-               !is_apart(copy->source_addr, device_span(copy->row_bytes, copy->rows, copy->source_pitch),
-                         addr, bytes);
+        return !is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch), addr,
+                         bytes) ||
+               !is_apart(copy->source_addr, device_span(copy->row_bytes, copy->rows, copy->source_pitch), addr, bytes);
     }
     return work->kind == HOST_WORK_FILL &&
            !is_apart(work->fill.addr, work->fill.count * work->fill.pattern_bytes, addr, bytes);
@@ -113,7 +105,6 @@ static bool does_touch(const struct host_work *work, uint64_t addr, uint64_t byt
 static const struct host_work *find_user(const struct host_device *host, uint64_t addr, uint64_t bytes)
 {
     const struct host_work *work = host->work;
-
     while (work && !does_touch(work, addr, bytes)) {
         work = work->next;
     }
@@ -123,7 +114,6 @@ static const struct host_work *find_user(const struct host_device *host, uint64_
 int host_work_check_unused(struct host_device *host, uint64_t addr, uint64_t bytes)
 {
     const struct host_work *user = find_user(host, addr, bytes);
-
     return user ? DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_BUSY,
                                 "memory at %#llx is used by work that is queued on the stream %#llx",
                                 (unsigned long long)addr, (unsigned long long)user->stream)
@@ -141,7 +131,6 @@ void host_work_close(struct host_device *host)
 {
     while (host->work) {
         struct host_work *next = host->work->next;
-
         free(host->work);
         host->work = next;
     }
@@ -152,21 +141,17 @@ void host_work_close(struct host_device *host)
 int host_work_check(const struct host_device *host, struct varve_message *message)
 {
     const struct device_resources *resources = &host->table.resources;
-
     for (const struct host_work *work = host->work; work; work = work->next) {
         const struct device_stream *entry = resources_stream_find(resources, work->stream);
-        bool is_waiting = work->kind == HOST_WORK_WAIT &&
-                          resources_stream_find(resources, work->other)->completed < work->number;
-
+        bool is_waiting =
+            work->kind == HOST_WORK_WAIT && resources_stream_find(resources, work->other)->completed < work->number;
         if (!entry || (!entry->is_blocked && !is_waiting && !has_work(host, work->stream, work))) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "work is queued on the stream %#llx, which is not held back",
                                      (unsigned long long)work->stream);
         }
-        if (work->kind == HOST_WORK_MARK &&
-            (work->number <= entry->completed || work->number > resources->records)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "stream %#llx: mark %llu, complete up to %llu",
+        if (work->kind == HOST_WORK_MARK && (work->number <= entry->completed || work->number > resources->records)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "stream %#llx: mark %llu, complete up to %llu",
                                      (unsigned long long)work->stream, (unsigned long long)work->number,
                                      (unsigned long long)entry->completed);
         }

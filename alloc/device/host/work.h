@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Work that is queued on streams of the host device: those that a test holds back, and those that wait for them. All
  * of it with the table locked.

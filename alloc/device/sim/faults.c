@@ -3,8 +3,8 @@
  * What frames each call of the sim device: it is counted, fails if a script says so, and takes its time on
  * the virtual clock. The times are those of the driver on an H200, measured at five sizes, straight lines
  * between them and on behind the last one; below the first one they are constant. Copies and fills take what the data
- * sheets of the links and of the memory let expect, as if the program waited for each. Failed calls, and calls that were
- * not measured, take no time. Called by the other files of the device.
+ * sheets of the links and of the memory let expect, as if the program waited for each. Failed calls, and calls that
+ * were not measured, take no time. Called by the other files of the device.
  */
 #include "alloc/device/sim/faults.h"
 #include "alloc/device/sim/sim.h"
@@ -32,9 +32,8 @@ static const uint64_t cost_ns[VARVE_DEVICE_CALL_LIMIT][COST_POINTS] = {
 #define FILL_RATE 3500000U
 
 static const uint64_t copy_rates[VARVE_COPY_DIRECTION_LIMIT] = {
-    [VARVE_COPY_WITHIN] = 1900000,        [VARVE_COPY_HOST_TO_DEVICE] = 55000,
-    [VARVE_COPY_DEVICE_TO_HOST] = 55000,  [VARVE_COPY_PEER_TO_DEVICE] = 380000,
-    [VARVE_COPY_DEVICE_TO_PEER] = 380000,
+    [VARVE_COPY_WITHIN] = 1900000,        [VARVE_COPY_HOST_TO_DEVICE] = 55000,  [VARVE_COPY_DEVICE_TO_HOST] = 55000,
+    [VARVE_COPY_PEER_TO_DEVICE] = 380000, [VARVE_COPY_DEVICE_TO_PEER] = 380000,
 };
 
 static bool is_call(enum varve_device_call call)
@@ -46,7 +45,6 @@ static bool is_call(enum varve_device_call call)
 static void drop_past(struct sim_device *sim)
 {
     size_t kept = 0;
-
     for (size_t i = 0; i < sim->fault_count; i++) {
         if (sim->faults[i].last > sim->calls[sim->faults[i].call]) {
             sim->faults[kept++] = sim->faults[i];
@@ -59,8 +57,6 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
 {
     const uint64_t *ns = cost_ns[call];
     size_t last = COST_POINTS - 1, at = 1;
-    double slope;
-
     if (bytes <= cost_bytes[0]) {
         return ns[0];
     }
@@ -70,14 +66,13 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
     while (at < last && bytes > cost_bytes[at]) {
         at++;
     }
-    slope = (double)(ns[at] - ns[at - 1]) / (double)(cost_bytes[at] - cost_bytes[at - 1]);
+    double slope = (double)(ns[at] - ns[at - 1]) / (double)(cost_bytes[at] - cost_bytes[at - 1]);
     return ns[at - 1] + (uint64_t)(slope * (double)(bytes - cost_bytes[at - 1]));
 }
 
 uint64_t sim_copy_ns(enum varve_copy_direction direction, uint64_t bytes)
 {
-    return bytes == 0 ? 0
-                      : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)copy_rates[direction]);
+    return bytes == 0 ? 0 : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)copy_rates[direction]);
 }
 
 uint64_t sim_fill_ns(uint64_t bytes)
@@ -90,13 +85,11 @@ static int scripted_error(struct sim_device *sim, enum varve_device_call kind)
 {
     uint64_t number = ++sim->calls[kind];
     int error = 0;
-
     for (size_t i = 0; i < sim->fault_count && error == 0; i++) {
         const struct sim_fault *fault = &sim->faults[i];
-
         if (fault->call == kind && fault->first <= number && number <= fault->last) {
-            error = DEVICE_REFUSE(&sim->table.resources, fault->error, "call %llu was to fail",
-                                  (unsigned long long)number);
+            error =
+                DEVICE_REFUSE(&sim->table.resources, fault->error, "call %llu was to fail", (unsigned long long)number);
         }
     }
     if (sim->fault_count != 0) {
@@ -125,7 +118,6 @@ void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t by
 int sim_leave(struct device_table *table, struct device_call *call, int result)
 {
     struct sim_device *sim = sim_of(&table->device);
-
     if (result >= 0 && call->copy && sim->options.has_latency) {
         sim->clock_ns += call->bytes ? sim_copy_ns(call->copy->direction, call->bytes) : 0;
     } else if (result >= 0 && call->fill && sim->options.has_latency) {
@@ -137,18 +129,15 @@ int sim_leave(struct device_table *table, struct device_call *call, int result)
     return result;
 }
 
-int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count,
-                   int error)
+int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count, int error)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t first;
-    int result = 0;
-
     if (!is_call(call) || nth == 0 || count == 0 || error >= 0) {
         return VARVE_ERROR_INVALID;
     }
     pthread_mutex_lock(&sim->table.mutex);
-    first = sim->calls[call] + nth;
+    uint64_t first = sim->calls[call] + nth;
+    int result = 0;
     if (first < nth) {
         result = VARVE_ERROR_INVALID;
     } else if (sim->fault_count == SIM_FAULTS) {
@@ -168,13 +157,11 @@ int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uin
 uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_call call)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t calls;
-
     if (!is_call(call)) {
         return 0;
     }
     pthread_mutex_lock(&sim->table.mutex);
-    calls = sim->calls[call];
+    uint64_t calls = sim->calls[call];
     pthread_mutex_unlock(&sim->table.mutex);
     return calls;
 }
@@ -182,10 +169,8 @@ uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_ca
 uint64_t varve_sim_clock_ns(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t now;
-
     pthread_mutex_lock(&sim->table.mutex);
-    now = sim->clock_ns;
+    uint64_t now = sim->clock_ns;
     pthread_mutex_unlock(&sim->table.mutex);
     return now;
 }
@@ -193,7 +178,6 @@ uint64_t varve_sim_clock_ns(const struct varve_device *device)
 void varve_sim_clock_advance(struct varve_device *device, uint64_t ns)
 {
     struct sim_device *sim = sim_of(device);
-
     pthread_mutex_lock(&sim->table.mutex);
     sim->clock_ns += ns;
     pthread_mutex_unlock(&sim->table.mutex);

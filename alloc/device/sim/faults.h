@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
- * Failures at the n-th call, and what a call costs on the virtual clock. Called by sim.c, which has the table of operations.
+ * Failures at the n-th call, and what a call costs on the virtual clock. Called by sim.c, which has the
+ * table of operations.
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_FAULTS_H
 #define VARVE_ALLOC_DEVICE_SIM_FAULTS_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where ranges of the sim device lie: a script's choice, or counted up, or the lowest address that fits; no range that
- * is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads from a recording
- * is never an address ahead of what was allocated. Stream-ordered memory is a pool that is a number: it serves any
- * request from what it holds, grows in pieces, and shrinks only when it is trimmed. With places_as_cuda it has holes.
+ * is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads from a
+ * recording is never an address ahead of what was allocated. Stream-ordered memory is a pool that is a number: it
+ * serves any request from what it holds, grows in pieces, and shrinks only when it is trimmed. With
+ * places_as_cuda it has holes.
  */
 #include "alloc/device/sim/memory.h"
 #include "alloc/device/sim/sim.h"
@@ -23,10 +24,8 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 {
     uint64_t alignment = sim->table.resources.space.alignment;
     uint64_t addr = sim->next_addr, end = (uint64_t)1 << 63;
-    const struct device_range *other;
-
     while (addr < end && bytes <= end - addr) {
-        other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
+        const struct device_range *other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
         if (!other) {
             *addr_out = addr;
             sim->next_addr = align_up(addr + bytes, alignment);
@@ -42,9 +41,7 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 /* What nobody else has: reservations and scripts may have put something in the way. */
 static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    int error =
-        bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
-
+    int error = bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
     if (error == 0 && device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL) {
         sim_places_give_back(&sim->places, *addr_out);
         return place_counted(sim, bytes, addr_out);
@@ -57,8 +54,6 @@ static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 static int choose_address(struct sim_device *sim, varve_sim_address script, uint64_t bytes, uint64_t stream,
                           const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
-    int error;
-
     if (!script && sim->options.places_as_cuda && reservation == NULL) {
         return place_as_cuda(sim, bytes, addr_out);
     }
@@ -68,11 +63,11 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
         }
         return device_ranges_first_fit(&sim->table.resources.space, bytes, addr_out)
                    ? 0
-                   : DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                                   "no addresses left for %llu bytes", (unsigned long long)bytes);
+                   : DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+                                   (unsigned long long)bytes);
     }
     *addr_out = 0;
-    error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
+    int error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
     if (error != 0) {
         return DEVICE_REFUSE(&sim->table.resources, error < 0 ? error : VARVE_ERROR_INVALID,
                              "the script has no address for %llu bytes", (unsigned long long)bytes);
@@ -90,7 +85,6 @@ static uint64_t whole_steps(uint64_t bytes)
 static int pool_grow(struct sim_device *sim, uint64_t growth)
 {
     int error = growth > 0 ? resources_pool_room(&sim->table.resources, growth) : 0;
-
     if (error == 0 && growth > 0) {
         resources_pool_grow(&sim->table.resources, growth);
         sim_charge(sim, VARVE_DEVICE_VMM_CREATE, growth);
@@ -104,10 +98,9 @@ static int pool_grow(struct sim_device *sim, uint64_t growth)
 static int pool_reserve(struct sim_device *sim, uint64_t bytes)
 {
     uint64_t spare = sim->table.resources.pooled - sim->pool_used;
-
     if (bytes > UINT64_MAX / 2) {
-        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
+                             (unsigned long long)bytes);
     }
     return bytes <= spare ? 0 : pool_grow(sim, whole_steps(bytes - spare));
 }
@@ -115,15 +108,12 @@ static int pool_reserve(struct sim_device *sim, uint64_t bytes)
 /* The driver's pool: where `bytes` go in it. A device that has no room for a whole piece more gives a smaller one. */
 static int pool_place(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    struct sim_pool_place place;
-    int error;
-
     if (bytes > UINT64_MAX / 4) {
-        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
+                             (unsigned long long)bytes);
     }
-    place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
-    error = pool_grow(sim, place.growth);
+    struct sim_pool_place place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
+    int error = pool_grow(sim, place.growth);
     if (error == VARVE_ERROR_NO_MEMORY) {
         place = sim_pool_find(&sim->pool, bytes, POOL_STEP);
         error = pool_grow(sim, place.growth);
@@ -141,16 +131,14 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
     bool is_reservation = range->kind == DEVICE_RANGE_RESERVATION;
     bool is_placed = range->kind == DEVICE_RANGE_POOLED && sim->options.places_as_cuda;
     int error = 0;
-
     if (is_placed) {
         error = pool_place(sim, range->bytes, &range->addr);
     } else if (range->kind == DEVICE_RANGE_POOLED) {
         error = pool_reserve(sim, range->bytes);
     }
     if (error == 0 && !is_placed) {
-        error = choose_address(
-            sim, is_reservation ? sim->options.reservation_address : sim->options.segment_address,
-            range->bytes, call->stream, call->reservation, &range->addr);
+        error = choose_address(sim, is_reservation ? sim->options.reservation_address : sim->options.segment_address,
+                               range->bytes, call->stream, call->reservation, &range->addr);
     }
     if (error == 0 && range->kind == DEVICE_RANGE_POOLED) {
         sim->pool_used += range->bytes;
@@ -161,7 +149,6 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
 int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct sim_device *sim = sim_of(&table->device);
-
     (void)call;
     if (sim->options.places_as_cuda && range->kind == DEVICE_RANGE_SEGMENT) {
         sim_places_give_back(&sim->places, range->addr);
@@ -185,14 +172,12 @@ static int pool_trim(struct device_table *table, struct device_call *call)
 {
     struct sim_device *sim = sim_of(&table->device);
     uint64_t least = whole_steps(sim->pool_used);
-
     if (call->bytes > least) {
         least = call->bytes < table->resources.pooled ? whole_steps(call->bytes) : table->resources.pooled;
     }
     if (table->resources.pooled > least) {
         uint64_t most = table->resources.pooled - least;
         uint64_t released = sim->options.places_as_cuda ? sim_pool_shrink(&sim->pool, most) : most;
-
         resources_pool_shrink(&table->resources, released);
         sim_charge(sim, VARVE_DEVICE_VMM_UNMAP, released);
         sim_charge(sim, VARVE_DEVICE_VMM_RELEASE, released);
@@ -202,22 +187,18 @@ static int pool_trim(struct device_table *table, struct device_call *call)
 
 int sim_pool_trim(struct varve_device *device, uint64_t keep_bytes)
 {
-    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_POOL_TRIM, .bytes = keep_bytes},
-                      pool_trim);
+    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_POOL_TRIM, .bytes = keep_bytes}, pool_trim);
 }
 
 int sim_pool_check(const struct sim_device *sim, struct varve_message *message)
 {
     const struct device_range *range = device_ranges_at_or_after(&sim->table.resources.space, 0);
     uint64_t used = 0;
-
-    for (; range;
-         range = device_ranges_at_or_after(&sim->table.resources.space, range->addr + range->bytes)) {
+    for (; range; range = device_ranges_at_or_after(&sim->table.resources.space, range->addr + range->bytes)) {
         used += range->kind == DEVICE_RANGE_POOLED ? range->bytes : 0;
     }
     if (used != sim->pool_used || used > sim->table.resources.pooled) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "pool: %llu bytes handed out, %llu counted, %llu held",
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "pool: %llu bytes handed out, %llu counted, %llu held",
                                  (unsigned long long)used, (unsigned long long)sim->pool_used,
                                  (unsigned long long)sim->table.resources.pooled);
     }

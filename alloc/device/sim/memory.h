@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Where ranges lie, and stream-ordered memory. Called by the operations of all devices, and by sim.c.
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
- * Where the CUDA driver puts segments: it matters, since an allocator that has several free blocks of the same size takes
- * the one with the lowest address. Owns its chunks; guarded by the device's lock.
+ * Where the CUDA driver puts segments: it matters, since an allocator that has several free blocks of the same size
+ * takes the one with the lowest address. Owns its chunks; guarded by the device's lock.
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_PLACES_H
 #define VARVE_ALLOC_DEVICE_SIM_PLACES_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One range of addresses: best fit, the lowest hole among equals; where none serves, the range grows at its end, in multiples
- * of 32 MiB, and what is free there already counts. Found by experiment (cuMemAllocAsync, one stream, H100, driver 580): of 330
- * requests of 512 bytes to 513 MiB the pool's reserved bytes come out after 180, in the end to the byte, and between 0.875 and
- * 1.22 of the measured ones at any time. The driver's own order of reuse is not known better; frees of other streams serve here at
- * once, as they do where their work is done.
+ * One range of addresses: best fit, the lowest hole among equals; where none serves, the range grows at its end, in
+ * multiples of 32 MiB, and what is free there already counts. Found by experiment (cuMemAllocAsync, one stream, H100,
+ * driver 580): of 330 requests of 512 bytes to 513 MiB the pool's reserved bytes come out after 180, in the end to the
+ * byte, and between 0.875 and 1.22 of the measured ones at any time. The driver's own order of reuse is not known
+ * better; frees of other streams serve here at once, as they do where their work is done.
  */
 #include "alloc/device/sim/pool.h"
 
@@ -31,10 +31,8 @@ struct sim_pool_place sim_pool_find(const struct sim_pool *pool, uint64_t bytes,
     struct sim_pool_place place = {.offset = pool->end, .bytes = sim_pool_bytes(bytes), .hole = pool->count};
     const struct sim_hole *last = pool->count > 0 ? &pool->holes[pool->count - 1] : NULL;
     uint64_t best = UINT64_MAX;
-
     for (size_t i = 0; i < pool->count; i++) {
         uint64_t size = pool->holes[i].end - pool->holes[i].begin;
-
         if (size >= place.bytes && size < best) {
             best = size;
             place.hole = i;
@@ -56,7 +54,6 @@ static int insert(struct sim_pool *pool, size_t at, struct sim_hole hole)
     if (pool->count == pool->capacity) {
         size_t capacity = pool->capacity * 2 + 16;
         struct sim_hole *grown = realloc(pool->holes, capacity * sizeof(*grown));
-
         if (grown == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -77,15 +74,12 @@ static void drop(struct sim_pool *pool, size_t at)
 
 int sim_pool_take(struct sim_pool *pool, const struct sim_pool_place *place)
 {
-    int error = place->hole == pool->count
-                    ? insert(pool, pool->count, (struct sim_hole){pool->end, pool->end})
-                    : VARVE_OK;
-    struct sim_hole *hole;
-
+    int error =
+        place->hole == pool->count ? insert(pool, pool->count, (struct sim_hole){pool->end, pool->end}) : VARVE_OK;
     if (error != VARVE_OK) {
         return error;
     }
-    hole = &pool->holes[place->hole];
+    struct sim_hole *hole = &pool->holes[place->hole];
     pool->end += place->growth;
     hole->end += place->growth;
     hole->begin += place->bytes;
@@ -99,7 +93,6 @@ int sim_pool_give_back(struct sim_pool *pool, uint64_t offset, uint64_t bytes)
 {
     uint64_t end = offset + sim_pool_bytes(bytes);
     size_t at = 0;
-
     while (at < pool->count && pool->holes[at].begin < offset) {
         at++;
     }
@@ -124,7 +117,6 @@ static uint64_t trim_hole(struct sim_pool *pool, size_t at, uint64_t most)
     struct sim_hole *hole = &pool->holes[at];
     uint64_t end = hole->end == pool->end ? hole->end : hole->end / POOL_CHUNK * POOL_CHUNK;
     uint64_t begin = round_up(hole->begin, POOL_CHUNK), rest = hole->end;
-
     if (begin >= end) {
         return 0;
     }
@@ -148,7 +140,6 @@ static uint64_t trim_hole(struct sim_pool *pool, size_t at, uint64_t most)
 uint64_t sim_pool_shrink(struct sim_pool *pool, uint64_t most)
 {
     uint64_t gone = 0;
-
     for (size_t i = pool->count; i > 0 && gone < most; i--) {
         gone += trim_hole(pool, i - 1, most - gone);
     }

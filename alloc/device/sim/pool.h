@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
- * The driver's pool of stream-ordered memory, as far as it can be told from outside: what it reserves. Guarded by the device's
- * lock; owns its holes.
+ * The driver's pool of stream-ordered memory, as far as it can be told from outside: what it reserves. Guarded by the
+ * device's lock; owns its holes.
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_POOL_H
 #define VARVE_ALLOC_DEVICE_SIM_POOL_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sim device: a device of addresses only, whose capacity, bases, failures and completions a script
- * decides and whose clock is virtual, for replays of recordings and for tests. Called by allocators through the ops table, by
- * tests and replays through varve_sim_*.
+ * decides and whose clock is virtual, for replays of recordings and for tests. Called by allocators through the ops
+ * table, by tests and replays through varve_sim_*.
  *
  * With scripted events a wait does not stand still: whatever is waited for completes. Waiting for an event
  * completes that event alone, since a replay puts the uses of all unknown streams on one.
@@ -22,7 +22,6 @@
 static int stream_complete(struct sim_device *sim, uint64_t stream)
 {
     struct device_stream *entry = resources_stream_acquire(&sim->table.resources, stream);
-
     if (!entry) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -33,7 +32,6 @@ static int stream_complete(struct sim_device *sim, uint64_t stream)
 static int stream_wait(struct device_table *table, uint64_t stream)
 {
     struct sim_device *sim = sim_of(&table->device);
-
     return sim->options.events_are_scripted ? stream_complete(sim, stream) : 0;
 }
 
@@ -59,10 +57,8 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
 {
     struct sim_device *sim = sim_of(device);
     uint64_t total = sim->options.total_bytes;
-    uint64_t most;
-
     pthread_mutex_lock(&sim->table.mutex);
-    most = sim->table.resources.capacity < total ? sim->table.resources.capacity : total;
+    uint64_t most = sim->table.resources.capacity < total ? sim->table.resources.capacity : total;
     *free_out = most > sim->table.resources.used ? most - sim->table.resources.used : 0;
     *total_out = total;
     pthread_mutex_unlock(&sim->table.mutex);
@@ -72,7 +68,6 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
 static void sim_close(struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-
     sim_places_close(&sim->places);
     sim_pool_close(&sim->pool);
     device_pinned_close(&sim->table);
@@ -124,9 +119,9 @@ static int options_complete(struct varve_sim_options *options, struct varve_mess
         options->first_addr = SIM_FIRST_ADDR;
     }
     if (options->first_addr >> 62 != 0 || options->alignment >> 62 != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID, "sim: first address %#llx and alignment %#llx must be below 2^62",
-            (unsigned long long)options->first_addr, (unsigned long long)options->alignment);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "sim: first address %#llx and alignment %#llx must be below 2^62",
+                                 (unsigned long long)options->first_addr, (unsigned long long)options->alignment);
     }
     if (options->total_bytes == 0) {
         options->total_bytes = options->capacity_bytes ? options->capacity_bytes : SIM_TOTAL_BYTES;
@@ -139,13 +134,10 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
 {
     struct varve_sim_options all = *options;
     int error = options_complete(&all, message);
-    pthread_mutexattr_t attributes;
-    struct sim_device *sim;
-
     if (error != 0) {
         return error;
     }
-    sim = calloc(1, sizeof(*sim));
+    struct sim_device *sim = calloc(1, sizeof(*sim));
     if (!sim) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "sim: no memory for a device");
     }
@@ -154,8 +146,9 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
     sim->options = all;
     sim->next_addr = (all.first_addr + all.alignment - 1) & ~(all.alignment - 1);
     sim->places.top = (all.first_addr + PLACES_SPAN) & ~(PLACES_SPAN - 1);
-    resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1,
-                   all.first_addr, all.alignment);
+    resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1, all.first_addr,
+                   all.alignment);
+    pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&sim->table.mutex, &attributes);
@@ -167,10 +160,8 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
 int varve_sim_event_complete(struct varve_device *device, uint64_t event)
 {
     struct sim_device *sim = sim_of(device);
-    int error;
-
     pthread_mutex_lock(&sim->table.mutex);
-    error = resources_event_complete(&sim->table.resources, event);
+    int error = resources_event_complete(&sim->table.resources, event);
     pthread_mutex_unlock(&sim->table.mutex);
     return error;
 }
@@ -183,10 +174,8 @@ int varve_sim_stream_complete(struct varve_device *device, uint64_t stream)
 uint64_t varve_sim_used(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t used;
-
     pthread_mutex_lock(&sim->table.mutex);
-    used = sim->table.resources.used;
+    uint64_t used = sim->table.resources.used;
     pthread_mutex_unlock(&sim->table.mutex);
     return used;
 }
@@ -194,10 +183,8 @@ uint64_t varve_sim_used(const struct varve_device *device)
 uint64_t varve_sim_used_peak(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t peak;
-
     pthread_mutex_lock(&sim->table.mutex);
-    peak = sim->table.resources.used_peak;
+    uint64_t peak = sim->table.resources.used_peak;
     pthread_mutex_unlock(&sim->table.mutex);
     return peak;
 }
@@ -205,13 +192,9 @@ uint64_t varve_sim_used_peak(const struct varve_device *device)
 int varve_sim_check(const struct varve_device *device, struct varve_message *message)
 {
     struct sim_device *sim = sim_of(device);
-    int error;
-
     pthread_mutex_lock(&sim->table.mutex);
-    error = resources_check(&sim->table.resources, message);
-    if (error == 0) {
-        error = sim_pool_check(sim, message);
-    }
+    int error = resources_check(&sim->table.resources, message);
+    VARVE_THEN(error, sim_pool_check(sim, message));
     pthread_mutex_unlock(&sim->table.mutex);
     return error;
 }

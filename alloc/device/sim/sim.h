@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the files of the sim device share. Its lock is recursive, since scripts are called with it held and
  * may ask the device or advance its clock.

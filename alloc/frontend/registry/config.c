@@ -24,10 +24,8 @@ const char *frontend_device_kind_name(enum frontend_device_kind kind)
 /* NULL if it is not set, or to nothing. */
 static const char *variable(const char *prefix, const char *end, char *name, size_t size)
 {
-    const char *value;
-
     snprintf(name, size, "%s_%s", prefix, end);
-    value = getenv(name);
+    const char *value = getenv(name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
@@ -35,7 +33,6 @@ static int read_kind(const char *prefix, struct frontend_config *config, struct 
 {
     char name[64];
     const char *value = variable(prefix, "DEVICE", name, sizeof(name));
-
     config->kind = FRONTEND_DEVICE_CUDA;
     for (size_t i = 0; value != NULL; i++) {
         if (i == sizeof(kind_names) / sizeof(kind_names[0])) {
@@ -53,12 +50,11 @@ static int read_kind(const char *prefix, struct frontend_config *config, struct 
 /* The whole text is decimal digits, and the number is below 2^64. */
 static bool parse_bytes(const char *text, uint64_t *bytes_out)
 {
-    char *end;
-
     if (text[0] < '0' || text[0] > '9') {
         return false;
     }
     errno = 0;
+    char *end;
     *bytes_out = strtoull(text, &end, 10);
     return *end == '\0' && errno == 0;
 }
@@ -67,10 +63,8 @@ static int read_limit(const char *prefix, struct frontend_config *config, struct
 {
     char name[64];
     const char *value = variable(prefix, "LIMIT", name, sizeof(name));
-
     if (value != NULL && !parse_bytes(value, &config->limit_bytes)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: '%.64s' is no number of bytes", name,
-                                 value);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: '%.64s' is no number of bytes", name, value);
     }
     return VARVE_OK;
 }
@@ -79,43 +73,30 @@ static int read_policy(const char *prefix, struct frontend_config *config, struc
 {
     char name[64];
     const char *value = variable(prefix, "POLICY", name, sizeof(name));
-
     if (value != NULL && strlen(value) >= sizeof(config->policy)) {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no policy '%.64s'", name,
-                                 value);
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no policy '%.64s'", name, value);
     }
     snprintf(config->policy, sizeof(config->policy), "%s", value != NULL ? value : "pytorch");
     return VARVE_OK;
 }
 
-static int read_alloc(const char *alloc_variable, struct frontend_config *config,
-                      struct varve_message *message)
+static int read_alloc(const char *alloc_variable, struct frontend_config *config, struct varve_message *message)
 {
     struct varve_message reason = {""};
-    const char *value;
-    int error;
-
     if (alloc_variable == NULL) {
         return varve_alloc_config_environment(&config->alloc, message);
     }
-    value = getenv(alloc_variable);
-    error = varve_alloc_config_parse(value != NULL ? value : "", &config->alloc, &reason);
-    return error == VARVE_OK ? error
-                             : varve_message_set(message, error, "%s: %.400s", alloc_variable, reason.text);
+    const char *value = getenv(alloc_variable);
+    int error = varve_alloc_config_parse(value != NULL ? value : "", &config->alloc, &reason);
+    return error == VARVE_OK ? error : varve_message_set(message, error, "%s: %.400s", alloc_variable, reason.text);
 }
 
 int frontend_config_read(const char *prefix, const char *alloc_variable, struct frontend_config *config_out,
                          struct varve_message *message)
 {
-    int error;
-
     *config_out = (struct frontend_config){0};
-    error = read_kind(prefix, config_out, message);
-    if (error == VARVE_OK) {
-        error = read_limit(prefix, config_out, message);
-    }
-    if (error == VARVE_OK) {
-        error = read_policy(prefix, config_out, message);
-    }
+    int error = read_kind(prefix, config_out, message);
+    VARVE_THEN(error, read_limit(prefix, config_out, message));
+    VARVE_THEN(error, read_policy(prefix, config_out, message));
     return error == VARVE_OK ? read_alloc(alloc_variable, config_out, message) : error;
 }

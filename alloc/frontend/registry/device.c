@@ -16,9 +16,8 @@ int frontend_device_open(const struct frontend_config *config, int ordinal, stru
 {
     switch (config->kind) {
     case FRONTEND_DEVICE_HOST:
-        return varve_host_open(
-            &(struct varve_host_options){.index = ordinal, .limit_bytes = config->limit_bytes}, device_out,
-            message);
+        return varve_host_open(&(struct varve_host_options){.index = ordinal, .limit_bytes = config->limit_bytes},
+                               device_out, message);
     case FRONTEND_DEVICE_SIM:
         return varve_sim_open(
             &(struct varve_sim_options){
@@ -30,27 +29,25 @@ int frontend_device_open(const struct frontend_config *config, int ordinal, stru
     case FRONTEND_DEVICE_CUDA:
         break;
     }
-    return varve_cuda_open(&(struct varve_cuda_options){.index = ordinal,
-                                                        .ordinal = ordinal,
-                                                        .limit_bytes = config->limit_bytes},
-                           device_out, message);
+    return varve_cuda_open(
+        &(struct varve_cuda_options){.index = ordinal, .ordinal = ordinal, .limit_bytes = config->limit_bytes},
+        device_out, message);
 }
 
 void frontend_device_describe(enum frontend_device_kind kind, struct varve_device *device)
 {
-    unsigned char uuid[16] = {0};
-    uint64_t free_bytes = 0, total = 0;
-    char name[64] = "";
-
     if (varve_device_is_described((unsigned)device->index)) {
         return;
     }
+    char name[64] = "";
+    unsigned char uuid[16] = {0};
     if (kind == FRONTEND_DEVICE_CUDA) {
         varve_cuda_identify(device->index, uuid, name, sizeof(name));
     } else {
         snprintf(name, sizeof(name), "%s %d", frontend_device_kind_name(kind), device->index);
         memcpy(uuid, name, strnlen(name, sizeof(uuid)));
     }
+    uint64_t free_bytes = 0, total = 0;
     device->ops->memory_info(device, &free_bytes, &total);
     varve_device_describe((unsigned)device->index, uuid, total, name);
 }

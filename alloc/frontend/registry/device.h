@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/frontend/ */
 /*
  * A device of a front end: the device itself, its allocator, and where that one's decisions go. Made by
  * registry.c and never freed, since programs free memory in destructors that run when the driver has gone.

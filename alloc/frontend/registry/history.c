@@ -32,14 +32,12 @@ static uint64_t bytes_of(enum varve_kind kind, const struct varve_record *record
 {
     bool is_request =
         kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED || kind == VARVE_KIND_FREE_COMPLETED;
-
     return is_request ? record->requested : record->size;
 }
 
 static void resolve(struct history *history, struct varve_alloc *alloc, const struct varve_record *record)
 {
     uint16_t stream_number = (uint16_t)varve_record_stream(record);
-
     if (history->recent.is_known && history->recent.pool_number == record->pool &&
         history->recent.stream_number == stream_number) {
         return;
@@ -54,11 +52,9 @@ static void resolve(struct history *history, struct varve_alloc *alloc, const st
 static struct history_event *next_event(struct history *history)
 {
     uint64_t capacity = history->capacity > 0 ? 2 * history->capacity : FIRST_CAPACITY;
-    struct history_event *grown;
-
     if (history->count == history->capacity && history->capacity < history->limit) {
         capacity = capacity < history->limit ? capacity : history->limit;
-        grown = realloc(history->events, capacity * sizeof(*grown));
+        struct history_event *grown = realloc(history->events, capacity * sizeof(*grown));
         if (grown != NULL) {
             history->events = grown;
             history->capacity = capacity;
@@ -80,18 +76,15 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
                  const struct varve_record *record)
 {
     enum varve_kind kind = (enum varve_kind)varve_record_kind(record);
-    struct history_event *event;
-    struct timespec now;
-    uint64_t total = 0;
-
     if (!is_kept(kind)) {
         return;
     }
-    event = next_event(history);
+    struct history_event *event = next_event(history);
     if (event == NULL) {
         return;
     }
     resolve(history, alloc, record);
+    struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     *event = (struct history_event){
         .addr = record->addr,
@@ -101,6 +94,7 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
         .time_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
         .kind = kind,
     };
+    uint64_t total = 0;
     if (kind == VARVE_KIND_OOM) {
         event->addr = 0;
         device->ops->memory_info(device, &event->addr, &total);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/frontend/ */
 /*
  * The last events of a device, for the snapshots of torch.cuda.memory._snapshot(): what
  * _record_memory_history turns on. A ring that grows up to its limit. Guarded by the allocator's lock.

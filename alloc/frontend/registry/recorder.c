@@ -30,19 +30,16 @@ static bool has_callsite(enum varve_kind kind)
 static void record_decision(void *context, const struct varve_record *record)
 {
     struct frontend_device *device = context;
-
     if (device->is_recorded) {
         bool has_own = has_callsite((enum varve_kind)varve_record_kind(record));
-
         varve_emit_words(record->addr, record->size, record->requested, record->arg, record->id_stream,
                          record->dev_seq_kind_flags,
-                         varve_record_last(has_own ? frontend_callsite : record->callsite, record->pool,
-                                           record->device, record->cause));
+                         varve_record_last(has_own ? frontend_callsite : record->callsite, record->pool, record->device,
+                                           record->cause));
     }
     if (device->history.limit > 0) {
         struct varve_record events[VARVE_FOLD_EVENTS_MAX];
         unsigned count = varve_record_unfold(record, events);
-
         for (unsigned i = 0; i < count; i++) {
             history_add(&device->history, device->alloc, device->device, &events[i]);
         }
@@ -62,7 +59,6 @@ struct varve_alloc_recorder frontend_recorder_of(struct frontend_device *device)
 void frontend_recorder_route(struct frontend_device *device)
 {
     const struct varve_alloc_recorder *route = NULL;
-
     if (device->history.limit > 0 || (device->is_recorded && device->has_callsites)) {
         route = &device->recorder;
     } else if (device->is_recorded) {

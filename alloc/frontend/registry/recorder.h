@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/frontend/ */
 /*
  * Where the decisions of a device's allocator go: into the trace, with the call site of the request that made
  * them, and into the history that snapshots show.

@@ -90,10 +90,8 @@ static void message_key_make(void)
 struct varve_message *registry_message(void)
 {
     static struct varve_message shared; /* of threads for which there is no memory */
-    struct varve_message *message;
-
     pthread_once(&message_once, message_key_make);
-    message = has_message_key ? pthread_getspecific(message_key) : NULL;
+    struct varve_message *message = has_message_key ? pthread_getspecific(message_key) : NULL;
     if (message == NULL && has_message_key) {
         message = calloc(1, sizeof(*message));
         if (message != NULL && pthread_setspecific(message_key, message) != 0) {
@@ -117,9 +115,8 @@ void registry_begin(const struct frontend *frontend)
 static int config_load(struct varve_message *message)
 {
     if (!registry.has_config) {
-        registry.config_error =
-            frontend_config_read(registry.frontend->prefix, registry.frontend->alloc_variable,
-                                 &registry.config, &registry.config_message);
+        registry.config_error = frontend_config_read(registry.frontend->prefix, registry.frontend->alloc_variable,
+                                                     &registry.config, &registry.config_message);
         registry.has_config = true;
     }
     return registry.config_error == VARVE_OK
@@ -129,13 +126,11 @@ static int config_load(struct varve_message *message)
 
 int registry_get_config(struct frontend_config *config_out, struct varve_message *message)
 {
-    int error;
-
     if (registry_is_inherited()) {
         return refuse_child(message);
     }
     pthread_mutex_lock(&registry.mutex);
-    error = config_load(message);
+    int error = config_load(message);
     *config_out = registry.config;
     pthread_mutex_unlock(&registry.mutex);
     return error;
@@ -158,13 +153,11 @@ static int config_check(const struct varve_alloc_config *config, const struct va
 
 int registry_set_config(const struct varve_alloc_config *config, struct varve_message *message)
 {
-    int error;
-
     if (registry_is_inherited()) {
         return refuse_child(message);
     }
     pthread_mutex_lock(&registry.mutex);
-    error = config_load(message);
+    int error = config_load(message);
     for (int i = 0; error == VARVE_OK && i < REGISTRY_DEVICES; i++) {
         if (registry.devices[i] != NULL) {
             error = config_check(config, registry.devices[i]->device, message);
@@ -192,7 +185,6 @@ void registry_set_history(uint64_t limit, bool clear)
     registry.history_limit = limit;
     for (int i = 0; clear && i < REGISTRY_DEVICES; i++) {
         struct frontend_device *device = registry.devices[i];
-
         if (device != NULL) {
             varve_alloc_free_mutex_lock(device->alloc);
             history_begin(&device->history, limit);
@@ -205,13 +197,11 @@ void registry_set_history(uint64_t limit, bool clear)
 
 uint64_t registry_history_limit(void)
 {
-    uint64_t limit;
-
     if (registry_is_inherited()) {
         return 0;
     }
     pthread_mutex_lock(&registry.mutex);
-    limit = registry.history_limit;
+    uint64_t limit = registry.history_limit;
     pthread_mutex_unlock(&registry.mutex);
     return limit;
 }
@@ -220,12 +210,10 @@ uint64_t registry_history_limit(void)
 
 struct frontend_device *registry_find(int ordinal)
 {
-    struct frontend_device *device;
-
     if (ordinal < 0 || ordinal >= REGISTRY_DEVICES) {
         return NULL;
     }
-    device = __atomic_load_n(&registry.devices[ordinal], __ATOMIC_ACQUIRE);
+    struct frontend_device *device = __atomic_load_n(&registry.devices[ordinal], __ATOMIC_ACQUIRE);
     return device != NULL && device->forks == fork_count() ? device : NULL;
 }
 
@@ -233,7 +221,6 @@ struct frontend_device *registry_next(int ordinal)
 {
     for (int i = ordinal + 1; i < REGISTRY_DEVICES; i++) {
         struct frontend_device *device = registry_find(i);
-
         if (device != NULL) {
             return device;
         }
@@ -244,7 +231,6 @@ struct frontend_device *registry_next(int ordinal)
 static void report_oom(void *context, const struct varve_alloc_oom *oom)
 {
     oom_observer observer = __atomic_load_n(&registry.observer, __ATOMIC_ACQUIRE);
-
     if (observer != NULL) {
         observer(context, oom);
     }
@@ -259,14 +245,12 @@ void registry_set_oom_observer(oom_observer observer)
 static int open_allocator(struct frontend_device *device, struct varve_message *message)
 {
     struct varve_alloc_options options;
-    int error;
-
     varve_alloc_options_init(&options);
     options.device = device->device;
     options.policy = registry.config.policy;
     options.config = registry.config.alloc;
     options.recorder = device->is_recorded ? &device->recorder : NULL;
-    error = varve_alloc_open(&options, &device->alloc, message);
+    int error = varve_alloc_open(&options, &device->alloc, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -280,7 +264,6 @@ static int open_device(int ordinal, struct frontend_device **device_out, struct 
 {
     struct frontend_device *device = calloc(1, sizeof(*device));
     int error = device != NULL ? watch_forks() : VARVE_ERROR_NO_MEMORY;
-
     if (error != VARVE_OK) {
         free(device);
         return varve_message_set(message, error, "no memory for the entry of device %d", ordinal);
@@ -309,9 +292,6 @@ static int open_device(int ordinal, struct frontend_device **device_out, struct 
 
 int registry_get(int ordinal, struct frontend_device **device_out, struct varve_message *message)
 {
-    struct frontend_device *opened;
-    int error;
-
     *device_out = registry_find(ordinal);
     if (*device_out != NULL) {
         return VARVE_OK;
@@ -324,8 +304,8 @@ int registry_get(int ordinal, struct frontend_device **device_out, struct varve_
         return refuse_child(message);
     }
     pthread_mutex_lock(&registry.mutex);
-    opened = registry.devices[ordinal];
-    error = opened == NULL ? config_load(message) : VARVE_OK;
+    struct frontend_device *opened = registry.devices[ordinal];
+    int error = opened == NULL ? config_load(message) : VARVE_OK;
     if (error == VARVE_OK && opened == NULL) {
         error = open_device(ordinal, &opened, message);
         if (opened != NULL) {
@@ -342,7 +322,6 @@ int registry_get(int ordinal, struct frontend_device **device_out, struct varve_
 void registry_forget(int ordinal)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     if (device == NULL) {
         return;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/frontend/ */
 /*
  * The devices of a front end, one allocator each, opened when the device is first used; and the
  * configuration that they are opened with. Called by everything in frontend/torch and frontend/replace.
@@ -16,7 +15,7 @@
 struct frontend {
     const char *prefix;         /* of its environment variables */
     const char *alloc_variable; /* with the allocator's configuration; NULL: PyTorch's own */
-    unsigned records; /* enum varve_records: what a session must want for a trace of the decisions */
+    unsigned records;           /* enum varve_records: what a session must want for a trace of the decisions */
 };
 
 /// Before any other function here, of a library that is not PyTorch's; `frontend` must stay.

@@ -74,7 +74,6 @@ static void driver_find(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     void *allocate = library != NULL ? dlsym(library, "cuMemAlloc_v2") : NULL;
     void *synchronize = library != NULL ? dlsym(library, "cuCtxSynchronize") : NULL;
-
     memcpy(&driver.allocate, &allocate, sizeof(allocate));
     memcpy(&driver.synchronize, &synchronize, sizeof(synchronize));
 }
@@ -88,7 +87,6 @@ static int driver_alloc(uint64_t bytes, uint64_t *addr_out)
 static void complain(const char *reason)
 {
     static uint32_t has_complained;
-
     if (__atomic_exchange_n(&has_complained, 1, __ATOMIC_RELAXED) == 0) {
         fprintf(stderr, "varve: cudaMalloc is served by the driver: %s\n", reason);
     }
@@ -97,8 +95,6 @@ static void complain(const char *reason)
 static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_t *addr_out)
 {
     struct varve_message message = {""};
-    struct frontend_device *device;
-
     *addr_out = 0;
     if (bytes == 0) {
         return RESULT_INVALID_VALUE;
@@ -107,6 +103,7 @@ static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_
     if (registry_is_inherited()) {
         return RESULT_NOT_INITIALIZED;
     }
+    struct frontend_device *device;
     if (registry_get(ordinal, &device, &message) != VARVE_OK) {
         complain(message.text);
         return driver_alloc(bytes, addr_out);
@@ -126,15 +123,12 @@ static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_
 static bool has_block(struct frontend_device *device, uint64_t addr)
 {
     struct varve_block_info block;
-
     return varve_alloc_get_block(device->alloc, addr, &block) == VARVE_OK;
 }
 
 /* All work of the device is done then, or the program gets the driver's error. */
 static int wait_for_device(const struct frontend_device *device)
 {
-    int result;
-
     if (!frontend_device_is_cuda(device->device)) {
         return result_of(device->device->ops->stream_synchronize(device->device, 0));
     }
@@ -142,7 +136,7 @@ static int wait_for_device(const struct frontend_device *device)
     if (driver.synchronize == NULL) {
         return RESULT_UNKNOWN;
     }
-    result = varve_cuda_push(device->device);
+    int result = varve_cuda_push(device->device);
     if (result == RESULT_SUCCESS) {
         result = driver.synchronize();
         varve_cuda_pop(device->device);
@@ -153,15 +147,13 @@ static int wait_for_device(const struct frontend_device *device)
 static int replace_free(uint64_t addr)
 {
     struct frontend_device *device = registry_next(-1);
-    int result;
-
     while (device != NULL && !has_block(device, addr)) {
         device = registry_next(device->ordinal);
     }
     if (device == NULL) {
         return NOT_OURS;
     }
-    result = wait_for_device(device);
+    int result = wait_for_device(device);
     if (result != RESULT_SUCCESS) {
         return result;
     }
@@ -172,10 +164,8 @@ static int replace_free(uint64_t addr)
 
 static int replace_range(uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
 {
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         struct varve_block_info block;
-
         if (varve_alloc_find_block(device->alloc, addr, &block) == VARVE_OK) {
             *base_out = block.addr;
             *bytes_out = block.requested;

@@ -28,7 +28,6 @@ int varve_torch_is_open(int device)
 int varve_torch_open(int device)
 {
     struct frontend_device *opened;
-
     return registry_get(device, &opened, registry_message());
 }
 
@@ -41,8 +40,8 @@ static int check_ordinal(int device)
 {
     return device >= 0 && device < VARVE_TORCH_DEVICES
                ? VARVE_OK
-               : varve_message_set(registry_message(), VARVE_ERROR_INVALID, "device %d; varve serves 0 to %d",
-                                   device, VARVE_TORCH_DEVICES - 1);
+               : varve_message_set(registry_message(), VARVE_ERROR_INVALID, "device %d; varve serves 0 to %d", device,
+                                   VARVE_TORCH_DEVICES - 1);
 }
 
 /* ---- statistics ---- */
@@ -53,7 +52,6 @@ int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, 
     struct varve_alloc_stats stats = {0};
     struct frontend_config config;
     int error = check_ordinal(ordinal);
-
     if (device != NULL) {
         error = varve_alloc_get_device_stats(device->alloc, &stats);
     } else if (error == VARVE_OK) {
@@ -71,7 +69,6 @@ int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, 
 int varve_torch_memory(int ordinal, int64_t figures_out[4])
 {
     struct frontend_device *device = registry_find(ordinal);
-
     memset(figures_out, 0, 4 * sizeof(figures_out[0]));
     if (device != NULL) {
         figures_out[0] = varve_alloc_memory_allocated(device->alloc);
@@ -85,7 +82,6 @@ int varve_torch_memory(int ordinal, int64_t figures_out[4])
 static int reset(int ordinal, void (*act)(struct varve_alloc *alloc))
 {
     struct frontend_device *device = registry_find(ordinal);
-
     if (device != NULL) {
         act(device->alloc);
     }
@@ -108,13 +104,9 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, registry_message());
-
-    if (error == VARVE_OK) {
-        error = varve_alloc_set_memory_fraction(device->alloc, fraction);
-    }
+    VARVE_THEN(error, varve_alloc_set_memory_fraction(device->alloc, fraction));
     if (error == VARVE_ERROR_INVALID && device != NULL) {
-        varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most",
-                          fraction);
+        varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most", fraction);
     }
     return error;
 }
@@ -122,11 +114,10 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
 double varve_torch_get_memory_fraction(int ordinal)
 {
     struct frontend_device *device = registry_find(ordinal);
-    struct frontend_config config;
-
     if (device != NULL) {
         return varve_alloc_get_memory_fraction(device->alloc);
     }
+    struct frontend_config config;
     return registry_get_config(&config, registry_message()) == VARVE_OK && config.alloc.memory_fraction < 1
                ? config.alloc.memory_fraction
                : 1;
@@ -136,7 +127,6 @@ int varve_torch_cache_info(int ordinal, uint64_t *largest_out)
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, registry_message());
-
     *largest_out = 0;
     if (error == VARVE_OK) {
         error = varve_alloc_cache_info(device->alloc, largest_out);
@@ -149,16 +139,14 @@ int varve_torch_cache_info(int ordinal, uint64_t *largest_out)
 
 void varve_torch_cache_info_method(void *self, int8_t ordinal, size_t *largest)
 {
-    struct frontend_device *device;
-    uint64_t found = 0;
-
     (void)self;
+    uint64_t found = 0;
     if (*largest == 0) {
         if (varve_torch_cache_info(ordinal, &found) != VARVE_OK) {
             return;
         }
     } else {
-        device = registry_find(ordinal);
+        struct frontend_device *device = registry_find(ordinal);
         found = device != NULL ? varve_alloc_largest_free_block(device->alloc) : 0;
     }
     *largest = found > *largest ? (size_t)found : *largest;
@@ -168,21 +156,17 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
 {
     const struct varve_pool_id pool = {pool_capture, pool_user};
     int error = ordinal < 0 ? VARVE_OK : check_ordinal(ordinal);
-
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
-        int failed;
-
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (ordinal >= 0 && device->ordinal != ordinal) {
             continue;
         }
         if (device->is_recorded) {
             frontend_callsite_set(device, varve_callsite_here());
         }
-        failed = varve_alloc_empty_pool(device->alloc, pool);
+        int failed = varve_alloc_empty_pool(device->alloc, pool);
         if (failed != VARVE_OK && failed != VARVE_ERROR_NOT_FOUND && error == VARVE_OK) {
-            error = varve_message_set(registry_message(), failed, "empty_cache of device %d: %s",
-                                      device->ordinal, varve_strerror(failed));
+            error = varve_message_set(registry_message(), failed, "empty_cache of device %d: %s", device->ordinal,
+                                      varve_strerror(failed));
         }
     }
     return error;
@@ -203,18 +187,15 @@ int varve_torch_history_is_on(void)
 
 int varve_torch_get_settings(struct varve_torch_settings *settings_out)
 {
-    struct frontend_config config;
-    int error;
-
     memset(settings_out, 0, sizeof(*settings_out));
-    error = registry_get_config(&config, registry_message());
+    struct frontend_config config;
+    int error = registry_get_config(&config, registry_message());
     if (error != VARVE_OK) {
         return error;
     }
     memcpy(settings_out->text, config.alloc.text, sizeof(settings_out->text));
     memcpy(settings_out->policy, config.policy, sizeof(settings_out->policy));
-    snprintf(settings_out->device, sizeof(settings_out->device), "%s",
-             frontend_device_kind_name(config.kind));
+    snprintf(settings_out->device, sizeof(settings_out->device), "%s", frontend_device_kind_name(config.kind));
     settings_out->max_split_size = config.alloc.max_split_size;
     settings_out->max_non_split_rounding_size = config.alloc.max_non_split_rounding_size;
     settings_out->large_segment_size = config.alloc.large_segment_size;
@@ -232,6 +213,5 @@ int varve_torch_set_settings(const char *text)
 {
     struct varve_alloc_config config;
     int error = varve_alloc_config_parse(text, &config, registry_message());
-
     return error == VARVE_OK ? registry_set_config(&config, registry_message()) : error;
 }

@@ -25,11 +25,9 @@ static struct {
 
 static void report(const struct frontend_device *device, const struct varve_alloc_oom *oom)
 {
-    struct oom_observer observers[OBSERVERS];
-    unsigned count;
-
     pthread_mutex_lock(&list.mutex);
-    count = list.count;
+    unsigned count = list.count;
+    struct oom_observer observers[OBSERVERS];
     memcpy(observers, list.observers, sizeof(observers));
     pthread_mutex_unlock(&list.mutex);
     for (unsigned i = 0; i < count; i++) {
@@ -40,15 +38,13 @@ static void report(const struct frontend_device *device, const struct varve_allo
 
 int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *context)
 {
-    int error = VARVE_OK;
-
     registry_set_oom_observer(report);
     pthread_mutex_lock(&list.mutex);
+    int error = VARVE_OK;
     if (list.count < OBSERVERS) {
         list.observers[list.count++] = (struct oom_observer){observer, context};
     } else {
-        error = varve_message_set(registry_message(), VARVE_ERROR_FULL, "there are %d observers already",
-                                  OBSERVERS);
+        error = varve_message_set(registry_message(), VARVE_ERROR_FULL, "there are %d observers already", OBSERVERS);
     }
     pthread_mutex_unlock(&list.mutex);
     return error;
@@ -56,13 +52,11 @@ int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *contex
 
 int varve_torch_remove_oom_observer(varve_torch_oom_observer observer, void *context)
 {
-    int error = VARVE_ERROR_NOT_FOUND;
-
     pthread_mutex_lock(&list.mutex);
+    int error = VARVE_ERROR_NOT_FOUND;
     for (unsigned i = 0; i < list.count; i++) {
         if (list.observers[i].call == observer && list.observers[i].context == context) {
-            memmove(&list.observers[i], &list.observers[i + 1],
-                    (list.count - i - 1) * sizeof(list.observers[0]));
+            memmove(&list.observers[i], &list.observers[i + 1], (list.count - i - 1) * sizeof(list.observers[0]));
             list.count--;
             error = VARVE_OK;
             break;

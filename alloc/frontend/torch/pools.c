@@ -14,10 +14,10 @@ static struct varve_pool_id pool_id(uint64_t capture, uint64_t user)
 
 static int describe(int error, struct varve_pool_id pool, const char *what, struct varve_message *message)
 {
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "pool (%llu, %llu): %s: %s",
-                                                 (unsigned long long)pool.capture,
-                                                 (unsigned long long)pool.user, what, varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "pool (%llu, %llu): %s: %s", (unsigned long long)pool.capture,
+                                   (unsigned long long)pool.user, what, varve_strerror(error));
 }
 
 /* ---- hooks ---- */
@@ -27,7 +27,6 @@ int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -38,19 +37,16 @@ int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void
 int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message *message)
 {
     struct frontend_device *device = registry_find(ordinal);
-    int error;
-
     if (registry_is_inherited()) {
         return VARVE_OK;
     }
-    error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
+    int error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
     return describe(error, pool, "nothing is allocated to it", message);
 }
 
 void torch_pool_release(int ordinal, struct varve_pool_id pool)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     if (device != NULL) {
         varve_alloc_release_pool(device->alloc, pool);
     }
@@ -63,7 +59,6 @@ int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
     struct varve_pool_id pool = pool_id(capture, user);
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, registry_message());
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -77,7 +72,6 @@ static int change(int ordinal, struct varve_pool_id pool,
 {
     struct frontend_device *device = registry_find(ordinal);
     int error = device != NULL ? act(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
-
     return describe(error, pool, what, registry_message());
 }
 
@@ -99,6 +93,5 @@ int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)
 int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     return device != NULL ? (int)varve_alloc_pool_use_count(device->alloc, pool_id(capture, user)) : 0;
 }

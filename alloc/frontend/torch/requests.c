@@ -16,32 +16,27 @@ static int device_count;
 
 static void fail_text(const struct frontend_device *device, int error, struct varve_message *message)
 {
-    struct varve_message reason;
-
     if (error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID) {
         return; /* the allocator's own words say it all */
     }
+    struct varve_message reason;
     device->device->ops->reason(device->device, &reason);
     if (reason.text[0] != '\0') {
         varve_message_set(message, error, "%s", reason.text);
     }
 }
 
-static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal, uint64_t stream,
-                                                     uint64_t *addr_out, struct varve_message *message)
+static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out,
+                                                     struct varve_message *message)
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, message);
-
     return error == VARVE_OK ? torch_allocate(bytes, ordinal, stream, addr_out, message) : error;
 }
 
-int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out,
-                   struct varve_message *message)
+int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out, struct varve_message *message)
 {
     struct frontend_device *device = registry_find(ordinal);
-    int error;
-
     *addr_out = 0;
     if (bytes == 0) {
         return VARVE_OK;
@@ -52,7 +47,7 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
     if (device->is_recorded) {
         frontend_callsite_set(device, varve_callsite_here());
     }
-    error = varve_alloc_raw_alloc_with_stream(device->alloc, bytes, stream, addr_out, message);
+    int error = varve_alloc_raw_alloc_with_stream(device->alloc, bytes, stream, addr_out, message);
     if (__builtin_expect(error != VARVE_OK, 0)) {
         fail_text(device, error, message);
     }
@@ -62,7 +57,6 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
 void varve_torch_free(void *addr, size_t bytes, int ordinal, void *stream)
 {
     struct frontend_device *device = registry_find(ordinal);
-
     (void)bytes;
     (void)stream;
     if (device != NULL) {
@@ -70,47 +64,42 @@ void varve_torch_free(void *addr, size_t bytes, int ordinal, void *stream)
     }
 }
 
-void torch_failure_text(int error, uint64_t bytes, int device, const struct varve_message *message,
-                        char *text, size_t size)
+void torch_failure_text(int error, uint64_t bytes, int device, const struct varve_message *message, char *text,
+                        size_t size)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double amount = (double)bytes;
-    size_t unit = 0;
-
     if (error != VARVE_ERROR_NO_MEMORY) {
         snprintf(text, size, "CUDA memory of device %d: %s", device, message->text);
         return;
     }
+    size_t unit = 0;
     for (; amount >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++) {
         amount /= 1024;
     }
-    snprintf(text, size, "CUDA out of memory. Tried to allocate %.*f %s on GPU %d. varve says: %s",
-             unit > 0 ? 2 : 0, amount, units[unit], device, message->text);
+    snprintf(text, size, "CUDA out of memory. Tried to allocate %.*f %s on GPU %d. varve says: %s", unit > 0 ? 2 : 0,
+             amount, units[unit], device, message->text);
 }
 
 /* ---- what comes with an address only ---- */
 
 int torch_record_stream(uint64_t addr, uint64_t stream, struct varve_message *message)
 {
-    int error = VARVE_ERROR_NOT_FOUND;
-
     if (addr == 0) {
         return VARVE_OK; /* of an empty tensor */
     }
+    int error = VARVE_ERROR_NOT_FOUND;
     for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_ERROR_NOT_FOUND;
          device = registry_next(device->ordinal)) {
         error = varve_alloc_record_stream(device->alloc, addr, stream, message);
     }
-    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK
-                                          : error; /* allocations of other libraries are left alone */
+    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error; /* allocations of other libraries are left alone */
 }
 
 void *varve_torch_base_alloc(void *addr, size_t *bytes_out)
 {
     uint64_t base = (uint64_t)(uintptr_t)addr, bytes = 0;
-
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (varve_alloc_get_base_allocation(device->alloc, base, &base, &bytes) == VARVE_OK) {
             break;
         }

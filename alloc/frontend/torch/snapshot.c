@@ -30,13 +30,11 @@ static void *grow(void *items, uint64_t count, uint64_t more, size_t size)
 
 static int make_room(struct gathered *all, const struct varve_alloc_snapshot *part, uint64_t events)
 {
-    void *segments, *blocks, *room;
-
-    segments = grow(all->segments, all->segment_count, part->segment_count, sizeof(all->segments[0]));
+    void *segments = grow(all->segments, all->segment_count, part->segment_count, sizeof(all->segments[0]));
     all->segments = segments != NULL ? segments : all->segments;
-    blocks = grow(all->blocks, all->block_count, part->block_count, sizeof(all->blocks[0]));
+    void *blocks = grow(all->blocks, all->block_count, part->block_count, sizeof(all->blocks[0]));
     all->blocks = blocks != NULL ? blocks : all->blocks;
-    room = grow(all->events, all->event_count, events, sizeof(all->events[0]));
+    void *room = grow(all->events, all->event_count, events, sizeof(all->events[0]));
     all->events = room != NULL ? room : all->events;
     return segments != NULL && blocks != NULL && room != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
@@ -45,7 +43,6 @@ static void add_segments(struct gathered *all, const struct varve_alloc_snapshot
 {
     for (size_t i = 0; i < part->segment_count; i++) {
         const struct varve_segment_info *segment = &part->segments[i];
-
         all->segments[all->segment_count++] = (struct varve_torch_segment){
             .addr = segment->addr,
             .bytes = segment->bytes,
@@ -65,7 +62,6 @@ static void add_segments(struct gathered *all, const struct varve_alloc_snapshot
     }
     for (size_t i = 0; i < part->block_count; i++) {
         const struct varve_block_info *block = &part->blocks[i];
-
         all->blocks[all->block_count + i] = (struct varve_torch_block){
             .addr = block->addr,
             .bytes = block->bytes,
@@ -103,7 +99,6 @@ static void add_events(struct gathered *all, const struct history *history, int 
 {
     for (uint64_t i = 0; i < history->count; i++) {
         const struct history_event *event = history_at(history, i);
-
         all->events[all->event_count++] = (struct varve_torch_event){
             .addr = event->addr,
             .bytes = event->bytes,
@@ -119,14 +114,10 @@ static void add_events(struct gathered *all, const struct history *history, int 
 
 static int gather(struct gathered *all, struct frontend_device *device)
 {
-    struct varve_alloc_snapshot part = {0};
-    int error;
-
     varve_alloc_free_mutex_lock(device->alloc);
-    error = varve_alloc_snapshot(device->alloc, &part);
-    if (error == VARVE_OK) {
-        error = make_room(all, &part, device->history.count);
-    }
+    struct varve_alloc_snapshot part = {0};
+    int error = varve_alloc_snapshot(device->alloc, &part);
+    VARVE_THEN(error, make_room(all, &part, device->history.count));
     if (error == VARVE_OK) {
         add_segments(all, &part, device->ordinal);
         add_events(all, &device->history, device->ordinal);
@@ -145,10 +136,9 @@ static void gathered_free(struct gathered *all)
 
 int varve_torch_take_snapshot(int ordinal, struct varve_torch_snapshot *snapshot_out)
 {
+    *snapshot_out = (struct varve_torch_snapshot){0};
     struct gathered all = {0};
     int error = VARVE_OK;
-
-    *snapshot_out = (struct varve_torch_snapshot){0};
     for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_OK;
          device = registry_next(device->ordinal)) {
         if (ordinal < 0 || device->ordinal == ordinal) {
@@ -177,7 +167,6 @@ void varve_torch_snapshot_free(struct varve_torch_snapshot *snapshot)
         .blocks = (struct varve_torch_block *)(uintptr_t)snapshot->blocks,
         .events = (struct varve_torch_event *)(uintptr_t)snapshot->events,
     };
-
     gathered_free(&all);
     *snapshot = (struct varve_torch_snapshot){0};
 }

@@ -75,8 +75,7 @@ TORCH_API int varve_torch_is_recording(void);
 
 /// Every figure of torch.cuda.memory_stats under its flat key ("allocation.all.current", "num_ooms", …), in
 /// order of the keys; zeros for a device that was not used yet.
-TORCH_API int varve_torch_stats(int device, void (*take)(void *context, const char *key, int64_t value),
-                                void *context);
+TORCH_API int varve_torch_stats(int device, void (*take)(void *context, const char *key, int64_t value), void *context);
 /// The four that programs ask for all the time: bytes allocated, its peak, reserved, its peak.
 TORCH_API int varve_torch_memory(int device, int64_t figures_out[4]);
 TORCH_API int varve_torch_reset_peak_stats(int device);
@@ -104,8 +103,8 @@ TORCH_API int varve_torch_pool_use_count(int device, uint64_t pool_capture, uint
 /// Called after a request has failed, no lock held, in the thread that asked, before the error is thrown,
 /// with PyTorch's arguments: the segment that was wanted, the limit (else the total) of the device, what it
 /// has free. At most 8 observers: VARVE_ERROR_FULL.
-typedef void (*varve_torch_oom_observer)(void *context, int device, uint64_t alloc_bytes,
-                                         uint64_t device_total, uint64_t device_free);
+typedef void (*varve_torch_oom_observer)(void *context, int device, uint64_t alloc_bytes, uint64_t device_total,
+                                         uint64_t device_free);
 TORCH_API int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *context);
 TORCH_API int varve_torch_remove_oom_observer(varve_torch_oom_observer observer, void *context);
 

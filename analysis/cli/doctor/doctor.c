@@ -27,16 +27,14 @@ static const char *const state_names[] = {"ok", "missing", "warning"};
 void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state state, const char *effect,
                 const char *remedy, const char *found_format, ...)
 {
-    struct doctor_line *line;
-    va_list arguments;
-
     if (lines->count == sizeof(lines->items) / sizeof(lines->items[0])) {
         return;
     }
-    line = &lines->items[lines->count++];
+    struct doctor_line *line = &lines->items[lines->count++];
     *line = (struct doctor_line){.key = key, .state = state};
     snprintf(line->effect, sizeof(line->effect), "%s", effect);
     snprintf(line->remedy, sizeof(line->remedy), "%s", remedy);
+    va_list arguments;
     va_start(arguments, found_format);
     vsnprintf(line->found, sizeof(line->found), found_format, arguments);
     va_end(arguments);
@@ -46,7 +44,6 @@ static void print_text(FILE *out, const struct doctor_lines *lines)
 {
     for (size_t i = 0; i < lines->count; i++) {
         const struct doctor_line *line = &lines->items[i];
-
         fprintf(out, "%-8s %-14s ", state_names[line->state], line->key);
         format_print_safe(out, line->found);
         fputc('\n', out);
@@ -63,11 +60,9 @@ static struct cJSON *lines_json(const struct doctor_lines *lines)
 {
     struct cJSON *object = json_object();
     struct cJSON *checks = json_array();
-
     for (size_t i = 0; i < lines->count; i++) {
         const struct doctor_line *line = &lines->items[i];
         struct cJSON *check = json_object();
-
         json_text(check, "key", line->key);
         json_text(check, "state", state_names[line->state]);
         json_text(check, "found", line->found);
@@ -83,7 +78,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
 {
     const struct values *values = values_untyped;
     struct doctor_lines lines = {.count = 0};
-
     (void)operands;
     doctor_check_machine(&lines);
     doctor_check_libraries(&lines);

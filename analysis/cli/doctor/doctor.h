@@ -12,10 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum doctor_state {
     DOCTOR_OK,
     DOCTOR_MISSING,
@@ -45,8 +41,8 @@ void doctor_check_leftovers(struct doctor_lines *lines); /* leftovers.c */
 /// A line on a library that the dynamic linker finds, or on a part of this installation.
 void doctor_check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
                           const char *remedy);
-void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component,
-                            const char *effect, const char *remedy);
+void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component, const char *effect,
+                            const char *remedy);
 /// The first file that a pattern of paths names.
 bool pattern_find(const char *pattern, char *path, size_t path_bytes);
 /// Where LD_LIBRARY_PATH and the usual folders have the library `name`, which may be a pattern.
@@ -63,9 +59,5 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
 void doctor_check_pytorch(struct doctor_lines *lines, int driver_version, char *folder, size_t folder_bytes);
 /// `packages`: the folder of Python's packages that PyTorch is in, or "".
 void doctor_check_cupti(struct doctor_lines *lines, const char *packages);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

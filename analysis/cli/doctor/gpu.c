@@ -34,14 +34,13 @@ static const char no_cuda[] = "programs here can't use the GPU: there is nothing
 /* "580.65.06" of a line that has the words "Kernel Module" somewhere before it. */
 static void module_version(const char *path, char *version, size_t bytes)
 {
-    char line[256] = "";
     FILE *file = fopen(path, "re");
-    const char *at;
-
     version[0] = '\0';
     if (file == NULL) {
         return;
     }
+    const char *at;
+    char line[256] = "";
     if (fgets(line, sizeof(line), file) != NULL && (at = strstr(line, "Module")) != NULL) {
         for (at += strcspn(at, " "); *at != '\0'; at += strcspn(at, " \n")) {
             at += strspn(at, " \n");
@@ -57,36 +56,29 @@ static void module_version(const char *path, char *version, size_t bytes)
 /* Says who may use a node that we may not; true if that is so. */
 static bool is_forbidden(struct doctor_lines *lines, const char *node)
 {
-    char remedy[200];
     struct stat status;
-    const struct group *group;
-
     if (access(node, R_OK | W_OK) == 0 || errno != EACCES || stat(node, &status) != 0) {
         return false;
     }
-    group = getgrgid(status.st_gid);
+    const struct group *group = getgrgid(status.st_gid);
+    char remedy[200];
     if ((status.st_mode & 0060U) == 0060U && group != NULL && status.st_gid != 0) {
-        snprintf(remedy, sizeof(remedy), "as root: usermod -aG %.32s USER, then log in again",
-                 group->gr_name);
+        snprintf(remedy, sizeof(remedy), "as root: usermod -aG %.32s USER, then log in again", group->gr_name);
     } else {
         snprintf(remedy, sizeof(remedy), "as root: chmod a+rw %.100s", node);
     }
-    doctor_add(lines, "gpu", DOCTOR_MISSING, no_cuda, remedy, "no right to read and write %.80s (mode %04o)",
-               node, (unsigned)status.st_mode & 07777U);
+    doctor_add(lines, "gpu", DOCTOR_MISSING, no_cuda, remedy, "no right to read and write %.80s (mode %04o)", node,
+               (unsigned)status.st_mode & 07777U);
     return true;
 }
 
 void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, const char *module)
 {
     char control[PATH_MAX];
-    char memory[PATH_MAX];
-    char pattern[PATH_MAX];
-    char version[64];
-    glob_t gpus;
-    bool is_refused;
-
     snprintf(control, sizeof(control), "%s/nvidiactl", folder);
+    char memory[PATH_MAX];
     snprintf(memory, sizeof(memory), "%s/nvidia-uvm", folder);
+    char pattern[PATH_MAX];
     snprintf(pattern, sizeof(pattern), "%s/nvidia[0-9]*", folder);
     if (access(control, F_OK) != 0) {
         snprintf(pattern, sizeof(pattern), "%s/dxg", folder);
@@ -99,13 +91,15 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
         }
         return;
     }
+    glob_t gpus;
     if (glob(pattern, 0, NULL, &gpus) != 0) {
         gpus.gl_pathc = 0;
     }
-    is_refused = is_forbidden(lines, control) || is_forbidden(lines, memory);
+    bool is_refused = is_forbidden(lines, control) || is_forbidden(lines, memory);
     for (size_t i = 0; i < gpus.gl_pathc && !is_refused; i++) {
         is_refused = is_forbidden(lines, gpus.gl_pathv[i]);
     }
+    char version[64];
     module_version(module, version, sizeof(version));
     if (is_refused) {
         /* said already */
@@ -114,8 +108,7 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
                    "a container is started with its GPUs (--gpus all); else nvidia-modprobe as root",
                    "no device node (%.100s)", pattern);
     } else if (access(memory, F_OK) != 0) {
-        doctor_add(lines, "gpu", DOCTOR_WARNING, no_cuda, "as root: nvidia-modprobe -u -c 0", "no %.100s",
-                   memory);
+        doctor_add(lines, "gpu", DOCTOR_WARNING, no_cuda, "as root: nvidia-modprobe -u -c 0", "no %.100s", memory);
     } else {
         doctor_add(lines, "gpu", DOCTOR_OK, "", "", "%zu device node%s%s%s", (size_t)gpus.gl_pathc,
                    gpus.gl_pathc == 1 ? "" : "s", version[0] != '\0' ? ", kernel module " : "", version);
@@ -148,7 +141,6 @@ static const char *start_remedy(int result)
 static void check_unfinished(struct doctor_lines *lines, const struct driver_probe *probe)
 {
     const char *step = probe_step_text(probe->step);
-
     if (probe->answer == PROGRAM_LATE) {
         doctor_add(lines, "cuda", DOCTOR_WARNING, "programs that use the GPU may hang as this check did",
                    "nvidia-smi -pm 1 makes its start faster; dmesg may say why it hangs",
@@ -196,15 +188,14 @@ static void check_driver(struct doctor_lines *lines, const struct driver_probe *
     } else if (probe->answer != PROGRAM_ANSWERED) {
         check_unfinished(lines, probe);
     } else if (probe->result != 0) {
-        doctor_add(lines, "cuda", DOCTOR_MISSING, no_cuda, start_remedy(probe->result),
-                   "%.60s does not start: %.80s", probe->library,
+        doctor_add(lines, "cuda", DOCTOR_MISSING, no_cuda, start_remedy(probe->result), "%.60s does not start: %.80s",
+                   probe->library,
                    probe->reason[0] != '\0' ? probe->reason
                    : probe->result == 34    ? "CUDA_ERROR_STUB_LIBRARY"
                                             : "error without a name");
     } else {
-        doctor_add(lines, "cuda", DOCTOR_OK, "", "", "driver for CUDA %d.%d, %d device%s, %.90s",
-                   probe->version / 1000, probe->version % 1000 / 10, probe->devices,
-                   probe->devices == 1 ? "" : "s", probe->library);
+        doctor_add(lines, "cuda", DOCTOR_OK, "", "", "driver for CUDA %d.%d, %d device%s, %.90s", probe->version / 1000,
+                   probe->version % 1000 / 10, probe->devices, probe->devices == 1 ? "" : "s", probe->library);
     }
     if (probe->result == 0 && probe->step >= PROBE_COUNTING) {
         check_devices(lines, probe);
@@ -217,12 +208,10 @@ static int header_version(const char *folder)
 {
     static const char define[] = "#define CUDA_VERSION ";
     char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/include/cuda.h", folder);
+    FILE *file = fopen(path, "re");
     char line[512];
     int version = 0;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/include/cuda.h", folder);
-    file = fopen(path, "re");
     while (file != NULL && version == 0 && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, define, sizeof(define) - 1) == 0) {
             version = (int)strtol(line + sizeof(define) - 1, NULL, 10);
@@ -238,20 +227,18 @@ static int header_version(const char *folder)
 static int toolkit_find(char *folder, size_t bytes)
 {
     const char *const given[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH")};
-    char path[PATH_MAX];
-    char resolved[PATH_MAX];
     int version = 0;
-
     for (size_t i = 0; i < 2 && version == 0; i++) {
         if (given[i] != NULL && given[i][0] != '\0') {
             snprintf(folder, bytes, "%s", given[i]);
             version = header_version(folder);
         }
     }
+    char path[PATH_MAX];
+    char resolved[PATH_MAX];
     if (version == 0 && program_find("nvcc", path, sizeof(path)) && realpath(path, resolved) != NULL) {
         for (int up = 0; up < 2; up++) {
             char *slash = strrchr(resolved, '/');
-
             *(slash != NULL ? slash : resolved) = '\0';
         }
         snprintf(folder, bytes, "%s", resolved);
@@ -268,7 +255,6 @@ static void check_toolkit(struct doctor_lines *lines, int driver_version)
 {
     char folder[PATH_MAX];
     int version = toolkit_find(folder, sizeof(folder));
-
     if (version == 0) {
         doctor_add(lines, "cuda_toolkit", DOCTOR_OK, "", "", "none; varve needs none");
     } else if (driver_version == 0 || version <= driver_version) {
@@ -276,7 +262,6 @@ static void check_toolkit(struct doctor_lines *lines, int driver_version)
                    version % 1000 / 10, folder);
     } else {
         bool is_major = version / 1000 > driver_version / 1000;
-
         doctor_add(lines, "cuda_toolkit", DOCTOR_WARNING,
                    is_major ? "programs built with it end with \"driver version is insufficient\""
                             : "programs built with it run, unless they compile kernels (PTX) when they run",
@@ -299,7 +284,6 @@ static void check_components(struct doctor_lines *lines)
         {COMPONENT_PYTHON, "varve_python", "varve record --torch does not work"},
         {COMPONENT_REPLACE, "varve_replace", "varve record --cuda=replace does not work"},
     };
-
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         doctor_check_component(lines, parts[i].key, parts[i].component, parts[i].effect,
                                "build or install varve as a whole");
@@ -308,20 +292,19 @@ static void check_components(struct doctor_lines *lines)
 
 void doctor_check_gpu(struct doctor_lines *lines)
 {
-    struct driver_probe probe;
     const char *injected = getenv("CUDA_INJECTION64_PATH");
-    char torch[PATH_MAX];
-
     doctor_check_gpu_nodes(lines, NODES, MODULE);
+    struct driver_probe probe;
     driver_probe(&probe);
     check_driver(lines, &probe);
     check_toolkit(lines, probe.version);
+    char torch[PATH_MAX];
     doctor_check_pytorch(lines, probe.version, torch, sizeof(torch));
     doctor_check_cupti(lines, torch);
     if (injected != NULL && injected[0] != '\0') {
         doctor_add(lines, "cuda_injection", DOCTOR_WARNING,
-                   "another tool's library: varve record --cupti takes its place",
-                   "unset CUDA_INJECTION64_PATH", "CUDA_INJECTION64_PATH is %.120s", injected);
+                   "another tool's library: varve record --cupti takes its place", "unset CUDA_INJECTION64_PATH",
+                   "CUDA_INJECTION64_PATH is %.120s", injected);
     }
     check_components(lines);
 }

@@ -68,7 +68,6 @@ struct functions {
 static void function_find(void *library, const char *name, void *field)
 {
     void *found = dlsym(library, name);
-
     memcpy(field, &found, sizeof(found)); /* POSIX allows what C has no conversion for */
 }
 
@@ -81,7 +80,6 @@ static void ask_devices(struct driver_probe *probe, const struct functions *func
         char name[64] = "";
         size_t bytes = 0;
         int device = 0;
-
         if (functions->get != NULL && functions->get(&device, ordinal) == 0 && functions->name != NULL &&
             functions->name(name, (int)sizeof(name) - 1, device) == 0 && functions->total != NULL) {
             functions->total(&bytes, device);
@@ -94,10 +92,6 @@ static void ask_devices(struct driver_probe *probe, const struct functions *func
 
 static void start_driver(int output, struct driver_probe *probe, const struct functions *functions)
 {
-    const char *name = NULL;
-    const char *text = NULL;
-    char reason[sizeof(probe->reason)];
-
     if (functions->version == NULL || functions->version(&probe->version) != 0) {
         probe->version = 0;
     }
@@ -111,15 +105,17 @@ static void start_driver(int output, struct driver_probe *probe, const struct fu
     if (probe->result == 0) {
         return;
     }
+    const char *name = NULL;
     /* the toolkit's stub has no words for anything */
     if (functions->error_name != NULL && functions->error_name(probe->result, &name) != 0) {
         name = NULL;
     }
+    const char *text = NULL;
     if (functions->error_text != NULL && functions->error_text(probe->result, &text) != 0) {
         text = NULL;
     }
-    snprintf(reason, sizeof(reason), name != NULL && text != NULL ? "%s (%s)" : "%s",
-             name != NULL ? name : "", text);
+    char reason[sizeof(probe->reason)];
+    snprintf(reason, sizeof(reason), name != NULL && text != NULL ? "%s (%s)" : "%s", name != NULL ? name : "", text);
     set_words(probe->reason, sizeof(probe->reason), reason);
 }
 
@@ -128,7 +124,6 @@ static void open_device(struct driver_probe *probe)
     const struct varve_cuda_options options = {0};
     struct varve_message message = {""};
     struct varve_device *device;
-
     probe->opened = varve_cuda_open(&options, &device, &message);
     set_words(probe->refusal, sizeof(probe->refusal), message.text);
     if (probe->opened == VARVE_OK) {
@@ -142,7 +137,6 @@ static void work_driver(int output, const void *context)
     struct functions functions;
     struct link_map *map = NULL;
     void *library;
-
     say_step(output, &probe, PROBE_LOADING);
     library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -170,10 +164,8 @@ static void work_driver(int output, const void *context)
 void driver_probe(struct driver_probe *probe)
 {
     char *text = memory_resize(NULL, ANSWER_BYTES);
-    struct child_end end;
-
     *probe = (struct driver_probe){.step = PROBE_LOADING};
-    end = child_run(work_driver, probe, STEP_LIMIT_MS, text, ANSWER_BYTES);
+    struct child_end end = child_run(work_driver, probe, STEP_LIMIT_MS, text, ANSWER_BYTES);
     if (end.bytes >= sizeof(*probe)) {
         memcpy(probe, text + (end.bytes / sizeof(*probe) - 1) * sizeof(*probe), sizeof(*probe));
     }
@@ -185,10 +177,8 @@ void driver_probe(struct driver_probe *probe)
 const char *probe_step_text(enum probe_step step)
 {
     static const char *const texts[] = {
-        "being loaded", "being queried for its version", "cuInit", "listing the devices", "opening device 0",
-        "the end",
+        "being loaded", "being queried for its version", "cuInit", "listing the devices", "opening device 0", "the end",
     };
-
     return (unsigned)step <= PROBE_DONE ? texts[step] : "";
 }
 
@@ -200,7 +190,6 @@ static void work_cupti(int output, const void *path)
     int (*get_version)(uint32_t * version_out);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     uint32_t version = 0;
-
     if (library == NULL) {
         set_words(probe.reason, sizeof(probe.reason), dlerror());
     } else {
@@ -216,7 +205,6 @@ void cupti_probe(struct cupti_probe *probe, const char *path)
 {
     char text[sizeof(*probe) + 1];
     struct child_end end = child_run(work_cupti, path, STEP_LIMIT_MS, text, sizeof(text));
-
     *probe = (struct cupti_probe){.version = 0};
     if (end.bytes == sizeof(*probe)) {
         memcpy(probe, text, sizeof(*probe));

@@ -9,10 +9,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define PROBE_DEVICES 8
 
 enum probe_step {
@@ -53,9 +49,5 @@ struct cupti_probe {
 
 /// `path`: of the library, as it was found.
 void cupti_probe(struct cupti_probe *probe, const char *path);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

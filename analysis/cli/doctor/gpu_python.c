@@ -28,20 +28,16 @@ struct pytorch {
 static void quoted_value(const char *line, char *value, size_t bytes)
 {
     const char *at = strchr(line, '=');
-
     at = at != NULL ? at + strcspn(at, "'\"") : "";
-    snprintf(value, bytes, "%.*s", *at != '\0' ? (int)strcspn(at + 1, "'\"\n") : 0,
-             *at != '\0' ? at + 1 : "");
+    snprintf(value, bytes, "%.*s", *at != '\0' ? (int)strcspn(at + 1, "'\"\n") : 0, *at != '\0' ? at + 1 : "");
 }
 
 static void read_version(struct pytorch *pytorch)
 {
     char path[PATH_MAX + 16];
-    char line[512];
-    FILE *file;
-
     snprintf(path, sizeof(path), "%s/version.py", pytorch->folder);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char line[512];
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "__version__", 11) == 0) {
             quoted_value(line, pytorch->version, sizeof(pytorch->version));
@@ -62,12 +58,10 @@ static bool pytorch_find(struct pytorch *pytorch, enum program_answer *answer_ou
                                  "origin = spec.origin if spec else None\n"
                                  "print('varve:' + (os.path.dirname(origin) if origin else ''))\n";
     static const char *const argv[] = {"python3", "-c", script, NULL};
-    char text[PATH_MAX];
-    const char *said;
-
     *pytorch = (struct pytorch){.folder = ""};
+    char text[PATH_MAX];
     *answer_out = program_run(argv, PYTHON_LIMIT_MS, text, sizeof(text));
-    said = *answer_out == PROGRAM_ANSWERED ? strstr(text, "varve:") : NULL;
+    const char *said = *answer_out == PROGRAM_ANSWERED ? strstr(text, "varve:") : NULL;
     if (said == NULL || said[6] != '/') {
         return false;
     }
@@ -81,7 +75,6 @@ static void check_found(struct doctor_lines *lines, const struct pytorch *pytorc
     char *rest;
     long major = strtol(pytorch->cuda, &rest, 10);
     long minor = *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
-
     if (pytorch->cuda[0] == '\0') {
         doctor_add(lines, "pytorch", DOCTOR_WARNING, "it uses no GPU: varve record --torch has nothing to do",
                    "a PyTorch that is built for CUDA", "PyTorch %.30s without CUDA, %.100s", pytorch->version,
@@ -89,30 +82,28 @@ static void check_found(struct doctor_lines *lines, const struct pytorch *pytorc
     } else if (driver_version > 0 && major > driver_version / 1000) {
         doctor_add(lines, "pytorch", DOCTOR_WARNING, "it finds no GPU (torch.cuda.is_available() is False)",
                    "a newer driver, or a PyTorch for an older CUDA",
-                   "PyTorch %.30s is for CUDA %ld.%ld, the driver for CUDA %d.%d", pytorch->version, major,
-                   minor, driver_version / 1000, driver_version % 1000 / 10);
+                   "PyTorch %.30s is for CUDA %ld.%ld, the driver for CUDA %d.%d", pytorch->version, major, minor,
+                   driver_version / 1000, driver_version % 1000 / 10);
     } else {
-        doctor_add(lines, "pytorch", DOCTOR_OK, "", "", "PyTorch %.30s for CUDA %.10s, %.100s",
-                   pytorch->version, pytorch->cuda, pytorch->folder);
+        doctor_add(lines, "pytorch", DOCTOR_OK, "", "", "PyTorch %.30s for CUDA %.10s, %.100s", pytorch->version,
+                   pytorch->cuda, pytorch->folder);
     }
 }
 
 void doctor_check_pytorch(struct doctor_lines *lines, int driver_version, char *folder, size_t folder_bytes)
 {
     static const char effect[] = "nothing, unless PyTorch programs are recorded (varve record --torch)";
-    enum program_answer answer = PROGRAM_FAILED;
-    struct pytorch pytorch;
-    char path[PATH_MAX];
-    char *slash;
-
     folder[0] = '\0';
+    char path[PATH_MAX];
     if (!program_find("python3", path, sizeof(path))) {
         return; /* the line `python` has said so */
     }
+    enum program_answer answer = PROGRAM_FAILED;
+    struct pytorch pytorch;
     if (pytorch_find(&pytorch, &answer)) {
         check_found(lines, &pytorch, driver_version);
         snprintf(folder, folder_bytes, "%s", pytorch.folder);
-        slash = strrchr(folder, '/');
+        char *slash = strrchr(folder, '/');
         if (slash != NULL) {
             *slash = '\0';
         }
@@ -133,12 +124,11 @@ static bool cupti_find(const char *packages, char *path, size_t bytes)
     static const char name[] = "libcupti.so.1[23]"; /* those that our recorder knows */
     const char *given = getenv("VARVE_CUPTI_LIBRARY");
     static const char *const wheels[] = {"nvidia/cu[0-9]*/lib", "nvidia/cuda_cupti/lib"};
-    char pattern[PATH_MAX + 64];
-
     if (given != NULL && given[0] != '\0') {
         snprintf(path, bytes, "%s", given);
         return true;
     }
+    char pattern[PATH_MAX + 64];
     for (size_t i = 0; packages[0] != '\0' && i < sizeof(wheels) / sizeof(wheels[0]); i++) {
         snprintf(pattern, sizeof(pattern), "%s/%s/%s", packages, wheels[i], name);
         if (pattern_find(pattern, path, bytes)) {
@@ -151,15 +141,13 @@ static bool cupti_find(const char *packages, char *path, size_t bytes)
 void doctor_check_cupti(struct doctor_lines *lines, const char *packages)
 {
     static const char effect[] = "varve record --cupti records nothing; --cuda does not need it";
-    struct cupti_probe probe;
     char path[PATH_MAX];
-
     if (!cupti_find(packages, path, sizeof(path))) {
-        doctor_add(lines, "cupti", DOCTOR_MISSING, effect,
-                   "NVIDIA's CUDA toolkit, or pip install nvidia-cuda-cupti",
+        doctor_add(lines, "cupti", DOCTOR_MISSING, effect, "NVIDIA's CUDA toolkit, or pip install nvidia-cuda-cupti",
                    "no libcupti.so.13 or libcupti.so.12");
         return;
     }
+    struct cupti_probe probe;
     cupti_probe(&probe, path);
     if (probe.answer == PROGRAM_LATE || probe.signal != 0) {
         doctor_add(lines, "cupti", DOCTOR_WARNING, effect, "install CUPTI again", "%.120s %s", path,

@@ -25,25 +25,21 @@
 static int64_t directory_bytes(int descriptor, int depth)
 {
     DIR *directory = fdopendir(descriptor);
-    int64_t bytes = 0;
-    struct dirent *entry;
-
     if (directory == NULL) {
         close(descriptor);
         return 0;
     }
+    int64_t bytes = 0;
+    struct dirent *entry;
     while ((entry = readdir(directory)) != NULL) {
         struct stat status;
-        int below;
-
-        if (entry->d_name[0] == '.' ||
-            fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (entry->d_name[0] == '.' || fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             continue;
         }
         if (S_ISREG(status.st_mode)) {
             bytes += (int64_t)status.st_blocks * 512;
         } else if (S_ISDIR(status.st_mode) && depth < DEPTH_MAX) {
-            below = openat(dirfd(directory), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            int below = openat(dirfd(directory), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             bytes += below >= 0 ? directory_bytes(below, depth + 1) : 0;
         }
     }
@@ -65,10 +61,8 @@ struct leftovers {
 static void leftovers_add(struct leftovers *all, const char *name)
 {
     struct leftover leftover = {.is_mapped = false};
-    int descriptor;
-
     snprintf(leftover.path, sizeof(leftover.path), SHM_FOLDER "/%s", name);
-    descriptor = open(leftover.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int descriptor = open(leftover.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (descriptor < 0) {
         return;
     }
@@ -76,7 +70,6 @@ static void leftovers_add(struct leftovers *all, const char *name)
     if (all->count == all->capacity) {
         size_t capacity = all->capacity * 2 + 16;
         struct leftover *items = realloc(all->items, capacity * sizeof(*items));
-
         if (items == NULL) {
             return;
         }
@@ -90,10 +83,8 @@ static void leftovers_add(struct leftovers *all, const char *name)
 static void leftovers_mark(struct leftovers *all, const char *line)
 {
     const char *at = strstr(line, SHM_FOLDER "/" PREFIX);
-
     for (size_t i = 0; at != NULL && i < all->count; i++) {
         size_t length = strlen(all->items[i].path);
-
         if (strncmp(at, all->items[i].path, length) == 0 && at[length] == '/') {
             all->items[i].is_mapped = true;
         }
@@ -106,16 +97,13 @@ static void leftovers_find_mapped(struct leftovers *all)
     struct dirent *entry;
     char *line = NULL;
     size_t capacity = 0;
-
     while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        char name[300];
-        FILE *maps;
-
         if (strspn(entry->d_name, "0123456789") == 0) {
             continue;
         }
+        char name[300];
         snprintf(name, sizeof(name), "/proc/%s/maps", entry->d_name);
-        maps = fopen(name, "re");
+        FILE *maps = fopen(name, "re");
         while (maps != NULL && getline(&line, &capacity, maps) > 0) {
             leftovers_mark(all, line);
         }
@@ -133,12 +121,10 @@ static void leftovers_find_mapped(struct leftovers *all)
 static bool is_rings_name(const char *name)
 {
     const char *at = name + strlen(PREFIX);
-    size_t digits;
-
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) {
         return false;
     }
-    digits = strspn(at, "0123456789");
+    size_t digits = strspn(at, "0123456789");
     return digits > 0 && at[digits] == '-' && strspn(at + digits + 1, "0123456789abcdef") == 16 &&
            at[digits + 1 + 16] == '\0';
 }
@@ -147,7 +133,6 @@ static void leftovers_find(struct leftovers *all)
 {
     DIR *folder = opendir(SHM_FOLDER);
     struct dirent *entry;
-
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (is_rings_name(entry->d_name)) {
             leftovers_add(all, entry->d_name);
@@ -162,23 +147,20 @@ static void leftovers_find(struct leftovers *all)
 void doctor_check_leftovers(struct doctor_lines *lines)
 {
     struct leftovers all = {.count = 0};
+    leftovers_find(&all);
     int64_t bytes = 0;
     int count = 0;
-
-    leftovers_find(&all);
     for (size_t i = 0; i < all.count; i++) {
-        char remedy[200];
-
         if (all.items[i].is_mapped) {
             continue;
         }
         bytes += all.items[i].bytes;
+        char remedy[200];
         if (count++ < SHOWN) {
             snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or rm -r %.100s",
                      all.items[i].path);
-            doctor_add(lines, "leftover", DOCTOR_WARNING,
-                       "a recording that was killed; its rings occupy memory", remedy, "%.100s, %s",
-                       all.items[i].path, format_bytes(all.items[i].bytes).text);
+            doctor_add(lines, "leftover", DOCTOR_WARNING, "a recording that was killed; its rings occupy memory",
+                       remedy, "%.100s, %s", all.items[i].path, format_bytes(all.items[i].bytes).text);
         }
     }
     free(all.items);

@@ -20,7 +20,6 @@ bool pattern_find(const char *pattern, char *path, size_t path_bytes)
 {
     glob_t found;
     bool is_found = glob(pattern, 0, NULL, &found) == 0;
-
     if (is_found) {
         snprintf(path, path_bytes, "%s", found.gl_pathv[0]);
     }
@@ -45,7 +44,6 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
     };
     const char *paths = getenv("LD_LIBRARY_PATH");
     char pattern[PATH_MAX];
-
     for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
         snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
         if (pattern_find(pattern, buffer, buffer_bytes)) {
@@ -64,10 +62,8 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
 bool program_find(const char *name, char *buffer, size_t buffer_bytes)
 {
     const char *paths = getenv("PATH");
-
     for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
         int length = snprintf(buffer, buffer_bytes, "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
-
         if (length > 0 && (size_t)length < buffer_bytes && access(buffer, X_OK) == 0) {
             return true;
         }
@@ -79,7 +75,6 @@ void doctor_check_library(struct doctor_lines *lines, const char *key, const cha
                           const char *remedy)
 {
     char path[PATH_MAX];
-
     if (library_find(name, path, sizeof(path))) {
         doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
     } else {
@@ -87,11 +82,10 @@ void doctor_check_library(struct doctor_lines *lines, const char *key, const cha
     }
 }
 
-void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component,
-                            const char *effect, const char *remedy)
+void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component, const char *effect,
+                            const char *remedy)
 {
     char path[PATH_MAX];
-
     if (component_find(component, path, sizeof(path))) {
         doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
     } else {
@@ -103,12 +97,10 @@ static void check_debug_files(struct doctor_lines *lines)
 {
     glob_t found;
     bool is_there = glob("/usr/lib/debug/.build-id/*/*.debug", 0, NULL, &found) == 0;
-
     if (is_there) {
         doctor_add(lines, "debug_files", DOCTOR_OK, "", "", "%zu in /usr/lib/debug", (size_t)found.gl_pathc);
     } else {
-        doctor_add(lines, "debug_files", DOCTOR_MISSING,
-                   "frames in system libraries have few names and no lines",
+        doctor_add(lines, "debug_files", DOCTOR_MISSING, "frames in system libraries have few names and no lines",
                    "apt install libc6-dbg, and NAME-dbg or NAME-dbgsym of other libraries",
                    "none in /usr/lib/debug/.build-id");
     }
@@ -139,7 +131,6 @@ static void check_exports(struct doctor_lines *lines)
 static void check_page(struct doctor_lines *lines)
 {
     struct varve_message message;
-
     if (page_check(&message) == VARVE_OK) {
         doctor_add(lines, "page", DOCTOR_OK, "", "", "d3 is built in");
     } else {

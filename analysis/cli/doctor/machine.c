@@ -27,22 +27,17 @@
 static void check_kernel(struct doctor_lines *lines)
 {
     struct utsname name;
-    int major = 0;
-    int minor = 0;
-    bool is_recent;
-
     if (uname(&name) != 0) {
         return;
     }
     char *end;
 
-    major = (int)strtol(name.release, &end, 10);
-    minor = *end == '.' ? (int)strtol(end + 1, NULL, 10) : 0;
-    is_recent = major > 5 || (major == 5 && minor >= 3);
+    int major = (int)strtol(name.release, &end, 10);
+    int minor = *end == '.' ? (int)strtol(end + 1, NULL, 10) : 0;
+    bool is_recent = major > 5 || (major == 5 && minor >= 3);
     doctor_add(lines, "kernel", is_recent ? DOCTOR_OK : DOCTOR_MISSING,
-               is_recent ? "" : "pidfd_open is missing: recording does not work",
-               is_recent ? "" : "Linux 5.3 or newer", "%.20s %.80s %.20s", name.sysname, name.release,
-               name.machine);
+               is_recent ? "" : "pidfd_open is missing: recording does not work", is_recent ? "" : "Linux 5.3 or newer",
+               "%.20s %.80s %.20s", name.sysname, name.release, name.machine);
 }
 
 static bool has_invariant_tsc(void)
@@ -52,7 +47,6 @@ static bool has_invariant_tsc(void)
     unsigned ebx = 0;
     unsigned ecx = 0;
     unsigned edx = 0;
-
     return __get_cpuid(0x80000007U, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1U << 8)) != 0;
 #else
     return false;
@@ -62,12 +56,10 @@ static bool has_invariant_tsc(void)
 static bool read_line(const char *path, char *buffer, size_t bytes)
 {
     FILE *file = fopen(path, "re");
-    bool is_read;
-
     if (file == NULL) {
         return false;
     }
-    is_read = fgets(buffer, (int)bytes, file) != NULL;
+    bool is_read = fgets(buffer, (int)bytes, file) != NULL;
     fclose(file);
     if (is_read) {
         buffer[strcspn(buffer, "\n")] = '\0';
@@ -79,10 +71,8 @@ static void check_clock(struct doctor_lines *lines)
 {
     char source[64] = "unknown";
     bool is_invariant = has_invariant_tsc();
-    bool is_fast;
-
     read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof(source));
-    is_fast = is_invariant && strcmp(source, "tsc") == 0;
+    bool is_fast = is_invariant && strcmp(source, "tsc") == 0;
     doctor_add(lines, "clock", is_fast ? DOCTOR_OK : DOCTOR_WARNING,
                is_fast ? "" : "times come from clock_gettime: about 11 ns more for each event", "",
                "clock source %.40s, %s invariant TSC", source, is_invariant ? "with" : "without");
@@ -91,7 +81,6 @@ static void check_clock(struct doctor_lines *lines)
 static int64_t free_bytes(const char *path)
 {
     struct statvfs status;
-
     return statvfs(path, &status) == 0 ? (int64_t)status.f_bavail * (int64_t)status.f_frsize : -1;
 }
 
@@ -101,19 +90,17 @@ static void check_space(struct doctor_lines *lines)
     int64_t disk = free_bytes(".");
     char here[PATH_MAX] = ".";
     bool is_writable = access("/dev/shm", W_OK) == 0;
-
     if (getcwd(here, sizeof(here)) == NULL) {
         snprintf(here, sizeof(here), ".");
     }
     if (shm < 0 || !is_writable) {
-        doctor_add(lines, "shared_memory", DOCTOR_MISSING,
-                   "rings are files beside the database: slower on a disk", "mount a tmpfs at /dev/shm",
-                   "/dev/shm %s", shm < 0 ? "is not there" : "is not writable");
+        doctor_add(lines, "shared_memory", DOCTOR_MISSING, "rings are files beside the database: slower on a disk",
+                   "mount a tmpfs at /dev/shm", "/dev/shm %s", shm < 0 ? "is not there" : "is not writable");
     } else {
         doctor_add(lines, "shared_memory", shm >= SHM_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
                    shm >= SHM_BYTES_MIN ? "" : "space for few rings (4 MiB for each thread that allocates)",
-                   shm >= SHM_BYTES_MIN ? "" : "varve record --ring-size 256K, or a larger /dev/shm",
-                   "/dev/shm has %s", format_bytes(shm).text);
+                   shm >= SHM_BYTES_MIN ? "" : "varve record --ring-size 256K, or a larger /dev/shm", "/dev/shm has %s",
+                   format_bytes(shm).text);
     }
     doctor_add(lines, "disk", disk >= DISK_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
                disk >= DISK_BYTES_MIN ? "" : "a million events take up to 140 MB", "", "%s free in %.100s",
@@ -133,20 +120,17 @@ static void check_python(struct doctor_lines *lines)
     static const char effect[] = "--stacks python names frames of CPython 3.9 to 3.13 only";
     char path[PATH_MAX];
     char resolved[PATH_MAX];
-    const char *version;
-    long minor;
-
     if (!program_find("python3", path, sizeof(path)) || realpath(path, resolved) == NULL) {
         doctor_add(lines, "python", DOCTOR_MISSING, "nothing, unless Python programs are recorded",
                    "apt install python3", "no python3 in PATH");
         return;
     }
-    version = strstr(resolved, "python3.");
+    const char *version = strstr(resolved, "python3.");
     if (version == NULL) {
         doctor_add(lines, "python", DOCTOR_OK, "", "", "%.140s", resolved);
         return;
     }
-    minor = strtol(version + strlen("python3."), NULL, 10);
+    long minor = strtol(version + strlen("python3."), NULL, 10);
     doctor_add(lines, "python", minor >= 9 && minor <= 13 ? DOCTOR_OK : DOCTOR_WARNING,
                minor >= 9 && minor <= 13 ? "" : effect, "", "CPython 3.%ld, %.120s", minor, resolved);
 }

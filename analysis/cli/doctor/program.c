@@ -28,16 +28,13 @@ static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *
     int64_t end_ms = monotonic_ns() / NS_PER_MS + limit_ms;
     size_t used = 0;
     bool has_ended = false;
-
     while (!has_ended && used + 1 < bytes) {
         struct pollfd ready = {.fd = input, .events = POLLIN};
         int64_t left_ms = end_ms - monotonic_ns() / NS_PER_MS;
-        ssize_t got;
-
         if (left_ms <= 0 || (poll(&ready, 1, (int)left_ms) <= 0 && errno != EINTR)) {
             break;
         }
-        got = ready.revents != 0 ? read(input, text + used, bytes - used - 1) : 0;
+        ssize_t got = ready.revents != 0 ? read(input, text + used, bytes - used - 1) : 0;
         has_ended = ready.revents != 0 && got <= 0;
         used += got > 0 ? (size_t)got : 0;
         end_ms = got > 0 ? monotonic_ns() / NS_PER_MS + limit_ms : end_ms;
@@ -50,23 +47,21 @@ static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *
 /* One that hangs within the kernel does not end even by SIGKILL: it is left alone then. */
 static int end_group(pid_t pid)
 {
-    int status = 0;
-
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL); /* a child that is not yet the leader of its group */
+    int status = 0;
     for (int round = 0; round < 100 && waitpid(pid, &status, WNOHANG) == 0; round++) {
         poll(NULL, 0, 10);
     }
     return status;
 }
 
-/* Nothing of what it does shows here: no word of a library on our output, no core file. Its own process group, so that what
- * it starts ends with it. */
+/* Nothing of what it does shows here: no word of a library on our output, no core file. Its own process group, so that
+ * what it starts ends with it. */
 static void become_child(void)
 {
     const struct rlimit none = {0, 0};
     int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-
     setpgid(0, 0);
     setrlimit(RLIMIT_CORE, &none);
     if (nowhere >= 0) {
@@ -76,19 +71,16 @@ static void become_child(void)
     }
 }
 
-struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms,
-                           char *text, size_t bytes)
+struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms, char *text,
+                           size_t bytes)
 {
     struct child_end end = {.answer = PROGRAM_FAILED};
-    int status = 0;
-    int ends[2];
-    pid_t pid;
-
     text[0] = '\0';
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return end;
     }
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
         become_child();
@@ -96,6 +88,7 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
         _exit(0);
     }
     close(ends[1]);
+    int status = 0;
     if (pid > 0 && !read_all(ends[0], limit_ms, text, bytes, &end.bytes)) {
         status = end_group(pid);
         end.answer = PROGRAM_LATE;
@@ -112,7 +105,6 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
 static void work_program(int output, const void *argv)
 {
     char *const *arguments = argv;
-
     dup2(output, STDOUT_FILENO);
     execvp(arguments[0], arguments);
     _exit(127);

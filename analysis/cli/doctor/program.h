@@ -7,10 +7,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum program_answer {
     PROGRAM_ANSWERED, /* and ended with status 0 */
     PROGRAM_FAILED,
@@ -27,11 +23,7 @@ struct child_end {
 };
 
 /// `work` in a fork child; what it writes to `output` goes to `text`, with a NUL behind it.
-struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms,
-                           char *text, size_t bytes);
-
-#ifdef __cplusplus
-}
-#endif
+struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms, char *text,
+                           size_t bytes);
 
 #endif

@@ -7,16 +7,8 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// The first `explained` requests with what would have served them, which is played now; the others by their causes.
 void oom_print_text(FILE *out, struct oom_scene *scene, size_t explained);
 void oom_print_json(FILE *out, struct oom_scene *scene, const char *path, size_t explained);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

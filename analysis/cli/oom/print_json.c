@@ -21,12 +21,10 @@ static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_reque
                                  const struct varve_layout_block *blocks, uint64_t count)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
         struct owner owner = oom_scene_owner(scene, request, &blocks[i]);
         struct cJSON *block = json_object();
         bool has_age = owner.alloc_seq > 0;
-
         json_integer(block, "address", (int64_t)blocks[i].addr);
         json_integer(block, "size", (int64_t)blocks[i].extent);
         json_integer_or_null(block, "age_ns", has_age ? request->ts_ns - owner.alloc_ns : -1);
@@ -41,12 +39,10 @@ static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_reque
 static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
-    struct cJSON *object;
-
     if (freeing->blocks == 0) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "blocks", (int64_t)freeing->blocks);
     json_integer(object, "bytes", (int64_t)freeing->bytes);
     json_integer(object, "result", (int64_t)freeing->result);
@@ -57,12 +53,10 @@ static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_requ
 static struct cJSON *segment_json(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_segment *best = &request->failure.best;
-    struct cJSON *object;
-
     if (best->bytes == 0) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "address", (int64_t)best->addr);
     json_integer(object, "size", (int64_t)best->bytes);
     json_integer(object, "free", (int64_t)best->unused);
@@ -78,10 +72,8 @@ static struct cJSON *sites_json(struct oom_scene *scene, const struct oom_reques
     struct oom_site sites[OOM_SITES_MAX];
     size_t count = oom_scene_sites(scene, request, sites);
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count; i++) {
         struct cJSON *object = json_object();
-
         json_integer(object, "bytes", sites[i].bytes);
         json_integer(object, "blocks", sites[i].blocks);
         add_owner(object, &sites[i].owner);
@@ -94,12 +86,10 @@ static struct cJSON *memory_json(struct oom_scene *scene, const struct oom_reque
 {
     const struct oom_memory *memory = &request->memory;
     const struct failure *failure = &request->failure;
-    struct cJSON *object;
-
     if (!failure->is_known) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "reserved", (int64_t)memory->reserved);
     json_integer(object, "allocated", (int64_t)memory->allocated);
     json_integer(object, "pending", (int64_t)memory->pending);
@@ -129,14 +119,12 @@ static const char *kind_name(enum explain_kind kind)
                                         [EXPLAIN_EMPTY_CACHE] = "empty_cache",
                                         [EXPLAIN_RULE] = "rule",
                                         [EXPLAIN_POLICY] = "policy"};
-
     return names[kind];
 }
 
 static struct cJSON *answer_json(const struct explain_answer *answer)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "kind", kind_name(answer->kind));
     json_text(object, "change", answer->change);
     json_text(object, "conf", answer->conf);
@@ -154,8 +142,7 @@ static struct cJSON *answer_json(const struct explain_answer *answer)
     return object;
 }
 
-static void add_smallest(struct cJSON *object, const char *key, struct oom_scene *scene, size_t failure,
-                         size_t number)
+static void add_smallest(struct cJSON *object, const char *key, struct oom_scene *scene, size_t failure, size_t number)
 {
     json_integer_or_null(object, key, known(explain_smallest_limit(scene->explain, failure, number), 0));
 }
@@ -163,23 +150,20 @@ static void add_smallest(struct cJSON *object, const char *key, struct oom_scene
 /* What the replays say; null where none was made. */
 static struct cJSON *served_json(struct oom_scene *scene, const struct oom_request *request)
 {
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    struct cJSON *object, *array;
-    size_t tried = 0;
-    size_t count = 0;
-
     if (scene->explain == NULL || request->number == OOM_NO_FAILURE) {
         return json_null_value();
     }
-    object = json_object();
-    array = json_array();
+    struct cJSON *object = json_object();
+    struct cJSON *array = json_array();
     json_bool(object, "fails_again", explain_fails_again(scene->explain, request->number));
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    size_t tried = 0;
+    size_t count = 0;
     if (!request->failure.is_known || oom_excess(&request->memory) == 0) {
         count = explain_find(scene->explain, request->number, answers, &tried);
     }
     for (size_t i = 0; i < count; i++) {
         struct cJSON *answer = answer_json(&answers[i]);
-
         if (i == 0) {
             add_smallest(answer, "smallest_limit", scene, request->number, answers[i].number);
         }
@@ -197,10 +181,8 @@ static struct cJSON *stages_json(struct oom_scene *scene, const struct oom_reque
     struct oom_stage stages[OOM_STAGES_MAX];
     size_t count = oom_scene_stages(scene, request, stages);
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < count; i++) {
         struct cJSON *object = json_object();
-
         json_text(object, "stage", stages[i].name);
         json_integer(object, "seq", stages[i].seq);
         json_integer(object, "bytes_freed", stages[i].bytes_freed);
@@ -209,13 +191,10 @@ static struct cJSON *stages_json(struct oom_scene *scene, const struct oom_reque
     return array;
 }
 
-static struct cJSON *request_json(struct oom_scene *scene, const struct oom_request *request,
-                                  bool is_explained)
+static struct cJSON *request_json(struct oom_scene *scene, const struct oom_request *request, bool is_explained)
 {
     struct cJSON *object = json_object();
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
-    char cause[OOM_SENTENCE_BYTES];
-
     json_integer(object, "seq", request->seq);
     json_integer(object, "ts_ns", request->ts_ns);
     json_integer(object, "device", request->request.device);
@@ -231,11 +210,11 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     add_owner(object, &owner);
     json_add(object, "memory", memory_json(scene, request));
     json_add(object, "stages", stages_json(scene, request));
+    char cause[OOM_SENTENCE_BYTES];
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
     }
-    json_text(object, "cause",
-              request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : NULL);
+    json_text(object, "cause", request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : NULL);
     json_text(object, "because", request->failure.is_known ? cause : NULL);
     json_add(object, "served", is_explained ? served_json(scene, request) : json_null_value());
     return object;
@@ -245,7 +224,6 @@ void oom_print_json(FILE *out, struct oom_scene *scene, const char *path, size_t
 {
     struct cJSON *object = json_object();
     struct cJSON *rows = json_array();
-
     json_text(object, "database", path);
     if (scene->explain != NULL) {
         json_integer(object, "memory_limit", (int64_t)explain_get_facts(scene->explain)->limit);

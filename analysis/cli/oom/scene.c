@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A snapshot, and a database that was imported from one, have neither sizes of blocks nor stages: following the history gives both. The
- * rows of the database that was given and those of the one that was made are the same requests, in the same order.
+ * A snapshot, and a database that was imported from one, have neither sizes of blocks nor stages: following the history
+ * gives both. The rows of the database that was given and those of the one that was made are the same requests,
+ * in the same order.
  */
 #include "analysis/cli/oom/scene.h"
 
@@ -28,16 +29,12 @@ static void open_rows(struct cursor *cursor, struct database *database, int64_t 
 
 static void read_row(struct oom_scene *scene, struct cursor *cursor)
 {
-    struct oom_request *request;
-
-    scene->requests =
-        memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
-    request = &scene->requests[scene->count++];
+    scene->requests = memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
+    struct oom_request *request = &scene->requests[scene->count++];
     *request = (struct oom_request){
         .request = {.seq = cursor_integer(cursor, 0),
                     .device = cursor_integer(cursor, 2),
-                    .rounded =
-                        varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
+                    .rounded = varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
                     .process_id = cursor_integer(cursor, 11),
                     .stream = (uint16_t)cursor_integer(cursor, 12),
                     .pool = (uint16_t)cursor_integer(cursor, 13)},
@@ -59,7 +56,6 @@ static void read_config(struct oom_scene *scene)
 {
     struct varve_message ignored = {""};
     char *text = database_meta(scene->exact, "allocator.conf");
-
     varve_alloc_config_init(&scene->config);
     if (text != NULL && varve_alloc_config_parse(text, &scene->config, &ignored) != VARVE_OK) {
         varve_alloc_config_init(&scene->config); /* in the words of another version */
@@ -70,13 +66,12 @@ static void read_config(struct oom_scene *scene)
 /* The numbers and names of the database that people have. */
 static void read_given(struct oom_scene *scene, int64_t device)
 {
-    struct cursor cursor;
-    size_t i = 0;
-
     if (scene->given == NULL || scene->given == scene->exact) {
         return;
     }
+    struct cursor cursor;
     open_rows(&cursor, scene->given, device);
+    size_t i = 0;
     for (; cursor_next(&cursor) && i < scene->count; i++) {
         scene->requests[i].seq = cursor_integer(&cursor, 0);
         scene->requests[i].pid = cursor_integer(&cursor, 3);
@@ -89,16 +84,14 @@ static void read_given(struct oom_scene *scene, int64_t device)
 static void find_failures(struct oom_scene *scene, int64_t device)
 {
     const struct explain_facts *facts = explain_get_facts(scene->explain);
-    size_t next[256] = {0};
     size_t expected = 0;
-
     for (size_t i = 0; i < facts->failure_count; i++) {
         expected += device < 0 || facts->failures[i].device == (unsigned)device;
     }
+    size_t next[256] = {0};
     for (size_t i = 0; i < scene->count && expected == scene->count; i++) {
         int64_t number = scene->requests[i].request.device;
         size_t *at = &next[number & 255];
-
         while (*at < facts->failure_count && facts->failures[*at].device != (unsigned)number) {
             ++*at;
         }
@@ -117,10 +110,8 @@ static uint64_t limit_of(const struct oom_scene *scene)
 {
     static const char *const keys[] = {"replay.memory_limit", "replay.capacity"};
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && limit == 0; i++) {
         char *text = database_meta(scene->exact, keys[i]);
-
         limit = text != NULL ? strtoull(text, NULL, 10) : 0;
         free(text);
     }
@@ -130,23 +121,20 @@ static uint64_t limit_of(const struct oom_scene *scene)
 /* Bytes that the device had free then, as a snapshot says it. */
 static uint64_t device_free_of(const struct oom_scene *scene, const struct oom_request *request)
 {
-    const struct explain_failure *failure;
-
     if (request->number == OOM_NO_FAILURE || !scene->history->rests.is_known) {
         return OOM_UNKNOWN;
     }
-    failure = &explain_get_facts(scene->explain)->failures[request->number];
+    const struct explain_failure *failure = &explain_get_facts(scene->explain)->failures[request->number];
     return scene->history->devices[failure->device].events[failure->event].addr;
 }
 
 static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 {
     struct cursor cursor;
-    uint64_t bytes = 0;
-
     cursor_open(&cursor, scene->given != NULL ? scene->given : scene->exact,
                 "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, device);
+    uint64_t bytes = 0;
     if (cursor_next(&cursor) && cursor_integer(&cursor, 0) > 0) {
         bytes = (uint64_t)cursor_integer(&cursor, 0);
     }
@@ -157,7 +145,6 @@ static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 static void describe_memory(struct oom_scene *scene, struct oom_request *request)
 {
     const struct failure *failure = &request->failure;
-
     request->memory = (struct oom_memory){
         .requested = (uint64_t)request->requested,
         .rounded = request->request.rounded,
@@ -183,7 +170,6 @@ static void want_blocks(struct oom_scene *scene, const struct oom_request *reque
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
     const struct failure_segment *best = &request->failure.best;
-
     for (size_t i = 0; i < freeing->blocks && i < FAILURE_BLOCKS_MAX; i++) {
         owners_want(scene->owners, freeing->first[i].addr, request->request.seq);
     }
@@ -194,11 +180,9 @@ static void want_blocks(struct oom_scene *scene, const struct oom_request *reque
 
 int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message *message)
 {
-    struct cursor cursor;
-    int error = VARVE_OK;
-
     scene->owners = owners_new();
     read_config(scene);
+    struct cursor cursor;
     open_rows(&cursor, scene->exact, device);
     while (cursor_next(&cursor)) {
         read_row(scene, &cursor);
@@ -208,9 +192,9 @@ int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message
     if (scene->explain != NULL) {
         find_failures(scene, device);
     }
+    int error = VARVE_OK;
     for (size_t i = 0; i < scene->count && i < DETAILS_MAX && error == VARVE_OK; i++) {
         struct oom_request *request = &scene->requests[i];
-
         error = failure_load(&request->failure, scene->exact, &request->request, message);
         describe_memory(scene, request);
         want_blocks(scene, request);
@@ -227,12 +211,9 @@ void oom_scene_free(struct oom_scene *scene)
 
 /* ---- what is looked up for a request that is printed ---- */
 
-size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request,
-                       struct oom_site sites[OOM_SITES_MAX])
+size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request, struct oom_site sites[OOM_SITES_MAX])
 {
     struct cursor cursor;
-    size_t count = 0;
-
     cursor_open(&cursor, scene->exact,
                 "SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN callsite c "
                 "ON c.id = a.callsite_id WHERE a.domain = 4 AND a.device = ?1 AND a.process_id IS ?2 AND "
@@ -242,11 +223,12 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
     cursor_bind_integer(&cursor, 2, request->request.process_id);
     cursor_bind_integer(&cursor, 3, request->request.seq);
     cursor_bind_integer(&cursor, 4, OOM_SITES_MAX);
+    size_t count = 0;
     while (cursor_next(&cursor) && count < OOM_SITES_MAX) {
-        sites[count++] = (struct oom_site){
-            .owner = owner_of_callsite(scene->owners, scene->exact, cursor_integer(&cursor, 0)),
-            .bytes = cursor_integer(&cursor, 1),
-            .blocks = cursor_integer(&cursor, 2)};
+        sites[count++] =
+            (struct oom_site){.owner = owner_of_callsite(scene->owners, scene->exact, cursor_integer(&cursor, 0)),
+                              .bytes = cursor_integer(&cursor, 1),
+                              .blocks = cursor_integer(&cursor, 2)};
     }
     cursor_close(&cursor);
     return count;
@@ -255,13 +237,12 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
 int64_t oom_scene_allocations(struct oom_scene *scene, const struct oom_request *request, int64_t seq)
 {
     struct cursor cursor;
-    int64_t count = 0;
-
     cursor_open(&cursor, scene->exact,
                 "SELECT count(*) FROM event WHERE kind = 1 AND device = ?1 AND seq > ?2 AND seq < ?3");
     cursor_bind_integer(&cursor, 1, request->request.device);
     cursor_bind_integer(&cursor, 2, seq);
     cursor_bind_integer(&cursor, 3, request->request.seq);
+    int64_t count = 0;
     if (cursor_next(&cursor)) {
         count = cursor_integer(&cursor, 0);
     }
@@ -273,8 +254,6 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
                         struct oom_stage stages[OOM_STAGES_MAX])
 {
     struct cursor cursor;
-    size_t count = 0;
-
     cursor_open(
         &cursor, scene->exact,
         "SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c "
@@ -286,9 +265,9 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
     cursor_bind_integer(&cursor, 2, request->thread_id);
     cursor_bind_integer(&cursor, 3, request->request.device);
     cursor_bind_integer(&cursor, 4, OOM_STAGES_MAX);
+    size_t count = 0;
     while (cursor_next(&cursor) && count < OOM_STAGES_MAX) {
         const char *name = cursor_text(&cursor, 0);
-
         snprintf(stages[count].name, sizeof(stages[count].name), "%s", name != NULL ? name : "?");
         stages[count].seq = cursor_integer(&cursor, 1);
         stages[count++].bytes_freed = cursor_integer(&cursor, 2);
@@ -300,9 +279,7 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
 struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_request *request,
                              const struct varve_layout_block *block)
 {
-    const struct segments_part part = {.process_id = request->request.process_id,
-                                       .device = request->request.device};
-
+    const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
     return owners_of(scene->owners, &part, block->addr, request->request.seq);
 }
 
@@ -315,7 +292,6 @@ static struct replay_inference *follow(const struct history *history, struct rep
     struct replay_inference *inference;
     struct replay_result result;
     struct varve_message ignored = {""};
-
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         options->memory_limit = limits[i];
         if (replay_infer(history, options, &inference, &result, &ignored) != VARVE_OK) {
@@ -330,18 +306,16 @@ static struct replay_inference *follow(const struct history *history, struct rep
 }
 
 static int write_decisions(const struct history *history, const struct replay_inference *inference,
-                           struct replay_options *options, struct varve_writer *writer,
-                           struct varve_message *message)
+                           struct replay_options *options, struct varve_writer *writer, struct varve_message *message)
 {
     struct history_settings settings;
-    struct replay_result result;
     int error = replay_settings(history, NULL, &settings, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     options->writer = history_writer_new(writer, history);
     history_write_settings(writer, &settings, history_writer_begin_us(options->writer));
+    struct replay_result result;
     error = replay_play(inference, options, &result, message);
     history_writer_free(options->writer);
     return error;
@@ -352,14 +326,12 @@ int oom_scene_write(const struct history *history, uint64_t limit, bool or_impor
 {
     struct replay_options options = {.memory_limit = limit, .follow = true, .progress = progress};
     struct replay_inference *inference = follow(history, &options);
-    struct import_result ignored;
-    struct varve_writer *writer;
-    int error;
-
     if (inference == NULL && !or_import) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "the recorded decisions do not come out again");
     }
-    error = varve_writer_open(path, false, &writer, message);
+    struct varve_writer *writer;
+    int error = varve_writer_open(path, false, &writer, message);
+    struct import_result ignored;
     if (error == VARVE_OK) {
         error = inference != NULL ? write_decisions(history, inference, &options, writer, message)
                                   : import_pytorch(history, writer, progress, &ignored, message);

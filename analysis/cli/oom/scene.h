@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The requests of a trace that failed for want of memory, with all that is known of each: what the memory was then, from a
- * database that has the decisions of that moment, and the failure of the history that it is, for replays. Made by the command
- * `oom`, read by what prints it.
+ * The requests of a trace that failed for want of memory, with all that is known of each: what the memory was then,
+ * from a database that has the decisions of that moment, and the failure of the history that it is, for replays. Made
+ * by the command `oom`, read by what prints it.
  */
 #ifndef VARVE_ANALYSIS_CLI_OOM_SCENE_H
 #define VARVE_ANALYSIS_CLI_OOM_SCENE_H
@@ -14,10 +14,6 @@
 #include "analysis/whatif/explain.h"
 #include "analysis/whatif/oom_cause.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct progress;
 
@@ -25,8 +21,7 @@ struct progress;
 
 struct oom_request {
     struct failed_request request; /* in the database of the decisions */
-    int64_t
-        seq; /* that people know: of the database that was given; of a snapshot, the number of the event */
+    int64_t seq; /* that people know: of the database that was given; of a snapshot, the number of the event */
     int64_t ts_ns, pid, tid, thread_id, callsite_id;
     int64_t requested, allocated, reserved, largest_free; /* of the event; largest_free < 0: unknown */
     struct failure failure;                               /* is_known */
@@ -36,8 +31,7 @@ struct oom_request {
 
 struct oom_scene {
     struct database *given; /* NULL: the trace is a snapshot */
-    struct database
-        *exact; /* the database of the decisions: that one, or one made by following the history */
+    struct database *exact; /* the database of the decisions: that one, or one made by following the history */
     struct oom_request *requests;
     size_t count, capacity;
     struct varve_alloc_config config;
@@ -47,8 +41,8 @@ struct oom_scene {
     char reason[512];
 };
 
-/// Requests of all devices (< 0) or one, into a scene whose databases, history and explain are set. Errors: those of the
-/// database.
+/// Requests of all devices (< 0) or one, into a scene whose databases, history and explain are set. Errors: those of
+/// the database.
 int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message *message);
 void oom_scene_free(struct oom_scene *scene); /* what oom_scene_load made */
 
@@ -81,13 +75,10 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
 struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_request *request,
                              const struct varve_layout_block *block);
 
-/// A database of what the allocator decided, at `path`: the history is followed under `limit`, or without one; a snapshot that does not
-/// come out again is written as it is, if `or_import`. VARVE_ERROR_FORMAT: it does not come out again.
+/// A database of what the allocator decided, at `path`: the history is followed under `limit`, or without one; a
+/// snapshot that does not come out again is written as it is, if `or_import`. VARVE_ERROR_FORMAT: it does
+/// not come out again.
 int oom_scene_write(const struct history *history, uint64_t limit, bool or_import, const char *path,
                     struct progress *progress, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

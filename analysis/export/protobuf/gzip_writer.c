@@ -18,7 +18,6 @@ void gzip_writer_begin(struct gzip_writer *writer, FILE *out)
 static void compress_input(struct gzip_writer *writer, int flush)
 {
     unsigned char buffer[1 << 15];
-
     do {
         writer->stream.next_out = buffer;
         writer->stream.avail_out = sizeof(buffer);

@@ -8,10 +8,6 @@
 #define ZLIB_CONST /* what is compressed is only read */
 #include <zlib.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct gzip_writer {
     z_stream stream;
     FILE *out; /* borrowed; failures show in ferror */
@@ -21,9 +17,5 @@ void gzip_writer_begin(struct gzip_writer *writer, FILE *out);
 void gzip_writer_put(struct gzip_writer *writer, const void *bytes, size_t count);
 /// Write what is left and the trailer; the writer can be begun again.
 void gzip_writer_end(struct gzip_writer *writer);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

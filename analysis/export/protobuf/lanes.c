@@ -13,8 +13,7 @@ struct lane {
     int64_t free_ns; /* the end of the outermost one */
 };
 
-void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name,
-                 bool nests)
+void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name, bool nests)
 {
     *lanes = (struct lanes){.writer = writer, .parent = parent, .name = name, .nests = nests};
 }
@@ -27,7 +26,6 @@ static bool is_before(const struct lanes *lanes, size_t a, size_t b)
 static void swap(struct lanes *lanes, size_t a, size_t b)
 {
     size_t lane = lanes->heap[a];
-
     lanes->heap[a] = lanes->heap[b];
     lanes->heap[b] = lane;
 }
@@ -37,7 +35,6 @@ static void sift_down(struct lanes *lanes, size_t at)
 {
     for (;;) {
         size_t least = at;
-
         for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < lanes->count; child++) {
             least = is_before(lanes, child, least) ? child : least;
         }
@@ -88,7 +85,6 @@ void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const stru
     end_ns = end_ns > begin_ns ? end_ns : begin_ns;
     if (lanes->nests && lanes->count > 0) {
         struct lane *lane = &lanes->items[lanes->last];
-
         close_until(lanes, lane, begin_ns);
         if (lane->depth > 0 && end_ns <= lane->ends[lane->depth - 1]) {
             open_slice(lanes, lane, begin_ns, end_ns, event);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slices of one subject, such as the segments of a stream, on as few tracks as hold them: slices of a track must lie apart, or within
- * each other. The tracks have one name, so that Perfetto shows them as one. Slices come in the order of their beginnings.
+ * Slices of one subject, such as the segments of a stream, on as few tracks as hold them: slices of a track must lie
+ * apart, or within each other. The tracks have one name, so that Perfetto shows them as one. Slices come in the order
+ * of their beginnings.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_PROTOBUF_LANES_H
 #define VARVE_ANALYSIS_EXPORT_PROTOBUF_LANES_H
@@ -9,10 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct lane;
 struct track_event;
@@ -29,15 +26,10 @@ struct lanes {
     size_t last; /* the lane of the last slice */
 };
 
-void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name,
-                 bool nests);
+void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name, bool nests);
 /// A slice; an end before its beginning is the beginning.
 void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const struct track_event *event);
 /// End the slices that are open, and forget all.
 void lanes_end(struct lanes *lanes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A heap profile for pprof, gzipped. A message of protocol buffers may be written in pieces, one behind the other: each text, function,
- * location and sample goes out as a Profile that has nothing else, so that memory follows the stacks of the database and not the file.
+ * A heap profile for pprof, gzipped. A message of protocol buffers may be written in pieces, one behind the other: each
+ * text, function, location and sample goes out as a Profile that has nothing else, so that memory follows the stacks of
+ * the database and not the file.
  *
- * Addresses in a database are those within a module; here modules lie one behind the other, so that no two share an address. What was
- * inlined has a stack node of its own, with the address of its caller: such nodes are lines of one location.
+ * Addresses in a database are those within a module; here modules lie one behind the other, so that no two share an
+ * address. What was inlined has a stack node of its own, with the address of its caller: such nodes are lines
+ * of one location.
  */
 #include "analysis/export/export.h"
 
@@ -20,8 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINES_MAX \
-    64 /* of a location: functions inlined into each other; more of them are a location of their own */
+#define LINES_MAX 64 /* of a location: functions inlined into each other; more of them are a location of their own */
 #define FRAMES_MAX 65536        /* of a stack, as view `frame` has them */
 #define MODULE_ALIGNMENT 0x1000 /* of the addresses that modules are given */
 #define ADDRESS_MAX (INT64_C(1) << 47)
@@ -84,7 +85,6 @@ struct writer {
 static void put(struct writer *writer, const Perftools__Profiles__Profile *part)
 {
     size_t bytes = perftools__profiles__profile__get_packed_size(part);
-
     if (bytes > writer->buffer_bytes) {
         writer->buffer = memory_resize(writer->buffer, bytes);
         writer->buffer_bytes = bytes;
@@ -99,11 +99,9 @@ static uint64_t put_text(struct writer *writer, const char *text)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     char clean[FRAME_NAME_BYTES];
     char *entry = clean;
-    bool is_new;
-    uint64_t number;
-
     text_clean(clean, text);
-    number = text_number(&writer->texts, clean, &is_new);
+    bool is_new;
+    uint64_t number = text_number(&writer->texts, clean, &is_new);
     if (is_new) {
         part.n_string_table = 1;
         part.string_table = &entry;
@@ -117,14 +115,12 @@ static uint64_t put_text(struct writer *writer, const char *text)
 static void put_head(struct writer *writer)
 {
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
-    Perftools__Profiles__ValueType types[VALUES];
     Perftools__Profiles__ValueType period_type = PERFTOOLS__PROFILES__VALUE_TYPE__INIT;
-    Perftools__Profiles__ValueType *list[VALUES];
     struct database *database = writer->request->database;
     char *command = database_meta(database, "command");
-    int64_t comment;
-
     put_text(writer, ""); /* entry 0, by the format */
+    Perftools__Profiles__ValueType types[VALUES];
+    Perftools__Profiles__ValueType *list[VALUES];
     for (size_t i = 0; i < VALUES; i++) {
         perftools__profiles__value_type__init(&types[i]);
         types[i].type = (int64_t)put_text(writer, value_types[i][0]);
@@ -133,7 +129,7 @@ static void put_head(struct writer *writer)
     }
     period_type.type = (int64_t)put_text(writer, "space");
     period_type.unit = (int64_t)put_text(writer, "bytes");
-    comment = (int64_t)put_text(writer, command);
+    int64_t comment = (int64_t)put_text(writer, command);
     part.n_sample_type = VALUES;
     part.sample_type = list;
     part.default_sample_type = (int64_t)put_text(writer, DEFAULT_VALUE);
@@ -150,20 +146,18 @@ static void put_head(struct writer *writer)
 
 /* ---- modules, functions ---- */
 
-static void put_mapping(struct writer *writer, const char *path, const char *build_id, int64_t pc_max,
-                        uint64_t *end)
+static void put_mapping(struct writer *writer, const char *path, const char *build_id, int64_t pc_max, uint64_t *end)
 {
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Mapping mapping = PERFTOOLS__PROFILES__MAPPING__INIT;
     Perftools__Profiles__Mapping *list = &mapping;
     int64_t last = pc_max >= 0 && pc_max < ADDRESS_MAX ? pc_max : 0;
     uint64_t filename = put_text(writer, path);
-
     if (map_find(&writer->mappings, filename) != NULL) {
         return; /* two paths that differ in what was cut, or left out */
     }
-    writer->module_begins = memory_grow(writer->module_begins, &writer->mapping_capacity,
-                                        writer->mapping_count + 1, sizeof(*writer->module_begins));
+    writer->module_begins = memory_grow(writer->module_begins, &writer->mapping_capacity, writer->mapping_count + 1,
+                                        sizeof(*writer->module_begins));
     mapping.id = ++writer->mapping_count;
     map_put(&writer->mappings, filename, mapping.id);
     mapping.memory_start = *end;
@@ -184,18 +178,16 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
 /* The program's own module first: pprof calls the profile by it. */
 static void put_mappings(struct writer *writer)
 {
-    uint64_t end = MODULE_ALIGNMENT;
     struct cursor cursor;
-
     cursor_open(
         &cursor, writer->request->database,
         "SELECT s.module, (SELECT m.build_id FROM module m WHERE m.path = s.module LIMIT 1), s.pc FROM "
         "(SELECT s.module, max(f.pc) AS pc FROM stack_frame f JOIN symbol s ON s.id = f.symbol_id WHERE s.module IS "
         "NOT NULL AND f.pc IS NOT NULL GROUP BY s.module) s ORDER BY s.module IN (SELECT executable FROM process) "
         "DESC, s.module");
+    uint64_t end = MODULE_ALIGNMENT;
     while (cursor_next(&cursor) && writer->mapping_count < UINT16_MAX) {
-        put_mapping(writer, cursor_name(&cursor, 0), cursor_text(&cursor, 1), cursor_integer(&cursor, 2),
-                    &end);
+        put_mapping(writer, cursor_name(&cursor, 0), cursor_text(&cursor, 1), cursor_integer(&cursor, 2), &end);
     }
     cursor_close(&cursor);
 }
@@ -209,7 +201,6 @@ static uint64_t put_function(struct writer *writer, const char *name, const char
     uint64_t file_number = put_text(writer, file);
     uint64_t key = name_number << 32 | file_number;
     const uint64_t *found = map_find(&writer->functions, key);
-
     if (found != NULL) {
         return *found;
     }
@@ -228,25 +219,22 @@ static void put_symbols(struct writer *writer)
 {
     int64_t limit =
         database_number_limit(writer->request->database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
-    struct cursor cursor;
-
     writer->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->symbols = memory_resize(NULL, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
     memset(writer->symbols, 0, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
     writer->symbols[0].function = put_function(writer, "(no stack)", "");
+    struct cursor cursor;
     cursor_open(&cursor, writer->request->database,
                 "SELECT id, function, file, line, module, is_inlined FROM symbol WHERE id > 0 ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         const char *function = cursor_text(&cursor, 1);
         const char *module = cursor_text(&cursor, 4);
-        const uint64_t *mapping = NULL;
-        struct symbol *symbol;
-
         if (id >= (int64_t)writer->symbol_limit) {
             continue;
         }
-        symbol = &writer->symbols[id];
+        struct symbol *symbol = &writer->symbols[id];
+        const uint64_t *mapping = NULL;
         if (module != NULL) {
             mapping = map_find(&writer->mappings, put_text(writer, module));
         }
@@ -268,14 +256,12 @@ static void put_location(struct writer *writer, uint32_t number)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Location location = PERFTOOLS__PROFILES__LOCATION__INIT;
     Perftools__Profiles__Location *list = &location;
+    location.id = number;
     Perftools__Profiles__Line lines[LINES_MAX];
     Perftools__Profiles__Line *line_list[LINES_MAX];
-
-    location.id = number;
     for (uint32_t at = number; at != 0; at = writer->locations[at].outer) {
         const struct frame *frame = &writer->frames[writer->locations[at].frame];
         const struct symbol *symbol = &writer->symbols[frame->symbol];
-
         if (symbol->function != 0) {
             perftools__profiles__line__init(&lines[location.n_line]);
             lines[location.n_line].function_id = symbol->function;
@@ -298,16 +284,13 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
 {
     uint64_t key = (uint64_t)outer << 32 | frame;
     const uint64_t *found = map_find(&writer->location_numbers, key);
-    uint32_t number;
-
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    number = (uint32_t)++writer->location_count;
-    writer->locations =
-        memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));
-    writer->locations[number] = (struct location){
-        .frame = frame, .outer = outer, .lines = outer != 0 ? writer->locations[outer].lines + 1 : 1};
+    uint32_t number = (uint32_t)++writer->location_count;
+    writer->locations = memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));
+    writer->locations[number] =
+        (struct location){.frame = frame, .outer = outer, .lines = outer != 0 ? writer->locations[outer].lines + 1 : 1};
     map_put(&writer->location_numbers, key, number);
     put_location(writer, number);
     return number;
@@ -318,21 +301,18 @@ static void read_frames(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
-    struct cursor cursor;
-    size_t all;
-
     writer->frame_limit = limit < UINT32_MAX / 2 ? (size_t)limit : UINT32_MAX / 2;
-    all = writer->frame_limit + writer->symbol_limit + 1;
+    size_t all = writer->frame_limit + writer->symbol_limit + 1;
     writer->frames = memory_resize(NULL, all * sizeof(*writer->frames));
     for (size_t i = 0; i < all; i++) {
-        writer->frames[i] = (struct frame){
-            .symbol = i > writer->frame_limit ? (uint32_t)(i - writer->frame_limit) : 0, .pc = -1};
+        writer->frames[i] =
+            (struct frame){.symbol = i > writer->frame_limit ? (uint32_t)(i - writer->frame_limit) : 0, .pc = -1};
     }
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT id, symbol_id, coalesce(pc, -1) FROM stack_frame WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-
         if (id < (int64_t)writer->frame_limit && symbol > 0 && symbol < (int64_t)writer->symbol_limit) {
             writer->frames[id] = (struct frame){.symbol = (uint32_t)symbol, .pc = cursor_integer(&cursor, 2)};
         }
@@ -344,10 +324,8 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
 {
     const struct node *outer = &writer->nodes[caller];
     bool is_inlined = writer->symbols[writer->frames[frame].symbol].is_inlined;
-
     if (is_inlined && outer->location != 0 && writer->locations[outer->location].lines < LINES_MAX) {
-        return (struct node){.location = find_location(writer, frame, outer->location),
-                             .caller = outer->caller};
+        return (struct node){.location = find_location(writer, frame, outer->location), .caller = outer->caller};
     }
     return (struct node){.location = find_location(writer, frame, 0), .caller = caller};
 }
@@ -356,22 +334,18 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
 static void read_nodes(struct writer *writer)
 {
     struct database *database = writer->request->database;
-    int64_t limit =
-        database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-    struct cursor cursor;
-
+    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
     writer->node_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->nodes = memory_resize(NULL, (writer->node_limit + 1) * sizeof(*writer->nodes));
     memset(writer->nodes, 0, (writer->node_limit + 1) * sizeof(*writer->nodes));
-    cursor_open(&cursor, database,
-                "SELECT id, id - parent_lag, frame_id FROM stack_node_row WHERE id > 0 ORDER BY id");
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row WHERE id > 0 ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t frame_id = cursor_integer(&cursor, 2);
         uint32_t frame = frame_id > 0 && frame_id < (int64_t)writer->frame_limit ? (uint32_t)frame_id : 0;
         uint32_t caller = parent > 0 && parent < id ? (uint32_t)parent : 0;
-
         if (id < (int64_t)writer->node_limit) {
             writer->nodes[id] = make_node(writer, frame, caller);
         }
@@ -383,15 +357,12 @@ static void read_nodes(struct writer *writer)
 
 static size_t read_path(struct writer *writer, int64_t node, int64_t symbol)
 {
-    size_t count = 0;
-
     if (node <= 0 || node >= (int64_t)writer->node_limit || writer->nodes[node].location == 0) {
         bool is_known = symbol > 0 && symbol < (int64_t)writer->symbol_limit;
-
-        writer->path[0] =
-            find_location(writer, is_known ? (uint32_t)(writer->frame_limit + (size_t)symbol) : 0, 0);
+        writer->path[0] = find_location(writer, is_known ? (uint32_t)(writer->frame_limit + (size_t)symbol) : 0, 0);
         return 1;
     }
+    size_t count = 0;
     for (uint32_t at = (uint32_t)node; at != 0 && count < FRAMES_MAX; at = writer->nodes[at].caller) {
         writer->path[count++] = writer->nodes[at].location;
     }
@@ -403,11 +374,9 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Sample sample = PERFTOOLS__PROFILES__SAMPLE__INIT;
     Perftools__Profiles__Sample *list = &sample;
-    Perftools__Profiles__Label labels[] = {PERFTOOLS__PROFILES__LABEL__INIT,
-                                           PERFTOOLS__PROFILES__LABEL__INIT};
+    Perftools__Profiles__Label labels[] = {PERFTOOLS__PROFILES__LABEL__INIT, PERFTOOLS__PROFILES__LABEL__INIT};
     Perftools__Profiles__Label *label_list[] = {&labels[0], &labels[1]};
     int64_t values[VALUES];
-
     for (size_t i = 0; i < VALUES; i++) {
         values[i] = cursor_integer(cursor, 3 + (int)i);
     }
@@ -429,9 +398,6 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
 static void put_samples(struct writer *writer)
 {
     struct cursor cursor;
-    bool is_empty = true;
-    bool has_stacks = false;
-
     cursor_open(
         &cursor, writer->request->database,
         "SELECT t.pid, c.node_id, coalesce(c.symbol_id, c.user_symbol_id), t.allocations, t.bytes, t.live_allocations, "
@@ -439,6 +405,8 @@ static void put_samples(struct writer *writer)
         "t.domain = ?1 AND (?2 = 0 OR t.process_id = ?2)");
     cursor_bind_text(&cursor, 1, writer->request->domain);
     cursor_bind_integer(&cursor, 2, writer->request->process_id);
+    bool is_empty = true;
+    bool has_stacks = false;
     while (cursor_next(&cursor)) {
         is_empty = false;
         has_stacks = has_stacks || !cursor_is_null(&cursor, 1) || !cursor_is_null(&cursor, 2);
@@ -456,7 +424,6 @@ bool export_has_protobuf(void)
 int export_pprof(const void *request, FILE *out, struct varve_message *message)
 {
     struct writer writer = {.request = request};
-
     writer.path = memory_resize(NULL, FRAMES_MAX * sizeof(*writer.path));
     gzip_writer_begin(&writer.gzip, out);
     put_head(&writer);

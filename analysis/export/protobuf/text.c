@@ -16,7 +16,6 @@ uint64_t text_number(struct text_table *table, const char *text, bool *is_new_ou
 {
     uint64_t key = map_hash(text, strlen(text));
     const uint64_t *found = map_find(&table->numbers, key);
-
     while (found != NULL && strcmp(table->texts[*found], text) != 0) {
         found = map_find(&table->numbers, ++key);
     }

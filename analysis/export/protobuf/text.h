@@ -10,11 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Texts with numbers from `first` on, in the order of their first use. Zeroed, but for `first`, before its first use. */
+/* Texts with numbers from `first` on, in the order of their first use. Zeroed, but for `first`,
+ * before its first use. */
 struct text_table {
     struct map numbers; /* by hash */
     char **texts;
@@ -27,9 +24,5 @@ void text_clean(char clean[FRAME_NAME_BYTES], const char *text);
 /// Copied. *is_new_out: it has not been asked for before.
 uint64_t text_number(struct text_table *table, const char *text, bool *is_new_out);
 void text_table_free(struct text_table *table);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

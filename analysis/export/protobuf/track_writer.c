@@ -27,9 +27,9 @@ static void begin_packet(struct packet *packet, struct track_writer *writer)
     packet->packet.has_trusted_packet_sequence_id = 1;
     packet->packet.trusted_packet_sequence_id = SEQUENCE;
     packet->packet.has_sequence_flags = 1;
-    packet->packet.sequence_flags =
-        writer->has_begun ? PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_NEEDS_INCREMENTAL_STATE
-                          : PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_INCREMENTAL_STATE_CLEARED;
+    packet->packet.sequence_flags = writer->has_begun
+                                        ? PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_NEEDS_INCREMENTAL_STATE
+                                        : PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_INCREMENTAL_STATE_CLEARED;
     packet->packet.has_first_packet_on_sequence = !writer->has_begun;
     packet->packet.first_packet_on_sequence = !writer->has_begun;
     writer->has_begun = true;
@@ -40,15 +40,13 @@ static void put_packet(struct packet *packet)
     struct track_writer *writer = packet->writer;
     Perfetto__Protos__TracePacket *list = &packet->packet;
     Perfetto__Protos__Trace trace = PERFETTO__PROTOS__TRACE__INIT;
-    size_t bytes;
-
     if (packet->interned.n_event_names > 0 || packet->interned.n_event_categories > 0 ||
         packet->interned.n_debug_annotation_names > 0 || packet->interned.n_source_locations > 0) {
         packet->packet.interned_data = &packet->interned;
     }
     trace.n_packet = 1;
     trace.packet = &list;
-    bytes = perfetto__protos__trace__get_packed_size(&trace);
+    size_t bytes = perfetto__protos__trace__get_packed_size(&trace);
     if (bytes > writer->buffer_bytes) {
         writer->buffer = memory_resize(writer->buffer, bytes);
         writer->buffer_bytes = bytes;
@@ -60,15 +58,13 @@ static void put_packet(struct packet *packet)
 void track_writer_begin(struct track_writer *writer, FILE *out, int64_t realtime_ns)
 {
     Perfetto__Protos__ClockSnapshot snapshot = PERFETTO__PROTOS__CLOCK_SNAPSHOT__INIT;
-    Perfetto__Protos__ClockSnapshot__Clock clocks[2];
-    Perfetto__Protos__ClockSnapshot__Clock *list[2];
-    struct packet packet;
-
     *writer = (struct track_writer){.out = out};
     writer->names.first = 1;
     writer->categories.first = 1;
     writer->argument_names.first = 1;
     writer->locations.first = 1;
+    Perfetto__Protos__ClockSnapshot__Clock clocks[2];
+    Perfetto__Protos__ClockSnapshot__Clock *list[2];
     for (int i = 0; i < 2; i++) {
         perfetto__protos__clock_snapshot__clock__init(&clocks[i]);
         clocks[i].has_clock_id = 1;
@@ -82,6 +78,7 @@ void track_writer_begin(struct track_writer *writer, FILE *out, int64_t realtime
     snapshot.clocks = list;
     snapshot.has_primary_trace_clock = 1;
     snapshot.primary_trace_clock = CLOCK_BOOTTIME_ID;
+    struct packet packet;
     begin_packet(&packet, writer);
     packet.packet.clock_snapshot = &snapshot;
     put_packet(&packet);
@@ -98,20 +95,19 @@ void track_writer_end(struct track_writer *writer)
 
 /* ---- tracks ---- */
 
-static uint64_t put_track(struct track_writer *writer, Perfetto__Protos__TrackDescriptor *track,
-                          uint64_t parent, const char *name)
+static uint64_t put_track(struct track_writer *writer, Perfetto__Protos__TrackDescriptor *track, uint64_t parent,
+                          const char *name)
 {
-    char clean[FRAME_NAME_BYTES];
-    struct packet packet;
-
     track->has_uuid = 1;
     track->uuid = ++writer->tracks;
     track->has_parent_uuid = parent != TRACK_NONE;
     track->parent_uuid = parent;
+    char clean[FRAME_NAME_BYTES];
     if (name != NULL) {
         text_clean(clean, name);
         track->name = clean;
     }
+    struct packet packet;
     begin_packet(&packet, writer);
     packet.packet.track_descriptor = track;
     put_packet(&packet);
@@ -123,7 +119,6 @@ uint64_t track_process(struct track_writer *writer, int64_t pid, const char *nam
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
     Perfetto__Protos__ProcessDescriptor process = PERFETTO__PROTOS__PROCESS_DESCRIPTOR__INIT;
     char clean[FRAME_NAME_BYTES];
-
     text_clean(clean, name);
     process.has_pid = 1;
     process.pid = (int32_t)pid;
@@ -139,7 +134,6 @@ uint64_t track_thread(struct track_writer *writer, int64_t pid, int64_t tid, con
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
     Perfetto__Protos__ThreadDescriptor thread = PERFETTO__PROTOS__THREAD_DESCRIPTOR__INIT;
     char clean[FRAME_NAME_BYTES];
-
     text_clean(clean, name);
     thread.has_pid = 1;
     thread.pid = (int32_t)pid;
@@ -153,7 +147,6 @@ uint64_t track_thread(struct track_writer *writer, int64_t pid, int64_t tid, con
 uint64_t track_of_slices(struct track_writer *writer, uint64_t parent, const char *name)
 {
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
-
     return put_track(writer, &track, parent, name);
 }
 
@@ -161,7 +154,6 @@ uint64_t track_of_bytes(struct track_writer *writer, uint64_t parent, const char
 {
     Perfetto__Protos__TrackDescriptor track = PERFETTO__PROTOS__TRACK_DESCRIPTOR__INIT;
     Perfetto__Protos__CounterDescriptor counter = PERFETTO__PROTOS__COUNTER_DESCRIPTOR__INIT;
-
     counter.has_unit = 1;
     counter.unit = PERFETTO__PROTOS__COUNTER_DESCRIPTOR__UNIT__UNIT_SIZE_BYTES;
     track.counter = &counter;
@@ -211,10 +203,9 @@ struct event_parts {
 
 static void set_name(struct packet *packet, struct event_parts *parts, const struct track_event *event)
 {
-    bool is_new;
-
     text_clean(parts->name_text, event->name);
     parts->event.has_name_iid = 1;
+    bool is_new;
     parts->event.name_iid = text_number(&packet->writer->names, parts->name_text, &is_new);
     if (is_new) {
         perfetto__protos__event_name__init(&parts->name);
@@ -242,16 +233,15 @@ static void set_name(struct packet *packet, struct event_parts *parts, const str
 
 static void set_location(struct packet *packet, struct event_parts *parts, const struct track_event *event)
 {
-    char key[2 * FRAME_NAME_BYTES + 32];
-    bool is_new;
-
     if (event->function == NULL && event->file == NULL) {
         return;
     }
     text_clean(parts->function, event->function);
     text_clean(parts->file, event->file);
+    char key[2 * FRAME_NAME_BYTES + 32];
     snprintf(key, sizeof(key), "%s\n%s\n%" PRId64, parts->function, parts->file, event->line);
     parts->event.has_source_location_iid = 1;
+    bool is_new;
     parts->event.source_location_iid = text_number(&packet->writer->locations, key, &is_new);
     if (is_new) {
         perfetto__protos__source_location__init(&parts->location);
@@ -267,21 +257,18 @@ static void set_location(struct packet *packet, struct event_parts *parts, const
     }
 }
 
-static void set_argument(struct packet *packet, struct event_parts *parts, size_t i,
-                         const struct track_argument *from)
+static void set_argument(struct packet *packet, struct event_parts *parts, size_t i, const struct track_argument *from)
 {
     Perfetto__Protos__DebugAnnotation *argument = &parts->arguments[i];
-    char name[FRAME_NAME_BYTES];
-    bool is_new;
-
     perfetto__protos__debug_annotation__init(argument);
+    char name[FRAME_NAME_BYTES];
     text_clean(name, from->name);
     argument->has_name_iid = 1;
+    bool is_new;
     argument->name_iid = text_number(&packet->writer->argument_names, name, &is_new);
     if (is_new) {
         Perfetto__Protos__DebugAnnotationName *interned =
             &parts->argument_names[packet->interned.n_debug_annotation_names];
-
         perfetto__protos__debug_annotation_name__init(interned);
         interned->has_iid = 1;
         interned->iid = argument->name_iid;
@@ -311,14 +298,13 @@ static void put_event(struct packet *packet, struct event_parts *parts, uint64_t
     put_packet(packet);
 }
 
-static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent__Type type, uint64_t track,
-                      int64_t ns, const struct track_event *event)
+static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent__Type type, uint64_t track, int64_t ns,
+                      const struct track_event *event)
 {
-    struct event_parts parts;
     struct packet packet;
     uint64_t flow = event->flow;
-
     begin_packet(&packet, writer);
+    struct event_parts parts;
     perfetto__protos__track_event__init(&parts.event);
     parts.event.type = type;
     set_name(&packet, &parts, event);
@@ -338,8 +324,7 @@ static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent_
     put_event(&packet, &parts, track, ns);
 }
 
-void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns,
-                       const struct track_event *event)
+void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns, const struct track_event *event)
 {
     put_named(writer, PERFETTO__PROTOS__TRACK_EVENT__TYPE__TYPE_SLICE_BEGIN, track, ns, event);
 }
@@ -351,10 +336,9 @@ void track_instant(struct track_writer *writer, uint64_t track, int64_t ns, cons
 
 void track_slice_end(struct track_writer *writer, uint64_t track, int64_t ns)
 {
-    struct event_parts parts;
     struct packet packet;
-
     begin_packet(&packet, writer);
+    struct event_parts parts;
     perfetto__protos__track_event__init(&parts.event);
     parts.event.type = PERFETTO__PROTOS__TRACK_EVENT__TYPE__TYPE_SLICE_END;
     put_event(&packet, &parts, track, ns);
@@ -362,10 +346,9 @@ void track_slice_end(struct track_writer *writer, uint64_t track, int64_t ns)
 
 void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_t value)
 {
-    struct event_parts parts;
     struct packet packet;
-
     begin_packet(&packet, writer);
+    struct event_parts parts;
     perfetto__protos__track_event__init(&parts.event);
     parts.event.type = PERFETTO__PROTOS__TRACK_EVENT__TYPE__TYPE_COUNTER;
     parts.event.has_counter_value = 1;

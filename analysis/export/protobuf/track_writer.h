@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace of Perfetto, packet by packet, on one packet sequence: tracks, and events on them. A track is described before its first
- * event; names and source locations are interned by the packet that needs them first. Times are ns since the recording began. One
- * thread; failures of the stream show in ferror.
+ * A trace of Perfetto, packet by packet, on one packet sequence: tracks, and events on them. A track is described
+ * before its first event; names and source locations are interned by the packet that needs them first. Times are ns
+ * since the recording began. One thread; failures of the stream show in ferror.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_PROTOBUF_TRACK_WRITER_H
 #define VARVE_ANALYSIS_EXPORT_PROTOBUF_TRACK_WRITER_H
@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define TRACK_ARGUMENTS_MAX 12
 #define TRACK_NONE 0 /* no track: what is on top */
@@ -64,8 +60,7 @@ uint64_t track_thread(struct track_writer *writer, int64_t pid, int64_t tid, con
 uint64_t track_of_slices(struct track_writer *writer, uint64_t parent, const char *name);
 uint64_t track_of_bytes(struct track_writer *writer, uint64_t parent, const char *name); /* a counter */
 
-void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns,
-                       const struct track_event *event);
+void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns, const struct track_event *event);
 void track_slice_end(struct track_writer *writer, uint64_t track, int64_t ns);
 void track_instant(struct track_writer *writer, uint64_t track, int64_t ns, const struct track_event *event);
 void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_t value);
@@ -74,9 +69,5 @@ void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_
 void track_event_number(struct track_event *event, const char *name, int64_t value);
 void track_event_pointer(struct track_event *event, const char *name, int64_t value);
 void track_event_text(struct track_event *event, const char *name, const char *text); /* NULL: none */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -36,20 +36,18 @@ struct prefetch {
 static void *run(void *context)
 {
     struct prefetch *prefetch = context;
-    bool is_over = false;
-
     pthread_mutex_lock(&prefetch->mutex);
+    bool is_over = false;
     while (!is_over && !prefetch->must_end) {
         struct block *block = &prefetch->blocks[prefetch->filled % BLOCKS];
-
         if (prefetch->filled - prefetch->taken == BLOCKS) {
             pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
             continue;
         }
         pthread_mutex_unlock(&prefetch->mutex);
         block->step = (struct prefetch_step){0};
-        block->error = prefetch->producer.make(prefetch->producer.context, block->bytes, BLOCK_BYTES,
-                                               &block->step, &block->message);
+        block->error = prefetch->producer.make(prefetch->producer.context, block->bytes, BLOCK_BYTES, &block->step,
+                                               &block->message);
         is_over = block->error != VARVE_OK || block->step.is_ended;
         pthread_mutex_lock(&prefetch->mutex);
         prefetch->filled++;
@@ -62,18 +60,16 @@ static void *run(void *context)
 struct prefetch *prefetch_start(const struct prefetch_producer *producer)
 {
     struct prefetch *prefetch = memory_resize(NULL, sizeof(*prefetch));
-    sigset_t all;
-    sigset_t before;
-    int result;
-
     memset(prefetch, 0, offsetof(struct prefetch, blocks));
     prefetch->producer = *producer;
     pthread_mutex_init(&prefetch->mutex, NULL);
     pthread_cond_init(&prefetch->changed, NULL);
+    sigset_t all;
     /* signals are for the threads of the command */
     sigfillset(&all);
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    result = pthread_create(&prefetch->thread, NULL, run, prefetch);
+    int result = pthread_create(&prefetch->thread, NULL, run, prefetch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (result != 0) {
         pthread_cond_destroy(&prefetch->changed);
@@ -102,10 +98,7 @@ void prefetch_stop(struct prefetch *prefetch)
 int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, struct prefetch_step *step,
                   struct varve_message *message)
 {
-    const struct block *block =
-        &prefetch->blocks[prefetch->taken % BLOCKS]; /* `taken` is this thread's to change */
-    bool is_last;
-
+    const struct block *block = &prefetch->blocks[prefetch->taken % BLOCKS]; /* `taken` is this thread's to change */
     pthread_mutex_lock(&prefetch->mutex);
     while (prefetch->filled == prefetch->taken) {
         pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
@@ -118,7 +111,7 @@ int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, str
     if (prefetch->used < block->step.made) {
         return VARVE_OK;
     }
-    is_last = block->error != VARVE_OK || block->step.is_ended;
+    bool is_last = block->error != VARVE_OK || block->step.is_ended;
     step->is_ended = block->step.is_ended;
     if (is_last) {
         if (block->error != VARVE_OK && message != NULL) {

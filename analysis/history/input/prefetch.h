@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What came of one step; `done` is what the producer has used of its own input by then. */
 struct prefetch_step {
     size_t made;
@@ -39,9 +35,5 @@ void prefetch_stop(struct prefetch *prefetch); /* NULL is allowed */
 /// producer comes after all that was made before it, and again on every later call.
 int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, struct prefetch_step *step,
                   struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

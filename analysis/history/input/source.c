@@ -72,7 +72,6 @@ static void search_members(struct input_source *source)
     static const unsigned char begin[] = {0x1f, 0x8b, 8};
     bool is_first = source->done == source->block_bytes;
     const unsigned char *from = is_first ? last_block(source) + 1 : last_block(source) - 2;
-
     source->gzip.may_have_members |=
         source->block_bytes > 0 &&
         memmem(from, (size_t)(last_block(source) + source->block_bytes - from), begin, sizeof(begin)) != NULL;
@@ -81,9 +80,8 @@ static void search_members(struct input_source *source)
 /* The next block, full unless the file ends with it. */
 static int read_block(struct input_source *source)
 {
-    size_t bytes = 0;
-
     memcpy(source->blocks, last_block(source), BLOCK_BYTES);
+    size_t bytes = 0;
     if (source->file < 0) {
         bytes = source->memory_left < BLOCK_BYTES ? source->memory_left : BLOCK_BYTES;
         if (bytes > 0) {
@@ -95,7 +93,6 @@ static int read_block(struct input_source *source)
     }
     while (source->file >= 0 && bytes < BLOCK_BYTES && !source->is_file_at_end) {
         ssize_t got = read(source->file, last_block(source) + bytes, BLOCK_BYTES - bytes);
-
         if (got < 0 && errno != EINTR) {
             source->read_error = errno;
             return VARVE_ERROR_IO;
@@ -112,7 +109,6 @@ static int read_block(struct input_source *source)
 static la_ssize_t give_block(struct archive *archive, void *context, const void **block_out)
 {
     struct input_source *source = context;
-
     if (!source->is_first_due && source->is_file_at_end) {
         return 0;
     }
@@ -129,15 +125,15 @@ static la_ssize_t give_block(struct archive *archive, void *context, const void 
 
 static int fail_read(const struct input_source *source, struct varve_message *message)
 {
-    return varve_message_set(message, source->read_error == EISDIR ? VARVE_ERROR_FORMAT : VARVE_ERROR_IO,
-                             "%.200s: %s", source->path, strerror(source->read_error));
+    return varve_message_set(message, source->read_error == EISDIR ? VARVE_ERROR_FORMAT : VARVE_ERROR_IO, "%.200s: %s",
+                             source->path, strerror(source->read_error));
 }
 
 static int fail(const struct input_source *source, struct varve_message *message, const char *reason)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
-                             "%.200s: the %s data %s (at byte %" PRIu64 " of the file, or before)",
-                             source->path, source->format->name, reason, source->done);
+                             "%.200s: the %s data %s (at byte %" PRIu64 " of the file, or before)", source->path,
+                             source->format->name, reason, source->done);
 }
 
 /* libarchive's words for each decompressor, in ours. */
@@ -154,8 +150,6 @@ static int fail_archive(const struct input_source *source, struct varve_message 
         {"format not recognized", "are damaged, or they end and something else follows"},
     };
     const char *text = archive_error_string(source->archive);
-    char reason[150];
-
     if (source->read_error != 0) {
         return fail_read(source, message);
     }
@@ -167,6 +161,7 @@ static int fail_archive(const struct input_source *source, struct varve_message 
             return fail(source, message, known[i].reason);
         }
     }
+    char reason[150];
     snprintf(reason, sizeof(reason), "are damaged: %.100s", text);
     return fail(source, message, reason);
 }
@@ -186,7 +181,6 @@ static void crc32_init(uint32_t table[256])
 static void add_to_check(struct gzip_check *check, const unsigned char *bytes, size_t count)
 {
     uint32_t crc = ~check->crc;
-
     for (size_t i = 0; i < count; i++) {
         crc = crc >> 8 ^ check->table[(crc ^ bytes[i]) & 255];
     }
@@ -207,12 +201,11 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
     uint64_t end = (uint64_t)archive_filter_bytes(source->archive, -1);
     const unsigned char *rest = block_end - (source->done - end);
     const unsigned char *trailer = rest - GZIP_TRAILER_BYTES;
-
     if (end < GZIP_LEAST_BYTES) {
         return fail(source, message, source->done < GZIP_LEAST_BYTES ? "are truncated" : "are damaged");
     }
-    if (!source->gzip.may_have_members && (little_endian_32(trailer) != source->gzip.crc ||
-                                           little_endian_32(trailer + 4) != source->gzip.bytes)) {
+    if (!source->gzip.may_have_members &&
+        (little_endian_32(trailer) != source->gzip.crc || little_endian_32(trailer + 4) != source->gzip.bytes)) {
         return fail(source, message, "are damaged: checks don't hold");
     }
     for (;;) {
@@ -234,11 +227,9 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
 
 /* ---- the source ---- */
 
-struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes,
-                                      uint64_t total)
+struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes, uint64_t total)
 {
     struct input_source *source = memory_resize(NULL, sizeof(*source));
-
     *source = (struct input_source){.path = memory_copy_text(path),
                                     .file = file,
                                     .memory = memory,
@@ -274,14 +265,13 @@ uint64_t input_source_total(const struct input_source *source)
 /* The format is set, not guessed, so that a damaged beginning is an error and not another format. */
 static int open_archive(struct input_source *source, struct varve_message *message)
 {
-    struct archive_entry *entry;
-
     crc32_init(source->gzip.table);
     source->is_first_due = true;
     source->archive = archive_read_new();
     if (source->archive == NULL) {
         memory_exhausted();
     }
+    struct archive_entry *entry;
     if (archive_read_append_filter(source->archive, source->format->filter) != ARCHIVE_OK ||
         archive_read_set_format(source->archive, ARCHIVE_FORMAT_RAW) != ARCHIVE_OK ||
         archive_read_open(source->archive, source, NULL, give_block, NULL) != ARCHIVE_OK ||
@@ -294,7 +284,6 @@ static int open_archive(struct input_source *source, struct varve_message *messa
 int input_source_recognise(struct input_source *source, struct varve_message *message)
 {
     const struct input_format *format = formats;
-
     if (read_block(source) != VARVE_OK) {
         return fail_read(source, message);
     }
@@ -317,10 +306,6 @@ int input_source_recognise(struct input_source *source, struct varve_message *me
 /* What is ready next, or nothing at the end. */
 static int decompress(struct input_source *source, struct varve_message *message)
 {
-    const void *bytes = NULL;
-    la_int64_t offset = 0;
-    int result;
-
     if (source->archive == NULL) {
         source->is_ended = source->is_file_at_end;
         if (!source->is_ended && read_block(source) != VARVE_OK) {
@@ -330,7 +315,9 @@ static int decompress(struct input_source *source, struct varve_message *message
         source->ready_bytes = source->is_ended ? 0 : source->block_bytes;
         return VARVE_OK;
     }
-    result = archive_read_data_block(source->archive, &bytes, &source->ready_bytes, &offset);
+    const void *bytes = NULL;
+    la_int64_t offset = 0;
+    int result = archive_read_data_block(source->archive, &bytes, &source->ready_bytes, &offset);
     if (result == ARCHIVE_EOF) {
         source->ready_bytes = 0;
         source->is_ended = true;
@@ -353,10 +340,8 @@ int input_source_make(void *context, unsigned char *to, size_t room, struct pref
 {
     struct input_source *source = context;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && step->made < room && !source->is_ended) {
         size_t bytes = source->ready_bytes < room - step->made ? source->ready_bytes : room - step->made;
-
         if (bytes == 0) {
             error = decompress(source, message);
             continue;

@@ -16,16 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int stream_begin(struct input_source *source, struct input_stream **stream_out,
-                        struct varve_message *message)
+static int stream_begin(struct input_source *source, struct input_stream **stream_out, struct varve_message *message)
 {
     struct input_stream *stream = memory_resize(NULL, sizeof(*stream));
-    int error;
-
-    *stream =
-        (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
+    *stream = (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
     stream->next = stream->end = stream->window;
-    error = input_source_recognise(source, message);
+    int error = input_source_recognise(source, message);
     if (error != VARVE_OK) {
         input_stream_close(stream);
         stream = NULL;
@@ -36,15 +32,13 @@ static int stream_begin(struct input_source *source, struct input_stream **strea
 
 int input_stream_open(const char *path, struct input_stream **stream_out, struct varve_message *message)
 {
-    struct stat status;
     int file = open(path, O_RDONLY | O_CLOEXEC);
-
     *stream_out = NULL;
+    struct stat status;
     if (file < 0 || fstat(file, &status) != 0) {
         int error = errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
                     : errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION
                                                         : VARVE_ERROR_IO;
-
         varve_message_set(message, error, "%.200s: %s", path, strerror(errno));
         if (file >= 0) {
             close(file);
@@ -55,13 +49,12 @@ int input_stream_open(const char *path, struct input_stream **stream_out, struct
         close(file);
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is a directory", path);
     }
-    return stream_begin(
-        input_source_new(path, file, NULL, 0, S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0),
-        stream_out, message);
+    return stream_begin(input_source_new(path, file, NULL, 0, S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0),
+                        stream_out, message);
 }
 
-int input_stream_open_memory(const char *name, const void *data, size_t bytes,
-                             struct input_stream **stream_out, struct varve_message *message)
+int input_stream_open_memory(const char *name, const void *data, size_t bytes, struct input_stream **stream_out,
+                             struct varve_message *message)
 {
     return stream_begin(input_source_new(name, -1, data, bytes, bytes), stream_out, message);
 }
@@ -80,8 +73,6 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
 {
     struct input_source *source = stream->source;
     size_t kept = (size_t)(stream->end - stream->next);
-    int error = VARVE_OK;
-
     assert(need <= INPUT_STREAM_WINDOW_BYTES / 2);
     if (kept >= need || stream->is_at_end) {
         return VARVE_OK;
@@ -92,15 +83,14 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
     /* What fits the first window is not worth a thread. */
     if (stream->window_offset > 0 && !stream->is_alone && stream->prefetch == NULL) {
         const struct prefetch_producer producer = {.context = source, .make = input_source_make};
-
         stream->prefetch = prefetch_start(&producer);
         stream->is_alone = stream->prefetch == NULL;
     }
+    int error = VARVE_OK;
     while (error == VARVE_OK && kept < INPUT_STREAM_WINDOW_BYTES / 2 && !stream->is_at_end) {
         struct prefetch_step step = {0};
         unsigned char *to = stream->window + kept;
         size_t room = INPUT_STREAM_WINDOW_BYTES - kept;
-
         error = stream->prefetch != NULL ? prefetch_read(stream->prefetch, to, room, &step, message)
                                          : input_source_make(source, to, room, &step, message);
         kept += step.made;

@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define INPUT_STREAM_WINDOW_BYTES (256 * 1024)
 
 struct input_source;
@@ -37,8 +33,8 @@ struct input_stream {
 /// Errors, with path and reason: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT (a directory, an empty file), IO.
 int input_stream_open(const char *path, struct input_stream **stream_out, struct varve_message *message);
 /// The same over bytes in memory (borrowed until the close); `name` stands for a path in messages.
-int input_stream_open_memory(const char *name, const void *data, size_t bytes,
-                             struct input_stream **stream_out, struct varve_message *message);
+int input_stream_open_memory(const char *name, const void *data, size_t bytes, struct input_stream **stream_out,
+                             struct varve_message *message);
 void input_stream_close(struct input_stream *stream); /* NULL is allowed */
 /// Make at least `need` bytes (at most half a window) lie between next and end, fewer only at the end of the
 /// data. Pointers into the window are void then. Errors: VARVE_ERROR_FORMAT (truncated, damaged, followed by
@@ -53,9 +49,5 @@ static inline uint64_t input_stream_offset(const struct input_stream *stream)
 {
     return stream->window_offset + (uint64_t)(stream->next - stream->window);
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

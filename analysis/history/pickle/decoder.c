@@ -37,15 +37,13 @@ int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...)
 {
     const char *path = input_stream_path(pickle->input);
     size_t length = strlen(path);
-    char reason[300];
     va_list arguments;
-
     va_start(arguments, format);
+    char reason[300];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(pickle->message, VARVE_ERROR_FORMAT, "%s%s: at byte %" PRIu64 ": %s",
-                             length > 150 ? "…" : "", length > 150 ? path + length - 150 : path, offset,
-                             reason);
+                             length > 150 ? "…" : "", length > 150 ? path + length - 150 : path, offset, reason);
 }
 
 static int fail_truncated(struct pickle *pickle)
@@ -57,7 +55,6 @@ static int fail_truncated(struct pickle *pickle)
 static const unsigned char *take_bytes(struct pickle *pickle, size_t count)
 {
     const unsigned char *bytes = pickle->input->next;
-
     if ((size_t)(pickle->input->end - bytes) < count) {
         return NULL;
     }
@@ -84,16 +81,13 @@ static int stack_grow(struct pickle *pickle)
 
 static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 {
-    struct pickle_value *top;
-
     if (pickle->height == pickle->stack_capacity) {
         int error = stack_grow(pickle);
-
         if (error != VARVE_OK) {
             return error;
         }
     }
-    top = &pickle->stack[pickle->height++];
+    struct pickle_value *top = &pickle->stack[pickle->height++];
     top->type = (unsigned char)type;
     top->offset = pickle->offset;
     top->bits = bits;
@@ -103,7 +97,6 @@ static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 static int push_object(struct pickle *pickle, struct pickle_value value)
 {
     int error = push(pickle, (enum pickle_type)value.type, value.bits);
-
     if (error != VARVE_OK) {
         pickle_release(&pickle->memory, value);
     }
@@ -112,8 +105,7 @@ static int push_object(struct pickle *pickle, struct pickle_value value)
 
 static int fail_underflow(struct pickle *pickle)
 {
-    return pickle_fail(pickle, pickle->offset, "%s finds too few values on the stack",
-                       opcodes[pickle->opcode].name);
+    return pickle_fail(pickle, pickle->offset, "%s finds too few values on the stack", opcodes[pickle->opcode].name);
 }
 
 /* An opcode may take the values above the last mark. */
@@ -174,7 +166,6 @@ static int run_pop_mark(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-
     if (error == VARVE_OK) {
         drop_above(pickle, first);
     }
@@ -203,24 +194,20 @@ static int fill(struct pickle *pickle, struct pickle_value container, size_t pos
 {
     struct pickle_object *object = pickle_object(&pickle->memory, container);
     size_t count = pickle->height - first;
-
     if (object->is_replaced) {
-        return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry",
-                           opcodes[pickle->opcode].name);
+        return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry", opcodes[pickle->opcode].name);
     }
     if (object->role == PICKLE_ROLE_UNDECIDED) {
-        bool is_asked = pickle->sink != NULL &&
-                        (object->type == PICKLE_LIST || (object->type == PICKLE_DICT && position == 0));
-
-        object->role = is_asked ? pickle->sink->role(pickle->sink->context, pickle, position, object)
-                                : PICKLE_ROLE_PLAIN;
+        bool is_asked =
+            pickle->sink != NULL && (object->type == PICKLE_LIST || (object->type == PICKLE_DICT && position == 0));
+        object->role =
+            is_asked ? pickle->sink->role(pickle->sink->context, pickle, position, object) : PICKLE_ROLE_PLAIN;
     }
     if (object->role == PICKLE_ROLE_PLAIN) {
         pickle_object_add(object, pickle->stack + first, count);
         pickle->height = first;
     } else {
         int error = pickle->sink->take(pickle->sink->context, pickle, object, pickle->stack + first, count);
-
         drop_above(pickle, first);
         return error;
     }
@@ -232,16 +219,14 @@ static int fill_below(struct pickle *pickle, size_t first, size_t base)
 {
     enum pickle_type type = (enum pickle_type)argument(pickle);
     const char *name = opcodes[pickle->opcode].name;
-    char description[PICKLE_DESCRIBE_BYTES];
-    struct pickle_value container;
-
     if (first <= base) {
         return fail_underflow(pickle);
     }
-    container = pickle->stack[first - 1];
+    struct pickle_value container = pickle->stack[first - 1];
     if (container.type == PICKLE_REPLACED) {
         return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry", name);
     }
+    char description[PICKLE_DESCRIBE_BYTES];
     if (container.type != type) {
         return pickle_fail(pickle, pickle->offset, "%s adds to %s", name,
                            pickle_describe(&pickle->memory, container, description, sizeof(description)));
@@ -256,7 +241,6 @@ static int run_fill_marked(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-
     return error != VARVE_OK ? error : fill_below(pickle, first, base(pickle));
 }
 
@@ -264,9 +248,7 @@ static int run_fill_marked(struct pickle *pickle)
 static int run_fill(struct pickle *pickle)
 {
     size_t count = argument(pickle) == PICKLE_DICT ? 2 : 1;
-
-    return available(pickle) <= count ? fail_underflow(pickle)
-                                      : fill_below(pickle, pickle->height - count, 0);
+    return available(pickle) <= count ? fail_underflow(pickle) : fill_below(pickle, pickle->height - count, 0);
 }
 
 /* A tuple of the values from `first` up, which it replaces on the stack. */
@@ -274,7 +256,6 @@ static int collect(struct pickle *pickle, size_t first)
 {
     struct pickle_value tuple = pickle_object_new(&pickle->memory, PICKLE_TUPLE);
     int error = fill(pickle, tuple, first, first);
-
     if (error != VARVE_OK) {
         pickle_release(&pickle->memory, tuple);
         return error;
@@ -286,14 +267,12 @@ static int run_tuple(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-
     return error != VARVE_OK ? error : collect(pickle, first);
 }
 
 static int run_small_tuple(struct pickle *pickle)
 {
     size_t count = argument(pickle);
-
     return available(pickle) < count ? fail_underflow(pickle) : collect(pickle, pickle->height - count);
 }
 
@@ -302,7 +281,6 @@ static int run_small_tuple(struct pickle *pickle)
 static uint64_t little_endian(const unsigned char *bytes, size_t count)
 {
     uint64_t number = 0;
-
     for (size_t i = 0; i < count; i++) {
         number |= (uint64_t)bytes[i] << (8 * i);
     }
@@ -314,7 +292,6 @@ static int run_binint(struct pickle *pickle)
     size_t count = argument(pickle);
     const unsigned char *bytes = take_bytes(pickle, count);
     uint64_t number = bytes != NULL ? little_endian(bytes, count) : 0;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -326,15 +303,13 @@ static int run_binint(struct pickle *pickle)
 static int push_integer(struct pickle *pickle, const unsigned char *bytes, size_t count)
 {
     unsigned char sign = count > 0 && bytes[count - 1] >= 0x80 ? 0xff : 0;
-    uint64_t number;
-
     while (count > 8 && bytes[count - 1] == sign) {
         count--;
     }
     if (count > 8) {
         return push(pickle, PICKLE_BIG, 0);
     }
-    number = little_endian(bytes, count);
+    uint64_t number = little_endian(bytes, count);
     if (sign != 0 && count < 8) {
         number |= UINT64_MAX << (8 * count);
     }
@@ -351,23 +326,19 @@ static int run_long1(struct pickle *pickle)
 {
     const unsigned char *count = take_bytes(pickle, 1);
     const unsigned char *bytes = count != NULL ? take_bytes(pickle, *count) : NULL;
-
     return bytes == NULL ? fail_truncated(pickle) : push_integer(pickle, bytes, *count);
 }
 
 static int skip_bytes(struct pickle *pickle, uint64_t count)
 {
     struct input_stream *input = pickle->input;
-
     while (count > 0) {
         size_t there = (size_t)(input->end - input->next);
         size_t step = count < there ? (size_t)count : there;
-        int error;
-
         input->next += step;
         count -= step;
         if (count > 0) {
-            error = input_stream_fill(input, 1, pickle->message);
+            int error = input_stream_fill(input, 1, pickle->message);
             if (error != VARVE_OK) {
                 return error;
             }
@@ -383,8 +354,6 @@ static int run_long4(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 4);
     uint64_t count = bytes != NULL ? little_endian(bytes, 4) : 0;
-    int error;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -395,18 +364,17 @@ static int run_long4(struct pickle *pickle)
         bytes = take_bytes(pickle, (size_t)count);
         return bytes == NULL ? fail_truncated(pickle) : push_integer(pickle, bytes, (size_t)count);
     }
-    error = skip_bytes(pickle, count);
+    int error = skip_bytes(pickle, count);
     return error != VARVE_OK ? error : push(pickle, PICKLE_BIG, 0);
 }
 
 static int run_binfloat(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 8);
-    uint64_t bits = 0;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
+    uint64_t bits = 0;
     for (size_t i = 0; i < 8; i++) {
         bits = bits << 8 | bytes[i];
     }
@@ -419,7 +387,6 @@ static int push_text(struct pickle *pickle, uint64_t count)
 {
     struct input_stream *input = pickle->input;
     int error;
-
     if (count > PICKLE_TEXT_MAX) {
         error = skip_bytes(pickle, count);
         return error != VARVE_OK ? error : push(pickle, PICKLE_LONG_TEXT, 0);
@@ -434,14 +401,12 @@ static int push_text(struct pickle *pickle, uint64_t count)
         }
     }
     input->next += count;
-    return push(pickle, PICKLE_TEXT,
-                pickle_text(&pickle->memory, (const char *)input->next - count, (size_t)count));
+    return push(pickle, PICKLE_TEXT, pickle_text(&pickle->memory, (const char *)input->next - count, (size_t)count));
 }
 
 static int push_bytes(struct pickle *pickle, uint64_t count)
 {
     int error = skip_bytes(pickle, count);
-
     return error != VARVE_OK ? error : push(pickle, PICKLE_BYTES, 0);
 }
 
@@ -449,7 +414,6 @@ static int run_counted(struct pickle *pickle, int (*push_counted)(struct pickle 
 {
     const unsigned char *bytes = take_bytes(pickle, argument(pickle));
     uint64_t count = bytes != NULL ? little_endian(bytes, argument(pickle)) : 0;
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -474,7 +438,6 @@ static int run_bytes(struct pickle *pickle)
 static int memo_get(struct pickle *pickle, uint64_t index)
 {
     struct pickle_value value = {0};
-
     if (!pickle_memo_get(&pickle->memory, index, &value)) {
         return pickle_fail(pickle, pickle->offset, "%s of memo entry %" PRIu64 ", which was never stored",
                            opcodes[pickle->opcode].name, index);
@@ -504,7 +467,6 @@ static int run_memoize(struct pickle *pickle)
 static int with_index(struct pickle *pickle, int (*run)(struct pickle *pickle, uint64_t index))
 {
     const unsigned char *bytes = take_bytes(pickle, argument(pickle));
-
     return bytes == NULL ? fail_truncated(pickle) : run(pickle, little_endian(bytes, argument(pickle)));
 }
 
@@ -523,21 +485,19 @@ static int run_put(struct pickle *pickle)
 static int run_proto(struct pickle *pickle)
 {
     const unsigned char *version = take_bytes(pickle, 1);
-
     if (version == NULL) {
         return fail_truncated(pickle);
     }
     return *version >= PROTOCOL_MIN && *version <= PROTOCOL_MAX
                ? VARVE_OK
-               : pickle_fail(pickle, pickle->offset, "pickle protocol %u; this reads %d to %d", *version,
-                             PROTOCOL_MIN, PROTOCOL_MAX);
+               : pickle_fail(pickle, pickle->offset, "pickle protocol %u; this reads %d to %d", *version, PROTOCOL_MIN,
+                             PROTOCOL_MAX);
 }
 
 /* Frames say how much to buffer; this one has its own window. */
 static int run_frame(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 8);
-
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -547,8 +507,7 @@ static int run_frame(struct pickle *pickle)
 static int run_stop(struct pickle *pickle)
 {
     if (pickle->height != 1 || pickle->mark_count != 0) {
-        return pickle_fail(pickle, pickle->offset, "STOP with %zu values on the stack instead of one",
-                           pickle->height);
+        return pickle_fail(pickle, pickle->offset, "STOP with %zu values on the stack instead of one", pickle->height);
     }
     pickle->is_stopped = true;
     return VARVE_OK;
@@ -656,7 +615,6 @@ void pickle_init(struct pickle *pickle, struct input_stream *input, const struct
     pickle_memory_init(&pickle->memory);
     for (uint32_t i = 0; words != NULL && words[i] != NULL; i++) {
         uint32_t number = pickle_text(&pickle->memory, words[i], strlen(words[i]));
-
         assert(number == i);
         (void)number;
     }
@@ -666,13 +624,11 @@ void pickle_init(struct pickle *pickle, struct input_stream *input, const struct
 static int check_beginning(struct pickle *pickle)
 {
     unsigned char first = *pickle->input->next;
-
     if (opcodes[first].run == run_proto) {
         return VARVE_OK;
     }
     if (first == '(' || first == ']' || first == '}') {
-        return pickle_fail(pickle, 0,
-                           "a pickle of protocol 0 or 1, or none; this reads %d to %d, which PyTorch writes",
+        return pickle_fail(pickle, 0, "a pickle of protocol 0 or 1, or none; this reads %d to %d, which PyTorch writes",
                            PROTOCOL_MIN, PROTOCOL_MAX);
     }
     return pickle_fail(pickle, 0, "not a pickle (it begins with byte 0x%02x)", first);
@@ -682,10 +638,8 @@ static int refill(struct pickle *pickle)
 {
     struct input_stream *input = pickle->input;
     int error = input_stream_fill(input, RESERVE_BYTES, pickle->message);
-
     if (error == VARVE_OK && pickle->progress != NULL) {
-        progress_step(pickle->progress, "reading the snapshot", input_stream_done(input),
-                      input_stream_total(input));
+        progress_step(pickle->progress, "reading the snapshot", input_stream_done(input), input_stream_total(input));
     }
     if (error == VARVE_OK && input->next == input->end) {
         error = pickle_fail(pickle, input_stream_offset(input), "the data end without STOP");
@@ -696,7 +650,6 @@ static int refill(struct pickle *pickle)
 static int check_end(struct pickle *pickle)
 {
     int error = input_stream_fill(pickle->input, 1, pickle->message);
-
     if (error == VARVE_OK && pickle->input->next < pickle->input->end) {
         error = pickle_fail(pickle, input_stream_offset(pickle->input), "data follow STOP");
     }
@@ -707,13 +660,8 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
 {
     struct input_stream *input = pickle->input;
     int error = refill(pickle);
-
-    if (error == VARVE_OK) {
-        error = check_beginning(pickle);
-    }
+    VARVE_THEN(error, check_beginning(pickle));
     while (error == VARVE_OK && !pickle->is_stopped) {
-        const struct opcode *opcode;
-
         if (input->end - input->next < RESERVE_BYTES) {
             error = refill(pickle);
             if (error != VARVE_OK) {
@@ -722,14 +670,12 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
         }
         pickle->offset = input_stream_offset(input);
         pickle->opcode = *input->next++;
-        opcode = &opcodes[pickle->opcode];
+        const struct opcode *opcode = &opcodes[pickle->opcode];
         error = opcode->run != NULL
                     ? opcode->run(pickle)
                     : pickle_fail(pickle, pickle->offset, "0x%02x is no opcode of a pickle", pickle->opcode);
     }
-    if (error == VARVE_OK) {
-        error = check_end(pickle);
-    }
+    VARVE_THEN(error, check_end(pickle));
     if (error == VARVE_OK) {
         assert(pickle->height == 1);
         *root_out = pickle->stack[0];

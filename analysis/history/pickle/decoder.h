@@ -11,10 +11,6 @@
 #include "analysis/history/input/stream.h"
 #include "analysis/history/pickle/memory.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct pickle;
 
 /* Both are called before the items leave the stack. */
@@ -24,8 +20,8 @@ struct pickle_sink {
      * stack[position]. */
     uint8_t (*role)(void *context, struct pickle *pickle, size_t position, struct pickle_object *container);
     /* Items for a container with a role of the sink's. They are released when this returns. */
-    int (*take)(void *context, struct pickle *pickle, struct pickle_object *container,
-                const struct pickle_value *items, size_t count);
+    int (*take)(void *context, struct pickle *pickle, struct pickle_object *container, const struct pickle_value *items,
+                size_t count);
 };
 
 struct pickle {
@@ -53,11 +49,6 @@ void pickle_init(struct pickle *pickle, struct input_stream *input, const struct
 int pickle_run(struct pickle *pickle, struct pickle_value *root_out);
 void pickle_close(struct pickle *pickle);
 /// VARVE_ERROR_FORMAT with "PATH: at byte OFFSET: reason".
-int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-#ifdef __cplusplus
-}
-#endif
+int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

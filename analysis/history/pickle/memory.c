@@ -22,8 +22,7 @@
 
 void pickle_memory_init(struct pickle_memory *memory)
 {
-    *memory = (struct pickle_memory){
-        .spare_dicts = NO_OBJECT, .spare_others = NO_OBJECT, .unreferenced = NO_OBJECT};
+    *memory = (struct pickle_memory){.spare_dicts = NO_OBJECT, .spare_others = NO_OBJECT, .unreferenced = NO_OBJECT};
 }
 
 /* ---- objects ---- */
@@ -43,14 +42,12 @@ struct pickle_object *pickle_object(const struct pickle_memory *memory, struct p
 static uint32_t object_number_new(struct pickle_memory *memory)
 {
     uint32_t number = memory->object_limit;
-
     if (number == NO_OBJECT - 1) {
         memory_exhausted();
     }
     if (number >> SLAB_BITS == memory->slab_count) {
         memory->slabs = memory_resize(memory->slabs, (memory->slab_count + 1) * sizeof(*memory->slabs));
-        memory->slabs[memory->slab_count++] =
-            memory_resize(NULL, SLAB_OBJECTS * sizeof(struct pickle_object));
+        memory->slabs[memory->slab_count++] = memory_resize(NULL, SLAB_OBJECTS * sizeof(struct pickle_object));
     }
     memory->object_limit++;
     *object_at(memory, number) = (struct pickle_object){0};
@@ -62,7 +59,6 @@ struct pickle_value pickle_object_new(struct pickle_memory *memory, enum pickle_
     uint32_t *spare = type == PICKLE_DICT ? &memory->spare_dicts : &memory->spare_others;
     uint32_t number = *spare;
     struct pickle_object *object;
-
     if (number == NO_OBJECT) {
         number = object_number_new(memory);
         object = object_at(memory, number);
@@ -84,7 +80,6 @@ void pickle_object_add(struct pickle_object *object, const struct pickle_value *
 {
     if (object->capacity - object->count < count) {
         size_t wanted = object->count + count;
-
         if (object->count > 0 && wanted < (size_t)object->capacity * 2) {
             wanted = (size_t)object->capacity * 2;
         }
@@ -106,7 +101,6 @@ void pickle_object_add(struct pickle_object *object, const struct pickle_value *
 static uint64_t memo_pack(struct pickle_memory *memory, enum pickle_type type, uint64_t bits)
 {
     uint64_t back = type == PICKLE_INTEGER ? (uint64_t)((int64_t)(bits << 5) >> 5) : bits << 5 >> 5;
-
     if (back == bits) {
         return bits << 5 | (uint64_t)type;
     }
@@ -118,7 +112,6 @@ static uint64_t memo_pack(struct pickle_memory *memory, enum pickle_type type, u
 static struct pickle_value memo_unpack(const struct pickle_memory *memory, uint64_t entry)
 {
     struct pickle_value value = {.type = entry & 15, .bits = entry >> 5};
-
     if (entry & 16) {
         value.bits = memory->wide[entry >> 5];
     } else if (value.type == PICKLE_INTEGER) {
@@ -131,7 +124,6 @@ static uint64_t *memo_page(struct pickle_memory *memory, size_t page)
 {
     if (page >= memory->memo_pages) {
         size_t pages = page + 1 > memory->memo_pages * 2 ? page + 1 : memory->memo_pages * 2;
-
         memory->memo = memory_resize(memory->memo, pages * sizeof(*memory->memo));
         memset(memory->memo + memory->memo_pages, 0, (pages - memory->memo_pages) * sizeof(*memory->memo));
         memory->memo_pages = pages;
@@ -147,24 +139,19 @@ void pickle_memo_put(struct pickle_memory *memory, uint64_t index, struct pickle
 {
     uint64_t *entry = &memo_page(memory, index >> MEMO_BITS)[index & (MEMO_ENTRIES - 1)];
     uint64_t before = *entry;
-
     *entry = memo_pack(memory, (enum pickle_type)value.type, value.bits);
     if (pickle_is_object(value)) {
         struct pickle_object *object = pickle_object(memory, value);
-
         object->references++;
-        object->memo_slot = object->memo_slot == PICKLE_SLOT_NONE && index < PICKLE_SLOT_MANY
-                                ? (uint32_t)index
-                                : PICKLE_SLOT_MANY;
+        object->memo_slot =
+            object->memo_slot == PICKLE_SLOT_NONE && index < PICKLE_SLOT_MANY ? (uint32_t)index : PICKLE_SLOT_MANY;
     }
     if (before == 0) {
         memory->memo_count++;
     } else {
         struct pickle_value old = memo_unpack(memory, before);
-
         if (pickle_is_object(old)) {
             struct pickle_object *object = pickle_object(memory, old);
-
             object->memo_slot = object->memo_slot == index ? PICKLE_SLOT_NONE : object->memo_slot;
             pickle_release(memory, old);
         }
@@ -174,10 +161,8 @@ void pickle_memo_put(struct pickle_memory *memory, uint64_t index, struct pickle
 bool pickle_memo_get(struct pickle_memory *memory, uint64_t index, struct pickle_value *value_out)
 {
     uint64_t page = index >> MEMO_BITS;
-    uint64_t entry = page < memory->memo_pages && memory->memo[page] != NULL
-                         ? memory->memo[page][index & (MEMO_ENTRIES - 1)]
-                         : 0;
-
+    uint64_t entry =
+        page < memory->memo_pages && memory->memo[page] != NULL ? memory->memo[page][index & (MEMO_ENTRIES - 1)] : 0;
     *value_out = memo_unpack(memory, entry);
     pickle_retain(memory, *value_out);
     return entry != 0;
@@ -193,12 +178,10 @@ static uint64_t replacement_bits(const struct pickle_object *object)
 static void drop_reference(struct pickle_memory *memory, uint32_t number)
 {
     struct pickle_object *object = object_at(memory, number);
-
     assert(object->references > 0);
     object->references--;
     if (object->references == 1 && object->is_replaced && object->memo_slot < PICKLE_SLOT_MANY) {
         uint64_t index = object->memo_slot;
-
         memory->memo[index >> MEMO_BITS][index & (MEMO_ENTRIES - 1)] =
             memo_pack(memory, PICKLE_REPLACED, replacement_bits(object));
         object->references = 0;
@@ -230,7 +213,6 @@ static void drain(struct pickle_memory *memory)
         uint32_t number = memory->unreferenced;
         struct pickle_object *object = object_at(memory, number);
         uint32_t *spare = object->type == PICKLE_DICT ? &memory->spare_dicts : &memory->spare_others;
-
         memory->unreferenced = object->memo_slot;
         drop_items(memory, object);
         object->memo_slot = *spare;
@@ -269,7 +251,6 @@ struct pickle_value pickle_resolve(const struct pickle_memory *memory, struct pi
 {
     if (pickle_is_object(value)) {
         const struct pickle_object *object = pickle_object(memory, value);
-
         if (object->is_replaced) {
             value.type = PICKLE_REPLACED;
             value.bits = replacement_bits(object);
@@ -283,17 +264,15 @@ struct pickle_value pickle_resolve(const struct pickle_memory *memory, struct pi
 static const char *text_store(struct pickle_memory *memory, const char *bytes, size_t count)
 {
     size_t chunk_bytes = count > TEXT_CHUNK_BYTES / 4 ? count : TEXT_CHUNK_BYTES;
-    char *stored;
-
     if (memory->text_chunk_count == 0 || count > memory->text_chunk_left || count > TEXT_CHUNK_BYTES / 4) {
-        memory->text_chunks = memory_grow(memory->text_chunks, &memory->text_chunk_capacity,
-                                          memory->text_chunk_count, sizeof(char *));
+        memory->text_chunks =
+            memory_grow(memory->text_chunks, &memory->text_chunk_capacity, memory->text_chunk_count, sizeof(char *));
         memory->text_chunks[memory->text_chunk_count++] = memory_resize(NULL, chunk_bytes);
         memory->text_chunk_left = chunk_bytes;
     }
     /* A chunk is filled from its end, so that what is left says where. */
     memory->text_chunk_left -= count;
-    stored = memory->text_chunks[memory->text_chunk_count - 1] + memory->text_chunk_left;
+    char *stored = memory->text_chunks[memory->text_chunk_count - 1] + memory->text_chunk_left;
     memcpy(stored, bytes, count);
     return stored;
 }
@@ -301,16 +280,13 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
 uint32_t pickle_text(struct pickle_memory *memory, const char *bytes, size_t count)
 {
     uint64_t key = map_hash(bytes, count);
-
     for (const uint64_t *found; (found = map_find(&memory->text_numbers, key)) != NULL; key++) {
         const struct pickle_text *text = &memory->texts[*found];
-
         if (text->count == count && memcmp(text->bytes, bytes, count) == 0) {
             return (uint32_t)*found;
         }
     }
-    memory->texts =
-        memory_grow(memory->texts, &memory->text_capacity, memory->text_count, sizeof(*memory->texts));
+    memory->texts = memory_grow(memory->texts, &memory->text_capacity, memory->text_count, sizeof(*memory->texts));
     memory->texts[memory->text_count] =
         (struct pickle_text){.bytes = text_store(memory, bytes, count), .count = (uint32_t)count};
     map_put(&memory->text_numbers, key, memory->text_count);
@@ -335,12 +311,11 @@ const char *pickle_describe(const struct pickle_memory *memory, struct pickle_va
         [PICKLE_REPLACED] = "something that was used before",
     };
     struct pickle_value resolved = pickle_resolve(memory, value);
-
     if (resolved.type == PICKLE_TEXT) {
         const struct pickle_text *text = &memory->texts[resolved.bits];
-        char raw[48], shown[64];
-
+        char raw[48];
         snprintf(raw, sizeof(raw), "%.*s", (int)(text->count < 47 ? text->count : 47), text->bytes);
+        char shown[64];
         format_head(shown, sizeof(shown), raw, 40);
         snprintf(buffer, buffer_bytes, "the text '%s'", shown);
     } else {

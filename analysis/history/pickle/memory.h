@@ -15,10 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* 0 is an empty memo entry; entries have four bits for it. */
 enum pickle_type {
     PICKLE_NONE = 1,
@@ -119,9 +115,5 @@ uint32_t pickle_text(struct pickle_memory *memory, const char *bytes, size_t cou
 const char *pickle_describe(const struct pickle_memory *memory, struct pickle_value value, char *buffer,
                             size_t buffer_bytes);
 #define PICKLE_DESCRIBE_BYTES 80
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -30,7 +30,6 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
                        struct event_parts *parts)
 {
     enum snapshot_word word = field_word(value);
-
     parts->has |= HAS_ACTION;
     parts->is_skipped = false;
     if (word <= WORD_OOM) {
@@ -42,21 +41,18 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
 }
 
 /* Versions from about 2.12 on name the pool. */
-static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     uint8_t *out)
+static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
 {
     struct history *history = reader->history;
-    uint64_t id[2];
-    size_t number = 0;
-    int error;
-
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
-    error = field_pool(reader, key, value, id);
+    uint64_t id[2];
+    int error = field_pool(reader, key, value, id);
     if (error != VARVE_OK) {
         return error;
     }
+    size_t number = 0;
     while (number < history->pool_count &&
            (history->pool_ids[number][0] != id[0] || history->pool_ids[number][1] != id[1])) {
         number++;
@@ -117,8 +113,7 @@ static int check_parts(struct snapshot_reader *reader, uint64_t offset, struct e
     if (parts->event.action == HISTORY_OOM && (parts->has & HAS_DEVICE_FREE)) {
         parts->event.addr = parts->device_free;
     } else if (!(parts->has & HAS_ADDR)) {
-        return field_fail_missing(reader, offset,
-                                  parts->event.action == HISTORY_OOM ? "device_free" : "addr");
+        return field_fail_missing(reader, offset, parts->event.action == HISTORY_OOM ? "device_free" : "addr");
     }
     return VARVE_OK;
 }
@@ -126,30 +121,25 @@ static int check_parts(struct snapshot_reader *reader, uint64_t offset, struct e
 int event_take(struct snapshot_reader *reader, size_t device_index, struct pickle_value value)
 {
     struct history_device *device = &reader->history->devices[device_index];
-    struct event_parts parts = {0};
+    reader->position =
+        (struct snapshot_position){"event", device->event_count + device->skipped_count, "device", device_index};
     struct pickle_object *object;
-    int error;
-
-    reader->position = (struct snapshot_position){"event", device->event_count + device->skipped_count,
-                                                  "device", device_index};
-    error = field_dict(reader, value, &object);
+    int error = field_dict(reader, value, &object);
     if (error != VARVE_OK) {
         return error;
     }
     reader->rest.count = 0;
+    struct event_parts parts = {0};
     for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
         error = take_field(reader, object->items[i], object->items[i + 1], &parts);
     }
-    if (error == VARVE_OK) {
-        error = object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
-                                    : check_parts(reader, value.offset, &parts);
-    }
+    VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
+                                          : check_parts(reader, value.offset, &parts));
     if (error != VARVE_OK) {
         return error;
     }
     if (parts.is_skipped) {
         uint32_t text;
-
         if (rest_value(reader, value, &text)) {
             history_add_skipped(device, text);
         }

@@ -8,14 +8,6 @@
 
 #include "analysis/history/pytorch/reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int event_take(struct snapshot_reader *reader, size_t device, struct pickle_value value);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,24 +9,19 @@
 static uint32_t frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
 {
     uint64_t key = map_hash(frame, sizeof(*frame));
-
     for (const uint64_t *found; (found = map_find(&reader->frame_numbers, key)) != NULL; key++) {
         if (memcmp(&reader->frames[*found], frame, sizeof(*frame)) == 0) {
             return (uint32_t)*found;
         }
     }
-    reader->frames =
-        memory_grow(reader->frames, &reader->frame_capacity, reader->frame_count, sizeof(*frame));
+    reader->frames = memory_grow(reader->frames, &reader->frame_capacity, reader->frame_count, sizeof(*frame));
     reader->frames[reader->frame_count] = *frame;
     map_put(&reader->frame_numbers, key, reader->frame_count);
     return (uint32_t)reader->frame_count++;
 }
 
-static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     uint32_t *out)
+static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
 {
-    struct pickle_text *text;
-
     if (value.type == PICKLE_NONE) {
         *out = 0;
         return VARVE_OK;
@@ -34,7 +29,7 @@ static int take_text(struct snapshot_reader *reader, struct pickle_value key, st
     if (value.type != PICKLE_TEXT) {
         return field_fail_type(reader, key, value, "a text");
     }
-    text = &reader->pickle.memory.texts[value.bits];
+    struct pickle_text *text = &reader->pickle.memory.texts[value.bits];
     if (text->known == 0) {
         text->known = history_text(reader->history, text->bytes, text->count) + 1;
     }
@@ -42,8 +37,7 @@ static int take_text(struct snapshot_reader *reader, struct pickle_value key, st
     return VARVE_OK;
 }
 
-static int take_line(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     uint32_t *out)
+static int take_line(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
 {
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_NONE) {
         return field_fail_type(reader, key, value, "a line number");
@@ -53,15 +47,12 @@ static int take_line(struct snapshot_reader *reader, struct pickle_value key, st
     return VARVE_OK;
 }
 
-static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object,
-                        struct history_frame *frame)
+static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object, struct history_frame *frame)
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
         struct pickle_value key = object->items[i];
         struct pickle_value value = object->items[i + 1];
-
         switch (field_word(key)) {
         case WORD_NAME:
             error = take_text(reader, key, value, &frame->function);
@@ -82,14 +73,12 @@ static int frame_fields(struct snapshot_reader *reader, const struct pickle_obje
 static int frame_take(struct snapshot_reader *reader, struct pickle_value value, struct history_frame *frame)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-    struct pickle_object *object;
-    int error;
-
     if (resolved.type == PICKLE_REPLACED && resolved.bits >> 32 == TAG_FRAME) {
         *frame = reader->frames[(uint32_t)resolved.bits];
         return VARVE_OK;
     }
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
     if (error == VARVE_OK) {
         *frame = (struct history_frame){0};
         error = frame_fields(reader, object, frame);
@@ -103,14 +92,11 @@ static int frame_take(struct snapshot_reader *reader, struct pickle_value value,
 static int stack_frames(struct snapshot_reader *reader, struct pickle_object *list, uint32_t *count_out)
 {
     uint32_t count = 0;
-
     while (count < list->count) {
         struct pickle_value item = list->items[count];
-        int error;
-
         reader->stack = memory_grow(reader->stack, &reader->stack_capacity, count, sizeof(*reader->stack));
         pickle_retain(&reader->pickle.memory, item);
-        error = frame_take(reader, item, &reader->stack[count]);
+        int error = frame_take(reader, item, &reader->stack[count]);
         if (error != VARVE_OK) {
             return error;
         }
@@ -121,14 +107,9 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
     return VARVE_OK;
 }
 
-int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                uint32_t *stack_out)
+int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *stack_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-    struct pickle_object *list;
-    uint32_t count = 0;
-    int error;
-
     if (resolved.type == PICKLE_REPLACED && resolved.bits >> 32 == TAG_STACK) {
         *stack_out = (uint32_t)resolved.bits;
         return VARVE_OK;
@@ -137,10 +118,12 @@ int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct 
         *stack_out = 0;
         return VARVE_OK;
     }
-    error = field_list(reader, key, value, &list);
+    struct pickle_object *list;
+    int error = field_list(reader, key, value, &list);
     if (error == VARVE_OK && list->role > ROLE_UNKNOWN) {
         error = field_fail_type(reader, key, value, "a list of frames");
     }
+    uint32_t count = 0;
     if (error == VARVE_OK) {
         pickle_retain(&reader->pickle.memory, value);
         error = stack_frames(reader, list, &count);

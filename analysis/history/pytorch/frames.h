@@ -9,16 +9,8 @@
 
 #include "analysis/history/pytorch/reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// The value of `frames`: a list, None, or a list that was there before.
 int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                 uint32_t *stack_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,9 @@
 int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *format, ...)
 {
     const struct snapshot_position *position = &reader->position;
-    char reason[200];
     va_list arguments;
-
     va_start(arguments, format);
+    char reason[200];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     if (position->what == NULL) {
@@ -27,17 +26,15 @@ int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *form
 int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                     const char *wanted)
 {
-    char description[PICKLE_DESCRIBE_BYTES];
     const char *name = "a key";
     int bytes = 5;
-
     if (key.type == PICKLE_TEXT) {
         name = reader->pickle.memory.texts[key.bits].bytes;
         bytes = (int)reader->pickle.memory.texts[key.bits].count;
     }
+    char description[PICKLE_DESCRIBE_BYTES];
     return field_fail(reader, value.offset, "'%.*s' is %s, not %s", bytes < 40 ? bytes : 40, name,
-                      pickle_describe(&reader->pickle.memory, value, description, sizeof(description)),
-                      wanted);
+                      pickle_describe(&reader->pickle.memory, value, description, sizeof(description)), wanted);
 }
 
 int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const char *key)
@@ -45,8 +42,7 @@ int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const ch
     return field_fail(reader, offset, "key '%s' is missing", key);
 }
 
-int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  uint64_t *out)
+int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
 {
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
         return field_fail_type(reader, key, value, "an address");
@@ -55,13 +51,12 @@ int field_address(struct snapshot_reader *reader, struct pickle_value key, struc
     return VARVE_OK;
 }
 
-int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t *out)
+int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
 {
     if (value.type == PICKLE_INTEGER && (int64_t)value.bits < 0) {
         return field_fail(reader, value.offset, "'%.*s' is negative: %lld",
-                          (int)reader->pickle.memory.texts[key.bits].count,
-                          reader->pickle.memory.texts[key.bits].bytes, (long long)value.bits);
+                          (int)reader->pickle.memory.texts[key.bits].count, reader->pickle.memory.texts[key.bits].bytes,
+                          (long long)value.bits);
     }
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
         return field_fail_type(reader, key, value, "a number of bytes");
@@ -70,8 +65,7 @@ int field_size(struct snapshot_reader *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  int64_t *out)
+int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, int64_t *out)
 {
     if (value.type != PICKLE_INTEGER) {
         return field_fail_type(reader, key, value, "an integer of 64 bits with sign");
@@ -89,12 +83,10 @@ int field_bool(struct snapshot_reader *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                 uint16_t *out)
+int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint16_t *out)
 {
     uint64_t handle = 0;
     int error = field_address(reader, key, value, &handle);
-
     if (error == VARVE_OK && history_stream(reader->history, handle, out) != VARVE_OK) {
         error = field_fail(reader, value.offset, "more than 65536 different streams");
     }
@@ -103,12 +95,11 @@ int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct
 
 int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out)
 {
-    char description[PICKLE_DESCRIBE_BYTES];
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "refers back to a consumed entry");
     }
+    char description[PICKLE_DESCRIBE_BYTES];
     if (resolved.type != PICKLE_DICT) {
         return field_fail(reader, value.offset, "is %s, not a dict",
                           pickle_describe(&reader->pickle.memory, value, description, sizeof(description)));
@@ -124,7 +115,6 @@ int field_list(struct snapshot_reader *reader, struct pickle_value key, struct p
                struct pickle_object **object_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "'%.*s' refers back to a consumed entry",
                           (int)reader->pickle.memory.texts[key.bits].count,
@@ -137,12 +127,10 @@ int field_list(struct snapshot_reader *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t out[2])
+int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2])
 {
     struct pickle_object *pair = NULL;
     int error = field_list(reader, key, value, &pair);
-
     assert(error != VARVE_OK || pair != NULL);
     if (error == VARVE_OK && pair->count != 2) {
         error = field_fail_type(reader, key, value, "a pair of integers");

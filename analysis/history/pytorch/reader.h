@@ -11,10 +11,6 @@
 #include "analysis/history/history.h"
 #include "analysis/history/pickle/decoder.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Texts with a meaning; their numbers in pickle.texts are these. The first nine in the order of
  * history_action. */
 #define SNAPSHOT_WORD_LIST(X)                           \
@@ -85,8 +81,7 @@ enum snapshot_tag {
 
 /* Of lists, and of the dict at the bottom of the stack. */
 enum snapshot_role {
-    ROLE_UNKNOWN =
-        PICKLE_ROLE_PLAIN + 1, /* below a key that means nothing here: holds what may be referred to */
+    ROLE_UNKNOWN = PICKLE_ROLE_PLAIN + 1, /* below a key that means nothing here: holds what may be referred to */
     ROLE_ROOT,
     ROLE_SEGMENTS,
     ROLE_TRACES, /* its number: traces that have arrived */
@@ -140,26 +135,17 @@ static inline enum snapshot_word field_word(struct pickle_value value)
     return value.type == PICKLE_TEXT && value.bits < WORD_LIMIT ? (enum snapshot_word)value.bits : WORD_LIMIT;
 }
 /* An address or handle: any 64 bits, negative ones as two's complement. */
-int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  uint64_t *out);
-int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t *out);
-int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  int64_t *out);
+int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
+int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
+int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, int64_t *out);
 int field_bool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, bool *out);
 /// A pair of numbers, a list or a tuple.
-int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t out[2]);
-int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                 uint16_t *out);
+int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2]);
+int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint16_t *out);
 /// The dict that the value is: an item of a list of `what`.
 int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out);
 /// The list or tuple that the value is. Neither was used before.
 int field_list(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                struct pickle_object **object_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

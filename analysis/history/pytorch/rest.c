@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opcodes: Python's pickletools, protocol 4. A container is made and filled without the memo, so that the bytes mean the same wherever
- * they are put. Values may hold themselves: depth and size are bounded.
+ * Opcodes: Python's pickletools, protocol 4. A container is made and filled without the memo, so that the bytes mean
+ * the same wherever they are put. Values may hold themselves: depth and size are bounded.
  */
 #include "analysis/history/pytorch/rest.h"
 
@@ -36,7 +36,6 @@ static void put_opcode(struct snapshot_reader *reader, char opcode)
 static void put_little(struct snapshot_reader *reader, uint64_t value, unsigned count)
 {
     unsigned char bytes[8];
-
     for (unsigned i = 0; i < count; i++) {
         bytes[i] = (unsigned char)(value >> (8 * i));
     }
@@ -85,7 +84,6 @@ static bool put_replaced(struct snapshot_reader *reader, struct pickle_value val
 {
     const struct history *history = reader->history;
     uint32_t number = (uint32_t)value.bits;
-
     switch (value.bits >> 32) {
     case TAG_FRAME:
         put_frame(reader, &reader->frames[number]);
@@ -111,7 +109,6 @@ static bool put_container(struct snapshot_reader *reader, struct pickle_value va
 {
     const struct pickle_object *object = pickle_object(&reader->pickle.memory, value);
     const char *begin = value.type == PICKLE_LIST ? "](" : value.type == PICKLE_DICT ? "}(" : "(";
-
     put(reader, begin, strlen(begin));
     for (uint32_t i = 0; i < object->count; i++) {
         if (!put_value(reader, object->items[i], depth + 1)) {
@@ -125,11 +122,10 @@ static bool put_container(struct snapshot_reader *reader, struct pickle_value va
 static bool put_value(struct snapshot_reader *reader, struct pickle_value given, unsigned depth)
 {
     struct pickle_value value = pickle_resolve(&reader->pickle.memory, given);
-    const struct pickle_text *text;
-
     if (depth > DEPTH_MAX || reader->rest.count > VALUE_BYTES_MAX) {
         return false;
     }
+    const struct pickle_text *text;
     switch (value.type) {
     case PICKLE_NONE:
         put_opcode(reader, 'N');
@@ -163,7 +159,6 @@ static bool put_value(struct snapshot_reader *reader, struct pickle_value given,
 void rest_add(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     size_t before = reader->rest.count;
-
     if (!put_value(reader, key, 0) || !put_value(reader, value, 0)) {
         reader->rest.count = before;
     }
@@ -173,7 +168,6 @@ uint32_t rest_take(struct snapshot_reader *reader)
 {
     uint32_t number =
         history_text(reader->history, reader->rest.count > 0 ? reader->rest.bytes : "", reader->rest.count);
-
     reader->rest.count = 0;
     return number;
 }
@@ -188,10 +182,8 @@ void rest_keep(struct snapshot_reader *reader)
 
 bool rest_value(struct snapshot_reader *reader, struct pickle_value value, uint32_t *text_out)
 {
-    bool is_kept;
-
     reader->rest.count = 0;
-    is_kept = put_value(reader, value, 0);
+    bool is_kept = put_value(reader, value, 0);
     *text_out = is_kept ? rest_take(reader) : 0;
     reader->rest.count = 0;
     return is_kept;

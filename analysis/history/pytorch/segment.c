@@ -23,17 +23,16 @@ struct segment_parts {
 /* ---- blocks ---- */
 
 /* Of old versions: [{addr, real_size, frames}, …], the newest first. */
-static int take_block_history(struct snapshot_reader *reader, struct pickle_value key,
-                              struct pickle_value value, struct block_parts *parts)
+static int take_block_history(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                              struct block_parts *parts)
 {
-    struct pickle_object *list, *newest;
+    struct pickle_object *list;
     int error = field_list(reader, key, value, &list);
-    struct pickle_value item;
-
     if (error != VARVE_OK || list->count == 0) {
         return error;
     }
-    item = list->items[0];
+    struct pickle_value item = list->items[0];
+    struct pickle_object *newest;
     error = field_dict(reader, item, &newest);
     if (error != VARVE_OK) {
         return error;
@@ -41,7 +40,6 @@ static int take_block_history(struct snapshot_reader *reader, struct pickle_valu
     pickle_retain(&reader->pickle.memory, item);
     for (uint32_t i = 0; i + 1 < newest->count && error == VARVE_OK; i += 2) {
         struct pickle_value part = newest->items[i];
-
         if (field_word(part) == WORD_REAL_SIZE && !parts->has_requested) {
             parts->has_requested = true;
             error = field_size(reader, part, newest->items[i + 1], &parts->block.requested);
@@ -73,8 +71,8 @@ static int take_state(struct snapshot_reader *reader, struct pickle_value key, s
     }
 }
 
-static int take_block_field(struct snapshot_reader *reader, struct pickle_value key,
-                            struct pickle_value value, struct block_parts *parts)
+static int take_block_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                            struct block_parts *parts)
 {
     switch (field_word(key)) {
     case WORD_ADDRESS:
@@ -102,14 +100,13 @@ static int check_block(struct snapshot_reader *reader, uint64_t offset, const st
                        const struct history_segment *segment, uint64_t next)
 {
     uint64_t end = segment->addr + segment->size;
-
     if (block->size == 0) {
         return field_fail(reader, offset, "has no bytes");
     }
     if (block->addr < next || block->addr >= end || block->size > end - block->addr) {
         return field_fail(reader, offset,
-                          "0x%" PRIx64 " with %" PRIu64
-                          " bytes is not within what is left of its segment (0x%" PRIx64 " to 0x%" PRIx64 ")",
+                          "0x%" PRIx64 " with %" PRIu64 " bytes is not within what is left of its segment (0x%" PRIx64
+                          " to 0x%" PRIx64 ")",
                           block->addr, block->size, next, end);
     }
     return VARVE_OK;
@@ -122,7 +119,6 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     struct history_segment *segment = &parts->segment;
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
-
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_block_field(reader, object->items[i], object->items[i + 1], &block);
     }
@@ -159,10 +155,8 @@ static int take_blocks(struct snapshot_reader *reader, struct segment_parts *par
     struct snapshot_position position = reader->position;
     struct pickle_object *list;
     int error = field_list(reader, parts->blocks_key, parts->blocks, &list);
-
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
-
         reader->position = (struct snapshot_position){"block", i, position.what, position.index};
         pickle_retain(&reader->pickle.memory, item);
         error = take_block(reader, item, parts, &next);
@@ -174,8 +168,7 @@ static int take_blocks(struct snapshot_reader *reader, struct segment_parts *par
 
 /* ---- segments ---- */
 
-static int take_device(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                       size_t *out)
+static int take_device(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, size_t *out)
 {
     if (value.type != PICKLE_INTEGER || value.bits > 255) {
         return field_fail_type(reader, key, value, "a device number from 0 to 255");
@@ -184,22 +177,19 @@ static int take_device(struct snapshot_reader *reader, struct pickle_value key, 
     return VARVE_OK;
 }
 
-static int take_segment_type(struct snapshot_reader *reader, struct pickle_value key,
-                             struct pickle_value value, bool *is_small)
+static int take_segment_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                             bool *is_small)
 {
     enum snapshot_word word = field_word(value);
-
     *is_small = word == WORD_SMALL;
-    return word == WORD_SMALL || word == WORD_LARGE
-               ? VARVE_OK
-               : field_fail_type(reader, key, value, "'small' or 'large'");
+    return word == WORD_SMALL || word == WORD_LARGE ? VARVE_OK
+                                                    : field_fail_type(reader, key, value, "'small' or 'large'");
 }
 
-static int take_segment_field(struct snapshot_reader *reader, struct pickle_value key,
-                              struct pickle_value value, struct segment_parts *parts)
+static int take_segment_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                              struct segment_parts *parts)
 {
     struct history_segment *segment = &parts->segment;
-
     switch (field_word(key)) {
     case WORD_DEVICE:
         return take_device(reader, key, value, &parts->device);
@@ -255,22 +245,17 @@ static int check_segment(struct snapshot_reader *reader, uint64_t offset, const 
 
 int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 {
-    struct segment_parts parts = {0};
-    struct pickle_object *object;
-    int error;
-
     reader->position = (struct snapshot_position){.what = "segment", .index = reader->segment_count++};
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
+    struct segment_parts parts = {0};
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
     }
-    if (error == VARVE_OK) {
-        error = object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
-                                    : check_segment(reader, value.offset, &parts);
-    }
+    VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
+                                          : check_segment(reader, value.offset, &parts));
     if (error == VARVE_OK) {
         struct history_device *device = history_device(reader->history, parts.device);
-
         parts.segment.first_block = device->block_count;
         pickle_retain(&reader->pickle.memory, parts.blocks);
         error = take_blocks(reader, &parts);
@@ -290,17 +275,13 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 static int compare_segments(const void *left, const void *right)
 {
     const struct history_segment *a = left, *b = right;
-
     return a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
 /* Segments by address, and blocks in the order of their segments. */
 static void sort_segments(struct history_device *device)
 {
-    struct history_block *blocks;
-    size_t to = 0;
     bool is_sorted = true;
-
     for (size_t i = 1; i < device->segment_count; i++) {
         is_sorted = is_sorted && device->segments[i - 1].addr <= device->segments[i].addr;
     }
@@ -308,13 +289,12 @@ static void sort_segments(struct history_device *device)
         return;
     }
     qsort(device->segments, device->segment_count, sizeof(*device->segments), compare_segments);
-    blocks = memory_resize(NULL, device->block_count * sizeof(*blocks));
+    struct history_block *blocks = memory_resize(NULL, device->block_count * sizeof(*blocks));
+    size_t to = 0;
     for (size_t i = 0; i < device->segment_count; i++) {
         struct history_segment *segment = &device->segments[i];
-
         if (segment->block_count > 0) {
-            memcpy(blocks + to, device->blocks + segment->first_block,
-                   segment->block_count * sizeof(*blocks));
+            memcpy(blocks + to, device->blocks + segment->first_block, segment->block_count * sizeof(*blocks));
         }
         segment->first_block = to;
         to += segment->block_count;
@@ -328,17 +308,14 @@ int segments_finish(struct snapshot_reader *reader)
 {
     for (size_t d = 0; d < reader->history->device_count; d++) {
         struct history_device *device = &reader->history->devices[d];
-
         sort_segments(device);
         for (size_t i = 1; i < device->segment_count; i++) {
             const struct history_segment *before = &device->segments[i - 1], *segment = &device->segments[i];
-
             if (segment->addr - before->addr < before->size) {
-                return varve_message_set(reader->pickle.message, VARVE_ERROR_FORMAT,
-                                         "%.200s: two segments of device %zu overlap: 0x%" PRIx64
-                                         " with %" PRIu64 " bytes and 0x%" PRIx64,
-                                         input_stream_path(reader->pickle.input), d, before->addr,
-                                         before->size, segment->addr);
+                return varve_message_set(
+                    reader->pickle.message, VARVE_ERROR_FORMAT,
+                    "%.200s: two segments of device %zu overlap: 0x%" PRIx64 " with %" PRIu64 " bytes and 0x%" PRIx64,
+                    input_stream_path(reader->pickle.input), d, before->addr, before->size, segment->addr);
             }
         }
     }

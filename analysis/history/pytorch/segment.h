@@ -9,16 +9,8 @@
 
 #include "analysis/history/pytorch/reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int segment_take(struct snapshot_reader *reader, struct pickle_value value);
 /// After the last: order by address, no overlaps.
 int segments_finish(struct snapshot_reader *reader);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,16 +8,13 @@
 static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                      struct history_settings *settings)
 {
-    const struct pickle_text *text;
-
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
-    if (value.type != PICKLE_TEXT ||
-        reader->pickle.memory.texts[value.bits].count >= sizeof(settings->text)) {
+    if (value.type != PICKLE_TEXT || reader->pickle.memory.texts[value.bits].count >= sizeof(settings->text)) {
         return field_fail_type(reader, key, value, "a text of up to 1023 bytes");
     }
-    text = &reader->pickle.memory.texts[value.bits];
+    const struct pickle_text *text = &reader->pickle.memory.texts[value.bits];
     memcpy(settings->text, text->bytes, text->count);
     settings->text[text->count] = '\0';
     return VARVE_OK;
@@ -50,14 +47,11 @@ static int take_max_split(struct snapshot_reader *reader, struct pickle_value ke
 static unsigned division_index(const struct snapshot_reader *reader, struct pickle_value key)
 {
     unsigned long size = 0;
-
     if (key.type == PICKLE_TEXT) {
         const struct pickle_text *text = &reader->pickle.memory.texts[key.bits];
-
         for (uint32_t i = 0; i < text->count && i < 6; i++) {
-            size = text->bytes[i] >= '0' && text->bytes[i] <= '9'
-                       ? size * 10 + (unsigned)(text->bytes[i] - '0')
-                       : 0x10001;
+            size =
+                text->bytes[i] >= '0' && text->bytes[i] <= '9' ? size * 10 + (unsigned)(text->bytes[i] - '0') : 0x10001;
         }
     } else if (key.type == PICKLE_INTEGER) {
         size = key.bits <= 32768 ? (unsigned long)key.bits : 0;
@@ -74,10 +68,8 @@ static unsigned division_index(const struct snapshot_reader *reader, struct pick
 static int take_divisions(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                           uint64_t divisions[16])
 {
-    struct pickle_object *object;
     uint64_t division = 0;
     int error = VARVE_OK;
-
     if (value.type != PICKLE_DICT) {
         error = field_size(reader, key, value, &division);
         for (unsigned i = 0; i < 16; i++) {
@@ -85,10 +77,10 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
         }
         return error;
     }
+    struct pickle_object *object;
     error = field_dict(reader, value, &object);
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         unsigned index = division_index(reader, object->items[i]);
-
         if (index == 16) {
             return field_fail(reader, object->items[i].offset,
                               "a key of 'roundup_power2_divisions' is no power of two up to 32768");
@@ -101,21 +93,18 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
 int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct history_settings *settings = &reader->history->settings;
-    struct pickle_object *object;
-    int error;
-
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
     if (value.type != PICKLE_DICT) {
         return field_fail_type(reader, key, value, "a dict");
     }
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
     settings->is_known = true;
     reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         struct pickle_value name = object->items[i], item = object->items[i + 1];
-
         switch (field_word(name)) {
         case WORD_CONF:
             error = take_text(reader, name, item, settings);

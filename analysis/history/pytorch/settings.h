@@ -8,14 +8,6 @@
 
 #include "analysis/history/pytorch/reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

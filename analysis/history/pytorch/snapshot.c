@@ -33,7 +33,6 @@ static const char *const words[] = {
 static size_t mark_below(const struct pickle *pickle, size_t position)
 {
     size_t i = pickle->mark_count;
-
     while (i > 0 && pickle->marks[i - 1] > position) {
         i--;
     }
@@ -43,8 +42,8 @@ static size_t mark_below(const struct pickle *pickle, size_t position)
 /* A list that is the value of a key of the root: root, key, value, key, value, … with nothing between. */
 static uint8_t role_by_key(const struct pickle *pickle, size_t position)
 {
-    if (position < 2 || position % 2 != 0 || pickle->stack[0].type != PICKLE_DICT ||
-        mark_below(pickle, position) > 1 || (pickle->mark_count > 0 && pickle->marks[0] == 0)) {
+    if (position < 2 || position % 2 != 0 || pickle->stack[0].type != PICKLE_DICT || mark_below(pickle, position) > 1 ||
+        (pickle->mark_count > 0 && pickle->marks[0] == 0)) {
         return PICKLE_ROLE_PLAIN;
     }
     switch (field_word(pickle->stack[position - 1])) {
@@ -65,15 +64,13 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
 {
     size_t mark = mark_below(pickle, position);
     size_t parent = mark == position || position == 0 ? NO_POSITION : position - 1;
-    struct pickle_object *list = NULL;
-
     if (mark > 0 && pickle->stack[mark - 1].type == PICKLE_LIST) {
         parent = mark - 1; /* below the mark: more are added at once */
     }
     if (parent == NO_POSITION || pickle->stack[parent].type != PICKLE_LIST) {
         return PICKLE_ROLE_PLAIN;
     }
-    list = pickle_object(&pickle->memory, pickle->stack[parent]);
+    struct pickle_object *list = pickle_object(&pickle->memory, pickle->stack[parent]);
     if (list->role == PICKLE_ROLE_UNDECIDED) {
         list->role = role_by_key(pickle, parent);
     }
@@ -84,18 +81,14 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
     return list->role == ROLE_UNKNOWN ? ROLE_UNKNOWN : PICKLE_ROLE_PLAIN;
 }
 
-static uint8_t decide_role(void *context, struct pickle *pickle, size_t position,
-                           struct pickle_object *container)
+static uint8_t decide_role(void *context, struct pickle *pickle, size_t position, struct pickle_object *container)
 {
-    uint8_t role;
-
     (void)context;
     if (position == 0) {
         bool is_part = pickle->mark_count > 0 && pickle->marks[0] == 0; /* of a container yet to be made */
-
         return is_part ? PICKLE_ROLE_PLAIN : container->type == PICKLE_DICT ? ROLE_ROOT : ROLE_SEGMENTS;
     }
-    role = role_by_key(pickle, position);
+    uint8_t role = role_by_key(pickle, position);
     return role != PICKLE_ROLE_PLAIN ? role : role_by_parent(pickle, position, container);
 }
 
@@ -115,10 +108,8 @@ static int take_kept(struct snapshot_reader *reader, struct pickle_object *list,
                      int (*take)(struct snapshot_reader *reader, size_t index, struct pickle_value item))
 {
     int error = VARVE_OK;
-
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
-
         pickle_retain(&reader->pickle.memory, item);
         error = take(reader, i, item);
         pickle_release(&reader->pickle.memory, item);
@@ -142,11 +133,9 @@ static int take_kept_event(struct snapshot_reader *reader, size_t index, struct 
 static int take_trace(struct snapshot_reader *reader, size_t device, struct pickle_value value)
 {
     struct pickle_value key = {.type = PICKLE_TEXT, .bits = WORD_DEVICE_TRACES};
-    struct pickle_object *list = NULL;
-    int error;
-
     reader->position = (struct snapshot_position){.what = "device", .index = device};
-    error = field_list(reader, key, value, &list);
+    struct pickle_object *list = NULL;
+    int error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;
     }
@@ -174,13 +163,11 @@ static int take_list_key(struct snapshot_reader *reader, struct pickle_value key
 {
     bool *has = is_segments ? &reader->has_segments : &reader->has_traces;
     uint8_t role = is_segments ? ROLE_SEGMENTS : ROLE_TRACES;
-    struct pickle_object *list = NULL;
-    int error;
-
     if (*has) {
         return field_fail(reader, key.offset, "key '%s' comes twice", words[field_word(key)]);
     }
-    error = field_list(reader, key, value, &list);
+    struct pickle_object *list = NULL;
+    int error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;
     }
@@ -202,10 +189,8 @@ static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value 
 {
     bool has_overflowed = false;
     int error = field_bool(reader, key, value, &has_overflowed);
-
     if (error == VARVE_OK && has_overflowed) {
         struct history_device *device = history_device(reader->history, index);
-
         if (device == NULL) {
             return field_fail(reader, value.offset, "'trace_alloc_overflowed' is for more than 256 devices");
         }
@@ -217,13 +202,12 @@ static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value 
 /* One bool for all devices, a list by device, or a dict from device to bool. */
 static int take_overflowed(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
-    struct pickle_object *object = NULL;
-    int error = VARVE_OK;
-
     if (value.type == PICKLE_NONE || value.type == PICKLE_BOOL) {
         reader->has_overflowed = value.type == PICKLE_BOOL && value.bits != 0;
         return VARVE_OK;
     }
+    struct pickle_object *object = NULL;
+    int error = VARVE_OK;
     if (value.type == PICKLE_DICT) {
         error = field_dict(reader, value, &object);
         for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
@@ -272,12 +256,10 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
 /* Is it something that may be forgotten? Frames may not: what matters may refer back to them later. */
 static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value item)
 {
-    const struct pickle_object *object;
-
     if (item.type != PICKLE_DICT) {
         return false;
     }
-    object = pickle_object(&reader->pickle.memory, item);
+    const struct pickle_object *object = pickle_object(&reader->pickle.memory, item);
     for (uint32_t i = 0; i + 1 < object->count; i += 2) {
         if (field_word(object->items[i]) == WORD_FILENAME) {
             return false;
@@ -287,31 +269,26 @@ static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value i
 }
 
 /* Below a key that means nothing here: host_traces of newer versions may be as long as device_traces. */
-static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container,
-                         struct pickle_value item)
+static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
 {
     uint32_t text;
-
     if (is_forgettable(reader, item)) {
         if (reader->unknown_bytes < UNKNOWN_BYTES_MAX && rest_value(reader, item, &text)) {
             reader->unknown_bytes += history_text_bytes(reader->history, text);
-            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST,
-                           text);
+            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST, text);
             pickle_retain(&reader->pickle.memory, item);
             pickle_object_add(container, &item, 1);
             return;
         }
         reader->has_forgotten = true;
-        pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item),
-                       PICKLE_TAG_CONSUMED, 0);
+        pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), PICKLE_TAG_CONSUMED, 0);
     } else {
         pickle_retain(&reader->pickle.memory, item);
         pickle_object_add(container, &item, 1);
     }
 }
 
-static int take_item(struct snapshot_reader *reader, struct pickle_object *container,
-                     struct pickle_value item)
+static int take_item(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
 {
     switch (container->role) {
     case ROLE_TRACE:
@@ -329,13 +306,12 @@ static int take_item(struct snapshot_reader *reader, struct pickle_object *conta
     }
 }
 
-static int take(void *context, struct pickle *pickle, struct pickle_object *container,
-                const struct pickle_value *items, size_t count)
+static int take(void *context, struct pickle *pickle, struct pickle_object *container, const struct pickle_value *items,
+                size_t count)
 {
     struct snapshot_reader *reader = context;
-    int error = VARVE_OK;
-
     (void)pickle;
+    int error = VARVE_OK;
     if (container->role == ROLE_ROOT) {
         for (size_t i = 0; error == VARVE_OK && i + 1 < count; i += 2) {
             error = take_root(reader, items[i], items[i + 1]);
@@ -354,22 +330,18 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
  */
 static int check_root(struct snapshot_reader *reader, struct pickle_value root)
 {
-    char description[PICKLE_DESCRIBE_BYTES];
-    const struct pickle_object *object;
-
     reader->position = (struct snapshot_position){0};
+    char description[PICKLE_DESCRIBE_BYTES];
     if (root.type != PICKLE_DICT && root.type != PICKLE_LIST) {
-        return field_fail(reader, root.offset,
-                          "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
+        return field_fail(reader, root.offset, "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
                           pickle_describe(&reader->pickle.memory, root, description, sizeof(description)));
     }
-    object = pickle_object(&reader->pickle.memory, root);
+    const struct pickle_object *object = pickle_object(&reader->pickle.memory, root);
     if (root.type == PICKLE_LIST && !object->is_replaced) {
         reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
     }
     if (!reader->has_segments && !reader->has_traces) {
-        return field_fail(reader, root.offset,
-                          "not a snapshot: it has neither key 'segments' nor key 'device_traces'");
+        return field_fail(reader, root.offset, "not a snapshot: it has neither key 'segments' nor key 'device_traces'");
     }
     if ((reader->takes_segments && !reader->has_segments) || (reader->takes_traces && !reader->has_traces)) {
         return field_fail(reader, root.offset, "a list of '%s' was made, but is not in the snapshot",
@@ -381,19 +353,15 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
     return segments_finish(reader);
 }
 
-int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
-                                struct progress *progress, struct varve_message *message)
+int history_read_pytorch_stream(struct input_stream *input, struct history **history_out, struct progress *progress,
+                                struct varve_message *message)
 {
     struct snapshot_reader reader = {.history = history_new()};
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
-    struct pickle_value root;
-    int error;
-
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
-    error = pickle_run(&reader.pickle, &root);
-    if (error == VARVE_OK) {
-        error = check_root(&reader, root);
-    }
+    struct pickle_value root;
+    int error = pickle_run(&reader.pickle, &root);
+    VARVE_THEN(error, check_root(&reader, root));
     pickle_close(&reader.pickle);
     input_stream_close(input);
     free(reader.frames);
@@ -418,7 +386,6 @@ int history_read_pytorch(const char *path, struct history **history_out, struct 
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
-
     *history_out = NULL;
     return error != VARVE_OK ? error : history_read_pytorch_stream(input, history_out, progress, message);
 }

@@ -10,18 +10,10 @@
 #include "analysis/history/history.h"
 #include "analysis/history/input/stream.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct progress;
 
 /// The same as history_read_pytorch; takes the stream.
-int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
-                                struct progress *progress, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int history_read_pytorch_stream(struct input_stream *input, struct history **history_out, struct progress *progress,
+                                struct varve_message *message);
 
 #endif

@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct progress;
 
 struct ctf_import_result {
@@ -39,12 +35,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
 
 /// A varve_collect_numbers. Errors: those of ctf_import.
 int ctf_each_number(const char *folder,
-                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
-                                 uint64_t last),
+                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last),
                     void *context, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

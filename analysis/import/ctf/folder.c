@@ -31,14 +31,12 @@ static int fail_errno(struct varve_message *message, const char *path)
     int error = errno == EACCES || errno == EPERM     ? VARVE_ERROR_PERMISSION
                 : errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
                                                       : VARVE_ERROR_IO;
-
     return varve_message_set(message, error, "%s: %s", path, strerror(errno));
 }
 
 static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_big)
 {
     uint64_t number = 0;
-
     for (unsigned i = 0; i < width; i++) {
         number = number << 8 | bytes[is_big ? i : width - 1 - i];
     }
@@ -50,18 +48,15 @@ static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_bi
 static int file_check(const char *path, const struct stat *status, struct varve_message *message)
 {
     int64_t stored = (int64_t)status->st_blocks * 512;
-    int descriptor;
-
     if (!S_ISREG(status->st_mode)) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s: is not a regular file, as all of a CTF trace are", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: is not a regular file, as all of a CTF trace are",
+                                 path);
     }
     if (status->st_size / HOLE_SHARE > stored + HOLE_SLACK / HOLE_SHARE) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s: of %s only %s are on the disk: no CTF trace", path,
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: of %s only %s are on the disk: no CTF trace", path,
                                  format_bytes(status->st_size).text, format_bytes(stored).text);
     }
-    descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return fail_errno(message, path);
     }
@@ -76,21 +71,17 @@ static bool packets_are_whole(FILE *file, int64_t bytes)
 {
     unsigned char head[METADATA_HEAD_BYTES];
     int64_t offset = 0;
-
     while (offset < bytes) {
         size_t got = fseeko(file, (off_t)offset, SEEK_SET) == 0 ? fread(head, 1, sizeof(head), file) : 0;
         bool is_big = got >= 4 && number_at(head, 4, true) == METADATA_MAGIC;
-        uint64_t content;
-        uint64_t packet;
-
         if (got < 4 || (!is_big && number_at(head, 4, false) != METADATA_MAGIC)) {
             return offset == 0;
         }
         if (got < sizeof(head)) {
             return false;
         }
-        content = number_at(head + 24, 4, is_big) / 8;
-        packet = number_at(head + 28, 4, is_big) / 8;
+        uint64_t content = number_at(head + 24, 4, is_big) / 8;
+        uint64_t packet = number_at(head + 28, 4, is_big) / 8;
         if (content < METADATA_HEAD_BYTES || content > packet || packet > (uint64_t)(bytes - offset)) {
             return false;
         }
@@ -103,7 +94,6 @@ static int metadata_check(const char *path, const struct stat *status, struct va
 {
     int error = file_check(path, status, message);
     FILE *file = error == VARVE_OK ? fopen(path, "re") : NULL;
-
     if (error == VARVE_OK && file == NULL) {
         return fail_errno(message, path);
     }
@@ -122,17 +112,15 @@ static int metadata_check(const char *path, const struct stat *status, struct va
 static int files_check(const char *path, size_t *count, struct varve_message *message)
 {
     DIR *directory = opendir(path);
-    const struct dirent *entry;
-    int error = VARVE_OK;
-
     if (directory == NULL) {
         return errno == ENOENT ? VARVE_OK : fail_errno(message, path);
     }
+    const struct dirent *entry;
+    int error = VARVE_OK;
     while (error == VARVE_OK && (entry = readdir(directory)) != NULL) {
         char file[4096];
-        struct stat status;
-
         snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
+        struct stat status;
         if (entry->d_name[0] == '.' || fstatat(dirfd(directory), entry->d_name, &status, 0) != 0 ||
             S_ISDIR(status.st_mode) || (S_ISREG(status.st_mode) && status.st_size == 0)) {
             continue;
@@ -152,13 +140,10 @@ static int trace_add(struct ctf_folder *folder, const char *path, struct varve_m
 {
     char index[4096];
     size_t streams = 0;
-    size_t indexes = 0;
     int error = files_check(path, &streams, message);
-
     snprintf(index, sizeof(index), "%s/index", path);
-    if (error == VARVE_OK) {
-        error = files_check(index, &indexes, message);
-    }
+    size_t indexes = 0;
+    VARVE_THEN(error, files_check(index, &indexes, message));
     if (error == VARVE_OK && streams > 0) {
         folder->traces = memory_resize(folder->traces, (folder->count + 1) * sizeof(folder->traces[0]));
         folder->traces[folder->count++] = memory_copy_text(path);
@@ -171,24 +156,21 @@ static int by_name(const FTSENT **a, const FTSENT **b)
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int folder_search(const char *path, struct ctf_folder *folder, size_t *found,
-                         struct varve_message *message)
+static int folder_search(const char *path, struct ctf_folder *folder, size_t *found, struct varve_message *message)
 {
     char *const paths[] = {(char *)path, NULL};
     FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
-    int error = VARVE_OK;
-    FTSENT *entry;
-
     if (walk == NULL) {
         return fail_errno(message, path);
     }
+    int error = VARVE_OK;
+    FTSENT *entry;
     while (error == VARVE_OK && (entry = fts_read(walk)) != NULL) {
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS) {
             errno = entry->fts_errno;
             error = fail_errno(message, entry->fts_path);
         } else if (entry->fts_info == FTS_F && strcmp(entry->fts_name, METADATA) == 0) {
             char *trace = memory_copy_text(entry->fts_path);
-
             trace[strlen(trace) - sizeof("/" METADATA) + 1] = '\0';
             (*found)++;
             error = trace_add(folder, trace, message);
@@ -201,11 +183,9 @@ static int folder_search(const char *path, struct ctf_folder *folder, size_t *fo
 
 int ctf_folder_open(const char *path, struct ctf_folder *folder, struct varve_message *message)
 {
-    size_t found = 0;
-    int error;
-
     *folder = (struct ctf_folder){0};
-    error = folder_search(path, folder, &found, message);
+    size_t found = 0;
+    int error = folder_search(path, folder, &found, message);
     if (error == VARVE_OK && folder->count == 0) {
         error = varve_message_set(message, VARVE_ERROR_FORMAT,
                                   found > 0 ? "%s: no varve events in it, nor any others"

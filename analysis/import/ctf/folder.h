@@ -10,13 +10,8 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct ctf_folder {
-    char **
-        traces; /* folders with a file `metadata` and at least one stream that is not empty; in order of names */
+    char **traces; /* folders with a file `metadata` and at least one stream that is not empty; in order of names */
     size_t count;
 };
 
@@ -24,9 +19,5 @@ struct ctf_folder {
 /// something that is no trace), IO. Owner of the result: the caller, until ctf_folder_close, also after an error.
 int ctf_folder_open(const char *path, struct ctf_folder *folder, struct varve_message *message);
 void ctf_folder_close(struct ctf_folder *folder);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -36,10 +36,8 @@ bool ctf_program_find(char *path, size_t bytes)
 {
     const char *paths = getenv("PATH");
     ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
-    char *slash;
-
     path[length > 0 ? length : 0] = '\0';
-    slash = strrchr(path, '/');
+    char *slash = strrchr(path, '/');
     if (slash != NULL && (size_t)(slash - path) + sizeof("/" PROGRAM) <= bytes) {
         memcpy(slash, "/" PROGRAM, sizeof("/" PROGRAM));
         if (access(path, X_OK) == 0) {
@@ -48,9 +46,7 @@ bool ctf_program_find(char *path, size_t bytes)
     }
     while (paths != NULL && *paths != '\0') {
         int folder = (int)strcspn(paths, ":");
-
-        if ((size_t)snprintf(path, bytes, "%.*s/" PROGRAM, folder, paths) < bytes &&
-            access(path, X_OK) == 0) {
+        if ((size_t)snprintf(path, bytes, "%.*s/" PROGRAM, folder, paths) < bytes && access(path, X_OK) == 0) {
             return true;
         }
         paths += folder;
@@ -62,11 +58,9 @@ bool ctf_program_find(char *path, size_t bytes)
 bool ctf_is_possible(struct varve_message *message)
 {
     char path[PATH_MAX];
-
     if (!ctf_program_find(path, sizeof(path))) {
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                          "CTF traces are read by " PROGRAM ", which is not in PATH (apt install " PROGRAM
-                          ")");
+                          "CTF traces are read by " PROGRAM ", which is not in PATH (apt install " PROGRAM ")");
         return false;
     }
     if (!component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path))) {
@@ -116,28 +110,24 @@ static void arguments_free(struct arguments *arguments)
 static void arguments_make(struct arguments *arguments, const struct ctf_folder *folder, const char *database)
 {
     char path[PATH_MAX];
-    char *slash;
-
     (void)ctf_program_find(path, sizeof(path));
     argument_add(arguments, "", path, "");
     if (getenv("LIBBABELTRACE2_INIT_LOG_LEVEL") == NULL) {
         argument_add(arguments, "--log-level=NONE", "", "");
     }
     (void)component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path));
-    slash = strrchr(path, '/');
+    char *slash = strrchr(path, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
     argument_add(arguments, "--plugin-path=", slash != NULL ? path : ".", "");
     for (size_t i = 0; i < folder->count; i++) {
         char source[64];
-
         snprintf(source, sizeof(source), "--component=trace%zu:source.ctf.fs", i);
         argument_add(arguments, source, "", "");
         argument_add(arguments, "--params=inputs=[\"", folder->traces[i], "\"]");
     }
-    argument_add(arguments,
-                 database != NULL ? "--component=sink.varve.sqlite" : "--component=sink.varve.numbers", "",
+    argument_add(arguments, database != NULL ? "--component=sink.varve.sqlite" : "--component=sink.varve.numbers", "",
                  "");
     if (database != NULL) {
         argument_add(arguments, "--params=path=\"", database, "\"");
@@ -161,9 +151,7 @@ static char *file_take(int descriptor)
     char *text = memory_resize(NULL, (bytes > 0 ? (size_t)bytes : 0) + 1);
     size_t count = 0;
     ssize_t got;
-
-    while (count < (size_t)bytes &&
-           (got = pread(descriptor, text + count, (size_t)bytes - count, (off_t)count)) > 0) {
+    while (count < (size_t)bytes && (got = pread(descriptor, text + count, (size_t)bytes - count, (off_t)count)) > 0) {
         count += (size_t)got;
     }
     text[count] = '\0';
@@ -174,15 +162,14 @@ static char *file_take(int descriptor)
 static int spawn(char *const *argv, int output, int errors, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all;
-    sigset_t none;
     int reason = posix_spawn_file_actions_init(&actions);
-
     if (reason != 0) {
         return reason;
     }
+    posix_spawnattr_t attributes;
     reason = posix_spawnattr_init(&attributes);
+    sigset_t all;
+    sigset_t none;
     if (reason == 0) {
         sigfillset(&all);
         sigemptyset(&none);
@@ -203,7 +190,6 @@ static void wait_for(struct run *run, pid_t pid)
 {
     for (;;) {
         pid_t ended = waitpid(pid, &run->status, WNOHANG);
-
         if (ended == pid) {
             break;
         }
@@ -226,7 +212,6 @@ static int memory_file(void)
 {
     int low = memfd_create(PROGRAM, MFD_CLOEXEC);
     int descriptor = low >= 0 && low <= STDERR_FILENO ? fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : low;
-
     if (descriptor != low) {
         close(low);
     }
@@ -240,9 +225,8 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     int output = memory_file();
     int errors = memory_file();
     int reason = output < 0 || errors < 0 ? errno : 0;
-    pid_t pid = 0;
-
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
+    pid_t pid = 0;
     reason = reason != 0 ? reason : spawn(argv, output, errors, &pid);
     if (reason == 0) {
         wait_for(run, pid);
@@ -256,9 +240,8 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     if (errors >= 0) {
         close(errors);
     }
-    return reason == 0
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_IO, "cannot run %s: %s", argv[0], strerror(reason));
+    return reason == 0 ? VARVE_OK
+                       : varve_message_set(message, VARVE_ERROR_IO, "cannot run %s: %s", argv[0], strerror(reason));
 }
 
 static void run_end(struct run *run)
@@ -273,12 +256,10 @@ static void run_end(struct run *run)
 /* The text of a cause, in one line: what stands between its head and the next one. Returns its end. */
 static const char *cause_text(const char *at, char *text, size_t bytes)
 {
-    size_t length = 0;
-
     at += strcspn(at, "\n");
+    size_t length = 0;
     while (*at != '\0' && strncmp(at, "\nCAUSED BY", 10) != 0 && strncmp(at, "\nERROR", 6) != 0) {
         bool is_space = *at == ' ' || *at == '\n';
-
         if (length + 1 < bytes && !(is_space && (length == 0 || text[length - 1] == ' '))) {
             text[length++] = is_space ? ' ' : *at;
         }
@@ -295,14 +276,12 @@ static const char *cause_text(const char *at, char *text, size_t bytes)
 static bool reason_find(const char *errors, const char *folder, char reason[REASON_BYTES])
 {
     char *real = realpath(folder, NULL);
+    reason[0] = '\0';
     char text[REASON_BYTES];
     bool is_ours = false;
     bool has_name = false;
-
-    reason[0] = '\0';
     for (const char *at = errors; *at != '\0';) {
         bool is_cause = strncmp(at, "CAUSED BY", 9) == 0 || strncmp(at, "ERROR", 5) == 0;
-
         if (!is_cause) {
             at += strcspn(at, "\n");
             at += *at == '\n' ? 1 : 0;
@@ -321,9 +300,6 @@ static bool reason_find(const char *errors, const char *folder, char reason[REAS
 
 static int run_error(const struct run *run, const char *folder, struct varve_message *message)
 {
-    char reason[REASON_BYTES];
-    bool is_ours;
-
     if (run->status == 0) {
         return VARVE_OK;
     }
@@ -332,7 +308,8 @@ static int run_error(const struct run *run, const char *folder, struct varve_mes
                                  "%s: " PROGRAM " cannot read it: it was ended by signal %d (%s)", folder,
                                  WTERMSIG(run->status), strsignal(WTERMSIG(run->status)));
     }
-    is_ours = reason_find(run->errors, folder, reason);
+    char reason[REASON_BYTES];
+    bool is_ours = reason_find(run->errors, folder, reason);
     return varve_message_set(
         message, VARVE_ERROR_FORMAT, "%s: %s%s", folder,
         is_ours ? "" : PROGRAM " cannot read it: ", reason[0] != '\0' ? reason : "no reason given");
@@ -353,7 +330,6 @@ static void on_signal(int number)
 static void signals_catch(struct sigaction before[SIGNALS])
 {
     struct sigaction action = {.sa_handler = on_signal};
-
     signal_caught = 0;
     for (size_t i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], NULL, &before[i]);
@@ -377,10 +353,8 @@ static void folder_remove(const char *path)
 {
     DIR *directory = opendir(path);
     const struct dirent *entry;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         char inner[PATH_MAX];
-
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             snprintf(inner, sizeof(inner), "%s/%s", path, entry->d_name) < (int)sizeof(inner)) {
             varve_publish_folder_remove(inner);
@@ -412,7 +386,6 @@ static int result_read(const char *path, struct ctf_import_result *result, struc
     };
     struct database *database;
     int error = database_open(path, DATABASE_DERIVED, &database, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -424,14 +397,12 @@ static int result_read(const char *path, struct ctf_import_result *result, struc
     return error;
 }
 
-static int import_into(const char *folder, const struct ctf_folder *traces, const char *database_path,
-                       struct run *run, struct ctf_import_result *result, struct varve_message *message)
+static int import_into(const char *folder, const struct ctf_folder *traces, const char *database_path, struct run *run,
+                       struct ctf_import_result *result, struct varve_message *message)
 {
     struct arguments arguments = {0};
-    int error;
-
     arguments_make(&arguments, traces, database_path);
-    error = run_begin(run, arguments.items, message);
+    int error = run_begin(run, arguments.items, message);
     arguments_free(&arguments);
     if (error != VARVE_OK || run->signal_number != 0) {
         return error;
@@ -448,26 +419,21 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
                struct ctf_import_result *result, struct varve_message *message)
 {
     struct run run = {.progress = progress};
-    struct sigaction before[SIGNALS];
-    struct ctf_folder traces = {0};
-    char scratch[PATH_MAX - 16];
-    char made[PATH_MAX];
-    int signal_number;
-    int error;
-
     *result = (struct ctf_import_result){0};
     if (!ctf_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
-    error = ctf_folder_open(folder, &traces, message);
-    if (error == VARVE_OK) {
-        error = varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message);
-    }
+    struct ctf_folder traces = {0};
+    int error = ctf_folder_open(folder, &traces, message);
+    char scratch[PATH_MAX - 16];
+    VARVE_THEN(error, varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message));
     if (error != VARVE_OK) {
         ctf_folder_close(&traces);
         return error;
     }
+    char made[PATH_MAX];
     snprintf(made, sizeof(made), "%s/made.db", scratch);
+    struct sigaction before[SIGNALS];
     signals_catch(before);
     error = import_into(folder, &traces, made, &run, result, message);
     if (error == VARVE_OK && run.signal_number == 0) {
@@ -475,7 +441,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
     }
     folder_remove(scratch);
     signals_restore(before);
-    signal_number = run.signal_number;
+    int signal_number = run.signal_number;
     run_end(&run);
     ctf_folder_close(&traces);
     if (signal_number != 0) {
@@ -488,15 +454,13 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
 /* ---- numbers ---- */
 
 int ctf_each_number(const char *folder,
-                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
-                                 uint64_t last),
+                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last),
                     void *context, struct varve_message *message)
 {
     struct arguments arguments = {0};
     struct ctf_folder traces = {0};
     struct run run = {0};
     int error = ctf_is_possible(message) ? VARVE_OK : VARVE_ERROR_UNSUPPORTED;
-
     error = error == VARVE_OK ? ctf_folder_open(folder, &traces, message) : error;
     if (error == VARVE_OK) {
         arguments_make(&arguments, &traces, NULL);
@@ -504,16 +468,13 @@ int ctf_each_number(const char *folder,
         error = run_begin(&run, arguments.items, message);
         arguments_free(&arguments);
     }
-    if (error == VARVE_OK) {
-        error = run_error(&run, folder, message);
-    }
+    VARVE_THEN(error, run_error(&run, folder, message));
     for (const char *at = error == VARVE_OK && run.output != NULL ? run.output : ""; *at != '\0';
          at += *at == '\n' ? 1 : 0) {
         unsigned process;
         unsigned ring;
         unsigned long long first;
         unsigned long long last;
-
         if (sscanf(at, "%u %u %llu %llu", &process, &ring, &first, &last) == 4) {
             take(context, process, ring, first, last);
         }

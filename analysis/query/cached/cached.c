@@ -25,7 +25,6 @@ static int compare_segments(const void *a_untyped, const void *b_untyped)
 {
     const struct segment_item *a = a_untyped;
     const struct segment_item *b = b_untyped;
-
     return compare(free_bytes(a), free_bytes(b), a->addr, b->addr);
 }
 
@@ -33,7 +32,6 @@ static int compare_holes(const void *a_untyped, const void *b_untyped)
 {
     const struct hole *a = a_untyped;
     const struct hole *b = b_untyped;
-
     return compare(a->size, b->size, a->addr, b->addr);
 }
 
@@ -42,27 +40,22 @@ static void add_hole(struct cached *cached, const struct hole *hole)
     if (hole->segment.first.is_implied) {
         return; /* what is free there need not be reserved */
     }
-    cached->holes =
-        memory_grow(cached->holes, &cached->hole_capacity, cached->hole_count, sizeof(cached->holes[0]));
+    cached->holes = memory_grow(cached->holes, &cached->hole_capacity, cached->hole_count, sizeof(cached->holes[0]));
     cached->holes[cached->hole_count++] = *hole;
     cached->sums.holes++;
     cached->sums.in_holes += hole->size;
-    cached->sums.largest_hole =
-        hole->size > cached->sums.largest_hole ? hole->size : cached->sums.largest_hole;
+    cached->sums.largest_hole = hole->size > cached->sums.largest_hole ? hole->size : cached->sums.largest_hole;
 }
 
 /* Holes of a segment with blocks in use, and how many those are. */
-static void take_blocks(struct cached *cached, const struct varve_layout *layout,
-                        const struct segment_item *item)
+static void take_blocks(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
 {
     struct varve_layout_block block;
     struct hole hole = {.segment = *item};
     struct varve_layout_block last = {0}; /* in use */
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(layout, at, &block);
          at = block.addr + block.extent) {
         bool touches = hole.size > 0 && hole.addr + hole.size == block.addr;
-
         if (block.state == VARVE_LAYOUT_FREE && touches) {
             hole.size += block.extent;
             continue;
@@ -74,9 +67,8 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
         }
         if (block.state == VARVE_LAYOUT_FREE) {
             hole = (struct hole){.addr = block.addr, .size = block.extent, .segment = *item};
-            hole.before = last.extent > 0 && last.addr + last.extent == block.addr
-                              ? last
-                              : (struct varve_layout_block){0};
+            hole.before =
+                last.extent > 0 && last.addr + last.extent == block.addr ? last : (struct varve_layout_block){0};
         } else {
             last = block;
             cached->sums.used_blocks += block.state == VARVE_LAYOUT_USED;
@@ -88,16 +80,13 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
     }
 }
 
-static void take_segment(struct cached *cached, const struct varve_layout *layout,
-                         const struct segment_item *item)
+static void take_segment(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
 {
     struct cached_sums *sums = &cached->sums;
-
     sums->used += item->allocated;
     sums->pending += item->active - item->allocated;
     if (item->first.is_implied) {
         uint64_t before = sums->used_blocks + sums->pending_blocks;
-
         take_blocks(cached, layout, item);
         sums->implied_bytes += item->active;
         sums->implied_blocks += sums->used_blocks + sums->pending_blocks - before;
@@ -106,22 +95,19 @@ static void take_segment(struct cached *cached, const struct varve_layout *layou
     sums->segments++;
     sums->reserved += item->mapped;
     if (item->active > 0) {
-        cached->used =
-            memory_grow(cached->used, &cached->used_capacity, cached->used_count, sizeof(cached->used[0]));
+        cached->used = memory_grow(cached->used, &cached->used_capacity, cached->used_count, sizeof(cached->used[0]));
         cached->used[cached->used_count++] = *item;
         take_blocks(cached, layout, item);
         return;
     }
-    cached->empty =
-        memory_grow(cached->empty, &cached->empty_capacity, cached->empty_count, sizeof(cached->empty[0]));
+    cached->empty = memory_grow(cached->empty, &cached->empty_capacity, cached->empty_count, sizeof(cached->empty[0]));
     cached->empty[cached->empty_count++] = *item;
     sums->empty_segments++;
     sums->in_empty += item->mapped;
     sums->largest_empty = item->mapped > sums->largest_empty ? item->mapped : sums->largest_empty;
 }
 
-static void sort(void *items, size_t count, size_t item_bytes,
-                 int (*compare_items)(const void *, const void *))
+static void sort(void *items, size_t count, size_t item_bytes, int (*compare_items)(const void *, const void *))
 {
     if (count > 1) {
         qsort(items, count, item_bytes, compare_items);
@@ -130,9 +116,8 @@ static void sort(void *items, size_t count, size_t item_bytes,
 
 void cached_load(struct cached *cached, const struct varve_layout *layout)
 {
-    struct segment_item item;
-
     *cached = (struct cached){0};
+    struct segment_item item;
     for (uint64_t from = 0; segment_next(layout, &from, true, &item);) {
         take_segment(cached, layout, &item);
     }

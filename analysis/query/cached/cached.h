@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caching allocator has reserved and does not use: segments without a block in use, which it could give back, and
- * holes, free ranges in segments that have one. Called by listing.c and by the command `oom`.
+ * What a caching allocator has reserved and does not use: segments without a block in use, which it could give back,
+ * and holes, free ranges in segments that have one. Called by listing.c and by the command `oom`.
  */
 #ifndef VARVE_ANALYSIS_QUERY_CACHED_CACHED_H
 #define VARVE_ANALYSIS_QUERY_CACHED_CACHED_H
 
 #include "analysis/query/segments.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Free blocks without a gap between them, in a segment with a block in use. */
 struct hole {
@@ -21,7 +17,7 @@ struct hole {
 
 struct cached_sums {
     uint64_t reserved, used,
-        pending; /* bytes; reserved: of segments that events name, the others also of implied ones */
+        pending;                 /* bytes; reserved: of segments that events name, the others also of implied ones */
     uint64_t in_holes, in_empty; /* free bytes */
     uint64_t largest_hole, largest_empty;
     uint64_t segments, used_blocks, pending_blocks, holes, empty_segments;
@@ -41,9 +37,5 @@ struct cached {
 
 void cached_load(struct cached *cached, const struct varve_layout *layout);
 void cached_free(struct cached *cached);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

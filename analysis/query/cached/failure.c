@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of one segment without a gap between them are a run. Freed blocks merge within their run, so what would serve a request is
- * looked for in each run by itself: a window over its blocks that holds enough bytes and the fewest in use.
+ * Blocks of one segment without a gap between them are a run. Freed blocks merge within their run, so what would serve
+ * a request is looked for in each run by itself: a window over its blocks that holds enough bytes and
+ * the fewest in use.
  */
 #include "analysis/query/cached/failure.h"
 
@@ -64,7 +65,6 @@ static void look_for_window(struct failure_freeing *freeing, const struct run *r
     uint64_t bytes = 0;
     uint64_t used = 0;
     size_t first = 0;
-
     for (size_t end = 0; end < run->count; end++) {
         bytes += run->blocks[end].extent;
         used += in_use(&run->blocks[end]);
@@ -84,7 +84,6 @@ static void keep_smallest(struct failure_segment *segment, const struct varve_la
 {
     size_t count = segment->blocks < FAILURE_BLOCKS_MAX ? (size_t)segment->blocks : FAILURE_BLOCKS_MAX;
     size_t at = count;
-
     while (at > 0 && segment->first[at - 1].extent > block->extent) {
         if (at < FAILURE_BLOCKS_MAX) {
             segment->first[at] = segment->first[at - 1];
@@ -101,10 +100,8 @@ static void keep_smallest(struct failure_segment *segment, const struct varve_la
 static void look_at_segment(struct failure *failure, const struct run *run)
 {
     struct failure_segment segment = {.addr = run->count > 0 ? run->blocks[0].addr : 0};
-
     for (size_t i = 0; i < run->count; i++) {
         const struct varve_layout_block *block = &run->blocks[i];
-
         segment.bytes += block->extent;
         if (block->state != VARVE_LAYOUT_FREE) {
             keep_smallest(&segment, block);
@@ -124,7 +121,6 @@ static void look_at_segment(struct failure *failure, const struct run *run)
 static void end_run(struct failure *failure, struct run *run, uint64_t wanted)
 {
     uint64_t unused = 0;
-
     for (size_t i = 0; i < run->count; i++) {
         unused = run->blocks[i].state == VARVE_LAYOUT_USED ? 0 : unused + run->blocks[i].extent;
         failure->with_pending = unused > failure->with_pending ? unused : failure->with_pending;
@@ -139,10 +135,8 @@ static void take_layout(struct failure *failure, const struct varve_layout *layo
 {
     struct varve_layout_block block;
     struct run run = {0};
-
     for (uint64_t from = 0; varve_layout_block(layout, from, &block); from = block.addr + block.extent) {
         const struct varve_layout_block *last = run.count > 0 ? &run.blocks[run.count - 1] : NULL;
-
         if (last != NULL && (last->segment != block.segment || last->addr + last->extent != block.addr)) {
             end_run(failure, &run, request->rounded);
         }
@@ -170,7 +164,6 @@ int failure_load(struct failure *failure, struct database *database, const struc
 {
     struct segments_state state = {0};
     int error = segments_state_load(&state, database, request->seq, request->device, 0, message);
-
     *failure = (struct failure){0};
     for (size_t i = 0; i < state.count && error == VARVE_OK; i++) {
         if (state.parts[i].process_id == request->process_id) {

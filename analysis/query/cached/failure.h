@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request that a caching allocator could not serve, and the memory of that moment: what was free, why it did not fit, and what
- * of it would have. Called by the command `oom`.
+ * A request that a caching allocator could not serve, and the memory of that moment: what was free, why it did not fit,
+ * and what of it would have. Called by the command `oom`.
  */
 #ifndef VARVE_ANALYSIS_QUERY_CACHED_FAILURE_H
 #define VARVE_ANALYSIS_QUERY_CACHED_FAILURE_H
 
 #include "analysis/query/cached/cached.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 
@@ -35,7 +31,8 @@ struct failure_freeing {
     struct varve_layout_block first[FAILURE_BLOCKS_MAX];
 };
 
-/* The segment of its pool and stream with the most free bytes, and the blocks that keep them apart, the smallest first. */
+/* The segment of its pool and stream with the most free bytes, and the blocks that keep them apart,
+ * the smallest first. */
 struct failure_segment {
     uint64_t addr, bytes, unused, largest;
     uint64_t blocks, block_bytes; /* in use or pending */
@@ -56,9 +53,5 @@ struct failure {
 /// Errors: those of segments_state_load.
 int failure_load(struct failure *failure, struct database *database, const struct failed_request *request,
                  struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -37,12 +37,11 @@ static const char ladder_sql[] =
     "SELECT sum(reserved), sum(live_requested), sum(rounding), sum(unsplit_remainder), sum(segment_quantum), "
     "sum(pool_segregation), sum(stream_pending), sum(cached_segments), sum(external_holes) FROM part";
 
-void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id,
-                 int64_t device, int64_t seq)
+void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id, int64_t device,
+                 int64_t seq)
 {
-    struct cursor cursor;
-
     *figures = (struct ladder_figures){0};
+    struct cursor cursor;
     cursor_open(&cursor, database, ladder_sql);
     cursor_bind_integer(&cursor, 1, seq);
     cursor_bind_integer(&cursor, 2, process_id);
@@ -59,7 +58,6 @@ void ladder_print(FILE *out, const struct ladder_figures *figures)
 {
     static const char bar[BAR_COLUMNS + 1] = "########################################";
     int64_t reserved = figures->bytes[0], unused = reserved - figures->bytes[1];
-
     if (reserved <= 0 || unused <= 0) {
         return;
     }
@@ -68,10 +66,8 @@ void ladder_print(FILE *out, const struct ladder_figures *figures)
     for (int i = 2; i < LADDER_FIGURES; i++) {
         int64_t bytes = figures->bytes[i];
         double share = bytes > 0 && bytes <= unused ? (double)bytes / (double)unused : 0;
-
         if (bytes != 0) {
             int columns = (int)(share * BAR_COLUMNS + 0.5);
-
             fprintf(out, "    %-24s %10s %7s%s%.*s\n", titles[i], format_bytes(bytes).text,
                     format_share(bytes, reserved).text, columns > 0 ? "  " : "", columns, bar);
         }
@@ -81,7 +77,6 @@ void ladder_print(FILE *out, const struct ladder_figures *figures)
 struct cJSON *ladder_json(const struct ladder_figures *figures)
 {
     struct cJSON *object = json_object();
-
     for (int i = 0; i < LADDER_FIGURES; i++) {
         json_integer(object, names[i], figures->bytes[i]);
     }

@@ -35,11 +35,10 @@ static size_t shown(const struct writer *writer, size_t count)
 
 /* ---- totals ---- */
 
-static void print_sum(FILE *out, const char *title, uint64_t bytes, uint64_t count, const char *one,
-                      const char *many)
+static void print_sum(FILE *out, const char *title, uint64_t bytes, uint64_t count, const char *one, const char *many)
 {
-    fprintf(out, "  %-26s %10s in %s %s", title, format_bytes((int64_t)bytes).text,
-            format_count((int64_t)count).text, format_plural(count, one, many));
+    fprintf(out, "  %-26s %10s in %s %s", title, format_bytes((int64_t)bytes).text, format_count((int64_t)count).text,
+            format_plural(count, one, many));
 }
 
 static void print_largest(FILE *out, uint64_t largest, uint64_t count)
@@ -60,13 +59,11 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
     fputs(sums->pending_blocks > 0 ? ", freed, but other streams may still use them\n" : "\n", out);
     print_sum(out, "free beside used blocks", sums->in_holes, sums->holes, "hole", "holes");
     print_largest(out, sums->largest_hole, sums->holes);
-    print_sum(out, "free as whole segments", sums->in_empty, sums->empty_segments, "empty segment",
-              "empty segments");
+    print_sum(out, "free as whole segments", sums->in_empty, sums->empty_segments, "empty segment", "empty segments");
     print_largest(out, sums->largest_empty, sums->empty_segments);
     if (sums->implied_blocks > 0) {
         fprintf(out, "  of what is used, %s in %s %s lie in segments that no event names\n",
-                format_bytes((int64_t)sums->implied_bytes).text,
-                format_count((int64_t)sums->implied_blocks).text,
+                format_bytes((int64_t)sums->implied_bytes).text, format_count((int64_t)sums->implied_blocks).text,
                 format_plural(sums->implied_blocks, "block", "blocks"));
     }
 }
@@ -76,7 +73,6 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
 static void print_heading(const struct writer *writer, const char *what, size_t count)
 {
     size_t listed = shown(writer, count);
-
     fprintf(writer->out, "\n  %s", what);
     if (listed < count) {
         fprintf(writer->out, " (%s of %s; --all shows all)", format_count((int64_t)listed).text,
@@ -85,19 +81,16 @@ static void print_heading(const struct writer *writer, const char *what, size_t 
     putc('\n', writer->out);
 }
 
-static void print_empty(const struct writer *writer, const struct segments_part *part,
-                        const struct cached *cached)
+static void print_empty(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     if (cached->empty_count == 0) {
         return;
     }
-    print_heading(writer, "empty segments, which could be given back: the largest first",
-                  cached->empty_count);
+    print_heading(writer, "empty segments, which could be given back: the largest first", cached->empty_count);
     fprintf(writer->out, "  %-14s %10s %-9s %6s\n", "address", "size", "pool", "stream");
     for (size_t i = 0; i < shown(writer, cached->empty_count); i++) {
         const struct segment_item *item = &cached->empty[i];
         char pool[POOL_NAME_BYTES];
-
         pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u%s\n", item->addr,
                 format_bytes((int64_t)item->mapped).text, pool, (unsigned)item->first.stream,
@@ -109,7 +102,6 @@ static void print_owner(const struct writer *writer, const struct segments_part 
 {
     struct owner owner = owners_of(writer->owners, part, addr, writer->state->seq);
     char text[OWNER_TEXT_BYTES];
-
     owner_text(&owner, OWNER_COLUMNS, text);
     if (text[0] != '\0') {
         fprintf(writer->out, "  %s", text);
@@ -128,39 +120,32 @@ static void print_neighbour(const struct writer *writer, const struct segments_p
     putc('\n', writer->out);
 }
 
-static void print_holes(const struct writer *writer, const struct segments_part *part,
-                        const struct cached *cached)
+static void print_holes(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     if (cached->hole_count == 0) {
         return;
     }
-    print_heading(writer, "holes, and the blocks before and behind each: the largest first",
-                  cached->hole_count);
-    fprintf(writer->out, "  %-14s %10s %-9s %6s  %s\n", "address", "size", "pool", "stream",
-            "in a segment of");
+    print_heading(writer, "holes, and the blocks before and behind each: the largest first", cached->hole_count);
+    fprintf(writer->out, "  %-14s %10s %-9s %6s  %s\n", "address", "size", "pool", "stream", "in a segment of");
     for (size_t i = 0; i < shown(writer, cached->hole_count); i++) {
         const struct hole *hole = &cached->holes[i];
         char pool[POOL_NAME_BYTES];
-
         pool_name(writer->database, part, hole->segment.first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u  %s%s\n", hole->addr,
                 format_bytes((int64_t)hole->size).text, pool, (unsigned)hole->segment.first.stream,
-                format_bytes((int64_t)hole->segment.mapped).text,
-                hole->segment.first.is_expandable ? " *" : "");
+                format_bytes((int64_t)hole->segment.mapped).text, hole->segment.first.is_expandable ? " *" : "");
         print_neighbour(writer, part, "before", &hole->before);
         print_neighbour(writer, part, "behind", &hole->behind);
     }
 }
 
-static void print_blocks(const struct writer *writer, const struct segments_part *part,
-                         const struct segment_item *item)
+static void print_blocks(const struct writer *writer, const struct segments_part *part, const struct segment_item *item)
 {
     struct varve_layout_block block;
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(part->layout, at, &block);
          at = block.addr + block.extent) {
-        fprintf(writer->out, "    %#-14" PRIx64 " %10s %s", block.addr,
-                format_bytes((int64_t)block.extent).text, words[block.state]);
+        fprintf(writer->out, "    %#-14" PRIx64 " %10s %s", block.addr, format_bytes((int64_t)block.extent).text,
+                words[block.state]);
         if (block.state != VARVE_LAYOUT_FREE) {
             print_owner(writer, part, block.addr);
         }
@@ -168,20 +153,17 @@ static void print_blocks(const struct writer *writer, const struct segments_part
     }
 }
 
-static void print_used(const struct writer *writer, const struct segments_part *part,
-                       const struct cached *cached)
+static void print_used(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     if (cached->used_count == 0) {
         return;
     }
     print_heading(writer, "segments in use: the most free first", cached->used_count);
-    fprintf(writer->out, "  %-14s %10s %-9s %6s %10s %10s %10s %12s %7s\n", "address", "size", "pool",
-            "stream", "used", "pending", "free", "largest free", "blocks");
+    fprintf(writer->out, "  %-14s %10s %-9s %6s %10s %10s %10s %12s %7s\n", "address", "size", "pool", "stream", "used",
+            "pending", "free", "largest free", "blocks");
     for (size_t i = 0; i < shown(writer, cached->used_count); i++) {
         const struct segment_item *item = &cached->used[i];
         char pool[POOL_NAME_BYTES];
-        char line[MAP_COLUMNS + 1];
-
         pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u %10s %10s %10s %12s %7s%s\n", item->addr,
                 format_bytes((int64_t)item->mapped).text, pool, (unsigned)item->first.stream,
@@ -190,6 +172,7 @@ static void print_used(const struct writer *writer, const struct segments_part *
                 format_bytes(item->mapped > item->active ? (int64_t)(item->mapped - item->active) : 0).text,
                 format_bytes((int64_t)item->largest_free).text, format_count((int64_t)item->block_count).text,
                 item->first.is_expandable ? " *" : "");
+        char line[MAP_COLUMNS + 1];
         if (writer->listing->with_map) {
             segment_map(part->layout, item, line, MAP_COLUMNS);
             fprintf(writer->out, "  |%s|\n", line);
@@ -209,19 +192,17 @@ static void want_block(struct owners *owners, const struct varve_layout_block *b
     }
 }
 
-static void want_blocks(struct owners *owners, const struct varve_layout *layout,
-                        const struct segment_item *item, int64_t seq)
+static void want_blocks(struct owners *owners, const struct varve_layout *layout, const struct segment_item *item,
+                        int64_t seq)
 {
     struct varve_layout_block block;
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(layout, at, &block);
          at = block.addr + block.extent) {
         want_block(owners, &block, seq);
     }
 }
 
-static void want_listed(const struct writer *writer, const struct segments_part *part,
-                        const struct cached *cached)
+static void want_listed(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     for (size_t i = 0; i < shown(writer, cached->hole_count); i++) {
         want_block(writer->owners, &cached->holes[i].before, writer->state->seq);
@@ -235,14 +216,13 @@ static void want_listed(const struct writer *writer, const struct segments_part 
 static void print_part(struct writer *writer, const struct segments_part *part)
 {
     struct cached cached;
-    struct ladder_figures ladder;
-
     cached_load(&cached, part->layout);
     writer->owners = owners_new();
     want_listed(writer, part, &cached);
     owners_load(writer->owners, writer->database);
     fprintf(writer->out, "\ndevice %" PRId64 ", process %" PRId64 "\n", part->device, part->pid);
     print_sums(writer->out, &cached.sums);
+    struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     ladder_print(writer->out, &ladder);
     print_empty(writer, part, &cached);
@@ -256,12 +236,10 @@ void listing_text(FILE *out, struct database *database, const struct segments_st
                   const struct listing *listing)
 {
     struct writer writer = {.out = out, .listing = listing, .database = database, .state = state};
-
     fprintf(out, "segments after event %s of %s, at %s\n", format_count(state->seq).text,
             format_count(state->last_seq).text, format_duration(state->ts_ns).text);
     if (segments_state_is_approximate(state, database)) {
-        fputs("approximate: the trace has no splits and merges, so blocks are as large as their requests\n",
-              out);
+        fputs("approximate: the trace has no splits and merges, so blocks are as large as their requests\n", out);
     }
     if (state->count == 0) {
         fputs("no caching allocator was recorded up to there\n", out);
@@ -297,18 +275,15 @@ static struct cJSON *blocks_json(const struct writer *writer, const struct segme
     };
     struct cJSON *blocks = json_array();
     struct varve_layout_block block;
-
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(part->layout, at, &block);
          at = block.addr + block.extent) {
         struct cJSON *object = json_object();
-
         json_integer(object, "address", (int64_t)block.addr);
         json_integer(object, "size", (int64_t)block.extent);
         json_integer(object, "requested_size", (int64_t)block.requested);
         json_text(object, "state", states[block.state]);
         if (block.state != VARVE_LAYOUT_FREE) {
             const struct owner owner = owners_of(writer->owners, part, block.addr, writer->state->seq);
-
             add_owner(object, &owner);
         }
         json_append(blocks, object);
@@ -321,7 +296,6 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
 {
     struct pool_meaning pool = pool_of(writer->database, part, item->first.pool);
     struct cJSON *object = json_object();
-
     json_integer(object, "device", part->device);
     json_integer(object, "pid", part->pid);
     json_integer(object, "address", (int64_t)item->addr);
@@ -333,7 +307,6 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     json_integer(object, "pool", item->first.pool);
     if (pool.has_ids) {
         struct cJSON *ids = json_array();
-
         json_append(ids, json_integer_value(pool.capture_id));
         json_append(ids, json_integer_value(pool.user_id));
         json_add(object, "segment_pool_id", ids);
@@ -342,8 +315,7 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     }
     json_text(object, "segment_type", pool.is_small ? "small" : "large");
     json_bool(object, "is_expandable", item->first.is_expandable);
-    json_integer_or_null(object, "segment_id",
-                         item->first.segment_id != 0 ? (int64_t)item->first.segment_id : -1);
+    json_integer_or_null(object, "segment_id", item->first.segment_id != 0 ? (int64_t)item->first.segment_id : -1);
     json_add(object, "blocks", blocks_json(writer, part, item));
     return object;
 }
@@ -351,9 +323,7 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
 static struct cJSON *sums_json(const struct writer *writer, const struct segments_part *part)
 {
     struct cJSON *object = json_object();
-    struct ladder_figures ladder;
     struct cached cached;
-
     cached_load(&cached, part->layout);
     json_integer(object, "device", part->device);
     json_integer(object, "pid", part->pid);
@@ -369,6 +339,7 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
     json_integer(object, "empty_segments", (int64_t)cached.sums.empty_segments);
     json_integer(object, "in_empty_segments", (int64_t)cached.sums.in_empty);
     json_integer(object, "largest_empty_segment", (int64_t)cached.sums.largest_empty);
+    struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     json_add(object, "ladder", ladder_json(&ladder));
     cached_free(&cached);
@@ -378,12 +349,10 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
 static struct cJSON *segments_json(struct writer *writer)
 {
     struct cJSON *segments = json_array();
-    struct segment_item item;
-
     writer->owners = owners_new();
+    struct segment_item item;
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
-
         for (uint64_t from = 0; segment_next(part->layout, &from, false, &item);) {
             want_blocks(writer->owners, part->layout, &item, writer->state->seq);
         }
@@ -391,7 +360,6 @@ static struct cJSON *segments_json(struct writer *writer)
     owners_load(writer->owners, writer->database);
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
-
         for (uint64_t from = 0; segment_next(part->layout, &from, false, &item);) {
             json_append(segments, item_json(writer, part, &item));
         }
@@ -406,7 +374,6 @@ void listing_json(FILE *out, struct database *database, const struct segments_st
     struct cJSON *object = json_object();
     struct cJSON *at = json_object();
     struct cJSON *totals = json_array();
-
     json_text(object, "database", database_path(database));
     json_integer(at, "seq", state->seq);
     json_integer(at, "ts_ns", state->ts_ns);

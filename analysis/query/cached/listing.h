@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct segments_state;
 
@@ -25,9 +21,5 @@ struct listing {
 void listing_text(FILE *out, struct database *database, const struct segments_state *state,
                   const struct listing *listing);
 void listing_json(FILE *out, struct database *database, const struct segments_state *state);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

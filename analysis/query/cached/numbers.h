@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct segments_part;
 
@@ -29,9 +25,5 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 /// "large", "small", or with the number of a private pool: "large 2".
 void pool_name(struct database *database, const struct segments_part *part, unsigned number,
                char name[POOL_NAME_BYTES]);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

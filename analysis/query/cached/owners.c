@@ -37,7 +37,6 @@ struct owners {
 struct owners *owners_new(void)
 {
     struct owners *owners = memory_resize(NULL, sizeof(*owners));
-
     *owners = (struct owners){.first_seq = INT64_MAX};
     return owners;
 }
@@ -72,7 +71,6 @@ static int compare_owned(const void *a_untyped, const void *b_untyped)
 {
     const struct owned *a = a_untyped;
     const struct owned *b = b_untyped;
-
     if (a->addr != b->addr) {
         return a->addr < b->addr ? -1 : 1;
     }
@@ -91,15 +89,13 @@ static void load_place(struct owners *owners, struct cursor *cursor, int64_t cal
     if (callsite_id <= 0 || map_find(&owners->places, (uint64_t)callsite_id) != NULL) {
         return;
     }
-    owners->items =
-        memory_grow(owners->items, &owners->place_capacity, owners->place_count, sizeof(owners->items[0]));
+    owners->items = memory_grow(owners->items, &owners->place_capacity, owners->place_count, sizeof(owners->items[0]));
     owners->items[owners->place_count] = (struct place){0};
     cursor_bind_integer(cursor, 1, callsite_id);
     if (cursor_next(cursor)) {
-        owners->items[owners->place_count] =
-            (struct place){.function = memory_copy_text(cursor_text(cursor, 0)),
-                           .file = memory_copy_text(cursor_text(cursor, 1)),
-                           .line = cursor_integer(cursor, 2)};
+        owners->items[owners->place_count] = (struct place){.function = memory_copy_text(cursor_text(cursor, 0)),
+                                                            .file = memory_copy_text(cursor_text(cursor, 1)),
+                                                            .line = cursor_integer(cursor, 2)};
     }
     cursor_reset(cursor);
     map_put(&owners->places, (uint64_t)callsite_id, owners->place_count++);
@@ -117,12 +113,11 @@ static char *wanted_json(const struct owners *owners)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    const char *comma = "";
-
     if (out == NULL) {
         memory_exhausted();
     }
     putc('[', out);
+    const char *comma = "";
     for (size_t i = 0; i < owners->wanted.capacity; i++) {
         if (owners->wanted.slots[2 * i] != UINT64_MAX) {
             /* as SQLite has it: in 64 bits with a sign */
@@ -139,24 +134,20 @@ static char *wanted_json(const struct owners *owners)
 
 void owners_load(struct owners *owners, struct database *database)
 {
-    struct cursor cursor;
-    char *addresses;
-
     if (owners->wanted.count == 0) {
         return;
     }
-    addresses = wanted_json(owners);
-    cursor_open(
-        &cursor, database,
-        "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
-        "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
-        "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
+    char *addresses = wanted_json(owners);
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
+                "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
+                "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
     cursor_bind_text(&cursor, 1, addresses);
     cursor_bind_integer(&cursor, 2, owners->last_seq);
     cursor_bind_integer(&cursor, 3, owners->first_seq);
     while (cursor_next(&cursor)) {
-        owners->blocks =
-            memory_grow(owners->blocks, &owners->capacity, owners->count, sizeof(owners->blocks[0]));
+        owners->blocks = memory_grow(owners->blocks, &owners->capacity, owners->count, sizeof(owners->blocks[0]));
         owners->blocks[owners->count++] = (struct owned){
             .addr = (uint64_t)cursor_integer(&cursor, 0),
             .process_id = cursor_integer(&cursor, 1),
@@ -184,7 +175,6 @@ static struct owner place_of(const struct owners *owners, int64_t callsite_id)
     const uint64_t *number = callsite_id == 0 ? NULL : map_find(&owners->places, (uint64_t)callsite_id);
     const struct place *place = number == NULL ? NULL : &owners->items[*number];
     struct owner owner = {.callsite_id = callsite_id};
-
     if (place != NULL) {
         owner.function = place->function;
         owner.file = place->file;
@@ -193,18 +183,15 @@ static struct owner place_of(const struct owners *owners, int64_t callsite_id)
     return owner;
 }
 
-struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr,
-                       int64_t seq)
+struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr, int64_t seq)
 {
-    const struct owned key = {
-        .addr = addr, .process_id = part->process_id, .device = part->device, .from_seq = seq};
+    const struct owned key = {.addr = addr, .process_id = part->process_id, .device = part->device, .from_seq = seq};
     size_t low = 0;
     size_t high = owners->count;
 
     /* the last one that begins at or before `seq` */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (compare_owned(&owners->blocks[middle], &key) <= 0) {
             low = middle + 1;
         } else {
@@ -229,7 +216,6 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
 struct owner owner_of_callsite(struct owners *owners, struct database *database, int64_t callsite_id)
 {
     struct cursor cursor;
-
     open_places(&cursor, database);
     load_place(owners, &cursor, callsite_id);
     cursor_close(&cursor);
@@ -238,23 +224,22 @@ struct owner owner_of_callsite(struct owners *owners, struct database *database,
 
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES])
 {
-    char function[256];
-    char file[256];
-    char line[24] = "";
-
     text[0] = '\0';
     if (owner->callsite_id == 0 || (owner->function == NULL && owner->file == NULL)) {
         return;
     }
+    char line[24] = "";
     if (owner->line > 0) {
         snprintf(line, sizeof(line), ":%" PRId64, owner->line);
     }
+    char function[256];
     format_head(function, sizeof(function), owner->function != NULL ? owner->function : "?",
                 owner->file == NULL ? columns : columns / 2);
     if (owner->file == NULL) {
         snprintf(text, OWNER_TEXT_BYTES, "%s", function);
         return;
     }
+    char file[256];
     format_tail(file, sizeof(file), owner->file, columns - format_width(function) - strlen(line) - 3);
     snprintf(text, OWNER_TEXT_BYTES, "%s (%s%s)", function, file, line);
 }

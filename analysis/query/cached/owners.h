@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct segments_part;
 
@@ -36,15 +32,10 @@ void owners_want(struct owners *owners, uint64_t addr, int64_t seq);
 /// Look up all that were wanted. Errors as of cursors: database_error gives them.
 void owners_load(struct owners *owners, struct database *database);
 /// After owners_load: of a block that was wanted.
-struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr,
-                       int64_t seq);
+struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr, int64_t seq);
 /// Of a call site by its id.
 struct owner owner_of_callsite(struct owners *owners, struct database *database, int64_t callsite_id);
 /// "function (file:line)" in at most `columns`, which are 40 to 100; "" if nothing is known.
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES]);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event has a key if it has a thread and a number, and the numbers of its ring grow with the rows. The keys of both sides
- * go into two temporary tables; one statement puts the events with equal keys beside each other. Row numbers (id,
+ * An event has a key if it has a thread and a number, and the numbers of its ring grow with the rows. The keys of both
+ * sides go into two temporary tables; one statement puts the events with equal keys beside each other. Row numbers (id,
  * callsite_id) need not be equal but must belong together one to one; of call sites the frames must be equal.
  */
 #include "analysis/query/diff/events.h"
@@ -48,14 +48,12 @@ const char *diff_field_name(enum diff_field field)
 #undef FIELD_NAME
             [DIFF_FIELD_FRAMES] = "frames",
     };
-
     return names[field];
 }
 
 uint32_t diff_kind_index(int64_t kind)
 {
-    return kind >= 0 && kind < VARVE_KIND_LIMIT && kinds[kind].name != NULL ? (uint32_t)kind
-                                                                            : VARVE_KIND_LIMIT;
+    return kind >= 0 && kind < VARVE_KIND_LIMIT && kinds[kind].name != NULL ? (uint32_t)kind : VARVE_KIND_LIMIT;
 }
 
 const char *diff_kind_name(uint32_t kind)
@@ -66,7 +64,6 @@ const char *diff_kind_name(uint32_t kind)
 const char *diff_value_name(const struct diff_event *event, enum diff_field field)
 {
     int64_t value = event->values[field];
-
     if (event->nulls >> field & 1U || value < 0) {
         return NULL;
     }
@@ -82,9 +79,7 @@ const char *diff_value_name(const struct diff_event *event, enum diff_field fiel
 /* addr of `oom` is the one that holds bytes; arg is a number unless it is an address or a handle. */
 static bool is_address(const struct diff_event *event, enum diff_field field)
 {
-    const struct kind_words *words =
-        &kinds[diff_kind_index(event->values[DIFF_FIELD_KIND]) % VARVE_KIND_LIMIT];
-
+    const struct kind_words *words = &kinds[diff_kind_index(event->values[DIFF_FIELD_KIND]) % VARVE_KIND_LIMIT];
     if (field == DIFF_FIELD_ADDR) {
         return words->addr == NULL || strncmp(words->addr, "bytes", 5) != 0;
     }
@@ -100,7 +95,6 @@ static struct diff_value flags_text(int64_t flags)
     } names[] = {{VARVE_FLAG_FAILED, "failed"}, {VARVE_FLAG_NESTED, "nested"}, {VARVE_FLAG_LATE, "late"}};
     struct diff_value result;
     int used = snprintf(result.text, sizeof(result.text), "%" PRId64, flags);
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if ((flags & names[i].flag) != 0) {
             used += snprintf(result.text + used, sizeof(result.text) - (size_t)used, " %s", names[i].name);
@@ -113,14 +107,13 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
 {
     const char *name = diff_value_name(event, field);
     int64_t value = event->values[field];
-    struct diff_value result;
-
     if (event->nulls >> field & 1U) {
         return (struct diff_value){"NULL"};
     }
     if (field == DIFF_FIELD_FLAGS) {
         return flags_text(value);
     }
+    struct diff_value result;
     if (name != NULL) {
         snprintf(result.text, sizeof(result.text), "%s", name);
     } else if (is_address(event, field)) {
@@ -133,8 +126,8 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
 
 /* ---- events with a key ---- */
 
-/* A key is ring << NUMBER_BITS | number. `alone`: the events of one side only; those whose numbers follow one another are one
- * run. */
+/* A key is ring << NUMBER_BITS | number. `alone`: the events of one side only; those whose numbers follow one another
+ * are one run. */
 #define NUMBER_BITS 40
 #define NUMBER_MASK "1099511627775"
 
@@ -145,19 +138,19 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
     "CREATE TABLE key_" side "(key INTEGER PRIMARY KEY, seq INTEGER, kind INTEGER);"
 static const char tables_sql[] =
     "CREATE TABLE ring(id INTEGER PRIMARY KEY, process_id INTEGER, ring INTEGER, UNIQUE(process_id, ring));"
-    "INSERT INTO ring(process_id, ring) SELECT process_id, ring FROM a.thread UNION SELECT process_id, ring FROM b.thread;"
-    "CREATE TABLE alone(side INTEGER, run INTEGER, key INTEGER, seq INTEGER, kind INTEGER, PRIMARY KEY(side, run, key)) "
-    "WITHOUT ROWID;" SIDE_TABLES("a") SIDE_TABLES("b");
+    "INSERT INTO ring(process_id, ring) SELECT process_id, ring FROM a.thread UNION SELECT process_id, ring "
+    "FROM b.thread;"
+    "CREATE TABLE alone(side INTEGER, run INTEGER, key INTEGER, seq INTEGER, kind INTEGER, "
+    "PRIMARY KEY(side, run, key)) WITHOUT ROWID;" SIDE_TABLES("a") SIDE_TABLES("b");
 
-#define ALONE(index, side, other)                                             \
-    "INSERT INTO alone SELECT " index                                         \
-    ", key - row_number() OVER (ORDER BY key), key, seq, kind FROM key_" side \
+#define ALONE(index, side, other)                                                                               \
+    "INSERT INTO alone SELECT " index ", key - row_number() OVER (ORDER BY key), key, seq, kind FROM key_" side \
     " WHERE key NOT IN (SELECT key FROM key_" other ");"
 static const char alone_sql[] = ALONE("0", "a", "b") ALONE("1", "b", "a");
 
-#define EVENTS(side)                                                          \
-    "SELECT e.seq, coalesce(t.ring, 0), e.ring_seq, e.kind, e.arg FROM " side \
-    ".event e LEFT JOIN thread_" side " t ON t.id = e.thread_id ORDER BY e.seq"
+#define EVENTS(side)                                                                                            \
+    "SELECT e.seq, coalesce(t.ring, 0), e.ring_seq, e.kind, e.arg FROM " side ".event e LEFT JOIN thread_" side \
+    " t ON t.id = e.thread_id ORDER BY e.seq"
 
 /* A damaged file may hold any number. */
 static void add(int64_t *sum, int64_t number)
@@ -167,22 +160,21 @@ static void add(int64_t *sum, int64_t number)
     }
 }
 
-/* Counts the events of a trace, and gives a key to those whose numbers grow with the rows of their ring. `last`: by ring. */
+/* Counts the events of a trace, and gives a key to those whose numbers grow with the rows of their ring.
+ * `last`: by ring. */
 static void load_keys(struct diff_trace *trace, struct database *two, enum diff_side side, int64_t *last)
 {
     static const char *const events_sql[DIFF_SIDES] = {EVENTS("a"), EVENTS("b")};
     static const char *const insert_sql[DIFF_SIDES] = {"INSERT INTO key_a VALUES (?1, ?2, ?3)",
                                                        "INSERT INTO key_b VALUES (?1, ?2, ?3)"};
     struct cursor event;
-    struct cursor insert;
-
     cursor_open(&event, two, events_sql[side]);
+    struct cursor insert;
     cursor_open(&insert, two, insert_sql[side]);
     while (cursor_next(&event)) {
         int64_t ring = cursor_integer(&event, 1);
         int64_t number = cursor_integer(&event, 2);
         bool has_number = !cursor_is_null(&event, 2);
-
         if (cursor_integer(&event, 3) == VARVE_KIND_LOST) {
             *(has_number ? &trace->lost_rows : &trace->gap_rows) += 1;
             add(has_number ? &trace->lost_events : &trace->gap_events, cursor_integer(&event, 4));
@@ -212,7 +204,6 @@ static void load_traces(struct diff *diff, struct database *two)
 {
     int64_t rings = database_integer(two, "SELECT max(id) FROM ring", 0) + 1;
     int64_t *last[DIFF_SIDES];
-
     for (int side = 0; side < DIFF_SIDES; side++) {
         last[side] = memory_resize(NULL, (size_t)rings * sizeof(*last[side]));
         memset(last[side], 0, (size_t)rings * sizeof(*last[side]));
@@ -287,13 +278,11 @@ static int64_t partner(const struct pairs *pairs, enum diff_side side, int64_t n
 static void set_partner(struct pairs *pairs, enum diff_side side, int64_t number, int64_t other)
 {
     size_t count = pairs->counts[side];
-
     if ((uint64_t)number >= count) {
         pairs->counts[side] = 2 * (size_t)number + 1024;
         pairs->partners[side] =
             memory_resize(pairs->partners[side], pairs->counts[side] * sizeof(pairs->partners[side][0]));
-        memset(pairs->partners[side] + count, 0,
-               (pairs->counts[side] - count) * sizeof(pairs->partners[side][0]));
+        memset(pairs->partners[side] + count, 0, (pairs->counts[side] - count) * sizeof(pairs->partners[side][0]));
     }
     pairs->partners[side][number] = (uint32_t)other;
 }
@@ -302,7 +291,6 @@ static void set_partner(struct pairs *pairs, enum diff_side side, int64_t number
 static bool pair(struct pairs *pairs, int64_t a, int64_t b)
 {
     int64_t of_a = partner(pairs, DIFF_A, a);
-
     if (of_a == 0 && partner(pairs, DIFF_B, b) == 0) {
         set_partner(pairs, DIFF_A, a, b);
         set_partner(pairs, DIFF_B, b, a);
@@ -341,11 +329,9 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     const int64_t *callsite = match->callsite;
     enum family family = family_of(match->kind[DIFF_A]);
     uint32_t fields = match->fields;
-
     if (family != FAMILY_NONE && family == family_of(match->kind[DIFF_B]) &&
         are_row_numbers(matching, id[DIFF_A], id[DIFF_B])) {
         bool is_pair = pair(&matching->families[family], id[DIFF_A], id[DIFF_B]);
-
         fields = (fields & ~bit(DIFF_FIELD_ID)) | (is_pair ? 0 : bit(DIFF_FIELD_ID));
     }
     if (callsite[DIFF_A] == 0 || callsite[DIFF_B] == 0) {
@@ -353,9 +339,7 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     }
     if (!match->same_stack) {
         const struct pairs *same = &matching->families[FAMILY_CALLSITE];
-        bool had_partner =
-            partner(same, DIFF_A, callsite[DIFF_A]) != 0 || partner(same, DIFF_B, callsite[DIFF_B]) != 0;
-
+        bool had_partner = partner(same, DIFF_A, callsite[DIFF_A]) != 0 || partner(same, DIFF_B, callsite[DIFF_B]) != 0;
         if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
             pair(&matching->families[FAMILY_CALLSITE_ODD], callsite[DIFF_A], callsite[DIFF_B]);
         }
@@ -364,7 +348,6 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     }
     if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
         bool is_pair = pair(&matching->families[FAMILY_CALLSITE], callsite[DIFF_A], callsite[DIFF_B]);
-
         fields = (fields & ~bit(DIFF_FIELD_CALLSITE_ID)) | (is_pair ? 0 : bit(DIFF_FIELD_CALLSITE_ID));
     }
     return fields;
@@ -376,7 +359,6 @@ static void load_event(struct diff_event *event, struct database *database, int6
     static const char sql[] = "SELECT " DIFF_COLUMN_LIST(COLUMN_NAME) "seq FROM event WHERE seq = ?1";
 #undef COLUMN_NAME
     struct cursor cursor;
-
     *event = (struct diff_event){.seq = seq};
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, seq);
@@ -399,17 +381,14 @@ static void add_differing(struct diff *diff, const struct matching *matching, co
 {
     struct diff_detail *detail = memory_resize(NULL, sizeof(*detail));
     enum family family = family_of(match->kind[DIFF_A]);
-
     *detail = (struct diff_detail){.fields = match->fields};
     for (int i = 0; i < DIFF_SIDES; i++) {
         enum diff_side side = (enum diff_side)i;
-
         load_event(&detail->events[side], diff->traces[side].database, match->seq[side]);
         if (family == family_of(match->kind[DIFF_B])) {
             detail->id_partners[side] = partner(&matching->families[family], side, match->id[side]);
         }
-        detail->callsite_partners[side] =
-            partner(&matching->families[FAMILY_CALLSITE], side, match->callsite[side]);
+        detail->callsite_partners[side] = partner(&matching->families[FAMILY_CALLSITE], side, match->callsite[side]);
     }
     *entry_add(diff) = (struct diff_entry){
         .what = DIFF_DIFFERS,
@@ -428,7 +407,6 @@ static void add_differing(struct diff *diff, const struct matching *matching, co
 static void match_open(struct cursor *cursor, struct database *two)
 {
     char sql[2048];
-
     snprintf(sql, sizeof(sql),
              "SELECT x.seq, y.seq, x.kind, y.kind, x.id, y.id, x.callsite_id, y.callsite_id, k.key >> %d, "
              "x.ring_seq, s.stack IS t.stack, 0" DIFF_COLUMN_LIST(
@@ -464,16 +442,14 @@ static bool match_next(struct cursor *cursor, struct match *match)
 
 static void load_matches(struct diff *diff, struct database *two)
 {
-    struct matching matching = {
-        .number_limit =
-            NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) + NUMBERS_SLACK};
+    struct matching matching = {.number_limit =
+                                    NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) +
+                                    NUMBERS_SLACK};
     struct cursor cursor;
-    struct match match;
-
     match_open(&cursor, two);
+    struct match match;
     while (match_next(&cursor, &match)) {
         struct diff_totals *kind = &diff->kinds[diff_kind_index(match.kind[DIFF_A])];
-
         kind->both++;
         match.fields = match_fields(&matching, &match);
         if (match.fields == 0) {
@@ -500,16 +476,13 @@ static void load_matches(struct diff *diff, struct database *two)
 static void load_run(struct diff_entry *entry, struct database *two, int64_t run)
 {
     struct cursor cursor;
-
-    cursor_open(
-        &cursor, two,
-        "SELECT kind, count(*) FROM alone WHERE side = ?1 AND run = ?2 GROUP BY kind ORDER BY min(key)");
+    cursor_open(&cursor, two,
+                "SELECT kind, count(*) FROM alone WHERE side = ?1 AND run = ?2 GROUP BY kind ORDER BY min(key)");
     cursor_bind_integer(&cursor, 1, entry->what);
     cursor_bind_integer(&cursor, 2, run);
     while (cursor_next(&cursor)) {
         uint32_t kind = diff_kind_index(cursor_integer(&cursor, 0));
         size_t i = 0;
-
         while (i < entry->kind_count && entry->kinds[i].kind != kind) {
             i++;
         }
@@ -524,24 +497,21 @@ static void load_run(struct diff_entry *entry, struct database *two, int64_t run
 
 static void load_alone(struct diff *diff, struct database *two)
 {
-    struct cursor cursor;
-
     database_execute(two, alone_sql);
+    struct cursor cursor;
     cursor_open(&cursor, two, "SELECT side, kind, count(*) FROM alone GROUP BY side, kind");
     while (cursor_next(&cursor)) {
         diff->kinds[diff_kind_index(cursor_integer(&cursor, 1))].alone[cursor_integer(&cursor, 0)] +=
             cursor_integer(&cursor, 2);
     }
     cursor_close(&cursor);
-    diff->entries_all +=
-        database_integer(two, "SELECT count(*) FROM (SELECT DISTINCT side, run FROM alone)", 0);
+    diff->entries_all += database_integer(two, "SELECT count(*) FROM (SELECT DISTINCT side, run FROM alone)", 0);
     cursor_open(&cursor, two,
                 "SELECT side, min(key) >> 40, min(key) & " NUMBER_MASK ", max(key) & " NUMBER_MASK
                 ", min(seq), run FROM alone GROUP BY side, run ORDER BY 5, 1, 3 LIMIT ?1");
     cursor_bind_integer(&cursor, 1, (int64_t)diff->entry_limit);
     while (cursor_next(&cursor)) {
         struct diff_entry *entry = entry_add(diff);
-
         *entry = (struct diff_entry){
             .what = (enum diff_what)cursor_integer(&cursor, 0),
             .ring = cursor_integer(&cursor, 1),
@@ -564,7 +534,6 @@ static int compare_entries(const void *a_untyped, const void *b_untyped)
     const struct diff_entry *a = a_untyped;
     const struct diff_entry *b = b_untyped;
     int order = compare_numbers(a->seq, b->seq);
-
     order = order != 0 ? order : compare_numbers(a->what, b->what);
     return order != 0 ? order : compare_numbers(a->first, b->first);
 }
@@ -572,8 +541,6 @@ static int compare_entries(const void *a_untyped, const void *b_untyped)
 /* The first entry_limit of all, with the names of their rings. */
 static void finish_list(struct diff *diff, struct database *two)
 {
-    struct cursor cursor;
-
     if (diff->entry_count > 1) {
         qsort(diff->entries, diff->entry_count, sizeof(diff->entries[0]), compare_entries);
     }
@@ -581,6 +548,7 @@ static void finish_list(struct diff *diff, struct database *two)
         free(diff->entries[diff->entry_count - 1].kinds);
         free(diff->entries[diff->entry_count - 1].detail);
     }
+    struct cursor cursor;
     cursor_open(&cursor, two, "SELECT process_id, ring FROM ring WHERE id = ?1");
     for (size_t i = 0; i < diff->entry_count; i++) {
         cursor_bind_integer(&cursor, 1, diff->entries[i].ring);
@@ -596,19 +564,18 @@ static void finish_list(struct diff *diff, struct database *two)
 /* ---- processes and threads ---- */
 
 /* A trace may know less of its processes than another and yet hold every event. Values are compared as text. */
-#define ALONE_ROWS(position, table, key, ring, match)                                                       \
-    "SELECT " position " AS position, 0 AS number, '" table "' AS name, x." key                             \
-    " AS process_id, " ring(x) " AS ring, "                                                                 \
-                               "NULL AS field, x.pid AS a, NULL AS b FROM a." table                         \
-                               " x WHERE NOT EXISTS (SELECT 1 FROM b." table " y WHERE " match              \
-                               ") UNION ALL SELECT " position ", 0, '" table "', y." key                    \
-                               ", " ring(y) ", NULL, NULL, y.pid FROM b." table                             \
-                                            " y WHERE NOT EXISTS (SELECT 1 FROM a." table " x WHERE " match \
-                                            ")"
-#define FIELD_ROWS(position, number, table, key, ring, match, column)                          \
-    " UNION ALL SELECT " position ", " number ", '" table "', x." key                          \
-    ", " ring(x) ", '" column "', x." column ", y." column " FROM a." table " x JOIN b." table \
-                 " y ON " match " WHERE CAST(x." column " AS TEXT) IS NOT CAST(y." column " AS TEXT)"
+#define ALONE_ROWS(position, table, key, ring, match)                                          \
+    "SELECT " position " AS position, 0 AS number, '" table "' AS name, x." key                \
+    " AS process_id, " ring(x) " AS ring, "                                                    \
+                               "NULL AS field, x.pid AS a, NULL AS b FROM a." table            \
+                               " x WHERE NOT EXISTS (SELECT 1 FROM b." table " y WHERE " match \
+                               ") UNION ALL SELECT " position ", 0, '" table "', y." key       \
+                               ", " ring(y) ", NULL, NULL, y.pid FROM b." table                \
+                                            " y WHERE NOT EXISTS (SELECT 1 FROM a." table " x WHERE " match ")"
+#define FIELD_ROWS(position, number, table, key, ring, match, column)                                         \
+    " UNION ALL SELECT " position ", " number ", '" table "', x." key                                         \
+    ", " ring(x) ", '" column "', x." column ", y." column " FROM a." table " x JOIN b." table " y ON " match \
+                 " WHERE CAST(x." column " AS TEXT) IS NOT CAST(y." column " AS TEXT)"
 #define NO_RING(row) "-1"
 #define RING(row) #row ".ring"
 #define SAME_PROCESS "x.id = y.id"
@@ -619,15 +586,14 @@ static void finish_list(struct diff *diff, struct database *two)
 static const char remarks_sql[] =
     "SELECT name, process_id, ring, field, CAST(a AS TEXT), CAST(b AS TEXT) FROM (" ALONE_ROWS(
         "0", "process", "id", NO_RING, SAME_PROCESS) PROCESS_FIELD(1, "pid") PROCESS_FIELD(2, "parent_pid")
-        PROCESS_FIELD(3, "parent_id") PROCESS_FIELD(4, "rank") PROCESS_FIELD(5, "executable") PROCESS_FIELD(
-            6, "command_line") " UNION ALL " ALONE_ROWS("1", "thread", "process_id", RING, SAME_RING)
-            THREAD_FIELD(1, "pid") THREAD_FIELD(2, "tid") THREAD_FIELD(3, "name") THREAD_FIELD(4, "emitted")
-                THREAD_FIELD(5, "lost") ") ORDER BY position, process_id, ring, number";
+        PROCESS_FIELD(3, "parent_id") PROCESS_FIELD(4, "rank") PROCESS_FIELD(5, "executable")
+            PROCESS_FIELD(6, "command_line") " UNION ALL " ALONE_ROWS("1", "thread", "process_id", RING, SAME_RING)
+                THREAD_FIELD(1, "pid") THREAD_FIELD(2, "tid") THREAD_FIELD(3, "name") THREAD_FIELD(4, "emitted")
+                    THREAD_FIELD(5, "lost") ") ORDER BY position, process_id, ring, number";
 
 static void load_remarks(struct diff_remarks *remarks, struct database *two)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, two, remarks_sql);
     while (cursor_next(&cursor)) {
         remarks->items = memory_resize(remarks->items, (remarks->count + 1) * sizeof(remarks->items[0]));
@@ -648,7 +614,6 @@ static void compare_runs(struct diff *diff)
 {
     char *a = database_meta(diff->traces[DIFF_A].database, "trace_id");
     char *b = database_meta(diff->traces[DIFF_B].database, "trace_id");
-
     if (a != NULL && b != NULL) {
         diff->runs = strcmp(a, b) == 0 ? DIFF_RUNS_SAME : DIFF_RUNS_OTHER;
     }
@@ -658,17 +623,14 @@ static void compare_runs(struct diff *diff)
 
 int diff_events_compare(struct diff *diff, struct progress *progress, struct varve_message *message)
 {
-    struct database *two = NULL;
     int result = VARVE_OK;
-
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
         result = report_require_events(diff->traces[side].database, message);
         result = result == VARVE_OK ? database_error(diff->traces[side].database, message) : result;
     }
-    if (result == VARVE_OK) {
-        result = database_open_two(database_path(diff->traces[DIFF_A].database),
-                                   database_path(diff->traces[DIFF_B].database), &two, message);
-    }
+    struct database *two = NULL;
+    VARVE_THEN(result, database_open_two(database_path(diff->traces[DIFF_A].database),
+                                         database_path(diff->traces[DIFF_B].database), &two, message));
     if (result != VARVE_OK) {
         return result;
     }
@@ -691,7 +653,6 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
 struct diff_totals diff_totals_all(const struct diff *diff)
 {
     struct diff_totals all = {0};
-
     for (uint32_t kind = 0; kind < DIFF_KINDS; kind++) {
         all.both += diff->kinds[kind].both;
         all.alone[DIFF_A] += diff->kinds[kind].alone[DIFF_A];

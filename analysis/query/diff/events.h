@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two traces of one run, event by event. The key of an event is its process, its ring and its number in that ring, which
- * every sink stores; the order of the rows is none, since sinks may break ties of two rings as they like. The traces
- * are called A and B, as on the command line. Called by cli/diff.c; events_print.h prints what was found.
+ * Two traces of one run, event by event. The key of an event is its process, its ring and its number in that ring,
+ * which every sink stores; the order of the rows is none, since sinks may break ties of two rings as they like. The
+ * traces are called A and B, as on the command line. Called by cli/diff.c; events_print.h prints what was found.
  */
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_EVENTS_H
 #define VARVE_ANALYSIS_QUERY_DIFF_EVENTS_H
@@ -12,10 +12,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct progress;
@@ -119,10 +115,9 @@ struct diff {
     enum diff_runs runs;
     int64_t rings; /* of which either side has an event */
     struct diff_totals kinds[DIFF_KINDS];
-    int64_t fields[DIFF_FIELD_LIMIT]; /* events that differ there */
-    int64_t callsite_pairs,
-        callsite_pairs_odd;     /* call sites met together, with equal and with other frames */
-    struct diff_entry *entries; /* the first entry_limit */
+    int64_t fields[DIFF_FIELD_LIMIT];           /* events that differ there */
+    int64_t callsite_pairs, callsite_pairs_odd; /* call sites met together, with equal and with other frames */
+    struct diff_entry *entries;                 /* the first entry_limit */
     size_t entry_count, entry_limit;
     int64_t entries_all;
     struct diff_remarks remarks;
@@ -152,9 +147,5 @@ const char *diff_kind_name(uint32_t kind);
 struct diff_value diff_value_text(const struct diff_event *event, enum diff_field field);
 /// The name that stands for the number, NULL if it is a plain number (kind, cause).
 const char *diff_value_name(const struct diff_event *event, enum diff_field field);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

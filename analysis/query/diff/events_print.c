@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * As text, at most 100 columns wide: the verdict, both sides with their losses, figures by kind and field, the first
- * differences, and what differs of processes and threads. Of two stacks the first frame that differs is printed. As JSON
- * the same with whole stacks, numbers instead of texts but for kinds and causes; keys are stable: they may be added to,
- * never renamed; the manual page lists them.
+ * differences, and what differs of processes and threads. Of two stacks the first frame that differs is printed. As
+ * JSON the same with whole stacks, numbers instead of texts but for kinds and causes; keys are stable: they may be
+ * added to, never renamed; the manual page lists them.
  */
 #include "analysis/query/diff/events_print.h"
 
@@ -40,7 +40,6 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
 {
     int64_t events = entry->last - entry->first + 1;
     char piece[160];
-
     if (events > 1) {
         snprintf(piece, sizeof(piece), "to %s", format_count(entry->last).text);
         put_piece(out, &column, piece);
@@ -52,10 +51,9 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
     }
     for (size_t i = 0; i < entry->kind_count; i++) {
         const struct diff_kind_count *kind = &entry->kinds[i];
-
         if (events > 1) {
-            snprintf(piece, sizeof(piece), "%s %s%s", diff_kind_name(kind->kind),
-                     format_count(kind->events).text, i + 1 == entry->kind_count ? ")" : ",");
+            snprintf(piece, sizeof(piece), "%s %s%s", diff_kind_name(kind->kind), format_count(kind->events).text,
+                     i + 1 == entry->kind_count ? ")" : ",");
         } else {
             snprintf(piece, sizeof(piece), "(%s)", diff_kind_name(kind->kind));
         }
@@ -68,13 +66,12 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
 
 static void add_row(struct table *table, const char *field, const char *a, const char *b, const char *note)
 {
-    char cell[CELL_BYTES];
-    char last[CELL_BYTES + sizeof(struct diff_value)];
-
     table_add(table, field);
+    char cell[CELL_BYTES];
     format_tail(cell, sizeof(cell), a != NULL ? a : "NULL", VALUE_COLUMNS);
     table_add(table, cell);
     format_tail(cell, sizeof(cell), b != NULL ? b : "NULL", VALUE_COLUMNS);
+    char last[CELL_BYTES + sizeof(struct diff_value)];
     snprintf(last, sizeof(last), "%s%s", cell, note);
     table_add(table, last);
 }
@@ -82,7 +79,6 @@ static void add_row(struct table *table, const char *field, const char *a, const
 static struct diff_value number_text(int64_t number)
 {
     struct diff_value result;
-
     snprintf(result.text, sizeof(result.text), "%" PRId64, number);
     return result;
 }
@@ -90,7 +86,6 @@ static struct diff_value number_text(int64_t number)
 static void add_frame_row(struct table *table, size_t depth, const char *what, const char *a, const char *b)
 {
     char field[64];
-
     if (a == NULL || b == NULL ? a != b : strcmp(a, b) != 0) {
         snprintf(field, sizeof(field), "frame %zu %s", depth, what);
         add_row(table, field, a, b, "");
@@ -98,11 +93,9 @@ static void add_frame_row(struct table *table, size_t depth, const char *what, c
 }
 
 /* What differs between two frames; nothing if they are equal. */
-static void add_frame_rows(struct table *table, size_t depth, const struct stack_frame *a,
-                           const struct stack_frame *b)
+static void add_frame_rows(struct table *table, size_t depth, const struct stack_frame *a, const struct stack_frame *b)
 {
     char pcs[DIFF_SIDES][32] = {"NULL", "NULL"};
-
     if (a->pc >= 0) {
         snprintf(pcs[DIFF_A], sizeof(pcs[DIFF_A]), "0x%" PRIx64, (uint64_t)a->pc);
     }
@@ -124,17 +117,14 @@ static void add_stack_rows(struct table *table, const struct diff *diff, const s
     const struct stack *a = &stacks[DIFF_A];
     const struct stack *b = &stacks[DIFF_B];
     size_t cells = table->cell_count;
-
     for (int side = 0; side < DIFF_SIDES; side++) {
-        stack_load(&stacks[side], diff->traces[side].database,
-                   detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
+        stack_load(&stacks[side], diff->traces[side].database, detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
     }
     for (size_t i = 0; i < a->count && i < b->count && table->cell_count == cells; i++) {
         add_frame_rows(table, i, &a->frames[i], &b->frames[i]);
     }
     if (a->count != b->count || table->cell_count == cells) {
-        add_row(table, "frames", number_text((int64_t)a->count).text, number_text((int64_t)b->count).text,
-                "");
+        add_row(table, "frames", number_text((int64_t)a->count).text, number_text((int64_t)b->count).text, "");
     }
     stack_free(&stacks[DIFF_A]);
     stack_free(&stacks[DIFF_B]);
@@ -145,7 +135,6 @@ static struct diff_value pair_note(const struct diff_detail *detail, enum diff_f
 {
     const int64_t *partners = field == DIFF_FIELD_ID ? detail->id_partners : detail->callsite_partners;
     struct diff_value note = {""};
-
     if (field != DIFF_FIELD_ID && field != DIFF_FIELD_CALLSITE_ID) {
         return note;
     }
@@ -164,19 +153,16 @@ static void print_differs(FILE *out, const struct diff *diff, const struct diff_
     static const struct table_column columns[] = {{"", false}, {"A", false}, {"B", false}};
     const struct diff_event *a = &entry->detail->events[DIFF_A];
     const struct diff_event *b = &entry->detail->events[DIFF_B];
-    struct table table;
-
-    fprintf(out, " %s differs (row %s in A", diff_value_text(a, DIFF_FIELD_KIND).text,
-            format_count(a->seq).text);
+    fprintf(out, " %s differs (row %s in A", diff_value_text(a, DIFF_FIELD_KIND).text, format_count(a->seq).text);
     fprintf(out, ", %s in B)\n", format_count(b->seq).text);
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "    ";
     for (unsigned i = 0; i < DIFF_COLUMNS; i++) {
         enum diff_field field = (enum diff_field)i;
-
         if ((entry->detail->fields >> i & 1U) != 0) {
-            add_row(&table, diff_field_name(field), diff_value_text(a, field).text,
-                    diff_value_text(b, field).text, pair_note(entry->detail, field).text);
+            add_row(&table, diff_field_name(field), diff_value_text(a, field).text, diff_value_text(b, field).text,
+                    pair_note(entry->detail, field).text);
         }
     }
     if ((entry->detail->fields >> DIFF_FIELD_FRAMES & 1U) != 0) {
@@ -191,17 +177,15 @@ static void print_list(FILE *out, const struct diff *diff)
     if (diff->entries_all == 0) {
         return;
     }
-    fprintf(out, "\n%s difference%s", format_count(diff->entries_all).text,
-            diff->entries_all == 1 ? "" : "s");
+    fprintf(out, "\n%s difference%s", format_count(diff->entries_all).text, diff->entries_all == 1 ? "" : "s");
     if ((int64_t)diff->entry_count < diff->entries_all) {
         fprintf(out, ", the first %s", format_count((int64_t)diff->entry_count).text);
     }
     fputc('\n', out);
     for (size_t i = 0; i < diff->entry_count; i++) {
         const struct diff_entry *entry = &diff->entries[i];
-        int column = fprintf(out, "  process %" PRId64 " ring %" PRId64 ": %s", entry->process_id,
-                             entry->ring, format_count(entry->first).text);
-
+        int column = fprintf(out, "  process %" PRId64 " ring %" PRId64 ": %s", entry->process_id, entry->ring,
+                             format_count(entry->first).text);
         if (entry->what == DIFF_DIFFERS) {
             print_differs(out, diff, entry);
         } else {
@@ -219,10 +203,9 @@ static void print_verdict(FILE *out, const struct diff *diff)
     struct diff_totals all = diff_totals_all(diff);
     int64_t unkeyed = diff_unkeyed(&diff->traces[DIFF_A]) + diff_unkeyed(&diff->traces[DIFF_B]);
     int64_t rings = diff->rings;
-
     if (diff_is_equal(diff)) {
-        fprintf(out, "equal: %s event%s in %s ring%s\n", format_count(all.both).text,
-                format_plural(all.both, "", "s"), format_count(rings).text, format_plural(rings, "", "s"));
+        fprintf(out, "equal: %s event%s in %s ring%s\n", format_count(all.both).text, format_plural(all.both, "", "s"),
+                format_count(rings).text, format_plural(rings, "", "s"));
         return;
     }
     fprintf(out, "differ: %s event%s only in A", format_count(all.alone[DIFF_A]).text,
@@ -248,12 +231,11 @@ static void print_unkeyed(FILE *out, int64_t count, const char *why)
 static void print_side(FILE *out, const struct diff *diff, enum diff_side side)
 {
     const struct diff_trace *trace = &diff->traces[side];
-    struct report_loss loss;
     char path[CELL_BYTES];
-
     format_tail(path, sizeof(path), database_path(trace->database), 60);
     fprintf(out, "  %-9c %s: %s event%s\n", side_names[side], path, format_count(trace->events).text,
             format_plural(trace->events, "", "s"));
+    struct report_loss loss;
     report_loss_load(&loss, trace->database);
     fputs("            ", out);
     report_loss_print(out, trace->database, &loss);
@@ -285,12 +267,10 @@ static void print_kinds(FILE *out, const struct diff *diff)
         {"kind", false}, {"in both", true}, {"only in A", true}, {"only in B", true}, {"differing", true},
     };
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     for (uint32_t kind = 0; kind < DIFF_KINDS; kind++) {
         const struct diff_totals *row = &diff->kinds[kind];
-
         if (row->both + row->alone[DIFF_A] + row->alone[DIFF_B] > 0) {
             table_add(&table, diff_kind_name(kind));
             add_count(&table, row->both);
@@ -310,7 +290,6 @@ static void print_fields(FILE *out, const struct diff *diff)
 {
     static const struct table_column columns[] = {{"field", false}, {"differs in events", true}};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
@@ -336,25 +315,22 @@ static void print_fields(FILE *out, const struct diff *diff)
 static void print_remark(FILE *out, const struct diff_remark *remark)
 {
     const char *values[DIFF_SIDES];
-    char ring[32] = "";
-    char location[128];
-    size_t columns;
-
     for (int side = 0; side < DIFF_SIDES; side++) {
         values[side] = remark->values[side] != NULL ? remark->values[side] : "NULL";
     }
+    char ring[32] = "";
     if (remark->ring >= 0) {
         snprintf(ring, sizeof(ring), " ring %" PRId64, remark->ring);
     }
+    char location[128];
     snprintf(location, sizeof(location), "  process %" PRId64 "%s", remark->process_id, ring);
     if (remark->column == NULL) {
         enum diff_side side = remark->values[DIFF_A] != NULL ? DIFF_A : DIFF_B;
-
         fprintf(out, "%s (pid %.20s): only in %c\n", location, values[side], side_names[side]);
         return;
     }
-    columns = format_width(location) + format_width(remark->column) + format_width(values[DIFF_A]) +
-              format_width(values[DIFF_B]);
+    size_t columns = format_width(location) + format_width(remark->column) + format_width(values[DIFF_A]) +
+                     format_width(values[DIFF_B]);
     if (columns + 16 <= LINE_COLUMNS) {
         fprintf(out, "%s: %s ", location, remark->column);
         format_print_safe(out, values[DIFF_A]);
@@ -366,7 +342,6 @@ static void print_remark(FILE *out, const struct diff_remark *remark)
     fprintf(out, "%s: %s\n", location, remark->column);
     for (int side = 0; side < DIFF_SIDES; side++) {
         char cell[CELL_BYTES];
-
         format_tail(cell, sizeof(cell), values[side], LINE_COLUMNS - 8);
         fprintf(out, "    %c  %s\n", side_names[side], cell);
     }
@@ -376,7 +351,6 @@ static void print_remarks(FILE *out, const struct diff *diff)
 {
     size_t count = diff->remarks.count;
     size_t shown = count < diff->entry_limit ? count : diff->entry_limit;
-
     if (count == 0) {
         return;
     }
@@ -407,8 +381,6 @@ void diff_events_text(FILE *out, const struct diff *diff)
 static struct cJSON *trace_json(const struct diff_trace *trace)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
-
     json_text(object, "database", database_path(trace->database));
     json_integer(object, "events", trace->events);
     json_integer(object, "lost_rows", trace->lost_rows);
@@ -418,6 +390,7 @@ static struct cJSON *trace_json(const struct diff_trace *trace)
     json_integer(object, "without_number", trace->without_number);
     json_integer(object, "without_thread", trace->without_thread);
     json_integer(object, "out_of_order", trace->out_of_order);
+    struct report_loss loss;
     report_loss_load(&loss, trace->database);
     json_add(object, "loss", report_loss_json(trace->database, &loss));
     return object;
@@ -434,13 +407,10 @@ static void add_totals(struct cJSON *object, const struct diff_totals *totals)
 static struct cJSON *kinds_json(const struct diff *diff)
 {
     struct cJSON *array = json_array();
-
     for (uint32_t kind = 0; kind < DIFF_KINDS; kind++) {
         const struct diff_totals *totals = &diff->kinds[kind];
-
         if (totals->both + totals->alone[DIFF_A] + totals->alone[DIFF_B] > 0) {
             struct cJSON *object = json_object();
-
             json_text(object, "kind", diff_kind_name(kind));
             add_totals(object, totals);
             json_append(array, object);
@@ -452,7 +422,6 @@ static struct cJSON *kinds_json(const struct diff *diff)
 static struct cJSON *fields_json(const struct diff *diff)
 {
     struct cJSON *object = json_object();
-
     for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
         if (diff->fields[field] > 0) {
             json_integer(object, diff_field_name((enum diff_field)field), diff->fields[field]);
@@ -461,11 +430,9 @@ static struct cJSON *fields_json(const struct diff *diff)
     return object;
 }
 
-static void add_value(struct cJSON *object, const char *key, const struct diff_event *event,
-                      enum diff_field field)
+static void add_value(struct cJSON *object, const char *key, const struct diff_event *event, enum diff_field field)
 {
     const char *name = diff_value_name(event, field);
-
     if ((event->nulls >> field & 1U) != 0) {
         json_add(object, key, json_null_value());
     } else if (name != NULL) {
@@ -475,31 +442,24 @@ static void add_value(struct cJSON *object, const char *key, const struct diff_e
     }
 }
 
-static struct cJSON *field_json(const struct diff *diff, const struct diff_detail *detail,
-                                enum diff_field field)
+static struct cJSON *field_json(const struct diff *diff, const struct diff_detail *detail, enum diff_field field)
 {
     static const char *const keys[DIFF_SIDES] = {"a", "b"};
     static const char *const partner_keys[DIFF_SIDES] = {"a_belongs_to", "b_belongs_to"};
     struct cJSON *object = json_object();
-
     json_text(object, "field", diff_field_name(field));
     for (int side = 0; side < DIFF_SIDES; side++) {
         if (field == DIFF_FIELD_FRAMES) {
             struct stack stack;
-
-            stack_load(&stack, diff->traces[side].database,
-                       detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
+            stack_load(&stack, diff->traces[side].database, detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
             json_add(object, keys[side], stack_json(&stack, -1));
             stack_free(&stack);
         } else {
             add_value(object, keys[side], &detail->events[side], field);
         }
     }
-    for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID);
-         side++) {
-        int64_t partner =
-            field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->callsite_partners[side];
-
+    for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID); side++) {
+        int64_t partner = field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->callsite_partners[side];
         json_integer_or_null(object, partner_keys[side], partner != 0 ? partner : -1);
     }
     return object;
@@ -508,7 +468,6 @@ static struct cJSON *field_json(const struct diff *diff, const struct diff_detai
 static void add_detail(struct cJSON *object, const struct diff *diff, const struct diff_detail *detail)
 {
     struct cJSON *fields = json_array();
-
     add_value(object, "kind", &detail->events[DIFF_A], DIFF_FIELD_KIND);
     json_integer(object, "seq_a", detail->events[DIFF_A].seq);
     json_integer(object, "seq_b", detail->events[DIFF_B].seq);
@@ -525,7 +484,6 @@ static struct cJSON *entry_json(const struct diff *diff, const struct diff_entry
     static const char *const whats[] = {
         [DIFF_ONLY_A] = "only_in_a", [DIFF_ONLY_B] = "only_in_b", [DIFF_DIFFERS] = "differing"};
     struct cJSON *object = json_object();
-
     json_text(object, "what", whats[entry->what]);
     json_integer(object, "process_id", entry->process_id);
     json_integer(object, "ring", entry->ring);
@@ -535,7 +493,6 @@ static struct cJSON *entry_json(const struct diff *diff, const struct diff_entry
         add_detail(object, diff, entry->detail);
     } else {
         struct cJSON *kinds = json_object();
-
         json_integer(object, "seq", entry->seq);
         for (size_t i = 0; i < entry->kind_count; i++) {
             json_integer(kinds, diff_kind_name(entry->kinds[i].kind), entry->kinds[i].events);
@@ -548,7 +505,6 @@ static struct cJSON *entry_json(const struct diff *diff, const struct diff_entry
 static struct cJSON *remark_json(const struct diff_remark *remark)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "table", remark->table);
     json_integer(object, "process_id", remark->process_id);
     json_integer_or_null(object, "ring", remark->ring);
@@ -565,7 +521,6 @@ static struct cJSON *remark_json(const struct diff_remark *remark)
 static struct cJSON *remarks_json(const struct diff *diff)
 {
     struct cJSON *array = json_array();
-
     for (size_t i = 0; i < diff->remarks.count && i < diff->entry_limit; i++) {
         json_append(array, remark_json(&diff->remarks.items[i]));
     }
@@ -579,7 +534,6 @@ void diff_events_json(FILE *out, const struct diff *diff)
     struct diff_totals all = diff_totals_all(diff);
     struct cJSON *object = json_object();
     struct cJSON *entries = json_array();
-
     json_bool(object, "equal", diff_is_equal(diff));
     json_text(object, "run", runs[diff->runs]);
     json_add(object, "a", trace_json(&diff->traces[DIFF_A]));

@@ -8,17 +8,9 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct diff;
 
 void diff_events_text(FILE *out, const struct diff *diff);
 void diff_events_json(FILE *out, const struct diff *diff);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both sides become rows of one table: what a part (a domain, a size class, a line or stack) has of each figure, in A and in B. Of
- * whole traces domains and call sites come from their totals, size classes from the allocations; of beginnings all comes
- * from the allocations.
+ * Both sides become rows of one table: what a part (a domain, a size class, a line or stack) has of each figure, in A
+ * and in B. Of whole traces domains and call sites come from their totals, size classes from the allocations; of
+ * beginnings all comes from the allocations.
  */
 #include "analysis/query/diff/growth.h"
 
@@ -49,42 +49,36 @@ static const char classes_sql[] =
 #define FIGURES "bytes, allocations, live_bytes, live_allocations, peak_bytes, peak_allocations"
 #define SUMS \
     "sum(bytes), sum(allocations), sum(live_bytes), sum(live_allocations), sum(peak_bytes), sum(peak_allocations)"
-#define USAGE(side)                                                                 \
-    "CREATE TABLE usage_" side                                                      \
-    "(part INTEGER, domain TEXT, key INTEGER, callsite_id INTEGER, bytes INTEGER, " \
+#define USAGE(side)                                                                                            \
+    "CREATE TABLE usage_" side "(part INTEGER, domain TEXT, key INTEGER, callsite_id INTEGER, bytes INTEGER, " \
     "allocations INTEGER, live_bytes INTEGER, live_allocations INTEGER, peak_bytes INTEGER, peak_allocations INTEGER);"
 
 /* Blocks after event `seq`. */
-#define IS_LIVE(seq) \
-    "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
+#define IS_LIVE(seq) "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
 
 /* Of whole traces. Each device has its own peak. */
-#define WHOLE_SIDE(side)                                                                                                                             \
-    USAGE(side)                                                                                                                                      \
-    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side ".total GROUP BY domain;"                                            \
-    "CREATE TABLE moment_" side                                                                                                                      \
-    "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                                                    \
-    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side                                                           \
-    ".total t JOIN " side ".domain d ON d.name = t.domain;"                                                                                          \
-    "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF(                                                                                        \
-        "s.size") ", NULL, " SUMS " FROM ("                                                                                                          \
-                  "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, "                                       \
-                  "sum(x.size) FILTER (WHERE x.free_completed_seq IS NULL) AS live_bytes, "                                                          \
-                  "count(*) FILTER (WHERE x.free_completed_seq IS NULL) AS live_allocations, "                                                       \
-                  "sum(x.size) FILTER (WHERE " IS_LIVE(                                                                                              \
-                      "m.seq") ") AS peak_bytes, "                                                                                                   \
-                               "count(*) FILTER (WHERE " IS_LIVE(                                                                                    \
-                                   "m.seq") ") AS peak_allocations FROM " side                                                                       \
-                                            ".allocation x LEFT JOIN moment_" side                                                                   \
-                                            " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) GROUP BY x.domain, x.size) s JOIN " side \
-                                            ".domain d ON d.code = s.domain GROUP BY 2, 3;"
-
 /* clang-format off */
+#define WHOLE_SIDE(side) \
+    USAGE(side) \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side ".total GROUP BY domain;" \
+    "CREATE TABLE moment_" side "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));" \
+    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side ".total t JOIN " side \
+    ".domain d ON d.name = t.domain;" \
+    "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF("s.size") ", NULL, " SUMS " FROM (" \
+    "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, " \
+    "sum(x.size) FILTER (WHERE x.free_completed_seq IS NULL) AS live_bytes, " \
+    "count(*) FILTER (WHERE x.free_completed_seq IS NULL) AS live_allocations, " \
+    "sum(x.size) FILTER (WHERE " IS_LIVE("m.seq") ") AS peak_bytes, " \
+    "count(*) FILTER (WHERE " IS_LIVE("m.seq") ") AS peak_allocations FROM " side ".allocation x " \
+    "LEFT JOIN moment_" side " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) " \
+    "GROUP BY x.domain, x.size) s JOIN " side ".domain d ON d.code = s.domain GROUP BY 2, 3;"
+
 #define WHOLE_LINES(side) \
     "INSERT INTO usage_" side " SELECT 2, d.name, s.stack, s.callsite_id, s.bytes, s.allocations, s.live_bytes, " \
-    "s.live_allocations, s.peak_bytes, s.peak_allocations FROM (SELECT t.domain AS domain, coalesce(k.stack, 0) AS stack, " \
-    "min(t.callsite_id) AS callsite_id, sum(bytes) AS bytes, sum(allocations) AS allocations, sum(live_bytes) AS live_bytes, " \
-    "sum(live_allocations) AS live_allocations, sum(peak_bytes) AS peak_bytes, sum(peak_allocations) AS peak_allocations " \
+    "s.live_allocations, s.peak_bytes, s.peak_allocations FROM (SELECT t.domain AS domain, " \
+    "coalesce(k.stack, 0) AS stack, min(t.callsite_id) AS callsite_id, sum(bytes) AS bytes, " \
+    "sum(allocations) AS allocations, sum(live_bytes) AS live_bytes, sum(live_allocations) AS live_allocations, " \
+    "sum(peak_bytes) AS peak_bytes, sum(peak_allocations) AS peak_allocations " \
     "FROM " side ".callsite_stat t LEFT JOIN stack_" side " k ON k.callsite_id = t.callsite_id GROUP BY 1, 2) s " \
     "JOIN " side ".domain d ON d.code = s.domain;"
 /* clang-format on */
@@ -99,16 +93,14 @@ static const char whole_sql[] = WHOLE_SIDE("a") WHOLE_LINES("a") WHOLE_SIDE("b")
               "WHERE x.alloc_seq <= ?1"
 #define BEGUN_FIGURES \
     "sum(size), count(*), sum(size) FILTER (WHERE is_live), count(*) FILTER (WHERE is_live), NULL, NULL"
-#define BEGINNING_SIDE(side)                                                                    \
-    USAGE(side)                                                                                 \
-    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " BEGUN_FIGURES " FROM begun_" side  \
-    " GROUP BY domain;"                                                                         \
-    "INSERT INTO usage_" side " SELECT 1, domain, " CLASS_OF(                                   \
-        "size") ", NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY 2, 3;"                  \
-                "INSERT INTO usage_" side                                                       \
-                " SELECT 2, x.domain, coalesce(k.stack, 0), min(x.callsite_id), " BEGUN_FIGURES \
-                " FROM begun_" side " x LEFT JOIN stack_" side                                  \
-                " k ON k.callsite_id = x.callsite_id GROUP BY 2, 3;"
+#define BEGINNING_SIDE(side)                                                                                        \
+    USAGE(side)                                                                                                     \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY domain;"  \
+    "INSERT INTO usage_" side " SELECT 1, domain, " CLASS_OF(                                                       \
+        "size") ", NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY 2, 3;"                                      \
+                "INSERT INTO usage_" side                                                                           \
+                " SELECT 2, x.domain, coalesce(k.stack, 0), min(x.callsite_id), " BEGUN_FIGURES " FROM begun_" side \
+                " x LEFT JOIN stack_" side " k ON k.callsite_id = x.callsite_id GROUP BY 2, 3;"
 
 static const char beginnings_sql[] = BEGINNING_SIDE("a") BEGINNING_SIDE("b");
 
@@ -118,18 +110,17 @@ static const char change_sql[] =
     "CREATE TABLE change(part INTEGER, domain TEXT, key INTEGER, callsite_a INTEGER, callsite_b INTEGER, "
     "a_0 INTEGER, a_1 INTEGER, a_2 INTEGER, a_3 INTEGER, a_4 INTEGER, a_5 INTEGER, "
     "b_0 INTEGER, b_1 INTEGER, b_2 INTEGER, b_3 INTEGER, b_4 INTEGER, b_5 INTEGER);"
-    "INSERT INTO change SELECT part, domain, key, max(callsite_a), max(callsite_b), sum(a_0), sum(a_1), sum(a_2), sum(a_3), "
-    "sum(a_4), sum(a_5), sum(b_0), sum(b_1), sum(b_2), sum(b_3), sum(b_4), sum(b_5) FROM ("
-    "SELECT part, domain, key, callsite_id AS callsite_a, NULL AS callsite_b, bytes AS a_0, allocations AS a_1, live_bytes AS "
-    "a_2, live_allocations AS a_3, peak_bytes AS a_4, peak_allocations AS a_5, 0 AS b_0, 0 AS b_1, 0 AS b_2, 0 AS b_3, 0 AS "
-    "b_4, 0 AS b_5 FROM usage_a UNION ALL "
+    "INSERT INTO change SELECT part, domain, key, max(callsite_a), max(callsite_b), sum(a_0), sum(a_1), sum(a_2), "
+    "sum(a_3), sum(a_4), sum(a_5), sum(b_0), sum(b_1), sum(b_2), sum(b_3), sum(b_4), sum(b_5) FROM ("
+    "SELECT part, domain, key, callsite_id AS callsite_a, NULL AS callsite_b, bytes AS a_0, allocations AS a_1, "
+    "live_bytes AS a_2, live_allocations AS a_3, peak_bytes AS a_4, peak_allocations AS a_5, 0 AS b_0, 0 AS b_1, 0 AS "
+    "b_2, 0 AS b_3, 0 AS b_4, 0 AS b_5 FROM usage_a UNION ALL "
     "SELECT part, domain, key, NULL, callsite_id, " NO_FIGURES ", " FIGURES
     " FROM usage_b) GROUP BY part, domain, key;";
 
 static void make_beginning(struct database *two, const char *sql, int64_t seq)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, two, sql);
     cursor_bind_integer(&cursor, 1, seq);
     cursor_next(&cursor);
@@ -138,9 +129,8 @@ static void make_beginning(struct database *two, const char *sql, int64_t seq)
 
 int growth_compare(struct growth *growth, struct progress *progress, struct varve_message *message)
 {
-    int result = database_open_two(database_path(growth->a.database), database_path(growth->b.database),
-                                   &growth->two, message);
-
+    int result =
+        database_open_two(database_path(growth->a.database), database_path(growth->b.database), &growth->two, message);
     if (result != VARVE_OK) {
         return result;
     }
@@ -161,7 +151,6 @@ int growth_compare(struct growth *growth, struct progress *progress, struct varv
 int growth_error(const struct growth *growth, struct varve_message *message)
 {
     int result = database_error(growth->a.database, message);
-
     result = result == VARVE_OK ? database_error(growth->b.database, message) : result;
     return result == VARVE_OK && growth->two != NULL ? database_error(growth->two, message) : result;
 }
@@ -220,7 +209,6 @@ static const char *state_of(const struct row *row)
 {
     const int64_t *a = row->figures[0];
     const int64_t *b = row->figures[1];
-
     return a[FIGURE_ALLOCATIONS] == 0 && b[FIGURE_ALLOCATIONS] > 0   ? "new"
            : b[FIGURE_ALLOCATIONS] == 0 && a[FIGURE_ALLOCATIONS] > 0 ? "gone"
                                                                      : NULL;
@@ -236,7 +224,6 @@ static const char *direction_of(const struct row *row, enum figure figure)
 {
     const char *state = state_of(row);
     int64_t change = change_of(row, figure);
-
     return state != NULL ? state : change > 0 ? "grew" : change < 0 ? "shrank" : "same";
 }
 
@@ -247,23 +234,19 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
         "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
         "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
     enum figure order = measures[growth->options.metric].order;
-    struct cursor cursor;
-    size_t capacity = 0;
-
     *rows = (struct rows){0};
+    struct cursor cursor;
     cursor_open(&cursor, growth->two, sql);
     cursor_bind_integer(&cursor, 1, part);
     cursor_bind_text(&cursor, 2, domain);
     cursor_bind_integer(&cursor, 3, order);
+    size_t capacity = 0;
     while (cursor_next(&cursor)) {
-        struct row row = {
-            cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
-        const char *direction;
-
+        struct row row = {cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
         for (int i = 0; i < 2 * FIGURES_ALL; i++) {
             row.figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(&cursor, 3 + i);
         }
-        direction = direction_of(&row, order);
+        const char *direction = direction_of(&row, order);
         if (change_of(&row, order) == 0 && growth->options.top >= 0) {
             continue;
         }
@@ -286,16 +269,13 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
 
 /* Calls `visit` for each domain that is asked for. */
 static void each_domain(const struct growth *growth,
-                        void (*visit)(void *context, const struct growth *growth, const char *domain),
-                        void *context)
+                        void (*visit)(void *context, const struct growth *growth, const char *domain), void *context)
 {
     struct cursor cursor;
-
-    cursor_open(
-        &cursor, growth->two,
-        "SELECT DISTINCT domain FROM change WHERE part = 0 AND CASE WHEN ?1 IS NULL THEN domain <> 'cupti' "
-        "ELSE domain = ?1 END ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'heap' THEN 3 "
-        "ELSE 4 END, domain");
+    cursor_open(&cursor, growth->two,
+                "SELECT DISTINCT domain FROM change WHERE part = 0 AND CASE WHEN ?1 IS NULL THEN domain <> 'cupti' "
+                "ELSE domain = ?1 END ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'heap' THEN 3 "
+                "ELSE 4 END, domain");
     cursor_bind_text(&cursor, 1, growth->options.domain);
     while (cursor_next(&cursor)) {
         visit(context, growth, cursor_name(&cursor, 0));
@@ -303,14 +283,14 @@ static void each_domain(const struct growth *growth,
     cursor_close(&cursor);
 }
 
-/* Where a row was recorded: in B, unless it is gone. What a row by function or module does not say, its location has not. */
+/* Where a row was recorded: in B, unless it is gone. What a row by function or module does not say, its
+ * location has not. */
 static struct callsite_row location_of(const struct growth *growth, const struct row *row,
                                        struct database **database_out)
 {
     int side = row->callsites[1] > 0 ? 1 : 0;
     struct callsite_row location = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
     struct group_location *user = &location.user;
-
     *database_out = side == 1 ? growth->b.database : growth->a.database;
     callsite_location_load(&location, *database_out);
     if (growth->options.by == DIFF_BY_FUNCTION || growth->options.by == DIFF_BY_MODULE) {
@@ -342,13 +322,11 @@ static struct format_text with_sign(int64_t change, struct format_text (*format)
     struct format_text text;
     struct format_text size = format(change < 0 && change > INT64_MIN ? -change : change);
     const char *sign = change < 0 ? "-" : change > 0 ? "+" : "";
-
     snprintf(text.text, sizeof(text.text), "%s%.40s", sign, size.text);
     return text;
 }
 
-static void add_figures(struct table *table, const struct row *row, enum figure bytes,
-                        enum figure allocations)
+static void add_figures(struct table *table, const struct row *row, enum figure bytes, enum figure allocations)
 {
     table_add(table, format_bytes(row->figures[0][bytes]).text);
     table_add(table, format_bytes(row->figures[1][bytes]).text);
@@ -368,9 +346,8 @@ static void add_domain(void *context, const struct growth *growth, const char *d
 {
     static const enum growth_metric order[] = {GROWTH_PEAK, GROWTH_ALLOCATED, GROWTH_LEAKED};
     struct growth all = *growth;
-    struct rows rows;
-
     all.options.top = -1;
+    struct rows rows;
     rows_load(&rows, &all, PART_DOMAIN, domain);
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && rows.count > 0; i++) {
         if (order[i] != GROWTH_PEAK || has_peak(growth)) {
@@ -386,7 +363,6 @@ static void add_rss(struct table *table, const struct growth *growth)
 {
     int64_t a = rss_of(&growth->a);
     int64_t b = rss_of(&growth->b);
-
     if (a < 0 || b < 0) {
         return;
     }
@@ -404,7 +380,6 @@ static void print_domains(FILE *out, const struct growth *growth)
 {
     static const struct table_column columns[] = {{"", false}, {"", false}, FIGURE_COLUMNS};
     struct table table;
-
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     each_domain(growth, add_domain, &table);
@@ -429,12 +404,11 @@ static void print_sizes(FILE *out, const struct growth *growth, const struct row
 {
     static const struct table_column columns[] = {{"size up to", true}, FIGURE_COLUMNS};
     size_t count = growth->options.top < 0 || rows->count < SIZES_TEXT ? rows->count : SIZES_TEXT;
-    struct table table;
-
     if (count == 0) {
         return;
     }
     fputc('\n', out);
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     for (size_t i = 0; i < count; i++) {
@@ -451,11 +425,9 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
 {
     bool is_stack = growth->options.by == DIFF_BY_STACK;
     int64_t frames = growth->options.frames >= 0 ? growth->options.frames : is_stack ? FRAMES_TEXT : 0;
-
     if (frames > 0) {
         struct database *database;
         struct callsite_row location = location_of(growth, row, &database);
-
         callsite_stack_print(out, database, &location, frames);
         callsite_location_free(&location);
     }
@@ -469,10 +441,8 @@ static void print_line(FILE *out, const struct growth *growth, const struct row 
     const char *state = state_of(row);
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
-    char *name =
-        callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
-                            terminal_columns() > LINE_FIGURES + 16 ? terminal_columns() - LINE_FIGURES : 16);
-
+    char *name = callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
+                                     terminal_columns() > LINE_FIGURES + 16 ? terminal_columns() - LINE_FIGURES : 16);
     fprintf(out, "  %10s %9s %9s ", with_sign(change_of(row, bytes), format_bytes).text,
             format_bytes(row->figures[0][bytes]).text, format_bytes(row->figures[1][bytes]).text);
     fprintf(out, "%11s  %-4s  %s\n", with_sign(change_of(row, allocations), format_count).text,
@@ -498,7 +468,6 @@ static void print_domain(void *context, const struct growth *growth, const char 
     const char *const *noun = nouns[growth->options.by];
     FILE *out = context;
     struct rows rows;
-
     rows_load(&rows, growth, PART_LINE, domain);
     fprintf(out, "\n%s, %s, by %s: ", domain, words_of(growth, growth->options.metric), noun[0]);
     if (rows.count_all == 0) {
@@ -518,9 +487,7 @@ static void print_domain(void *context, const struct growth *growth, const char 
 
 static void print_side(FILE *out, const struct growth_side *side, char name)
 {
-    struct report_loss loss;
     char path[400];
-
     format_tail(path, sizeof(path), database_path(side->database), 60);
     fprintf(out, "  %c  %s", name, path);
     if (side->seq >= 0) {
@@ -529,6 +496,7 @@ static void print_side(FILE *out, const struct growth_side *side, char name)
     } else {
         fprintf(out, ", %s\n", format_duration(report_duration_ns(side->database)).text);
     }
+    struct report_loss loss;
     report_loss_load(&loss, side->database);
     if (!report_is_lossless(&loss)) {
         fputs("     ", out);
@@ -546,13 +514,12 @@ void growth_text(FILE *out, const struct growth *growth)
 
 /* ---- JSON ---- */
 
-static const char *const figure_keys[FIGURES_ALL] = {
-    "bytes", "allocations", "live_bytes", "live_allocations", "peak_bytes", "peak_allocations"};
+static const char *const figure_keys[FIGURES_ALL] = {"bytes",      "allocations",     "live_bytes", "live_allocations",
+                                                     "peak_bytes", "peak_allocations"};
 
 static struct cJSON *figures_json(const struct growth *growth, const int64_t *figures)
 {
     struct cJSON *object = json_object();
-
     for (int i = 0; i < FIGURES_ALL; i++) {
         if (i < FIGURE_PEAK_BYTES || has_peak(growth)) {
             json_integer(object, figure_keys[i], figures[i]);
@@ -566,7 +533,6 @@ static struct cJSON *figures_json(const struct growth *growth, const int64_t *fi
 static void add_row(struct cJSON *object, const struct growth *growth, const struct row *row)
 {
     int64_t changes[FIGURES_ALL];
-
     for (int i = 0; i < FIGURES_ALL; i++) {
         changes[i] = change_of(row, (enum figure)i);
     }
@@ -581,7 +547,6 @@ static struct cJSON *line_json(const struct growth *growth, const struct row *ro
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
     const struct group_location *user = &location.user;
-
     json_text(object, "state", direction_of(row, measures[growth->options.metric].order));
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
@@ -593,7 +558,6 @@ static struct cJSON *line_json(const struct growth *growth, const struct row *ro
     json_bool(object, "is_python", user->is_python);
     if (growth->options.by == DIFF_BY_STACK) {
         struct stack stack;
-
         stack_load(&stack, database, location.id);
         json_add(object, "frames", stack_json(&stack, growth->options.frames));
         stack_free(&stack);
@@ -608,10 +572,9 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     struct cJSON *sizes = json_array();
     struct cJSON *lines = json_array();
     struct growth all = *growth;
-    struct rows rows;
-
     json_text(object, "domain", domain);
     all.options.top = -1;
+    struct rows rows;
     rows_load(&rows, &all, PART_DOMAIN, domain);
     for (size_t i = 0; i < rows.count; i++) {
         add_row(object, growth, &rows.items[i]);
@@ -620,7 +583,6 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     rows_load(&rows, growth, PART_SIZE, domain);
     for (size_t i = 0; i < rows.count; i++) {
         struct cJSON *size = json_object();
-
         json_integer(size, "size_max", rows.items[i].key);
         add_row(size, growth, &rows.items[i]);
         json_append(sizes, size);
@@ -645,14 +607,12 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
 static struct cJSON *side_json(const struct growth_side *side)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
-
     json_text(object, "database", database_path(side->database));
     json_integer_or_null(object, "seq", side->seq);
     json_integer(object, "ts_ns",
-                 side->seq >= 0 ? event_time_ns(side->database, side->seq)
-                                : report_duration_ns(side->database));
+                 side->seq >= 0 ? event_time_ns(side->database, side->seq) : report_duration_ns(side->database));
     json_integer_or_null(object, "rss_peak_bytes", rss_of(side));
+    struct report_loss loss;
     report_loss_load(&loss, side->database);
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
     return object;
@@ -662,7 +622,6 @@ void growth_json(FILE *out, const struct growth *growth)
 {
     struct cJSON *object = json_object();
     struct cJSON *domains = json_array();
-
     json_add(object, "a", side_json(&growth->a));
     json_add(object, "b", side_json(&growth->b));
     json_text(object, "by", growth_by_names[growth->options.by]);

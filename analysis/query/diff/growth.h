@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What grew, what is new and what went between two runs, or between two moments of one: by domain, by size class and by the
- * user's line (or its function or module, or by whole stacks), in bytes and allocations, in all, at the peak and live at the end.
- * Lines are the same where their function, file and number are. Called by cli/diff.c.
+ * What grew, what is new and what went between two runs, or between two moments of one: by domain, by size class and by
+ * the user's line (or its function or module, or by whole stacks), in bytes and allocations, in all, at the peak and
+ * live at the end. Lines are the same where their function, file and number are. Called by cli/diff.c.
  */
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_GROWTH_H
 #define VARVE_ANALYSIS_QUERY_DIFF_GROWTH_H
@@ -12,10 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct progress;
@@ -51,16 +47,13 @@ struct growth {
 extern const char *const growth_by_names[]; /* of enum diff_by; ends with NULL */
 extern const char *const growth_metric_names[];
 
-/// Compare growth->a and growth->b as growth->options say; both are whole or both are not. Errors: those of the databases.
+/// Compare growth->a and growth->b as growth->options say; both are whole or both are not. Errors: those
+/// of the databases.
 int growth_compare(struct growth *growth, struct progress *progress, struct varve_message *message);
 /// What reads ends early on an error of one of the three databases: growth_error.
 void growth_text(FILE *out, const struct growth *growth);
 void growth_json(FILE *out, const struct growth *growth);
 int growth_error(const struct growth *growth, struct varve_message *message);
 void growth_close(struct growth *growth); /* the two databases stay the caller's */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Symbols are numbered by their words. Stacks then are paths in one tree for both traces, whose nodes are known by caller,
- * symbol and address: two stacks are equal if they end in the same node, and no frame is looked at twice.
+ * Symbols are numbered by their words. Stacks then are paths in one tree for both traces, whose nodes are known by
+ * caller, symbol and address: two stacks are equal if they end in the same node, and no frame is looked at twice.
  */
 #include "analysis/query/diff/stacks.h"
 
@@ -41,7 +41,6 @@ struct stack_tree {
 static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
 {
     uint64_t hash = map_hash(key, sizeof(*key));
-
     for (const uint64_t *found; (found = map_find(&tree->numbers, hash)) != NULL; hash++) {
         if (memcmp(&tree->nodes[*found].key, key, sizeof(*key)) == 0) {
             return (uint32_t)*found;
@@ -64,12 +63,10 @@ static struct stack_key frame_key(struct cursor *cursor, int column)
 
 static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t callsite_id, uint32_t node)
 {
-    uint32_t *stack;
-
     if (node == 0 || insert->statement == NULL) {
         return;
     }
-    stack = &tree->nodes[node].stack;
+    uint32_t *stack = &tree->nodes[node].stack;
     *stack = *stack != 0 ? *stack : ++tree->stacks;
     cursor_bind_integer(insert, 1, callsite_id);
     cursor_bind_integer(insert, 2, *stack);
@@ -80,7 +77,6 @@ static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t ca
 static void open_insert(const struct stack_tree *tree, char side, struct cursor *insert)
 {
     char sql[64];
-
     snprintf(sql, sizeof(sql), "INSERT INTO stack_%c VALUES (?1, ?2)", side);
     cursor_open(insert, tree->two, sql);
 }
@@ -88,24 +84,20 @@ static void open_insert(const struct stack_tree *tree, char side, struct cursor 
 /* The frames of a trace, by id; 0 is none. */
 static struct stack_key *read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
 {
-    struct stack_key *frames;
-    struct cursor cursor;
     char sql[256];
-
     snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_frame WHERE id > 0", side);
     *limit_out = database_number_limit(tree->two, sql);
-    frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
+    struct stack_key *frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
     for (int64_t id = 0; id < *limit_out; id++) {
         frames[id] = (struct stack_key){.pc = PC_NONE};
     }
-    snprintf(
-        sql, sizeof(sql),
-        "SELECT f.id, coalesce(s.number, 0), %s FROM %c.stack_frame f LEFT JOIN symbol_%c s ON s.id = f.symbol_id",
-        tree->pc, side, side);
+    snprintf(sql, sizeof(sql),
+             "SELECT f.id, coalesce(s.number, 0), %s FROM %c.stack_frame f LEFT JOIN symbol_%c s ON s.id = f.symbol_id",
+             tree->pc, side, side);
+    struct cursor cursor;
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < *limit_out) {
             frames[id] = frame_key(&cursor, 1);
         }
@@ -120,21 +112,17 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
     uint32_t *numbers = memory_resize(NULL, (size_t)limit * sizeof(*numbers));
     int64_t frame_limit;
     struct stack_key *frames = read_frames(tree, side, &frame_limit);
-    struct cursor cursor;
-    char sql[96];
-
     memset(numbers, 0, (size_t)limit * sizeof(*numbers));
-    snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id",
-             side);
+    char sql[96];
+    snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id", side);
+    struct cursor cursor;
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t frame = cursor_integer(&cursor, 2);
-
         if (id > 0 && id < limit) {
             struct stack_key key = frames[frame > 0 && frame < frame_limit ? frame : 0];
-
             key.parent = parent > 0 && parent < id ? numbers[parent] : 0;
             numbers[id] = find_node(tree, &key);
         }
@@ -146,21 +134,17 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
 
 static void put_callsites(struct stack_tree *tree, char side)
 {
-    struct cursor cursor;
-    struct cursor insert;
-    uint32_t *numbers;
-    int64_t limit;
     char sql[128];
-
     snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_node WHERE id > 0", side);
-    limit = database_number_limit(tree->two, sql);
-    numbers = number_nodes(tree, side, limit);
+    int64_t limit = database_number_limit(tree->two, sql);
+    uint32_t *numbers = number_nodes(tree, side, limit);
+    struct cursor insert;
     open_insert(tree, side, &insert);
     snprintf(sql, sizeof(sql), "SELECT id, node_id FROM %c.callsite ORDER BY id", side);
+    struct cursor cursor;
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t node = cursor_integer(&cursor, 1);
-
         put_stack(tree, &insert, cursor_integer(&cursor, 0), node > 0 && node < limit ? numbers[node] : 0);
     }
     cursor_close(&cursor);
@@ -168,10 +152,9 @@ static void put_callsites(struct stack_tree *tree, char side)
     free(numbers);
 }
 
-#define SYMBOLS(side)                                                       \
-    "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);" \
-    "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side        \
-    " w JOIN symbol_key k ON k.words = w.words;"                            \
+#define SYMBOLS(side)                                                                                             \
+    "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);"                                       \
+    "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side " w JOIN symbol_key k ON k.words = w.words;" \
     "CREATE TABLE stack_" side "(callsite_id INTEGER PRIMARY KEY, stack INTEGER);"
 
 #define MAKE(words)                                                                                         \
@@ -192,7 +175,6 @@ void diff_stacks_make(struct database *two, enum diff_frames frames)
     };
     static const char *const sides[] = {"a", "b"};
     struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "pc" : "NULL", .count = 1};
-
     tree.nodes = memory_grow(NULL, &tree.capacity, 0, sizeof(*tree.nodes));
     database_execute(two, make_sql[frames]);
     for (size_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
@@ -215,11 +197,10 @@ void diff_lines_make(struct database *two, enum diff_by by)
     static const char *const make_sql[] = {
         [DIFF_BY_LINE] = MAKE("CASE WHEN " UNNAMED " THEN quote(" NAME_OF(
             "module") ") ELSE quote(function) || ',' || " WHERE_OF " || ',' || coalesce(line, 0) END"),
-        [DIFF_BY_FUNCTION] = MAKE("CASE WHEN " UNNAMED " THEN quote(" NAME_OF(
-            "module") ") ELSE quote(function) || ',' || " WHERE_OF " END"),
+        [DIFF_BY_FUNCTION] = MAKE("CASE WHEN " UNNAMED
+                                  " THEN quote(" NAME_OF("module") ") ELSE quote(function) || ',' || " WHERE_OF " END"),
         [DIFF_BY_MODULE] = MAKE("coalesce(" NAME_OF("module") ", file, '')"),
     };
-
     if (by == DIFF_BY_STACK) {
         diff_stacks_make(two, DIFF_FRAMES_SOURCE);
         return;

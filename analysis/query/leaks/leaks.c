@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over leak_line gives both the sums of all lines and the first of them. The sentence of a line is made of the figures that
- * the view has of it, and says nothing that they don't say.
+ * One walk over leak_line gives both the sums of all lines and the first of them. The sentence of a line is made of the
+ * figures that the view has of it, and says nothing that they don't say.
  */
 #include "analysis/query/leaks/leaks.h"
 
@@ -25,23 +25,21 @@
 #define NAME_COLUMNS_MIN 20 /* of a line's function and file, even if the figures leave less */
 #define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
-#define SERIES(name)                                                                                     \
-    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name \
-         "_9, "
+#define SERIES(name) \
+    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
 
-/* place: of the default domains, which may be of the same memory, a line is shown once, where it looks more like a leak. */
+/* place: of the default domains, which may be of the same memory, a line is shown once, where it looks
+ * more like a leak. */
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
     "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES(
-        "live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place FROM leak_line "
-                      "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
+        "live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place "
+                      "FROM leak_line WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
                       "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
 
 static void read_line(struct leak_line *line, struct cursor *cursor)
 {
     int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->row.id};
-    int column = 7;
-
     *line = (struct leak_line){
         .domain = memory_copy_text(cursor_name(cursor, 2)),
         .pattern = memory_copy_text(cursor_name(cursor, 3)),
@@ -49,6 +47,7 @@ static void read_line(struct leak_line *line, struct cursor *cursor)
         .by_bytes = cursor_integer(cursor, 5) != 0,
         .is_library = cursor_integer(cursor, 6) != 0,
     };
+    int column = 7;
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         *figures[i] = cursor_integer(cursor, column++);
     }
@@ -64,25 +63,21 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
                    struct varve_message *message)
 {
     struct selection selection;
-    struct cursor cursor;
     bool is_whole = query->pid == 0 && query->from == NULL;
-    int error = selection_make(&selection, database, query->domain != NULL ? query->domain : "heap",
-                               query->pid, message);
-
+    int error =
+        selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
     *list = (struct leak_list){0};
-    if (error == VARVE_OK) {
-        error =
-            leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
-    }
+    VARVE_THEN(error,
+               leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message));
     if (error != VARVE_OK) {
         return error;
     }
     is_whole = is_whole && list->moment.at != LEAK_AT_TIME;
+    struct cursor cursor;
     cursor_open(&cursor, database, line_sql);
     cursor_bind_text(&cursor, 1, query->domain);
     while (cursor_next(&cursor)) {
         bool is_object = query->domain == NULL && strcmp(cursor_name(&cursor, 2), "python") == 0;
-
         *(is_object ? &list->object_bytes : &list->bytes) += cursor_integer(&cursor, 1);
         *(is_object ? &list->objects : &list->allocations) += cursor_integer(&cursor, 0);
         if (cursor_integer(&cursor, PLACE_COLUMN) > 1) {
@@ -124,12 +119,11 @@ static int growing_tenths(const int64_t *series)
 {
     int64_t low = INT64_MAX;
     int64_t lows[LEAK_TENTHS];
-    int count = 0;
-
     for (int i = LEAK_TENTHS - 1; i >= 0; i--) {
         low = series[i] < low ? series[i] : low;
         lows[i] = low;
     }
+    int count = 0;
     for (int i = 0; i < LEAK_TENTHS; i++) {
         count += lows[i] > (i > 0 ? lows[i - 1] : 0);
     }
@@ -140,7 +134,6 @@ static int growing_tenths(const int64_t *series)
 static int filled_tenths(const int64_t *series)
 {
     int tenths = LEAK_TENTHS;
-
     while (tenths > 1 && (double)series[tenths - 2] >= 0.9 * (double)series[LEAK_TENTHS - 1]) {
         tenths--;
     }
@@ -153,11 +146,9 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     int64_t live = line->live[LEAK_TENTHS - 1];
     const char *unit = line->by_bytes ? "" : " live";
     size_t used;
-
     if (line->allocations >= live) {
-        used =
-            (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
-                             format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
+        used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
+                                format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
     } else {
         used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text,
                                 format_plural(live, "", "s"));
@@ -168,21 +159,19 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     text += used;
     bytes -= used;
     if (strcmp(line->pattern, "growing") == 0) {
-        snprintf(
-            text, bytes,
-            ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
-            amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
-            series[9] > series[8] ? "still growing at the end" : "none in the last");
+        snprintf(text, bytes,
+                 ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
+                 amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
+                 series[9] > series[8] ? "still growing at the end" : "none in the last");
     } else if (strcmp(line->pattern, "early") == 0) {
         snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since",
                  amount(line, 0).text, unit, amount(line, 9).text);
     } else if (strcmp(line->pattern, "stopped") == 0) {
         snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: hardly any growth since",
-                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10,
-                 amount(line, 9).text);
+                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
     } else {
-        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end",
-                 amount(line, 4).text, unit, amount(line, 8).text, amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text,
+                 unit, amount(line, 8).text, amount(line, 9).text);
     }
 }
 
@@ -215,8 +204,7 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
     leak_moment_words(out, &list->moment);
     fputc('\n', out);
     if (list->moment.only_live) {
-        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n",
-              out);
+        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n", out);
     }
     if (list->count_all > 0) {
         fprintf(out, "  %s%s%s line%s, the likeliest leaks first\n",
@@ -228,11 +216,10 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
 
 static void print_stack(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
 {
-    struct stack stack;
-
     if (row->id == 0 || frames == 0) {
         return;
     }
+    struct stack stack;
     stack_load(&stack, database, row->id);
     if (frames > 0) {
         stack_print(out, &stack, row, frames);
@@ -247,27 +234,25 @@ static void print_stack(FILE *out, struct database *database, const struct calls
 static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
                        bool with_domain, int64_t frames)
 {
-    char evidence[400];
     char figures[200];
-    char *name;
-    size_t used;
-
-    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s",
-             format_bytes(line->bytes[LEAK_TENTHS - 1]).text, line->score, with_domain ? ", " : "",
-             with_domain ? line->domain : "", line->is_library ? ", library" : "");
-    used = format_width(figures) + 6;
-    name = callsite_entry_name(&line->row, GROUP_BY_LINE,
-                               terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
-                                                                            : NAME_COLUMNS_MIN);
-    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures,
-            TEXT_COLUMN, "");
+    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text,
+             line->score, with_domain ? ", " : "", with_domain ? line->domain : "",
+             line->is_library ? ", library" : "");
+    size_t used = format_width(figures) + 6;
+    char *name = callsite_entry_name(&line->row, GROUP_BY_LINE,
+                                     terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
+                                                                                  : NAME_COLUMNS_MIN);
+    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN,
+            "");
     free(name);
+    char evidence[400];
     leak_evidence(evidence, sizeof(evidence), line);
     format_print_wrapped(out, evidence, TEXT_COLUMN);
     print_stack(out, database, &line->row, frames);
 }
 
-/* Small objects of Python are in no line of the heap unless they were asked for: the line that leaks them may be missing. */
+/* Small objects of Python are in no line of the heap unless they were asked for: the line that leaks
+ * them may be missing. */
 static void print_hint(FILE *out, const struct leak_list *list)
 {
     for (size_t i = 0; i < list->count && list->objects == 0; i++) {
@@ -280,11 +265,10 @@ static void print_hint(FILE *out, const struct leak_list *list)
     }
 }
 
-void leak_list_print(FILE *out, struct database *database, const struct leak_list *list,
-                     const struct leak_query *query, int64_t frames)
+void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
+                     int64_t frames)
 {
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     if (!report_is_lossless(&loss)) {
         report_loss_print(out, database, &loss);
@@ -299,7 +283,6 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
 static struct cJSON *series_json(const int64_t *series)
 {
     struct cJSON *array = json_array();
-
     for (int i = 0; i < LEAK_TENTHS; i++) {
         json_append(array, json_integer_value(series[i]));
     }
@@ -310,8 +293,6 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
 {
     struct cJSON *object = json_object();
     char evidence[400];
-    struct stack stack;
-
     leak_evidence(evidence, sizeof(evidence), line);
     json_text(object, "user_function", line->row.user.function);
     json_text(object, "user_file", line->row.user.file);
@@ -331,19 +312,19 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     json_add(object, "live", series_json(line->live));
     json_add(object, "live_bytes", series_json(line->bytes));
     json_integer(object, "callsite_id", line->row.id);
+    struct stack stack;
     stack_load(&stack, database, line->row.id);
     json_add(object, "frames", stack_json(&stack, frames));
     stack_free(&stack);
     return object;
 }
 
-struct cJSON *leak_list_json(struct database *database, const struct leak_list *list,
-                             const struct leak_query *query, int64_t frames)
+struct cJSON *leak_list_json(struct database *database, const struct leak_list *list, const struct leak_query *query,
+                             int64_t frames)
 {
     struct cJSON *object = json_object();
     struct cJSON *lines = json_array();
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     json_text(object, "database", database_path(database));
     json_text(object, "domain", domain_name(list, query));
@@ -367,13 +348,11 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
 
 void leak_list_csv(FILE *out, const struct leak_list *list)
 {
-    fputs(
-        "domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,user_function,user_file,user_line,user_module\n",
-        out);
+    fputs("domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,"
+          "user_function,user_file,user_line,user_module\n",
+          out);
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
-        char evidence[400];
-
         csv_field(out, line->domain);
         fprintf(out, ",%.3f,", line->score);
         csv_field(out, line->pattern);
@@ -382,6 +361,7 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
             fprintf(out, "%" PRId64, line->allocations);
         }
         fputc(',', out);
+        char evidence[400];
         leak_evidence(evidence, sizeof(evidence), line);
         csv_field(out, evidence);
         fprintf(out, ",%" PRId64 ",", line->row.id);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moments are times, for an allocation has its times whatever was kept of the events. The views of the database are about its default
- * moments. For others leak_moment becomes a temporary view, and the views above it are made again, from their own text, as temporary
- * ones, in which its name means the new one: so the definitions are those of the database.
+ * Moments are times, for an allocation has its times whatever was kept of the events. The views of the database are
+ * about its default moments. For others leak_moment becomes a temporary view, and the views above it are made again,
+ * from their own text, as temporary ones, in which its name means the new one: so the definitions are those
+ * of the database.
  */
 #include "analysis/query/leaks/moment.h"
 
@@ -20,25 +21,23 @@
 static int parse(struct database *database, const char *option, const char *text, int64_t *ns_out,
                  struct varve_message *message)
 {
-    int64_t seq;
-    int error;
-
     if (event_time_parse(text, ns_out) == VARVE_OK) {
         return VARVE_OK;
     }
     if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') {
         return varve_message_set(
             message, VARVE_ERROR_INVALID,
-            "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'",
-            option, strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
+            "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'", option,
+            strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
     }
-    error = segments_moment(database, text, &seq, message);
+    int64_t seq;
+    int error = segments_moment(database, text, &seq, message);
     *ns_out = error == VARVE_OK ? event_time_ns(database, seq) : -1;
     return error;
 }
 
-static int parse_at(struct leak_moment *moment, struct database *database, const char *option,
-                    const char *text, struct varve_message *message)
+static int parse_at(struct leak_moment *moment, struct database *database, const char *option, const char *text,
+                    struct varve_message *message)
 {
     if (text == NULL) {
         moment->at = LEAK_AT_DEFAULT;
@@ -60,8 +59,6 @@ static void make_views(struct database *database, const struct leak_moment *mome
     const char *at = moment->at == LEAK_AT_END ? "9223372036854775807" : "at_ns";
     char time[24];
     char condition[160] = "1";
-    char sql[900];
-
     snprintf(time, sizeof(time), "%" PRId64, moment->at_ns);
     if (moment->at == LEAK_AT_TIME) {
         end = at = time;
@@ -69,6 +66,7 @@ static void make_views(struct database *database, const struct leak_moment *mome
     } else if (moment->at == LEAK_AT_EXIT_OF_MAIN) {
         snprintf(condition, sizeof(condition), "moment = 'exit of main'");
     }
+    char sql[900];
     snprintf(sql, sizeof(sql),
              "CREATE TEMP VIEW leak_moment AS SELECT process_id, pid, max(begin_ns, %" PRId64
              ") AS begin_ns, %s AS end_ns, %" PRId64
@@ -91,10 +89,10 @@ static void make_views(struct database *database, const struct leak_moment *mome
 static void load_processes(struct leak_moment *moment, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, database,
-        "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), max(end_ns) FROM leak_moment");
+        "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), "
+        "max(end_ns) FROM leak_moment");
     if (cursor_next(&cursor)) {
         moment->processes = cursor_integer(&cursor, 0);
         moment->at_main = cursor_integer(&cursor, 1);
@@ -116,17 +114,15 @@ static int refuse(const struct leak_moment *moment, struct database *database, s
             database_path(database), moment->only_live ? " (only totals were kept)" : "");
     }
     return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                             "%s: no recorded process ran then%s; varve info lists them",
-                             database_path(database), moment->at == LEAK_AT_TIME ? "" : " or later");
+                             "%s: no recorded process ran then%s; varve info lists them", database_path(database),
+                             moment->at == LEAK_AT_TIME ? "" : " or later");
 }
 
 int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from,
                      const char *to, int64_t pid, struct varve_message *message)
 {
-    int error;
-
     *moment = (struct leak_moment){.from_ns = -1, .only_live = report_keeps_only_live(database)};
-    error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
+    int error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
     if (error == VARVE_OK && from != NULL) {
         error = parse(database, "from", from, &moment->from_ns, message);
     }
@@ -179,8 +175,7 @@ static void print_ends(FILE *out, const struct leak_moment *moment)
 void leak_moment_words(FILE *out, const struct leak_moment *moment)
 {
     if (moment->from_ns >= 0) {
-        fprintf(out, "allocated later than %s after the start and live ",
-                format_duration(moment->from_ns).text);
+        fprintf(out, "allocated later than %s after the start and live ", format_duration(moment->from_ns).text);
     } else {
         fputs("live ", out);
     }
@@ -200,7 +195,6 @@ void leak_moment_words(FILE *out, const struct leak_moment *moment)
 struct cJSON *leak_moment_json(const struct leak_moment *moment)
 {
     struct cJSON *object = json_object();
-
     json_text(object, "at",
               moment->at == LEAK_AT_TIME                  ? "time"
               : moment->at_main > 0 && moment->at_end > 0 ? "mixed"

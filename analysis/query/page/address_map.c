@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first pass collects ranges of pages, which are sorted and joined whenever there are many. The second keeps the largest allocations in a
- * heap whose root is the smallest of them: what falls out goes into the raster, a cell of which has bytes times time. A raster line has running
- * sums over time while it is filled, so that an allocation costs as many steps as it has lines.
+ * The first pass collects ranges of pages, which are sorted and joined whenever there are many. The second keeps the
+ * largest allocations in a heap whose root is the smallest of them: what falls out goes into the raster, a cell of
+ * which has bytes times time. A raster line has running sums over time while it is filled, so that an allocation costs
+ * as many steps as it has lines.
  */
 #include "analysis/query/page/address_map.h"
 
@@ -46,23 +47,20 @@ struct address_map {
 
 void address_maps_init(struct address_maps *maps, struct database *database)
 {
-    struct cursor cursor;
-
     *maps = (struct address_maps){.end_ns = report_end_ns(database)};
     maps->end_ns += maps->end_ns == 0 ? 1 : 0;
     maps->maps = memory_resize(NULL, ADDRESS_MAPS_MAX * sizeof(maps->maps[0]));
+    struct cursor cursor;
     /* the maps of blocks first: the order of the page's menu */
-    cursor_open(
-        &cursor, database,
-        "SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d ON d.name = t.domain "
-        "WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 "
-        "ORDER BY t.domain = 'block' DESC, t.domain = 'device' DESC, t.peak_bytes DESC, t.process_id LIMIT ?1");
+    cursor_open(&cursor, database,
+                "SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d "
+                "ON d.name = t.domain WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 "
+                "ORDER BY t.domain = 'block' DESC, t.domain = 'device' DESC, t.peak_bytes DESC, t.process_id LIMIT ?1");
     cursor_bind_integer(&cursor, 1, ADDRESS_MAPS_MAX);
     while (cursor_next(&cursor)) {
         struct address_map *map = &maps->maps[maps->count++];
         const char *name = cursor_name(&cursor, 4);
         bool is_device = strcmp(name, "block") == 0 || strcmp(name, "device") == 0;
-
         *map = (struct address_map){
             .domain = cursor_integer(&cursor, 0),
             .process_id = cursor_integer(&cursor, 1),
@@ -80,7 +78,6 @@ static struct address_map *find_map(struct address_maps *maps, const struct page
 {
     for (size_t i = 0; i < maps->count; i++) {
         struct address_map *map = &maps->maps[i];
-
         if (map->domain == allocation->domain && map->process_id == allocation->process_id &&
             map->device == allocation->device) {
             return map;
@@ -94,22 +91,19 @@ static struct address_map *find_map(struct address_maps *maps, const struct page
 static int compare_bands(const void *left, const void *right)
 {
     const struct band *a = left, *b = right;
-
     return (a->from > b->from) - (a->from < b->from);
 }
 
 static void join_bands(struct address_map *map)
 {
-    size_t kept = 0;
-
     if (map->band_count == 0) {
         return;
     }
     qsort(map->bands, map->band_count, sizeof(map->bands[0]), compare_bands);
+    size_t kept = 0;
     for (size_t i = 1; i < map->band_count; i++) {
         if (map->bands[i].from <= map->bands[kept].to) {
-            map->bands[kept].to =
-                map->bands[i].to > map->bands[kept].to ? map->bands[i].to : map->bands[kept].to;
+            map->bands[kept].to = map->bands[i].to > map->bands[kept].to ? map->bands[i].to : map->bands[kept].to;
         } else {
             map->bands[++kept] = map->bands[i];
         }
@@ -122,7 +116,6 @@ static void add_range(struct address_map *map, uint64_t addr, uint64_t size)
 {
     struct band band = {.from = addr >> map->page_shift};
     uint64_t last = size > 0 ? addr + (size - 1) : addr;
-
     last = last < addr ? UINT64_MAX : last;
     band.to = (last >> map->page_shift) + 1;
     if (map->band_count > 0 && band.from >= map->bands[map->band_count - 1].from &&
@@ -139,7 +132,6 @@ static void add_range(struct address_map *map, uint64_t addr, uint64_t size)
 void address_maps_find(void *maps, const struct page_allocation *allocation)
 {
     struct address_map *map = find_map(maps, allocation);
-
     if (map != NULL) {
         add_range(map, allocation->addr, allocation->size);
     }
@@ -149,7 +141,6 @@ void address_maps_find(void *maps, const struct page_allocation *allocation)
 static void add_segments(struct address_map *map, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(
         &cursor, database,
         "SELECT addr, size FROM segment WHERE process_id = ?1 AND device = ?2 AND addr IS NOT NULL AND size > 0");
@@ -167,7 +158,6 @@ void address_maps_settle(struct address_maps *maps, struct database *database)
         struct address_map *map = &maps->maps[i];
         double page = ldexp(1, (int)map->page_shift);
         size_t cells = (size_t)ADDRESS_MAP_LINES * (ADDRESS_MAP_COLUMNS + 1);
-
         add_segments(map, database);
         join_bands(map);
         map->band_count = map->band_count > BANDS_MAX ? BANDS_MAX : map->band_count;
@@ -187,10 +177,8 @@ static double find_place(const struct address_map *map, uint64_t addr)
 {
     uint64_t page = addr >> map->page_shift;
     size_t low = 0, high = map->band_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (map->bands[middle].to <= page) {
             low = middle + 1;
         } else {
@@ -210,11 +198,11 @@ static int64_t end_of(const struct address_maps *maps, const struct page_allocat
     return allocation->free_ns < maps->end_ns ? allocation->free_ns : maps->end_ns;
 }
 
-/* Adds `bytes` from one time to another to a line: whole columns by a difference, the first and the last by their share. */
+/* Adds `bytes` from one time to another to a line: whole columns by a difference, the first and the
+ * last by their share. */
 static void add_to_line(double *line, double from, double to, double bytes)
 {
     int first = (int)from, last = (int)to;
-
     if (first == last) {
         line[first] += bytes * (to - from);
         line[first + 1] -= bytes * (to - from);
@@ -226,8 +214,7 @@ static void add_to_line(double *line, double from, double to, double bytes)
     line[last + 1 > ADDRESS_MAP_COLUMNS ? ADDRESS_MAP_COLUMNS : last + 1] -= bytes * (to - last);
 }
 
-static void add_to_raster(const struct address_maps *maps, struct address_map *map,
-                          const struct page_allocation *block)
+static void add_to_raster(const struct address_maps *maps, struct address_map *map, const struct page_allocation *block)
 {
     double place = find_place(map, block->addr);
     double line_bytes = map->height / ADDRESS_MAP_LINES;
@@ -235,9 +222,9 @@ static void add_to_raster(const struct address_maps *maps, struct address_map *m
     double from = (double)block->alloc_ns / column_ns;
     double to = (double)end_of(maps, block) / column_ns;
     double end = place + (double)block->size;
-
     map->others++;
-    /* the end of the recording may come out of the division a little above the last column: it is of that column all the same */
+    /* the end of the recording may come out of the division a little above the last column: it is of that
+     * column all the same */
     to = to > ADDRESS_MAP_COLUMNS - 1e-9 ? ADDRESS_MAP_COLUMNS - 1e-9 : to;
     if (place < 0 || !(from >= 0 && from < to)) {
         return;
@@ -246,7 +233,6 @@ static void add_to_raster(const struct address_maps *maps, struct address_map *m
     for (int line = (int)(place / line_bytes); line < ADDRESS_MAP_LINES && line * line_bytes < end; line++) {
         double low = place > line * line_bytes ? place : line * line_bytes;
         double high = end < (line + 1) * line_bytes ? end : (line + 1) * line_bytes;
-
         if (high > low) {
             add_to_line(&map->raster[line * (ADDRESS_MAP_COLUMNS + 1)], from, to, high - low);
         }
@@ -259,7 +245,6 @@ static void swap_blocks(struct address_map *map, size_t a, size_t b)
 {
     struct page_allocation block = map->blocks[a];
     double weight = map->weights[a];
-
     map->blocks[a] = map->blocks[b];
     map->weights[a] = map->weights[b];
     map->blocks[b] = block;
@@ -277,10 +262,8 @@ static void sift_up(struct address_map *map, size_t at)
 static void sift_down(struct address_map *map)
 {
     size_t at = 0;
-
     for (;;) {
         size_t least = at;
-
         for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < map->block_count; child++) {
             least = map->weights[child] < map->weights[least] ? child : least;
         }
@@ -296,12 +279,10 @@ void address_maps_fill(void *maps_untyped, const struct page_allocation *allocat
 {
     struct address_maps *maps = maps_untyped;
     struct address_map *map = find_map(maps, allocation);
-    double weight;
-
     if (map == NULL) {
         return;
     }
-    weight = (double)allocation->size * ((double)end_of(maps, allocation) - (double)allocation->alloc_ns + 1);
+    double weight = (double)allocation->size * ((double)end_of(maps, allocation) - (double)allocation->alloc_ns + 1);
     if (map->block_count < ADDRESS_MAP_BLOCKS_MAX) {
         map->blocks[map->block_count] = *allocation;
         map->weights[map->block_count] = weight;
@@ -321,7 +302,6 @@ void address_maps_fill(void *maps_untyped, const struct page_allocation *allocat
 static int compare_begin(const void *left, const void *right)
 {
     const struct page_allocation *a = left, *b = right;
-
     return a->alloc_ns != b->alloc_ns     ? (a->alloc_ns > b->alloc_ns) - (a->alloc_ns < b->alloc_ns)
            : a->alloc_seq != b->alloc_seq ? (a->alloc_seq > b->alloc_seq) - (a->alloc_seq < b->alloc_seq)
                                           : (a->addr > b->addr) - (a->addr < b->addr);
@@ -333,7 +313,6 @@ static void write_bands(const struct address_map *map, struct page_writer *write
     page_open(writer, '[');
     for (size_t i = 0; i < map->band_count; i++) {
         char addr[24];
-
         snprintf(addr, sizeof(addr), "%#" PRIx64, map->bands[i].from << map->page_shift);
         page_text(writer, addr);
         page_integer(writer, (int64_t)((map->bands[i].to - map->bands[i].from) << map->page_shift));
@@ -341,23 +320,20 @@ static void write_bands(const struct address_map *map, struct page_writer *write
     page_close(writer, ']');
 }
 
-static void write_segments(const struct address_maps *maps, const struct address_map *map,
-                           struct database *database, struct page_writer *writer)
+static void write_segments(const struct address_maps *maps, const struct address_map *map, struct database *database,
+                           struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "segments"); /* place, bytes, begin, end, stream, pool */
     page_open(writer, '[');
-    cursor_open(
-        &cursor, database,
-        "SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 "
-        "AND addr IS NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3");
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 "
+                "AND addr IS NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3");
     cursor_bind_integer(&cursor, 1, map->process_id);
     cursor_bind_integer(&cursor, 2, map->device);
     cursor_bind_integer(&cursor, 3, SEGMENTS_MAX);
     while (strcmp(map->domain_name, "block") == 0 && cursor_next(&cursor)) {
         double place = find_place(map, (uint64_t)cursor_integer(&cursor, 0));
-
         if (place >= 0) {
             page_integer(writer, (int64_t)place);
             page_integer(writer, cursor_integer(&cursor, 1));
@@ -372,13 +348,11 @@ static void write_segments(const struct address_maps *maps, const struct address
 }
 
 /* The lines of the blocks, each once: their number here is that in `blocks`. */
-static void write_lines(struct database *database, struct page_writer *writer, const int64_t *lines,
-                        size_t count)
+static void write_lines(struct database *database, struct page_writer *writer, const int64_t *lines, size_t count)
 {
-    struct cursor cursor;
-
     page_key(writer, "lines"); /* function, file, line */
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1");
     for (size_t i = 0; i < count; i++) {
         cursor_reset(&cursor);
@@ -400,23 +374,19 @@ static void write_lines(struct database *database, struct page_writer *writer, c
 static void write_blocks(const struct address_maps *maps, struct address_map *map, struct database *database,
                          struct page_writer *writer)
 {
-    struct map numbers = {0};
     int64_t *lines = memory_resize(NULL, (map->block_count + 1) * sizeof(lines[0]));
-    size_t line_count = 0;
-    int64_t before = 0;
-
     if (map->block_count > 0) {
         qsort(map->blocks, map->block_count, sizeof(map->blocks[0]), compare_begin);
     }
-    page_key(
-        writer,
-        "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
+    page_key(writer, "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
     page_open(writer, '[');
+    struct map numbers = {0};
+    size_t line_count = 0;
+    int64_t before = 0;
     for (size_t i = 0; i < map->block_count; i++) {
         const struct page_allocation *block = &map->blocks[i];
         double place = find_place(map, block->addr);
         uint64_t *number = map_find(&numbers, (uint64_t)block->line + 1);
-
         if (number == NULL) {
             map_put(&numbers, (uint64_t)block->line + 1, line_count);
             lines[line_count++] = block->line;
@@ -442,20 +412,15 @@ static void write_blocks(const struct address_maps *maps, struct address_map *ma
 static void write_raster(const struct address_map *map, struct page_writer *writer)
 {
     double whole = map->height / ADDRESS_MAP_LINES;
-    int64_t run = 0, before = -1;
-
     page_key(writer, "raster");
     page_open(writer, '[');
+    int64_t run = 0, before = -1;
     for (int line = 0; line < ADDRESS_MAP_LINES; line++) {
         double sum = 0;
-
         for (int column = 0; column < ADDRESS_MAP_COLUMNS; column++) {
-            double share;
-            int64_t value;
-
             sum += map->raster[line * (ADDRESS_MAP_COLUMNS + 1) + column];
-            share = whole > 0 ? sum / whole * 99 : 0;
-            value = share > 99 ? 99 : share > 0.001 ? (int64_t)ceil(share) : 0;
+            double share = whole > 0 ? sum / whole * 99 : 0;
+            int64_t value = share > 99 ? 99 : share > 0.001 ? (int64_t)ceil(share) : 0;
             if (value != before && run > 0) {
                 page_integer(writer, run);
                 page_integer(writer, before);
@@ -475,7 +440,6 @@ void address_maps_write(struct address_maps *maps, struct database *database, st
     page_open(writer, '[');
     for (size_t i = 0; i < maps->count; i++) {
         struct address_map *map = &maps->maps[i];
-
         page_open(writer, '{');
         page_member_text(writer, "domain", map->domain_name);
         page_member_integer(writer, "process", map->process_id);

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest allocations as rectangles,
- * exactly; all others as how full each cell of a raster was. Addresses without memory are left out: what is used of the address space
- * lies in bands, one above the other.
+ * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest
+ * allocations as rectangles, exactly; all others as how full each cell of a raster was. Addresses without memory are
+ * left out: what is used of the address space lies in bands, one above the other.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_ADDRESS_MAP_H
 #define VARVE_ANALYSIS_QUERY_PAGE_ADDRESS_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct page_allocation;
@@ -40,9 +36,5 @@ void address_maps_fill(void *maps, const struct page_allocation *allocation);
 void address_maps_settle(struct address_maps *maps, struct database *database);
 void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer);
 void address_maps_free(struct address_maps *maps);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -17,15 +17,12 @@ struct lines {
 
 static void lines_load(struct lines *lines, struct database *database)
 {
-    struct cursor cursor;
-    size_t bytes;
-
     lines->limit = database_number_limit(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
-    bytes = (size_t)lines->limit * sizeof(lines->of_callsite[0]);
+    size_t bytes = (size_t)lines->limit * sizeof(lines->of_callsite[0]);
     lines->of_callsite = memory_resize(NULL, bytes);
     memset(lines->of_callsite, 0, bytes);
-    cursor_open(&cursor, database,
-                "SELECT id, coalesce(user_symbol_id, symbol_id, 0) FROM callsite WHERE id > 0");
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT id, coalesce(user_symbol_id, symbol_id, 0) FROM callsite WHERE id > 0");
     while (cursor_next(&cursor)) {
         if (cursor_integer(&cursor, 0) < lines->limit) {
             lines->of_callsite[cursor_integer(&cursor, 0)] = cursor_integer(&cursor, 1);
@@ -42,9 +39,8 @@ static int64_t non_negative(int64_t number)
 void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context)
 {
     struct lines lines;
-    struct cursor cursor;
-
     lines_load(&lines, database);
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT domain, process_id, device, stream, addr, size, alloc_seq, alloc_ns, "
                 "coalesce(free_requested_seq, free_completed_seq), free_ns, callsite_id "
@@ -64,7 +60,6 @@ void page_allocations_visit(struct database *database, page_allocation_visitor *
             .free_ns = cursor_is_null(&cursor, 9) ? PAGE_NEVER : cursor_integer(&cursor, 9),
             .line = callsite > 0 && callsite < lines.limit ? lines.of_callsite[callsite] : 0,
         };
-
         visit(context, &allocation);
     }
     cursor_close(&cursor);

@@ -8,10 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 
 #define PAGE_NEVER INT64_MAX
@@ -28,9 +24,5 @@ typedef void page_allocation_visitor(void *context, const struct page_allocation
 
 /// In no order. Without what CUPTI reports once more.
 void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -5,17 +5,9 @@
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_ASSETS_H
 #define VARVE_ANALYSIS_QUERY_PAGE_ASSETS_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern const char page_css[];
 extern const char page_d3[];             /* empty: it was not there when varve was built */
 extern const char page_d3_licence[];     /* its text */
 extern const char *const page_scripts[]; /* ends with NULL */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

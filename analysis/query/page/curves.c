@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the views timeline, timeline_process, rss_total, mark, oom, device_failure and ladder_change, reduced. The ladder is the running sum of
- * its changes, as view `ladder` defines it: here it is added up while rows come, which costs no sorting of ten million rows.
+ * Rows of the views timeline, timeline_process, rss_total, mark, oom, device_failure and ladder_change, reduced. The
+ * ladder is the running sum of its changes, as view `ladder` defines it: here it is added up while rows come, which
+ * costs no sorting of ten million rows.
  */
 #include "analysis/query/page/curves.h"
 
@@ -35,7 +36,6 @@ static void write_figure(struct page_writer *writer, const char *key, const stru
                          bool is_most)
 {
     int64_t *numbers = memory_resize(NULL, (reduce->count + 1) * sizeof(numbers[0]));
-
     for (size_t i = 0; i < reduce->count; i++) {
         numbers[i] = is_most ? reduce->points[i].most[figure] : reduce->points[i].last.figures[figure];
     }
@@ -46,7 +46,6 @@ static void write_figure(struct page_writer *writer, const char *key, const stru
 static void write_times(struct page_writer *writer, const struct reduce *reduce)
 {
     int64_t *numbers = memory_resize(NULL, (reduce->count + 1) * sizeof(numbers[0]));
-
     for (size_t i = 0; i < reduce->count; i++) {
         numbers[i] = reduce->points[i].last.ts_ns;
     }
@@ -56,11 +55,11 @@ static void write_times(struct page_writer *writer, const struct reduce *reduce)
 
 /* ---- live bytes ---- */
 
-/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is there a difference. */
+/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is
+ * there a difference. */
 static void write_reserved(struct page_writer *writer, const struct reduce *reduce)
 {
     bool has_fallen = false;
-
     for (size_t i = 0; i < reduce->count && !has_fallen; i++) {
         has_fallen = reduce->points[i].most[RESERVED] != reduce->points[i].last.figures[RESERVED];
     }
@@ -73,11 +72,9 @@ static void write_reserved(struct page_writer *writer, const struct reduce *redu
 static void write_series(struct database *database, struct page_writer *writer, struct cursor *series)
 {
     int64_t process_id = cursor_integer(series, 0);
-    bool has_reserved = false;
     struct reduce reduce;
-    struct cursor cursor;
-
     reduce_init(&reduce, process_id == 0 ? POINTS_OF_ALL : POINTS_OF_ONE, ALLOCATED_MAX);
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         process_id == 0
@@ -90,9 +87,9 @@ static void write_series(struct database *database, struct page_writer *writer, 
     if (process_id != 0) {
         cursor_bind_integer(&cursor, 3, process_id);
     }
+    bool has_reserved = false;
     while (cursor_next(&cursor)) {
         struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
-
         for (int i = 0; i < TIMELINE_FIGURES; i++) {
             row.figures[i] = cursor_integer(&cursor, i + 1);
         }
@@ -124,14 +121,13 @@ static void write_series(struct database *database, struct page_writer *writer, 
 
 static void write_all_series(struct database *database, struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "series");
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
-        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total UNION ALL "
-        "SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process "
+        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total "
+        "UNION ALL SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process "
         "WHERE (SELECT images FROM recording) > 1) ORDER BY process_id > 0, peak_bytes DESC, domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, SERIES_MAX);
     while (cursor_next(&cursor)) {
@@ -144,13 +140,11 @@ static void write_all_series(struct database *database, struct page_writer *writ
 static void write_rss(struct database *database, struct page_writer *writer)
 {
     struct reduce reduce;
-    struct cursor cursor;
-
     reduce_init(&reduce, POINTS_OF_ONE, 1);
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_total ORDER BY ts_ns");
     while (cursor_next(&cursor)) {
         struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
-
         row.figures[0] = cursor_integer(&cursor, 1);
         row.figures[1] = cursor_integer(&cursor, 2);
         reduce_add(&reduce, &row);
@@ -169,10 +163,9 @@ static void write_rss(struct database *database, struct page_writer *writer)
 
 static void write_marks(struct database *database, struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "marks");
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT name, begin_ns, end_ns, pid FROM mark ORDER BY coalesce(end_ns, 9223372036854775807) - begin_ns DESC "
@@ -194,10 +187,9 @@ static void write_marks(struct database *database, struct page_writer *writer)
 
 static void write_failures(struct database *database, struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "failures");
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, device, requested, 'a caching allocator' AS what FROM oom UNION ALL "
                 "SELECT seq, ts_ns, device, bytes, function FROM device_failure ORDER BY seq LIMIT ?1");
@@ -238,8 +230,7 @@ struct allocator {
     struct reduce reduce;
 };
 
-static struct allocator *find_allocator(struct allocator *allocators, size_t *count, int64_t process_id,
-                                        int64_t device)
+static struct allocator *find_allocator(struct allocator *allocators, size_t *count, int64_t process_id, int64_t device)
 {
     for (size_t i = 0; i < *count; i++) {
         if (allocators[i].process_id == process_id && allocators[i].device == device) {
@@ -260,10 +251,8 @@ static void write_allocator(struct page_writer *writer, const struct allocator *
     size_t count = 0;
     struct reduce_row *rows = memory_resize(NULL, (allocator->reduce.count * 2 + 1) * sizeof(rows[0]));
     int64_t *numbers = memory_resize(NULL, (allocator->reduce.count * 2 + 1) * sizeof(numbers[0]));
-
     for (size_t i = 0; i < allocator->reduce.count; i++) {
         const struct reduce_point *point = &allocator->reduce.points[i];
-
         if (memcmp(&point->top, &point->last, sizeof(point->top)) != 0) {
             rows[count++] = point->top;
         }
@@ -292,7 +281,6 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
     struct allocator allocators[SERIES_MAX];
     struct cursor cursor;
     size_t count = 0;
-
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM ladder_peak)", 0) != 0) {
         cursor_open(
             &cursor, database,
@@ -301,12 +289,11 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
         while (cursor_next(&cursor)) {
             struct allocator *allocator =
                 find_allocator(allocators, &count, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
-
             if (allocator != NULL) {
                 allocator->now.ts_ns = cursor_integer(&cursor, 2);
                 for (int i = 0; i < REDUCE_FIGURES; i++) {
-                    allocator->now.figures[i] = (int64_t)((uint64_t)allocator->now.figures[i] +
-                                                          (uint64_t)cursor_integer(&cursor, i + 3));
+                    allocator->now.figures[i] =
+                        (int64_t)((uint64_t)allocator->now.figures[i] + (uint64_t)cursor_integer(&cursor, i + 3));
                 }
                 reduce_add(&allocator->reduce, &allocator->now);
             }

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the page draws over time: live bytes of each domain, resident memory, named phases, failures, and the ladder of each caching allocator.
+ * What the page draws over time: live bytes of each domain, resident memory, named phases, failures, and the ladder of
+ * each caching allocator.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_CURVES_H
 #define VARVE_ANALYSIS_QUERY_PAGE_CURVES_H
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct page_writer;
@@ -15,9 +12,5 @@ struct page_writer;
 void curves_write(struct database *database, struct page_writer *writer);
 /// Reads every event; nothing where no allocator reserved anything.
 void curves_ladder_write(struct database *database, struct page_writer *writer);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

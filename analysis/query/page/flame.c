@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only the database knows.
+ * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only
+ * the database knows.
  */
 #include "analysis/query/page/flame.h"
 
@@ -28,7 +29,6 @@ static int load(struct call_tree *tree, struct database *database, const struct 
         .depth = CALL_TREE_FRAMES_MAX,
     };
     int error = VARVE_OK;
-
     for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
         options.share_min = shares[i];
         error = call_tree_load(tree, database, &options, message);
@@ -48,7 +48,6 @@ static void write_frames(struct page_writer *writer, const struct call_tree *tre
     page_open(writer, '[');
     for (size_t i = 0; i < tree->frame_count; i++) {
         const struct call_tree_frame *frame = &tree->frames[i];
-
         page_name(writer, frame->is_missing ? "(no stack)" : frame->function);
         page_name(writer, frame->file);
         page_name(writer, frame->module);
@@ -62,7 +61,6 @@ static void write_frames(struct page_writer *writer, const struct call_tree *tre
 static void write_tree(struct page_writer *writer, const struct call_tree *tree)
 {
     int figure = tree->options.figure;
-
     page_open(writer, '{');
     page_member_text(writer, "domain", tree->options.domain);
     page_member_text(writer, "metric", call_tree_metric_names[tree->options.metric]);
@@ -75,7 +73,6 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
     page_open(writer, '[');
     for (size_t i = 0; i < tree->count; i++) {
         const struct call_tree_node *node = &tree->nodes[i];
-
         page_integer(writer, (int64_t)i - node->parent);
         page_integer(writer, node->frame);
         page_integer(writer, node->total[figure]);
@@ -88,23 +85,20 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
 
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
 {
-    int error = VARVE_OK;
     struct call_tree_symbols symbols;
-    struct cursor cursor;
-
     call_tree_symbols_load(&symbols, database);
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, "
         "domain = 'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1");
     cursor_bind_integer(&cursor, 1, FLAME_DOMAINS_MAX);
+    int error = VARVE_OK;
     while (error == VARVE_OK && cursor_next(&cursor)) {
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */
-
-            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
-                         message);
+            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
             if (error == VARVE_OK && tree.count > 0) {
                 write_tree(writer, &tree);
             }

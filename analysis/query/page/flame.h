@@ -5,19 +5,12 @@
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_FLAME_H
 #define VARVE_ANALYSIS_QUERY_PAGE_FLAME_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct page_writer;
 struct varve_message;
 
-/// Errors: those of call_tree_load. What is below FLAME_NODES_MAX nodes is whole; larger trees leave out their smallest parts, and say so.
+/// Errors: those of call_tree_load. What is below FLAME_NODES_MAX nodes is whole; larger trees leave out their smallest
+/// parts, and say so.
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

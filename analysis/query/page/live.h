@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was live at some two hundred moments, by the user's line: the answer to a click on a moment. Exact at each of them. A moment is a row of the
- * view `timeline`, whose `allocated` is what the lines add up to, or the peak of a domain.
+ * What was live at some two hundred moments, by the user's line: the answer to a click on a moment. Exact at each of
+ * them. A moment is a row of the view `timeline`, whose `allocated` is what the lines add up to, or the
+ * peak of a domain.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_LIVE_H
 #define VARVE_ANALYSIS_QUERY_PAGE_LIVE_H
@@ -10,10 +11,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct page_allocation;
@@ -35,8 +32,8 @@ struct live_series {
 struct live_row {
     uint32_t series;
     int64_t line;
-    int64_t bytes[LIVE_MOMENTS_MAX +
-                  1]; /* at each moment: while allocations are added, the difference to the one before */
+    int64_t
+        bytes[LIVE_MOMENTS_MAX + 1]; /* at each moment: while allocations are added, the difference to the one before */
 };
 
 struct live {
@@ -58,9 +55,5 @@ void live_finish(struct live *live);
 /// The largest lines of each moment, and the sum of all others.
 void live_write(const struct live *live, struct database *database, struct page_writer *writer);
 void live_free(struct live *live);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The document: style, a header that can be read without scripts, the data as JSON, each part in an element of its own so that it is parsed
- * when it is looked at, and the scripts. No name of a database becomes markup: in HTML it is escaped, in JSON too, and scripts put it
- * into text nodes and canvases. Scripts without the page's nonce do not run, and nothing may be loaded.
+ * The document: style, a header that can be read without scripts, the data as JSON, each part in an element of its own
+ * so that it is parsed when it is looked at, and the scripts. No name of a database becomes markup: in HTML it is
+ * escaped, in JSON too, and scripts put it into text nodes and canvases. Scripts without the page's nonce do not run,
+ * and nothing may be loaded.
  */
 #include "analysis/query/page/page.h"
 
@@ -71,7 +72,6 @@ static void end_part(struct page *page)
 static void write_absent(struct page *page, const char *key, bool is_there)
 {
     char words[240];
-
     report_kept_words(words, sizeof(words), page->database);
     page_member_text(&page->writer, key, is_there ? "" : words);
 }
@@ -84,10 +84,9 @@ static bool has_allocations(struct database *database)
 
 static void write_domains(struct page *page)
 {
-    struct cursor cursor;
-
     page_key(&page->writer, "domains");
     page_open(&page->writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, page->database, "SELECT code, name, meaning FROM domain ORDER BY code");
     while (cursor_next(&cursor)) {
         page_open(&page->writer, '{');
@@ -102,10 +101,9 @@ static void write_domains(struct page *page)
 
 static void write_processes(struct page *page)
 {
-    struct cursor cursor;
-
     page_key(&page->writer, "processes");
     page_open(&page->writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, page->database,
                 "SELECT p.id, p.pid, p.rank, p.executable FROM process p ORDER BY p.id LIMIT ?1");
     cursor_bind_integer(&cursor, 1, ROWS_SHOWN);
@@ -127,7 +125,6 @@ static void write_processes(struct page *page)
 static void write_meta(struct page *page)
 {
     struct page_writer *writer = &page->writer;
-
     begin_part(page, "meta", "reading the header");
     page_open(writer, '{');
     page_member_integer(writer, "end", report_end_ns(page->database));
@@ -150,7 +147,6 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
         page_name(writer, cursor_text(cursor, column));
     } else if (kind == 'x') {
         char addr[24];
-
         snprintf(addr, sizeof(addr), "%#" PRIx64, (uint64_t)cursor_integer(cursor, column));
         page_text(writer, addr);
     } else {
@@ -161,10 +157,9 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
 static void write_rows(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
-    struct cursor cursor;
-
     page_key(writer, "rows"); /* cell after cell */
     page_open(writer, '[');
+    struct cursor cursor;
     if (section->is_there == NULL || section->is_there(page->database)) {
         cursor_open(&cursor, page->database, section->table.sql);
         cursor_bind_integer(&cursor, 1, ROWS_SHOWN);
@@ -181,7 +176,6 @@ static void write_rows(struct page *page, const struct report_section *section)
 static void write_section(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
-
     page_open(writer, '{');
     page_member_text(writer, "key", section->key);
     page_member_text(writer, "title", section->title);
@@ -222,7 +216,6 @@ struct first_pass {
 static void visit_first(void *first_untyped, const struct page_allocation *allocation)
 {
     struct first_pass *first = first_untyped;
-
     live_add(&first->live, allocation);
     address_maps_find(&first->maps, allocation);
 }
@@ -231,7 +224,6 @@ static void write_allocations(struct page *page)
 {
     struct first_pass *first = memory_resize(NULL, sizeof(*first));
     bool is_there = has_allocations(page->database);
-
     begin_part(page, "live", "what was live when");
     live_init(&first->live, page->database);
     address_maps_init(&first->maps, page->database);
@@ -257,14 +249,12 @@ static void write_allocations(struct page *page)
 
 static int write_data(struct page *page)
 {
-    int error;
-
     write_meta(page);
     begin_part(page, "curves", "memory over time");
     curves_write(page->database, &page->writer);
     end_part(page);
     begin_part(page, "flame", "call trees");
-    error = flame_write(page->database, &page->writer, page->message);
+    int error = flame_write(page->database, &page->writer, page->message);
     end_part(page);
     write_allocations(page);
     begin_part(page, "ladder", "the ladder");
@@ -286,7 +276,6 @@ static int write_data(struct page *page)
 static void make_nonce(struct page *page)
 {
     unsigned char bytes[16];
-
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
         memset(bytes, 0, sizeof(bytes)); /* then only the escaping protects */
     }
@@ -302,7 +291,6 @@ static void write_lines(FILE *out, const char *text)
         size_t bytes = strcspn(text, "\n");
         size_t indent = strspn(text, " ") < 2 ? 0 : 2;
         char *line = memory_copy_text(text);
-
         line[bytes] = '\0';
         page_html(out, line + indent);
         fputc('\n', out);
@@ -315,23 +303,20 @@ static void write_lines(FILE *out, const char *text)
 static void write_header_text(struct page *page)
 {
     struct report_loss loss;
-    char *text, *health;
+    char *text;
     size_t bytes;
     FILE *lines = memory_stream(&text, &bytes);
-    bool is_good;
-
     report_loss_load(&loss, page->database);
-    is_good = report_is_lossless(&loss) && database_is_complete(page->database);
+    bool is_good = report_is_lossless(&loss) && database_is_complete(page->database);
     report_header_print(lines, page->database, &loss);
     memory_stream_end(lines, &text);
-    health = strstr(text, "\n  health ");
+    char *health = strstr(text, "\n  health ");
     if (health != NULL) {
         *health++ = '\0';
     }
     fputs("<pre id=\"recorded\">", page->writer.out);
     write_lines(page->writer.out, text);
-    fprintf(page->writer.out, "</pre>\n<pre id=\"health\" role=\"status\" class=\"%s\">",
-            is_good ? "good" : "bad");
+    fprintf(page->writer.out, "</pre>\n<pre id=\"health\" role=\"status\" class=\"%s\">", is_good ? "good" : "bad");
     write_lines(page->writer.out, health != NULL ? health : "");
     fputs("</pre>\n", page->writer.out);
     free(text);
@@ -343,34 +328,29 @@ static void write_head(struct page *page)
     char *command = database_meta(page->database, "command");
     const char *title =
         command != NULL && command[0] != '\0' ? command : format_base_name(database_path(page->database));
-
-    fprintf(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-%s'; "
-        "style-src 'nonce-%s'; base-uri 'none'; form-action 'none'\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"varve\">\n<title>",
-        page->nonce, page->nonce);
+    fprintf(out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-%s'; "
+            "style-src 'nonce-%s'; base-uri 'none'; form-action 'none'\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"varve\">\n<title>",
+            page->nonce, page->nonce);
     page_html(out, title);
-    fprintf(out, " - varve</title>\n<style nonce=\"%s\">\n%s</style>\n</head>\n<body>\n<header>\n<h1>",
-            page->nonce, page_css);
+    fprintf(out, " - varve</title>\n<style nonce=\"%s\">\n%s</style>\n</head>\n<body>\n<header>\n<h1>", page->nonce,
+            page_css);
     page_html(out, title);
     fputs("</h1>\n", out);
     write_header_text(page);
-    fputs(
-        "</header>\n<main id=\"main\"><noscript><p>The figures below the header need JavaScript; <code>varve report</code> "
-        "prints them as text.</p></noscript></main>\n",
-        out);
+    fputs("</header>\n<main id=\"main\"><noscript><p>The figures below the header need JavaScript; <code>varve "
+          "report</code> prints them as text.</p></noscript></main>\n",
+          out);
     free(command);
 }
 
 static void write_foot(struct page *page)
 {
     FILE *out = page->writer.out;
-
-    fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>",
-            VARVE_VERSION);
+    fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>", VARVE_VERSION);
     page_html(out, page_d3_licence);
     fputs("</pre></details></footer>\n", out);
     fprintf(out, "<script nonce=\"%s\">%s</script>\n", page->nonce, page_d3);
@@ -384,7 +364,6 @@ int page_write(FILE *out, struct database *database, struct progress *progress, 
 {
     struct page page = {.database = database, .progress = progress, .message = message};
     int error = page_check(message);
-
     if (error != VARVE_OK) {
         return error;
     }

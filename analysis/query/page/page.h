@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct progress;
 struct varve_message;
@@ -18,11 +14,6 @@ struct varve_message;
 /// VARVE_ERROR_UNSUPPORTED, with what to install: varve was built without the library that draws.
 int page_check(struct varve_message *message);
 /// Errors of the database, and those of page_check. `progress` shows what is worked on.
-int page_write(FILE *out, struct database *database, struct progress *progress,
-               struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
+int page_write(FILE *out, struct database *database, struct progress *progress, struct varve_message *message);
 
 #endif

@@ -35,7 +35,6 @@ static void halve(struct reduce *reduce)
 {
     for (size_t i = 0; i < reduce->count / 2; i++) {
         struct reduce_point point = reduce->points[2 * i];
-
         merge(reduce, &point, &reduce->points[2 * i + 1]);
         reduce->points[i] = point;
     }
@@ -46,7 +45,6 @@ static void halve(struct reduce *reduce)
 void reduce_add(struct reduce *reduce, const struct reduce_row *row)
 {
     struct reduce_point point = {.last = *row, .top = *row, .rows = 1};
-
     for (int i = 0; i < REDUCE_FIGURES; i++) {
         point.most[i] = row->figures[i];
     }

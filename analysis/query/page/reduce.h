@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows over time, of which there may be millions, as at most REDUCE_POINTS points. A point stands for as many rows as every other one: it has
- * the last of them, the largest of each figure, and, whole, the first of those with the most of one figure.
+ * Rows over time, of which there may be millions, as at most REDUCE_POINTS points. A point stands for as many rows as
+ * every other one: it has the last of them, the largest of each figure, and, whole, the first of those with the
+ * most of one figure.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_REDUCE_H
 #define VARVE_ANALYSIS_QUERY_PAGE_REDUCE_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define REDUCE_FIGURES 9
 
@@ -38,9 +35,5 @@ void reduce_init(struct reduce *reduce, size_t points_max, int top_figure);
 /// Rows come in the order of time.
 void reduce_add(struct reduce *reduce, const struct reduce_row *row);
 void reduce_free(struct reduce *reduce);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON inside of HTML: '<', '>' and '&' are written as escapes, so that no text can end its element; U+2028 and U+2029 too, and all that is
- * not to be shown. A name is found again by its hash, and two of one hash by comparing.
+ * JSON inside of HTML: '<', '>' and '&' are written as escapes, so that no text can end its element; U+2028 and U+2029
+ * too, and all that is not to be shown. A name is found again by its hash, and two of one hash by comparing.
  */
 #include "analysis/query/page/writer.h"
 
@@ -81,7 +81,6 @@ static size_t plain_bytes(const char *text, size_t bytes)
     size_t length = varve_utf8_shown(text, bytes);
     bool is_line_end =
         length == 3 && memcmp(text, "\xe2\x80", 2) == 0 && (text[2] == (char)0xa8 || text[2] == (char)0xa9);
-
     return is_line_end || (length == 1 && strchr("\"\\<>&", text[0]) != NULL) ? 0 : length;
 }
 
@@ -92,7 +91,6 @@ static void write_string(FILE *out, const char *text, size_t bytes, const char *
     for (size_t i = 0; i < bytes;) {
         size_t plain = plain_bytes(text + i, bytes - i);
         size_t length = varve_utf8_length(text + i, bytes - i);
-
         if (plain > 0) {
             fwrite(text + i, 1, plain, out);
         } else if (length == 3) {
@@ -111,7 +109,6 @@ static void write_string(FILE *out, const char *text, size_t bytes, const char *
 static size_t cut(const char *text)
 {
     size_t bytes = strnlen(text, PAGE_NAME_BYTES_MAX + 1);
-
     if (bytes > PAGE_NAME_BYTES_MAX) {
         bytes = PAGE_NAME_BYTES_MAX;
         while (bytes > PAGE_NAME_BYTES_MAX - 4 && ((unsigned char)text[bytes] & 0xc0) == 0x80) {
@@ -127,7 +124,6 @@ void page_text(struct page_writer *writer, const char *text)
         page_null(writer);
     } else {
         size_t bytes = cut(text);
-
         begin_value(writer);
         write_string(writer->out, text, bytes, text[bytes] != '\0' ? ELLIPSIS : "");
     }
@@ -138,7 +134,6 @@ static int64_t name_number(struct page_writer *writer, const char *text)
     size_t bytes = strnlen(text, PAGE_NAME_BYTES_MAX + 1);
     uint64_t key = map_hash(text, bytes);
     uint64_t *found;
-
     while ((found = map_find(&writer->name_numbers, key)) != NULL) {
         if (strncmp(writer->names[*found], text, PAGE_NAME_BYTES_MAX + 1) == 0) {
             return (int64_t)*found;
@@ -149,8 +144,7 @@ static int64_t name_number(struct page_writer *writer, const char *text)
         return -1;
     }
     map_put(&writer->name_numbers, key, writer->name_count);
-    writer->names =
-        memory_grow(writer->names, &writer->name_capacity, writer->name_count, sizeof(writer->names[0]));
+    writer->names = memory_grow(writer->names, &writer->name_capacity, writer->name_count, sizeof(writer->names[0]));
     writer->names[writer->name_count] = memory_resize(NULL, bytes + 1);
     memcpy(writer->names[writer->name_count], text, bytes);
     writer->names[writer->name_count][bytes] = '\0';
@@ -197,10 +191,9 @@ void page_member_name(struct page_writer *writer, const char *key, const char *t
 
 void page_member_deltas(struct page_writer *writer, const char *key, const int64_t *numbers, size_t count)
 {
-    uint64_t before = 0;
-
     page_key(writer, key);
     page_open(writer, '[');
+    uint64_t before = 0;
     for (size_t i = 0; i < count; i++) {
         page_integer(writer, (int64_t)((uint64_t)numbers[i] - before));
         before = (uint64_t)numbers[i];
@@ -211,11 +204,9 @@ void page_member_deltas(struct page_writer *writer, const char *key, const int64
 void page_html(FILE *out, const char *text)
 {
     size_t bytes = strlen(text);
-
     for (size_t i = 0; i < bytes;) {
         size_t plain = text[i] == '\n' ? 1 : plain_bytes(text + i, bytes - i);
         size_t length = varve_utf8_length(text + i, bytes - i);
-
         if (plain > 0) {
             fwrite(text + i, 1, plain, out);
         } else if (strchr("\"\\<>&", text[i]) != NULL) {

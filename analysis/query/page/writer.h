@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON for a page, written as it is made: arrays of a million numbers never lie in memory. What it writes may stand inside an element
- * <script> of HTML. Names are in one table and written as their number there. One thread.
+ * JSON for a page, written as it is made: arrays of a million numbers never lie in memory. What it writes may stand
+ * inside an element <script> of HTML. Names are in one table and written as their number there. One thread.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_WRITER_H
 #define VARVE_ANALYSIS_QUERY_PAGE_WRITER_H
@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define PAGE_NAME_BYTES_MAX 1000 /* of a name in the page: what is longer is cut, and ends with an ellipsis */
 #define PAGE_NAMES_MAX 200000    /* what comes after these has no name */
@@ -54,9 +50,5 @@ void page_member_deltas(struct page_writer *writer, const char *key, const int64
 
 /// All of a text in HTML. Control characters but ends of lines, and what is no UTF-8, become U+FFFD.
 void page_html(FILE *out, const char *text);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct report_options;
@@ -24,9 +20,5 @@ bool report_cupti_agrees(struct database *database);
 void report_cupti_text(FILE *out, struct database *database, const struct report_section *section,
                        const struct report_options *options);
 struct cJSON *report_cupti_json(struct database *database, const struct report_options *options);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

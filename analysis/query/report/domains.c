@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was allocated: totals, processes, and of the first domain the peak, what was allocated, what was live at the end and what was
- * temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks.
+ * What was allocated: totals, processes, and of the first domain the peak, what was allocated, what was live at the end
+ * and what was temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks.
  */
 #include "analysis/query/report/domains.h"
 
@@ -36,13 +36,12 @@ static void add_total_cells(struct table *table, const struct report_total *row)
     table_add(table, format_share(row->temporary, row->allocations).text);
 }
 
-/* What the kernel counts beside what was allocated: more, by code and files, or less, where memory was never touched. */
+/* What the kernel counts beside what was allocated: more, by code and files, or less, where memory
+ * was never touched. */
 static void add_rss(struct table *table, struct database *database)
 {
     int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
-    int64_t last =
-        database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
-
+    int64_t last = database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
     if (peak >= 0) {
         table_add(table, "RSS");
         table_add(table, "");
@@ -58,7 +57,6 @@ static void print_failed(FILE *out, const struct report_totals *totals)
 {
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         if (row->failed > 0) {
             fprintf(out, "  %s allocation%s failed in %s%s\n", format_count(row->failed).text,
                     row->failed == 1 ? "" : "s", report_total_name(totals, row).text,
@@ -67,22 +65,19 @@ static void print_failed(FILE *out, const struct report_totals *totals)
     }
 }
 
-static void print_totals(FILE *out, struct database *database, const struct report_totals *totals,
-                         const char *title)
+static void print_totals(FILE *out, struct database *database, const struct report_totals *totals, const char *title)
 {
     static const struct table_column columns[] = {
         {"", false},           {"allocated", true},        {"peak", true},      {"live at the end", true},
         {"allocations", true}, {"live allocations", true}, {"temporary", true},
     };
-    struct table table;
-
     report_rule_print(out, title);
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     table.columns_max = terminal_columns();
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         table_add(&table, report_total_name(totals, row).text);
         add_total_cells(&table, row);
     }
@@ -94,8 +89,7 @@ static void print_totals(FILE *out, struct database *database, const struct repo
     }
     table_free(&table);
     if (database_integer(database, "SELECT images FROM recording", 0) > 1) {
-        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n",
-              out);
+        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n", out);
     }
     print_failed(out, totals);
 }
@@ -103,9 +97,8 @@ static void print_totals(FILE *out, struct database *database, const struct repo
 void report_total_text(FILE *out, struct database *database, const struct report_section *section,
                        const struct report_options *options)
 {
-    struct report_totals totals;
-
     (void)options;
+    struct report_totals totals;
     report_totals_load(&totals, database, 0);
     print_totals(out, database, &totals, section->title);
     report_totals_free(&totals);
@@ -127,7 +120,6 @@ void report_processes_text(FILE *out, struct database *database, const struct re
                            const struct report_options *options)
 {
     int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
-
     report_rule_print(out, section->title);
     query_print(out, database, &section->table, options->stacks.is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
     fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
@@ -137,11 +129,9 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
 {
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
             const struct format_text name = report_total_name(totals, row);
             bool is_named = strcmp(name.text, domain) != 0;
-
             fprintf(out, "  %s%s%s in %s allocation%s, %s after the start (event %" PRId64 ")\n",
                     is_named ? name.text : "", is_named ? ": " : "", format_bytes_exact(row->peak_bytes).text,
                     format_count(row->peak_allocations).text, row->peak_allocations == 1 ? "" : "s",
@@ -152,14 +142,13 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
 
 /* ---- the lists of a domain ---- */
 
-static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
-                          const char *domain, struct groups *groups, enum callsite_rank rank,
-                          const struct report_options *options, struct callsite_shown *shown)
+static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals, const char *domain,
+                          struct groups *groups, enum callsite_rank rank, const struct report_options *options,
+                          struct callsite_shown *shown)
 {
     struct callsite_list list;
-    char title[200];
-
     groups_rank(groups, rank, options->top, &list);
+    char title[200];
     if (list.count_all > 0) {
         snprintf(title, sizeof(title), "%s: %s", domain, callsite_rank_info(rank)->title);
         report_rule_print(out, title);
@@ -174,8 +163,7 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
         }
         fputs(rank == CALLSITE_BY_PEAK ? "  " : ", ", out);
         callsite_list_extent(out, &list);
-        fprintf(out, ", %s call site%s\n", format_count(list.callsites_all).text,
-                list.callsites_all == 1 ? "" : "s");
+        fprintf(out, ", %s call site%s\n", format_count(list.callsites_all).text, list.callsites_all == 1 ? "" : "s");
         callsite_list_print(out, database, &list, rank, &options->stacks, shown);
     } else if (rank == CALLSITE_BY_LIVE) {
         fprintf(out, "\n%s: everything was freed\n", domain);
@@ -186,18 +174,14 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
 /* Mappings and memory of a device are few and large: orders other than by bytes would only repeat them. */
 static bool suits(enum callsite_rank rank, const char *domain)
 {
-    bool is_of_many =
-        rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
-
+    bool is_of_many = rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
     return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
 }
 
 static void print_domain_all(FILE *out, struct database *database, const struct report_totals *totals,
-                             const char *domain, const struct report_options *options,
-                             struct callsite_shown *shown)
+                             const char *domain, const struct report_options *options, struct callsite_shown *shown)
 {
     struct groups *groups = groups_open(database, options->by);
-
     groups_load(groups, domain);
     for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
         if (suits((enum callsite_rank)rank, domain)) {
@@ -223,7 +207,6 @@ static const struct {
 static const struct report_total *single_peak(const struct report_totals *totals, const char *domain)
 {
     const struct report_total *found = NULL;
-
     for (size_t i = 0; i < totals->count; i++) {
         if (strcmp(totals->rows[i].domain, domain) == 0) {
             if (found != NULL) {
@@ -235,15 +218,13 @@ static const struct report_total *single_peak(const struct report_totals *totals
     return found;
 }
 
-static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain,
-                              const char *title, const struct callsite_list *list, enum callsite_rank rank,
-                              const char *remark)
+static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain, const char *title,
+                              const struct callsite_list *list, enum callsite_rank rank, const char *remark)
 {
     const struct report_total *peak = rank == CALLSITE_BY_PEAK ? single_peak(totals, domain) : NULL;
     char *text;
     size_t bytes;
     FILE *line = memory_stream(&text, &bytes);
-
     fprintf(line, "%s (%s): ", title, domain);
     if (rank == CALLSITE_BY_TEMPORARY) {
         fprintf(line, "%s allocation%s freed before their thread allocated again",
@@ -263,33 +244,29 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
     free(text);
 }
 
-/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is not live any more. */
+/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is
+ * not live any more. */
 static const char *live_remark(struct database *database)
 {
     bool has_exit_of_main =
-        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')",
-                         0) != 0;
-
+        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')", 0) != 0;
     return has_exit_of_main ? "; varve leaks: when main ended" : "";
 }
 
-static void print_domain(FILE *out, struct database *database, const struct report_totals *totals,
-                         const char *domain, bool is_main, const struct report_options *options,
-                         struct callsite_shown *shown)
+static void print_domain(FILE *out, struct database *database, const struct report_totals *totals, const char *domain,
+                         bool is_main, const struct report_options *options, struct callsite_shown *shown)
 {
     struct groups *groups = groups_open(database, options->by);
     int64_t top = options->top >= 0 ? options->top : is_main ? ENTRIES_SHOWN : ENTRIES_OTHERS;
     struct callsite_options stacks = options->stacks;
-
     stacks.stacks = stacks.stacks < 0 && !is_main ? 0 : stacks.stacks;
     groups_load(groups, domain);
     for (size_t i = 0; i < sizeof(short_lists) / sizeof(short_lists[0]); i++) {
         enum callsite_rank rank = short_lists[i].rank;
-        struct callsite_list list;
-
         if (!is_main && !short_lists[i].is_of_others) {
             continue;
         }
+        struct callsite_list list;
         groups_rank(groups, rank, top, &list);
         if (list.count_all > 0) {
             print_short_title(out, totals, domain, short_lists[i].title, &list, rank,
@@ -318,7 +295,6 @@ static bool begins_chapter(const struct report_totals *totals, size_t row)
 static size_t find_main(const struct report_totals *totals)
 {
     size_t first = totals->count;
-
     for (size_t i = totals->count; i-- > 0;) {
         if (strcmp(totals->rows[i].domain, "python") == 0) {
             return i;
@@ -335,14 +311,12 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
 {
     struct report_options all = *options;
     struct callsite_shown shown = {0};
-    struct report_totals totals;
     bool is_all = options->stacks.is_all;
-    size_t main_row;
-
     (void)section;
     all.top = options->top >= 0 ? options->top : REPORT_ENTRIES_ALL;
+    struct report_totals totals;
     report_totals_load(&totals, database, 0);
-    main_row = find_main(&totals);
+    size_t main_row = find_main(&totals);
     if (!is_all && main_row < totals.count) {
         print_domain(out, database, &totals, totals.rows[main_row].domain, true, options, &shown);
     }
@@ -359,20 +333,17 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
 
 /* ---- JSON ---- */
 
-static struct cJSON *domain_json(struct database *database, const struct report_totals *totals,
-                                 const char *domain, const struct report_options *options)
+static struct cJSON *domain_json(struct database *database, const struct report_totals *totals, const char *domain,
+                                 const struct report_options *options)
 {
     struct groups *groups = groups_open(database, options->by);
     struct cJSON *object = json_object();
     struct cJSON *peaks = json_array();
-
     json_text(object, "domain", domain);
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-
         if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
             struct cJSON *peak = json_object();
-
             json_integer(peak, "device", row->device);
             json_integer(peak, "bytes", row->peak_bytes);
             json_integer(peak, "allocations", row->peak_allocations);
@@ -387,9 +358,7 @@ static struct cJSON *domain_json(struct database *database, const struct report_
         const struct callsite_rank_info *info = callsite_rank_info((enum callsite_rank)rank);
         struct cJSON *ranking = json_object();
         struct callsite_list list;
-
-        groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : REPORT_ENTRIES_ALL,
-                    &list);
+        groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : REPORT_ENTRIES_ALL, &list);
         json_integer(ranking, "bytes", list.sum_bytes);
         json_integer(ranking, "allocations", list.sum_allocations);
         json_integer(ranking, "callsites_all", list.callsites_all);
@@ -407,7 +376,6 @@ struct cJSON *report_domains_json(struct database *database, const struct report
 {
     struct cJSON *domains = json_array();
     struct report_totals totals;
-
     report_totals_load(&totals, database, 0);
     for (size_t i = 0; i < totals.count; i++) {
         if (i == 0 || strcmp(totals.rows[i].domain, totals.rows[i - 1].domain) != 0) {

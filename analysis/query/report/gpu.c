@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most was
- * reserved, unattributed memory, requests that failed, and CUPTI. They appear only where there is something of
- * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as segments --at does.
+ * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most
+ * was reserved, unattributed memory, requests that failed, and CUPTI. They appear only where there is something of
+ * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as
+ * segments --at does.
  */
 #include "analysis/query/report/gpu.h"
 
@@ -49,14 +50,11 @@ bool report_has_gpu(struct database *database)
 
 static void print_users(FILE *out, struct database *database, int64_t device)
 {
-    int64_t all =
-        database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
+    int64_t all = database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
     struct cursor cursor;
     const char *before = all == 1 ? "         process " : "         processes ";
-
     cursor_open(&cursor, database,
-                "SELECT pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id LIMIT " TEXT(
-                    USERS_SHOWN));
+                "SELECT pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id LIMIT " TEXT(USERS_SHOWN));
     cursor_bind_integer(&cursor, 1, device);
     while (cursor_next(&cursor)) {
         fprintf(out, "%s%" PRId64, before, cursor_integer(&cursor, 0));
@@ -75,11 +73,10 @@ static void print_users(FILE *out, struct database *database, int64_t device)
 void report_devices_text(FILE *out, struct database *database, const struct report_section *section,
                          const struct report_options *options)
 {
-    struct cursor cursor;
-    bool is_first = true;
-
     (void)options;
+    struct cursor cursor;
     cursor_open(&cursor, database, DEVICES_SQL);
+    bool is_first = true;
     while (cursor_next(&cursor)) {
         if (is_first) {
             report_rule_print(out, section->title);
@@ -103,23 +100,19 @@ void report_devices_text(FILE *out, struct database *database, const struct repo
 struct cJSON *report_devices_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *devices = json_array();
-    struct cursor cursor;
-
     (void)options;
+    struct cursor cursor;
     cursor_open(&cursor, database, DEVICES_SQL);
     while (cursor_next(&cursor)) {
         struct cJSON *device = json_object();
-
         json_integer(device, "device", cursor_integer(&cursor, 0));
         json_text(device, "name", cursor_text(&cursor, 1));
-        json_integer_or_null(device, "total_bytes",
-                             cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
+        json_integer_or_null(device, "total_bytes", cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
         json_text(device, "uuid", cursor_text(&cursor, 3));
         json_add(device, "processes",
-                 query_json(
-                     database,
-                     "SELECT process_id, pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id",
-                     cursor_integer(&cursor, 0)));
+                 query_json(database,
+                            "SELECT process_id, pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id",
+                            cursor_integer(&cursor, 0)));
         json_append(devices, device);
     }
     cursor_close(&cursor);
@@ -132,14 +125,12 @@ static void print_time_sums(FILE *out, struct database *database, const char *be
 {
     int64_t duration = report_duration_ns(database);
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity "
                 "ORDER BY activity");
     while (cursor_next(&cursor)) {
         const char *activity = cursor_name(&cursor, 0);
         int64_t ns = cursor_integer(&cursor, 1);
-
         fprintf(out, "%s%s %s (%s)", before,
                 strcmp(activity, "allocate") == 0 ? "allocating"
                 : strcmp(activity, "free") == 0   ? "freeing"
@@ -189,21 +180,18 @@ static void take_layout(struct segment_row *row, struct database *database)
 {
     struct segments_state state = {0};
     struct varve_message message = {""};
-
     if (segments_state_load(&state, database, row->seq, row->device, row->pid, &message) == VARVE_OK) {
         for (size_t i = 0; i < state.count; i++) {
-            struct segment_item item;
-
             if (state.parts[i].process_id != row->process_id) {
                 continue;
             }
             row->largest_free = 0;
             row->segments = 0;
+            struct segment_item item;
             for (uint64_t from = 0; segment_next(state.parts[i].layout, &from, true, &item);) {
                 row->segments += item.first.is_implied ? 0 : 1;
-                row->largest_free = (int64_t)item.largest_free > row->largest_free
-                                        ? (int64_t)item.largest_free
-                                        : row->largest_free;
+                row->largest_free =
+                    (int64_t)item.largest_free > row->largest_free ? (int64_t)item.largest_free : row->largest_free;
             }
         }
     }
@@ -212,16 +200,13 @@ static void take_layout(struct segment_row *row, struct database *database)
 
 static void segments_load(struct segments *segments, struct database *database, int64_t limit)
 {
-    struct cursor cursor;
-
     *segments = (struct segments){0};
+    struct cursor cursor;
     cursor_open(&cursor, database, segments_sql);
     cursor_bind_integer(&cursor, 1, limit);
     while (cursor_next(&cursor)) {
-        struct segment_row *row;
-
         segments->rows = memory_resize(segments->rows, (segments->count + 1) * sizeof(segments->rows[0]));
-        row = &segments->rows[segments->count++];
+        struct segment_row *row = &segments->rows[segments->count++];
         *row = (struct segment_row){
             .process_id = cursor_integer(&cursor, 0),
             .pid = cursor_integer(&cursor, 1),
@@ -255,11 +240,10 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         {"GPU", true},     {"pid", true},    {"from driver", true},  {"reserved", true}, {"allocated", true},
         {"pending", true}, {"unused", true}, {"largest free", true}, {"segments", true}, {"at", true},
     };
-    struct segments segments;
-    struct table table;
-
     (void)options;
+    struct segments segments;
     segments_load(&segments, database, SECTION_ROWS_TEXT);
+    struct table table;
     if (segments.count > 0) {
         report_rule_print(out, section->title);
         table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
@@ -267,7 +251,6 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         for (size_t i = 0; i < segments.count; i++) {
             const struct segment_row *row = &segments.rows[i];
             char number[24];
-
             snprintf(number, sizeof(number), "%" PRId64, row->device);
             table_add(&table, number);
             snprintf(number, sizeof(number), "%" PRId64, row->pid);
@@ -283,8 +266,7 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         }
         table_print(&table, out, true);
         table_free(&table);
-        fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n",
-                segments.rows[0].seq);
+        fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n", segments.rows[0].seq);
     }
     segments_free(&segments);
 }
@@ -292,14 +274,12 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
 struct cJSON *report_segments_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *array = json_array();
-    struct segments segments;
-
     (void)options;
+    struct segments segments;
     segments_load(&segments, database, INT64_MAX);
     for (size_t i = 0; i < segments.count; i++) {
         const struct segment_row *row = &segments.rows[i];
         struct cJSON *object = json_object();
-
         json_integer(object, "process_id", row->process_id);
         json_integer(object, "pid", row->pid);
         json_integer(object, "device", row->device);
@@ -322,7 +302,6 @@ struct cJSON *report_segments_json(struct database *database, const struct repor
 struct cJSON *report_ladder_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-
     (void)options;
     json_add(object, "peak", query_json(database, "SELECT * FROM ladder_peak " REPORT_LADDER_ORDER, 0));
     json_add(object, "holes", query_json(database, "SELECT * FROM peak_hole LIMIT " TEXT(HOLES_JSON), 0));
@@ -341,7 +320,6 @@ static void print_unattributed_short(FILE *out, struct database *database, const
         .columns = columns,
         .kinds = "nbbbb",
     };
-
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) != 0) {
         report_rule_print(out, title);
         query_print(out, database, &query, 0);
@@ -364,8 +342,7 @@ void report_unattributed_text(FILE *out, struct database *database, const struct
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
           out);
     if (database_integer(database, "SELECT min(unattributed) FROM device_unattributed", 0) < 0) {
-        fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n",
-              out);
+        fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n", out);
     }
 }
 
@@ -386,7 +363,6 @@ const char *report_cuda_result(int64_t result)
         {801, "CUDA_ERROR_NOT_SUPPORTED"},   {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
         {999, "CUDA_ERROR_UNKNOWN"},
     };
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (names[i].number == result) {
             return names[i].name;
@@ -400,11 +376,8 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
     int64_t result = cursor_integer(cursor, 6);
     const char *name = report_cuda_result(result);
     struct callsite_row callsite = {.id = cursor_integer(cursor, 7)};
-
-    fprintf(out,
-            "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
-            format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 3),
-            cursor_integer(cursor, 2));
+    fprintf(out, "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
+            format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 3), cursor_integer(cursor, 2));
     format_print_safe(out, cursor_name(cursor, 4));
     fprintf(out, " of %s\n", format_bytes_exact(cursor_integer(cursor, 5)).text);
     if (name != NULL) {
@@ -424,12 +397,11 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
 {
     int64_t shown = options->stacks.is_all ? FAILURES_SHOWN : FAILURES_SHORT;
     int64_t all = database_integer(database, "SELECT count(*) FROM device_failure", 0);
-    struct cursor cursor;
-
     if (all == 0) {
         return;
     }
     report_rule_print(out, section->title);
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure "
                 "ORDER BY seq LIMIT ?1");

@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct report_options;
@@ -49,9 +45,5 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
                           const struct report_options *options);
 /// CUDA's name of a CUresult, NULL if it is not one of the usual.
 const char *report_cuda_result(int64_t result);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a memory budget cost: time of recomputations by operator, what was evicted and why, what most often, and which storages were in
- * the way when an operator did not get its memory. All processes together; the JSON has each.
+ * What a memory budget cost: time of recomputations by operator, what was evicted and why, what most often, and which
+ * storages were in the way when an operator did not get its memory. All processes together; the JSON has each.
  */
 #include "analysis/query/report/remat.h"
 
@@ -30,7 +30,6 @@ bool report_has_remat(struct database *database)
 static void print_budget(FILE *out, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT min(budget), max(budget), count(*), count(budget) FROM remat_budget b WHERE seq = "
                 "(SELECT max(seq) FROM remat_budget l WHERE l.process_id = b.process_id)");
@@ -52,14 +51,12 @@ static void print_budget(FILE *out, struct database *database)
 static void print_costs(FILE *out, struct database *database)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT sum(runs), sum(run_ns), sum(remats), sum(collateral), sum(remat_ns), max(depth_max) "
                 "FROM operator_stat");
     if (cursor_next(&cursor)) {
         int64_t runs = cursor_integer(&cursor, 0), run_ns = cursor_integer(&cursor, 1);
         int64_t remats = cursor_integer(&cursor, 2), remat_ns = cursor_integer(&cursor, 4);
-
         fprintf(out, "  %s run%s of operators took %s, recomputation %s more: an overhead of %s\n",
                 format_count(runs).text, format_plural(runs, "", "s"), format_duration(run_ns).text,
                 format_duration(remat_ns).text, format_share(remat_ns, run_ns).text);
@@ -76,21 +73,19 @@ static void print_evictions(FILE *out, struct database *database)
     int64_t bytes = database_integer(database, "SELECT sum(bytes) FROM eviction_stat", 0);
     int64_t wasted = database_integer(database, "SELECT sum(wasted) FROM operator_stat", 0);
     const char *before = ": ";
-    struct cursor cursor;
-
     fprintf(out, "  %s eviction%s", format_count(evictions).text, format_plural(evictions, "", "s"));
-    cursor_open(
-        &cursor, database,
-        "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
-        "GROUP BY cause ORDER BY evictions DESC, cause");
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
+                "GROUP BY cause ORDER BY evictions DESC, cause");
     while (cursor_next(&cursor)) {
         fprintf(out, "%s%s ", before, format_count(cursor_integer(&cursor, 1)).text);
         format_print_safe(out, cursor_name(&cursor, 0));
         before = ", ";
     }
     cursor_close(&cursor);
-    fprintf(out, "\n  %s were evicted; %s in vain: recomputed within 16 runs of operators\n",
-            format_bytes(bytes).text, format_count(wasted).text);
+    fprintf(out, "\n  %s were evicted; %s in vain: recomputed within 16 runs of operators\n", format_bytes(bytes).text,
+            format_count(wasted).text);
 }
 
 static void print_storages(FILE *out, struct database *database)
@@ -107,7 +102,6 @@ static void print_storages(FILE *out, struct database *database)
         .columns = columns,
         .kinds = "cnntbcdc",
     };
-
     query_print(out, database, &query, ROWS_SHOWN);
 }
 
@@ -125,16 +119,15 @@ static void print_failure(FILE *out, struct database *database)
     };
     int64_t failures = database_integer(database, "SELECT count(*) FROM remat_failure_stat", 0);
     struct cursor cursor;
-
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, coalesce(operator, '" REPORT_REMAT_NO_NAME
                 "'), needed, budget, blocked FROM remat_failure "
                 "ORDER BY seq DESC LIMIT 1");
     if (cursor_next(&cursor)) {
         fprintf(out, "  %s operator%s did not get %s memory, %s%s after the start (event %" PRId64 "): ",
-                format_count(failures).text, format_plural(failures, "", "s"),
-                failures == 1 ? "its" : "their", failures == 1 ? "" : "the last ",
-                format_duration(cursor_integer(&cursor, 1)).text, cursor_integer(&cursor, 0));
+                format_count(failures).text, format_plural(failures, "", "s"), failures == 1 ? "its" : "their",
+                failures == 1 ? "" : "the last ", format_duration(cursor_integer(&cursor, 1)).text,
+                cursor_integer(&cursor, 0));
         format_print_safe(out, cursor_name(&cursor, 2));
         fprintf(out, "\n  needed %s", format_bytes_exact(cursor_integer(&cursor, 3)).text);
         if (!cursor_is_null(&cursor, 4)) {
@@ -166,18 +159,15 @@ static struct cJSON *failures_json(struct database *database)
 {
     struct cJSON *failures = json_array();
     struct cursor cursor;
-
     cursor_open(&cursor, database, "SELECT * FROM remat_failure ORDER BY seq DESC LIMIT ?1");
     cursor_bind_integer(&cursor, 1, ROWS_JSON);
     while (cursor_next(&cursor)) {
         struct cJSON *failure = cursor_json(&cursor, cursor_column_count(&cursor));
-
-        json_add(
-            failure, "in_the_way",
-            query_json(database,
-                       "SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?1 "
-                       "ORDER BY bytes DESC, operator, cause",
-                       cursor_integer(&cursor, 0)));
+        json_add(failure, "in_the_way",
+                 query_json(database,
+                            "SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?1 "
+                            "ORDER BY bytes DESC, operator, cause",
+                            cursor_integer(&cursor, 0)));
         json_append(failures, failure);
     }
     cursor_close(&cursor);
@@ -187,18 +177,14 @@ static struct cJSON *failures_json(struct database *database)
 struct cJSON *report_remat_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-
     (void)options;
     json_add(object, "totals", query_json(database, "SELECT * FROM remat_total ORDER BY process_id", 0));
-    json_add(
-        object, "evictions",
-        query_json(database, "SELECT * FROM eviction_total ORDER BY process_id, evictions DESC, cause", 0));
-    json_add(
-        object, "operators",
-        query_json(
-            database,
-            "SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1",
-            ROWS_JSON));
+    json_add(object, "evictions",
+             query_json(database, "SELECT * FROM eviction_total ORDER BY process_id, evictions DESC, cause", 0));
+    json_add(object, "operators",
+             query_json(database,
+                        "SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1",
+                        ROWS_JSON));
     json_add(object, "storages",
              query_json(database,
                         "SELECT * FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat "

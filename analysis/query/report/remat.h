@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct report_options;
@@ -27,9 +23,5 @@ bool report_has_remat(struct database *database);
 void report_remat_text(FILE *out, struct database *database, const struct report_section *section,
                        const struct report_options *options);
 struct cJSON *report_remat_json(struct database *database, const struct report_options *options);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 
@@ -27,9 +23,5 @@ struct report_options {
 
 void report_text(FILE *out, struct database *database, const struct report_options *options);
 struct cJSON *report_json(struct database *database, const struct report_options *options);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

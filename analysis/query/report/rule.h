@@ -7,15 +7,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// An empty line, and `title` in bold where there is colour.
 void report_rule_print(FILE *out, const char *title);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -17,11 +17,9 @@ int64_t report_section_rows(struct database *database, const struct report_secti
     char *text;
     size_t bytes;
     FILE *statement = memory_stream(&text, &bytes);
-    int64_t count;
-
     fprintf(statement, "SELECT count(*), ?1 FROM (%s)", section->table.sql);
     memory_stream_end(statement, &text);
-    count = database_integer_of(database, text, -1);
+    int64_t count = database_integer_of(database, text, -1);
     free(text);
     return count;
 }
@@ -29,7 +27,6 @@ int64_t report_section_rows(struct database *database, const struct report_secti
 void report_section_table(FILE *out, struct database *database, const struct report_section *section)
 {
     int64_t all = report_section_rows(database, section);
-
     if (all == 0) {
         return;
     }
@@ -60,19 +57,16 @@ void report_section_print(FILE *out, struct database *database, const struct rep
 
 static struct cJSON *rows_json(struct database *database, const struct report_section *section)
 {
-    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table.sql,
-                      SECTION_ROWS_JSON);
+    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table.sql, SECTION_ROWS_JSON);
 }
 
 void report_section_add(struct cJSON *answer, struct database *database, const struct report_section *section,
                         const struct report_options *options)
 {
-    struct cJSON *value;
-
     if (section->is_in_other_json || (section->is_there != NULL && !section->is_there(database))) {
         return;
     }
-    value = section->json != NULL ? section->json(database, options) : rows_json(database, section);
+    struct cJSON *value = section->json != NULL ? section->json(database, options) : rows_json(database, section);
     if (value != NULL && section->group != NULL) {
         json_add(json_member(answer, section->group), section->key, value);
     } else if (value != NULL) {

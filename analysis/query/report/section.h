@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A section of a report: a row of the table in report.c, from which the text, the JSON and the page (../page) are made. A plain one is a
- * statement with its columns; one that a table can't say has functions of its own.
+ * A section of a report: a row of the table in report.c, from which the text, the JSON and the page (../page) are made.
+ * A plain one is a statement with its columns; one that a table can't say has functions of its own.
  */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_SECTION_H
 #define VARVE_ANALYSIS_QUERY_REPORT_SECTION_H
@@ -12,10 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define SECTION_ROWS_TEXT 20
 #define SECTION_ROWS_JSON 10000
@@ -55,9 +51,5 @@ void report_section_add(struct cJSON *answer, struct database *database, const s
 /// All of them, in the order of the answers.
 extern const struct report_section report_sections[];
 extern const size_t report_section_count;
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What storages there were, and the worst of what looks leaked, without stacks: `varve leaks --domain storage` has them.
+ * What storages there were, and the worst of what looks leaked, without stacks: `varve leaks --domain
+ * storage` has them.
  */
 #include "analysis/query/report/storages.h"
 
@@ -21,11 +22,10 @@ void report_storages_text(FILE *out, struct database *database, const struct rep
 {
     bool is_all = options->stacks.is_all;
     int64_t top = !is_all ? LEAKS_SHOWN : options->top < 0 ? REPORT_ENTRIES_ALL : options->top;
-    struct storage_leaks leaks;
-
     report_rule_print(out, section->title);
     storage_totals_print(out, database, is_all ? TOTALS_ALL : TOTALS_SHOWN);
     fputc('\n', out);
+    struct storage_leaks leaks;
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {
         storage_leaks_print(out, database, &leaks, 0, 0);
     }
@@ -36,9 +36,8 @@ struct cJSON *report_storages_json(struct database *database, const struct repor
 {
     int64_t top = options->top >= 0 ? options->top : REPORT_ENTRIES_ALL;
     struct cJSON *object = json_object();
-    struct storage_leaks leaks;
-
     json_add(object, "totals", storage_totals_json(database));
+    struct storage_leaks leaks;
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {
         json_add(object, "leaks", storage_leaks_json(database, &leaks, 0, options->stacks.frames));
     }

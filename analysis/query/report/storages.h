@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct report_options;
@@ -21,9 +17,5 @@ struct report_section;
 void report_storages_text(FILE *out, struct database *database, const struct report_section *section,
                           const struct report_options *options);
 struct cJSON *report_storages_json(struct database *database, const struct report_options *options);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

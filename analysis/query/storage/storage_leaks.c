@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A list is loaded by bytes times score, so that a large doubt comes before a small certainty. What is alive and accused of nothing is
- * counted, too: a process that was killed has not released what it was using.
+ * A list is loaded by bytes times score, so that a large doubt comes before a small certainty. What is alive and
+ * accused of nothing is counted, too: a process that was killed has not released what it was using.
  */
 #include "analysis/query/storage/storage_leaks.h"
 
@@ -24,10 +24,11 @@
 #define EVIDENCE_COLUMN 7
 
 static const char leak_sql[] =
-    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 "
-    "ORDER BY bytes * score DESC, callsite_id, kind, process_id";
+    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid "
+    "FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 ORDER BY bytes * score DESC, callsite_id, kind, process_id";
 
-/* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out the leaks again. */
+/* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out
+ * the leaks again. */
 static const char alive_sql[] = "SELECT sum(storages), sum(alive), sum(alive_bytes) FROM storage_total "
                                 "WHERE kind <> 'view' AND (?1 = 0 OR pid = ?1)";
 
@@ -48,7 +49,6 @@ static void read_leak(struct storage_leak *leak, struct cursor *cursor)
 static void load_kept(struct storage_leaks *leaks, struct database *database, int64_t pid)
 {
     struct cursor cursor;
-
     cursor_open(&cursor, database, alive_sql);
     cursor_bind_integer(&cursor, 1, pid);
     if (cursor_next(&cursor)) {
@@ -62,16 +62,15 @@ static void load_kept(struct storage_leaks *leaks, struct database *database, in
 int storage_leaks_load(struct storage_leaks *leaks, struct database *database, int64_t pid, int64_t top,
                        struct varve_message *message)
 {
-    struct cursor cursor;
-    int error = VARVE_OK;
-
     *leaks = (struct storage_leaks){0};
+    int error = VARVE_OK;
     if (pid != 0) {
         error = selection_check_pid(database, pid, message);
     }
     if (error != VARVE_OK) {
         return error;
     }
+    struct cursor cursor;
     cursor_open(&cursor, database, leak_sql);
     cursor_bind_integer(&cursor, 1, pid);
     while (cursor_next(&cursor)) {
@@ -114,13 +113,12 @@ static void print_kept(FILE *out, const struct storage_leaks *leaks)
 
 static void print_leak(FILE *out, const struct storage_leak *leak, size_t number)
 {
-    char evidence[600];
-
     fprintf(out, "%4zu.  ", number);
     format_print_safe(out, leak->kind);
     fprintf(out, ", score %.2f: %s in %s storage%s  [#%" PRId64 "]\n%*s", leak->score,
             format_bytes_exact(leak->bytes).text, format_count(leak->storages).text,
             format_plural(leak->storages, "", "s"), leak->callsite.id, EVIDENCE_COLUMN, "");
+    char evidence[600];
     snprintf(evidence, sizeof(evidence), "%s%s", leak->storages > 1 ? "the largest: " : "", leak->evidence);
     format_print_wrapped(out, evidence, EVIDENCE_COLUMN);
 }
@@ -129,7 +127,6 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
                          int64_t frames)
 {
     char who[64] = "all processes together";
-
     if (pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, pid);
     }
@@ -140,8 +137,8 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
     if (leaks->count_all == 0) {
         fprintf(out, "storage, %s: nothing looks leaked\n", who);
     } else {
-        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked,\n%s group%s by call site and kind\n",
-                who, format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
+        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked,\n%s group%s by call site and kind\n", who,
+                format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
                 format_plural(leaks->storages, "", "s"), leaks->storages == 1 ? "s" : "",
                 format_count(leaks->count_all).text, format_plural(leaks->count_all, "", "s"));
     }
@@ -158,8 +155,6 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
 static struct cJSON *leak_json(struct database *database, const struct storage_leak *leak, int64_t frames)
 {
     struct cJSON *object = json_object();
-    struct stack stack;
-
     json_integer(object, "callsite_id", leak->callsite.id);
     json_integer(object, "pid", leak->pid);
     json_text(object, "kind", leak->kind);
@@ -168,6 +163,7 @@ static struct cJSON *leak_json(struct database *database, const struct storage_l
     json_integer(object, "bytes", leak->bytes);
     json_text(object, "evidence", leak->evidence);
     callsite_location_json(object, &leak->callsite);
+    struct stack stack;
     stack_load(&stack, database, leak->callsite.id);
     json_add(object, "frames", stack_json(&stack, frames));
     stack_free(&stack);
@@ -181,7 +177,6 @@ struct cJSON *storage_leaks_json(struct database *database, const struct storage
     struct cJSON *kept = json_object();
     struct cJSON *callsites = json_array();
     struct report_loss loss;
-
     report_loss_load(&loss, database);
     json_text(object, "database", database_path(database));
     json_text(object, "domain", "storage");
@@ -205,7 +200,6 @@ void storage_leaks_csv(FILE *out, const struct storage_leaks *leaks)
     fputs("callsite_id,domain,kind,score,storages,bytes,evidence,pid,function,file,line,module\n", out);
     for (size_t i = 0; i < leaks->count; i++) {
         const struct storage_leak *leak = &leaks->rows[i];
-
         fprintf(out, "%" PRId64 ",storage,", leak->callsite.id);
         csv_field(out, leak->kind);
         fprintf(out, ",%.3f,%" PRId64 ",%" PRId64 ",", leak->score, leak->storages, leak->bytes);

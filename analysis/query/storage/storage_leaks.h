@@ -11,10 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct varve_message;
@@ -45,9 +41,5 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
 struct cJSON *storage_leaks_json(struct database *database, const struct storage_leaks *leaks, int64_t pid,
                                  int64_t frames);
 void storage_leaks_csv(FILE *out, const struct storage_leaks *leaks);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -22,12 +22,10 @@ void storage_totals_print(FILE *out, struct database *database, int64_t rows)
         .columns = columns,
         .kinds = "nttcbcbc",
     };
-
     query_print(out, database, &query, rows);
 }
 
 struct cJSON *storage_totals_json(struct database *database)
 {
-    return query_json(database, "SELECT * FROM storage_total ORDER BY bytes DESC, process_id, kind, dtype",
-                      INT64_MAX);
+    return query_json(database, "SELECT * FROM storage_total ORDER BY bytes DESC, process_id, kind, dtype", INT64_MAX);
 }

@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 
@@ -21,9 +17,5 @@ bool storage_is_there(struct database *database);
 /// Rows of the view storage_total, largest first.
 void storage_totals_print(FILE *out, struct database *database, int64_t rows);
 struct cJSON *storage_totals_json(struct database *database);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two steps. First the stack nodes of the database, whose callers come before them, become a tree of frames in which each
- * node has what its own call sites have. Then the part that is asked for is copied out of it, node by node: downwards
- * along the children; inverted, by advancing all stacks of a node to their callers and grouping them by frame.
+ * Two steps. First the stack nodes of the database, whose callers come before them, become a tree of frames in which
+ * each node has what its own call sites have. Then the part that is asked for is copied out of it, node by node:
+ * downwards along the children; inverted, by advancing all stacks of a node to their callers and
+ * grouping them by frame.
  */
 #include "analysis/query/tree/call_tree.h"
 
@@ -63,7 +64,6 @@ const char *call_tree_words(enum call_tree_metric metric)
 {
     static const char *const words[] = {"at the peak", "allocated", "never freed",
                                         "freed before the thread allocated again"};
-
     return words[metric];
 }
 
@@ -71,21 +71,19 @@ const char *call_tree_words(enum call_tree_metric metric)
 
 void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database)
 {
-    struct cursor cursor;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
-
     symbols->limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     symbols->keys = memory_resize(NULL, symbols->limit * sizeof(*symbols->keys));
     memset(symbols->keys, 0, symbols->limit * sizeof(*symbols->keys));
     symbols->is_plumbing = memory_resize(NULL, symbols->limit);
     memset(symbols->is_plumbing, 0, symbols->limit);
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2 FROM symbol "
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-
         if (id > 0 && id < (int64_t)symbols->limit) {
             symbols->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
             symbols->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
@@ -103,28 +101,26 @@ void call_tree_symbols_free(struct call_tree_symbols *symbols)
 
 static uint32_t add_source(struct builder *builder, uint32_t parent, uint32_t key)
 {
-    builder->sources = memory_grow(builder->sources, &builder->source_capacity, builder->source_count,
-                                   sizeof(*builder->sources));
+    builder->sources =
+        memory_grow(builder->sources, &builder->source_capacity, builder->source_count, sizeof(*builder->sources));
     builder->sources[builder->source_count] = (struct source_node){.parent = parent, .key = key};
     return (uint32_t)builder->source_count++;
 }
 
-/* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so are repetitions. */
+/* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so
+ * are repetitions. */
 static uint32_t find_source(struct builder *builder, struct map *numbers, uint32_t parent, uint32_t key)
 {
     bool folds = !builder->tree->options.all_frames;
     uint64_t where = (uint64_t)parent << 32 | key;
-    const uint64_t *found;
-    uint32_t number;
-
     if (folds && (builder->is_plumbing[key] || (parent != ROOT && builder->sources[parent].key == key))) {
         return parent;
     }
-    found = map_find(numbers, where);
+    const uint64_t *found = map_find(numbers, where);
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    number = add_source(builder, parent, key);
+    uint32_t number = add_source(builder, parent, key);
     map_put(numbers, where, number);
     return number;
 }
@@ -133,14 +129,12 @@ static uint32_t find_source(struct builder *builder, struct map *numbers, uint32
 static uint32_t *read_frames(const struct builder *builder, int64_t limit)
 {
     uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
-    struct cursor cursor;
-
     memset(keys, 0, (size_t)limit * sizeof(*keys));
+    struct cursor cursor;
     cursor_open(&cursor, builder->database, "SELECT id, symbol_id FROM stack_frame");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-
         if (id > 0 && id < limit && symbol > 0 && symbol < (int64_t)builder->symbol_limit) {
             keys[id] = builder->keys[symbol];
         }
@@ -156,20 +150,16 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
         database_number_limit(builder->database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
     uint32_t *frames = read_frames(builder, frame_limit);
     uint32_t *nodes = memory_resize(NULL, (size_t)limit * sizeof(*nodes));
-    struct cursor cursor;
-
     memset(nodes, 0, (size_t)limit * sizeof(*nodes));
-    cursor_open(&cursor, builder->database,
-                "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
+    struct cursor cursor;
+    cursor_open(&cursor, builder->database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t frame = cursor_integer(&cursor, 2);
         uint32_t key = frame > 0 && frame < frame_limit ? frames[frame] : NO_FRAME;
-
         if (id > 0 && id < limit) {
             uint32_t caller = parent > 0 && parent < id ? nodes[parent] : ROOT;
-
             nodes[id] = key != NO_FRAME ? find_source(builder, numbers, caller, key) : caller;
         }
     }
@@ -178,15 +168,13 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
     return nodes;
 }
 
-/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing from end
- * to end is shown by its line as well. */
+/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing
+ * from end to end is shown by its line as well. */
 static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint32_t node, int64_t symbol)
 {
     const struct call_tree_options *options = &builder->tree->options;
     uint32_t key = symbol > 0 && symbol < (int64_t)builder->symbol_limit ? builder->keys[symbol] : NO_FRAME;
     uint32_t number = node;
-    const uint64_t *found;
-
     for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
         if (number == ROOT || builder->sources[number].key == key) {
             break;
@@ -196,7 +184,7 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     if (node != ROOT) {
         return number != ROOT && builder->sources[number].key == key ? number : node;
     }
-    found = map_find(numbers, key);
+    const uint64_t *found = map_find(numbers, key);
     if (found != NULL) {
         return (uint32_t)*found;
     }
@@ -227,26 +215,22 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
     };
     const struct call_tree_options *options = &builder->tree->options;
     struct cursor cursor;
-    bool is_right = true;
-
     cursor_open(&cursor, builder->database, sql[options->metric][options->process_id != 0]);
     cursor_bind_text(&cursor, 1, options->domain);
     if (options->process_id != 0) {
         cursor_bind_integer(&cursor, 2, options->process_id);
     }
+    bool is_right = true;
     while (is_right && cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
         int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
-        int64_t *total;
-        uint32_t source;
-
         if (figures[0] == 0 && figures[1] == 0) {
             continue;
         }
-        source = find_callsite(builder, numbers, node, cursor_integer(&cursor, 1));
+        uint32_t source = find_callsite(builder, numbers, node, cursor_integer(&cursor, 1));
         builder->tree->has_stacks = builder->tree->has_stacks || builder->sources[source].key != NO_FRAME;
-        total = builder->sources[ROOT].total;
+        int64_t *total = builder->sources[ROOT].total;
         for (int i = 0; i < CALL_TREE_FIGURES; i++) {
             is_right = is_right && figures[i] >= 0 && figures[i] <= INT64_MAX - total[i];
             if (is_right) {
@@ -266,7 +250,6 @@ static void add_up(struct builder *builder)
         struct source_node *node = &builder->sources[i];
         struct source_node *parent = &builder->sources[node->parent];
         bool is_empty = true;
-
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
             node->total[figure] += node->own[figure];
             is_empty = is_empty && node->total[figure] == 0;
@@ -283,27 +266,24 @@ static void add_up(struct builder *builder)
 
 static void add_child(struct builder *builder, const struct pending *child)
 {
-    builder->children = memory_grow(builder->children, &builder->child_capacity, builder->child_count,
-                                    sizeof(*builder->children));
+    builder->children =
+        memory_grow(builder->children, &builder->child_capacity, builder->child_count, sizeof(*builder->children));
     builder->children[builder->child_count++] = *child;
 }
 
 static void find_callees(struct builder *builder, const struct pending *node, struct call_tree_node *out)
 {
     const struct source_node *source = &builder->sources[node->source];
-
     memcpy(out->own, source->own, sizeof(out->own));
     for (uint32_t at = source->first_child; at != ROOT; at = builder->sources[at].next) {
         struct pending child = {.key = builder->sources[at].key, .source = at};
-
         memcpy(child.total, builder->sources[at].total, sizeof(child.total));
         add_child(builder, &child);
     }
 }
 
 /* The frame at which a climber of this node stands next; ROOT: its stack ends. */
-static uint32_t next_of(const struct builder *builder, const struct pending *node,
-                        const struct climber *climber)
+static uint32_t next_of(const struct builder *builder, const struct pending *node, const struct climber *climber)
 {
     return node->depth == 0 ? climber->at : builder->sources[climber->at].parent;
 }
@@ -311,13 +291,11 @@ static uint32_t next_of(const struct builder *builder, const struct pending *nod
 static void find_callers(struct builder *builder, const struct pending *node, struct call_tree_node *out)
 {
     size_t to = node->begin;
-
     for (size_t i = node->begin; i < node->end; i++) {
         uint32_t at = next_of(builder, node, &builder->climbers[i]);
         const int64_t *figures = builder->sources[builder->climbers[i].begin].own;
         uint32_t *slot = &builder->slots[builder->sources[at].key];
         int64_t *sums = out->own;
-
         if (at != ROOT) {
             if (*slot == 0) {
                 add_child(builder, &(struct pending){.key = builder->sources[at].key});
@@ -332,19 +310,15 @@ static void find_callers(struct builder *builder, const struct pending *node, st
     }
     for (size_t i = 0; i < builder->child_count; i++) {
         size_t count = builder->children[i].end;
-
         builder->children[i].begin = to;
         builder->children[i].end = to; /* counted up again below */
         to += count;
     }
     for (size_t i = node->begin; i < node->end; i++) {
         uint32_t at = next_of(builder, node, &builder->climbers[i]);
-
         if (at != ROOT) {
             uint32_t slot = builder->slots[builder->sources[at].key];
-
-            builder->moved[builder->children[slot - 1].end++] =
-                (struct climber){at, builder->climbers[i].begin};
+            builder->moved[builder->children[slot - 1].end++] = (struct climber){at, builder->climbers[i].begin};
         }
     }
     memcpy(builder->climbers + node->begin, builder->moved + node->begin,
@@ -359,7 +333,6 @@ static int compare(const struct pending *a, const struct pending *b, enum call_t
 {
     for (int i = 0; i < CALL_TREE_FIGURES; i++) {
         int at = ((int)figure + i) % CALL_TREE_FIGURES;
-
         if (a->total[at] != b->total[at]) {
             return a->total[at] > b->total[at] ? -1 : 1;
         }
@@ -382,7 +355,6 @@ static bool is_large(const struct builder *builder, const int64_t *figures)
     const struct call_tree_options *options = &builder->tree->options;
     double part = (double)figures[options->figure];
     double whole = (double)builder->sources[ROOT].total[options->figure];
-
     return part * CALL_TREE_SHARE_ONE >= (double)options->share_min * whole;
 }
 
@@ -406,21 +378,18 @@ static void leave_out(struct builder *builder, struct call_tree_node *out, size_
 static void select_children(struct builder *builder, struct call_tree_node *out)
 {
     const struct call_tree_options *options = &builder->tree->options;
-    size_t count = 0;
-    size_t parts;
-    uint32_t level;
-
     if (builder->child_count > 1) {
         qsort(builder->children, builder->child_count, sizeof(*builder->children),
               options->figure == CALL_TREE_BYTES ? compare_bytes : compare_allocations);
     }
+    size_t count = 0;
     while (count < builder->child_count && (int64_t)count < options->top &&
            is_large(builder, builder->children[count].total)) {
         count++;
     }
     leave_out(builder, out, count);
-    parts = count + (is_shown(builder, out->own) ? 1 : 0) + (is_shown(builder, out->left_out) ? 1 : 0);
-    level = out->level + (parts > 1 || out->depth == 0 ? 1 : 0);
+    size_t parts = count + (is_shown(builder, out->own) ? 1 : 0) + (is_shown(builder, out->left_out) ? 1 : 0);
+    uint32_t level = out->level + (parts > 1 || out->depth == 0 ? 1 : 0);
     if ((int64_t)level > options->depth || out->depth >= CALL_TREE_FRAMES_MAX ||
         builder->tree->count + builder->stack_count + count > NODES_MAX) {
         leave_out(builder, out, 0);
@@ -434,14 +403,12 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
 
 static void read_frame(const struct builder *builder, uint32_t key, struct call_tree_frame *frame)
 {
-    struct cursor cursor;
-
     *frame = (struct call_tree_frame){.symbol = key, .is_missing = key == NO_FRAME};
     if (key == NO_FRAME) {
         return;
     }
-    cursor_open(&cursor, builder->database,
-                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    struct cursor cursor;
+    cursor_open(&cursor, builder->database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, key);
     if (cursor_next(&cursor)) {
         frame->function = memory_copy_text(cursor_text(&cursor, 0));
@@ -457,7 +424,6 @@ static void read_frame(const struct builder *builder, uint32_t key, struct call_
 static uint32_t number_frame(struct builder *builder, uint32_t key)
 {
     struct call_tree *tree = builder->tree;
-
     if (builder->frame_slots[key] == 0) {
         tree->frames = memory_resize(tree->frames, (tree->frame_count + 1) * sizeof(*tree->frames));
         read_frame(builder, key, &tree->frames[tree->frame_count++]);
@@ -470,10 +436,8 @@ static void copy_out(struct builder *builder, const struct pending *node)
 {
     struct call_tree *tree = builder->tree;
     uint32_t number = (uint32_t)tree->count;
-    struct call_tree_node *out;
-
     tree->nodes = memory_grow(tree->nodes, &builder->node_capacity, tree->count, sizeof(*tree->nodes));
-    out = &tree->nodes[tree->count++];
+    struct call_tree_node *out = &tree->nodes[tree->count++];
     *out = (struct call_tree_node){.parent = node->parent, .depth = node->depth, .level = node->level};
     out->frame = node->depth > 0 ? number_frame(builder, node->key) : 0;
     memcpy(out->total, node->total, sizeof(out->total));
@@ -486,8 +450,8 @@ static void copy_out(struct builder *builder, const struct pending *node)
     select_children(builder, out);
     for (size_t i = builder->child_count; i > 0; i--) {
         builder->children[i - 1].parent = number;
-        builder->stack = memory_grow(builder->stack, &builder->stack_capacity, builder->stack_count,
-                                     sizeof(*builder->stack));
+        builder->stack =
+            memory_grow(builder->stack, &builder->stack_capacity, builder->stack_count, sizeof(*builder->stack));
         builder->stack[builder->stack_count++] = builder->children[i - 1];
     }
 }
@@ -495,7 +459,6 @@ static void copy_out(struct builder *builder, const struct pending *node)
 static void select_nodes(struct builder *builder)
 {
     struct pending node = {.source = ROOT};
-
     builder->slots = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->slots));
     memset(builder->slots, 0, builder->symbol_limit * sizeof(*builder->slots));
     builder->frame_slots = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->frame_slots));
@@ -506,7 +469,6 @@ static void select_nodes(struct builder *builder)
         builder->moved = memory_resize(NULL, builder->source_count * sizeof(*builder->moved));
         for (uint32_t i = ROOT + 1; i < builder->source_count; i++) {
             const int64_t *own = builder->sources[i].own;
-
             if (own[CALL_TREE_BYTES] > 0 || own[CALL_TREE_ALLOCATIONS] > 0) {
                 builder->climbers[node.end++] = (struct climber){i, i};
             }
@@ -523,18 +485,13 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
                    struct varve_message *message)
 {
     struct builder builder = {.tree = tree, .database = database};
-    struct call_tree_symbols own = {0};
     const struct call_tree_symbols *symbols = options->symbols;
-    struct map numbers = {0};
-    uint32_t *nodes;
-    int64_t limit;
-    bool is_right;
-
     *tree = (struct call_tree){.options = *options};
     if (options->metric == CALL_TREE_TEMPORARY) {
         tree->options.figure = CALL_TREE_ALLOCATIONS;
     }
     add_source(&builder, ROOT, NO_FRAME);
+    struct call_tree_symbols own = {0};
     if (symbols == NULL) {
         call_tree_symbols_load(&own, database);
         symbols = &own;
@@ -542,9 +499,10 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
     builder.keys = symbols->keys;
     builder.is_plumbing = symbols->is_plumbing;
     builder.symbol_limit = symbols->limit;
-    limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-    nodes = read_nodes(&builder, &numbers, limit);
-    is_right = read_callsites(&builder, &numbers, nodes, limit);
+    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
+    struct map numbers = {0};
+    uint32_t *nodes = read_nodes(&builder, &numbers, limit);
+    bool is_right = read_callsites(&builder, &numbers, nodes, limit);
     map_free(&numbers);
     free(nodes);
     add_up(&builder);
@@ -557,10 +515,10 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
     free(builder.frame_slots);
     free(builder.climbers);
     free(builder.moved);
-    return is_right ? VARVE_OK
-                    : varve_message_set(message, VARVE_ERROR_FORMAT,
-                                        "%s: the figures of a call site are negative or too large",
-                                        database_path(database));
+    return is_right
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_FORMAT,
+                                   "%s: the figures of a call site are negative or too large", database_path(database));
 }
 
 void call_tree_free(struct call_tree *tree)
@@ -577,9 +535,8 @@ void call_tree_free(struct call_tree *tree)
 
 size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES])
 {
-    size_t count = 0;
-
     memset(figures, 0, CALL_TREE_FIGURES * sizeof(figures[0]));
+    size_t count = 0;
     for (size_t i = 0; i < tree->count; i++) {
         count += tree->nodes[i].children_left_out;
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {

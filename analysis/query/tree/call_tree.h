@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The call sites of a domain as one tree: callers above what they call, or, inverted, callees above who calls them. Frames
- * of one function, line and module below one caller are one node; plumbing, unnamed and repeated frames are folded
- * into their caller. `varve tree` and `varve flamegraph` print it.
+ * The call sites of a domain as one tree: callers above what they call, or, inverted, callees above who calls them.
+ * Frames of one function, line and module below one caller are one node; plumbing, unnamed and repeated frames are
+ * folded into their caller. `varve tree` and `varve flamegraph` print it.
  */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
 #define VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
@@ -10,10 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct database;
 struct varve_message;
@@ -37,15 +33,13 @@ enum call_tree_figure {
 
 /* Which symbols of a database are one frame. */
 struct call_tree_symbols {
-    uint32_t
-        *keys; /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
+    uint32_t *keys;    /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
     bool *is_plumbing; /* likewise */
     size_t limit;
 };
 
 struct call_tree_options {
-    const struct call_tree_symbols
-        *symbols; /* of the same database, for several trees; NULL: they are read */
+    const struct call_tree_symbols *symbols; /* of the same database, for several trees; NULL: they are read */
     const char *domain;
     int64_t process_id; /* 0: all processes; of one, what it had at the peak of all of them together */
     enum call_tree_metric metric;
@@ -58,7 +52,7 @@ struct call_tree_options {
 };
 
 struct call_tree_frame {
-    uint32_t symbol; /* row of table symbol; the same in every tree of a database; 0: no frame */
+    uint32_t symbol;                /* row of table symbol; the same in every tree of a database; 0: no frame */
     char *function, *file, *module; /* NULL: unknown */
     int64_t line;                   /* 0: unknown */
     bool is_python;
@@ -79,8 +73,7 @@ struct call_tree_node {
 
 struct call_tree {
     struct call_tree_options options;
-    struct call_tree_node
-        *nodes; /* callers first, the largest child first; node 0 is the root and no frame */
+    struct call_tree_node *nodes; /* callers first, the largest child first; node 0 is the root and no frame */
     size_t count;
     struct call_tree_frame *frames;
     size_t frame_count;
@@ -101,9 +94,5 @@ void call_tree_free(struct call_tree *tree);
 const char *call_tree_words(enum call_tree_metric metric);
 /// Nodes of all subtrees that are not in the tree, and what they have.
 size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES]);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names come from recorded programs: no control character, no character that XML can't hold and no ';' of theirs gets into
- * the output, and long ones are cut. Coordinates are CSS pixels, y downwards: callers lie above what they call.
+ * Names come from recorded programs: no control character, no character that XML can't hold and no ';' of theirs gets
+ * into the output, and long ones are cut. Coordinates are CSS pixels, y downwards: callers lie above what they call.
  */
 #include "analysis/query/tree/flamegraph.h"
 
@@ -29,11 +29,10 @@
 static char *folded_name(const struct call_tree_frame *frame)
 {
     char name[FRAME_NAME_BYTES];
-    char location[FRAME_NAME_BYTES];
-    char text[sizeof(name) + sizeof(location) + 8];
-
     frame_name(name, frame);
+    char location[FRAME_NAME_BYTES];
     frame_location(location, frame);
+    char text[sizeof(name) + sizeof(location) + 8];
     snprintf(text, sizeof(text), location[0] != '\0' ? "%s (%s)" : "%s", name, location);
     for (char *at = text; *at != '\0'; at++) {
         *at = *at == ';' ? ':' : *at;
@@ -41,15 +40,14 @@ static char *folded_name(const struct call_tree_frame *frame)
     return memory_copy_text(text);
 }
 
-static void print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number,
-                         bool is_left_out, int64_t figure)
+static void print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number, bool is_left_out,
+                         int64_t figure)
 {
-    uint32_t path[CALL_TREE_FRAMES_MAX];
-    size_t count = 0;
-
     if (figure == 0) {
         return;
     }
+    uint32_t path[CALL_TREE_FRAMES_MAX];
+    size_t count = 0;
     for (size_t i = number; i != 0; i = tree->nodes[i].parent) {
         path[count++] = tree->nodes[i].frame;
     }
@@ -64,7 +62,6 @@ void flamegraph_folded(FILE *out, const struct call_tree *tree)
 {
     enum call_tree_figure figure = tree->options.figure;
     char **names = memory_resize(NULL, (tree->frame_count + 1) * sizeof(*names));
-
     for (size_t i = 0; i < tree->frame_count; i++) {
         names[i] = folded_name(&tree->frames[i]);
     }
@@ -84,7 +81,6 @@ void flamegraph_folded(FILE *out, const struct call_tree *tree)
 static void put_colour(char *text, size_t bytes, const struct call_tree_frame *frame)
 {
     uint32_t hash = 2166136261U;
-
     for (const char *at = frame->function; at != NULL && *at != '\0'; at++) {
         hash = (hash ^ (unsigned char)*at) * 16777619U;
     }
@@ -100,7 +96,6 @@ static void put_colour(char *text, size_t bytes, const struct call_tree_frame *f
 static void write_figures(FILE *out, const struct call_tree *tree, const int64_t *figures)
 {
     enum call_tree_figure figure = tree->options.figure;
-
     if (tree->options.metric != CALL_TREE_TEMPORARY) {
         fprintf(out, "%s, ", format_bytes_exact(figures[CALL_TREE_BYTES]).text);
     }
@@ -117,14 +112,12 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     size_t letters = width > LETTER ? (size_t)((width - 4) / LETTER) : 0;
     char name[FRAME_NAME_BYTES] = "all";
     char location[FRAME_NAME_BYTES] = "";
-    char label[FRAME_NAME_BYTES];
-    char colour[48];
     unsigned y = TOP + node->depth * ROW;
-
     if (number > 0) {
         frame_name(name, frame);
         frame_location(location, frame);
     }
+    char colour[48];
     put_colour(colour, sizeof(colour), frame);
     fputs("<g><title>", out);
     format_print_xml(out, name);
@@ -137,6 +130,7 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     fprintf(out, "</title><rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
             width > 0.5 ? width - 0.3 : width, ROW - 1, colour);
     fprintf(out, "<text x=\"%.2f\" y=\"%u\">", x + 2, y + 12);
+    char label[FRAME_NAME_BYTES];
     if (letters >= 3) {
         format_head(label, sizeof(label), name, letters);
         format_print_xml(out, label);
@@ -172,7 +166,8 @@ static const char script[] =
     "      b.t.textContent = n < 3 ? '' : b.name.length > n ? b.name.slice(0, n - 1) + '\\u2026' : b.name;\n"
     "    });\n"
     "  }\n"
-    "  boxes.forEach(function (b) { b.g.style.cursor = 'pointer'; b.g.addEventListener('click', function () { zoom(b); }); });\n"
+    "  boxes.forEach(function (b) { b.g.style.cursor = 'pointer'; b.g.addEventListener('click', function () { zoom(b); "
+    "}); });\n"
     "  const button = svg.querySelector('#search');\n"
     "  button.textContent = '[search]';\n"
     "  button.addEventListener('click', function () {\n"
@@ -193,21 +188,19 @@ static void write_head(FILE *out, struct database *database, const struct call_t
     unsigned height = TOP + (depth + 1) * ROW + MARGIN;
     int64_t figures[CALL_TREE_FIGURES];
     size_t left_out = call_tree_left_out(tree, figures);
-    char path[FRAME_NAME_BYTES];
-
     fprintf(out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %u\" width=\"%d\" height=\"%u\">\n",
             WIDTH, height, WIDTH, height);
     fputs(style, out);
-    fprintf(out, "<rect width=\"%d\" height=\"%u\" fill=\"#fff\"/>\n<text class=\"head\" x=\"%d\" y=\"20\">",
-            WIDTH, height, MARGIN);
+    fprintf(out, "<rect width=\"%d\" height=\"%u\" fill=\"#fff\"/>\n<text class=\"head\" x=\"%d\" y=\"20\">", WIDTH,
+            height, MARGIN);
     call_tree_print_title(out, database, tree);
     fprintf(out, "</text>\n<text class=\"note\" x=\"%d\" y=\"38\">", MARGIN);
+    char path[FRAME_NAME_BYTES];
     format_tail(path, sizeof(path), database_path(database), 80);
     format_print_xml(out, path);
-    fputs(tree->options.is_inverted ? "; callers below the allocating line" : "; callees below their callers",
-          out);
+    fputs(tree->options.is_inverted ? "; callers below the allocating line" : "; callees below their callers", out);
     if (left_out > 0) {
         fprintf(out, "; left out: %s smaller frame%s with ", format_count((int64_t)left_out).text,
                 left_out == 1 ? "" : "s");
@@ -222,7 +215,6 @@ void flamegraph_svg(FILE *out, struct database *database, const struct call_tree
     double whole = (double)tree->nodes[0].total[figure];
     double *next = memory_resize(NULL, tree->count * sizeof(*next)); /* where a node's next child begins */
     unsigned depth = 0;
-
     for (size_t i = 0; i < tree->count; i++) {
         depth = tree->nodes[i].depth > depth ? tree->nodes[i].depth : depth;
     }
@@ -231,9 +223,7 @@ void flamegraph_svg(FILE *out, struct database *database, const struct call_tree
     for (size_t i = 0; i < tree->count; i++) {
         const struct call_tree_node *node = &tree->nodes[i];
         double x = i > 0 ? next[node->parent] : MARGIN;
-        double width =
-            whole > 0 ? (double)node->total[figure] / whole * (WIDTH - 2 * MARGIN) : WIDTH - 2 * MARGIN;
-
+        double width = whole > 0 ? (double)node->total[figure] / whole * (WIDTH - 2 * MARGIN) : WIDTH - 2 * MARGIN;
         next[i] = x;
         if (i > 0) {
             next[node->parent] = x + width;

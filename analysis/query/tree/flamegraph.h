@@ -8,20 +8,12 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct call_tree;
 struct database;
 
-/// A line for each node with a figure of its own: the frames from the root on with ';' between them, a space, the figure.
-/// What was left out below a node is in a frame "(smaller)": the sum of all lines is the root's.
+/// A line for each node with a figure of its own: the frames from the root on with ';' between them, a space, the
+/// figure. What was left out below a node is in a frame "(smaller)": the sum of all lines is the root's.
 void flamegraph_folded(FILE *out, const struct call_tree *tree);
 void flamegraph_svg(FILE *out, struct database *database, const struct call_tree *tree);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

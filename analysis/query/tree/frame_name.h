@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A frame of a call tree in words that any file may hold: UTF-8 without control characters, whatever the recorded program called it,
- * and cut at FRAME_NAME_COLUMNS. Used by flamegraph.c and by exports.
+ * A frame of a call tree in words that any file may hold: UTF-8 without control characters, whatever the recorded
+ * program called it, and cut at FRAME_NAME_COLUMNS. Used by flamegraph.c and by exports.
  */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_FRAME_NAME_H
 #define VARVE_ANALYSIS_QUERY_TREE_FRAME_NAME_H
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct call_tree_frame;
 
@@ -19,9 +15,5 @@ struct call_tree_frame;
 void frame_name(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame);
 /// Where it is: "file:line", or the module; "" if nothing is known.
 void frame_location(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct call_tree;
 struct call_tree_frame;
 struct cJSON;
@@ -21,9 +17,5 @@ struct database;
 void call_tree_print_title(FILE *out, struct database *database, const struct call_tree *tree);
 void call_tree_print_text(FILE *out, struct database *database, const struct call_tree *tree);
 struct cJSON *call_tree_json(struct database *database, const struct call_tree *tree);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -29,18 +29,16 @@ struct search {
     struct varve_message *message;
 };
 
-static bool found(const struct search *search, size_t index, const char *action, const char *reason,
-                  size_t since)
+static bool found(const struct search *search, size_t index, const char *action, const char *reason, size_t since)
 {
     const struct history_event *event = &search->trace->events[index];
     char when[64] = "";
-
     if (since != REPLAY_NONE) {
         snprintf(when, sizeof(when), " since event %zu", since);
     }
     varve_message_set(search->message, VARVE_ERROR_FORMAT,
-                      "event %zu cannot be: %s at 0x%" PRIx64 " of %" PRIu64 " bytes, %s%s", index, action,
-                      event->addr, event->size, reason, when);
+                      "event %zu cannot be: %s at 0x%" PRIx64 " of %" PRIu64 " bytes, %s%s", index, action, event->addr,
+                      event->size, reason, when);
     return true;
 }
 
@@ -56,7 +54,6 @@ static bool check_block(struct search *search, size_t index)
     enum block_state state = known != NULL ? (enum block_state)(*known & 3) : BLOCK_FREE;
     size_t since = known != NULL ? (size_t)(*known >> 2) : REPLAY_NONE;
     bool is_unknown = known == NULL && search->is_late;
-
     switch (event->action) {
     case HISTORY_ALLOC:
         if (state != BLOCK_FREE) {
@@ -97,10 +94,8 @@ static bool check_block(struct search *search, size_t index)
 static void forget_mapped(struct search *search, uint64_t addr, uint64_t end)
 {
     const struct replay_range *there = replay_range_at(&search->segments, addr);
-
     while (addr < end && there != NULL) {
         uint64_t next = there->addr + there->bytes < end ? there->addr + there->bytes : end;
-
         replay_range_remove(&search->segments, addr, next - addr);
         addr = next;
         there = replay_range_at(&search->segments, addr);
@@ -114,7 +109,6 @@ static bool check_segment(struct search *search, size_t index)
     struct replay_range range = {.addr = event->addr, .bytes = event->size, .stream = index};
     const struct replay_range *there = replay_range_at(&search->segments, event->addr);
     const uint64_t *gone;
-
     switch (event->action) {
     case HISTORY_SEGMENT_ALLOC:
     case HISTORY_SEGMENT_MAP:
@@ -135,8 +129,7 @@ static bool check_segment(struct search *search, size_t index)
         }
         map_put(&search->gone, event->addr, index);
         if (there != NULL && (there->addr != event->addr || there->bytes != event->size)) {
-            return found(search, index, "segment_free", "but the segment there is another",
-                         (size_t)there->stream);
+            return found(search, index, "segment_free", "but the segment there is another", (size_t)there->stream);
         }
         replay_range_remove(&search->segments, event->addr, event->size);
         return false;
@@ -170,7 +163,6 @@ bool replay_contradiction(const struct history_device *trace, bool is_late, stru
 {
     struct search search = {.trace = trace, .is_late = is_late, .message = message};
     bool is_found = false;
-
     for (size_t i = 0; i < trace->event_count && !is_found; i++) {
         is_found = check(&search, i);
     }

@@ -9,15 +9,7 @@
 
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Is there an event that cannot come after those before it? Then which, and why not, in `message`.
 bool replay_contradiction(const struct history_device *trace, bool is_late, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -17,12 +17,10 @@
 #define RESERVATION_SLACK (UINT64_C(64) << 20) /* reservations are made of whole units */
 #define DEVICE_MAX (2048 * GIB)                /* several times what the largest device has */
 
-int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
-                             struct varve_message *message)
+int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out, struct varve_message *message)
 {
     struct replay_scan scan = {0};
     int result = replay_scan(trace, &scan, message);
-
     *bytes_out = scan.reserved_start > 0 ? (uint64_t)scan.reserved_start : 0;
     replay_scan_free(&scan);
     return result;
@@ -33,7 +31,6 @@ int replay_start_of(const struct history *history, const struct history_device *
 {
     struct varve_alloc_config config;
     int result = replay_config(history, NULL, &config, message);
-
     *start_out = (struct varve_alloc_snapshot){0};
     return result != VARVE_OK ? result : replay_start_rebuild(history, trace, &config, start_out, message);
 }
@@ -72,7 +69,6 @@ static uint64_t total_of(const struct replay_device *inferred, uint64_t capacity
 static int check_reserved(const struct replay_scan *scan, uint64_t capacity, struct varve_message *message)
 {
     uint64_t limit = capacity > DEVICE_MAX ? capacity : DEVICE_MAX;
-
     if (scan->largest_bytes > limit) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
                                  "a segment of %s at 0x%" PRIx64
@@ -95,33 +91,27 @@ static void bound_total(struct replay_device *inferred, const struct replay_rese
     uint64_t room = replay_reservations_room(reservations);
     uint64_t total =
         room == UINT64_MAX || room < 2 * RESERVATION_SLACK ? UINT64_MAX : (room - RESERVATION_SLACK) / 9 * 8;
-
     inferred->total = total < inferred->total ? total : inferred->total;
 }
 
 static void bound_total_by_maps(const struct history *history, struct replay_device *inferred)
 {
     struct replay_reservations reservations;
-
     replay_reservations_find(history, &inferred->trace, &inferred->start, NULL, 0, &reservations);
     bound_total(inferred, &reservations);
     replay_reservations_free(&reservations);
 }
 
 static int infer_by_settings(struct replay_device *inferred, const struct history *history, uint64_t capacity,
-                             const struct varve_alloc_config *config, bool derives_pools,
-                             struct varve_message *message)
+                             const struct varve_alloc_config *config, bool derives_pools, struct varve_message *message)
 {
     int result = VARVE_OK;
-
     if (inferred->scan.reserved_start > 0) {
         result = replay_start_rebuild(history, &inferred->trace, config, &inferred->start, message);
     }
     if (result == VARVE_OK && (derives_pools || has_ranges(&inferred->start))) {
         uint64_t reach = inferred->total + inferred->total / 8;
-
-        replay_reservations_find(history, &inferred->trace, &inferred->start, config, reach,
-                                 &inferred->reservations);
+        replay_reservations_find(history, &inferred->trace, &inferred->start, config, reach, &inferred->reservations);
         if (capacity == 0) {
             bound_total(inferred, &inferred->reservations);
         } else {
@@ -138,23 +128,17 @@ static int infer_by_settings(struct replay_device *inferred, const struct histor
     return result;
 }
 
-int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
-                        bool follow, struct replay_device *inferred, struct varve_message *message)
+int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
+                        struct replay_device *inferred, struct varve_message *message)
 {
-    struct varve_alloc_config config;
-    bool derives_pools;
-    int result;
-
     replay_device_clear(inferred);
     inferred->trace = history->devices[index];
     inferred->trace.events += inferred->hints.first;
     inferred->trace.event_count -= inferred->hints.first;
-    derives_pools = inferred->hints.derives_pools || names_pools(&inferred->trace) ||
-                    replay_pools_are_named(&inferred->trace);
-    result = replay_scan(&inferred->trace, &inferred->scan, message);
-    if (result == VARVE_OK) {
-        result = check_reserved(&inferred->scan, capacity, message);
-    }
+    bool derives_pools =
+        inferred->hints.derives_pools || names_pools(&inferred->trace) || replay_pools_are_named(&inferred->trace);
+    int result = replay_scan(&inferred->trace, &inferred->scan, message);
+    VARVE_THEN(result, check_reserved(&inferred->scan, capacity, message));
     inferred->total = total_of(inferred, capacity);
     if (result == VARVE_OK && inferred->scan.has_maps && inferred->scan.reserved_start <= 0 && follow) {
         bound_total_by_maps(history, inferred);
@@ -162,10 +146,10 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
     if (result != VARVE_OK || (inferred->scan.reserved_start <= 0 && !derives_pools)) {
         return result;
     }
+    struct varve_alloc_config config;
     result = replay_config(history, follow ? conf : NULL, &config, message);
-    return result != VARVE_OK
-               ? result
-               : infer_by_settings(inferred, history, capacity, &config, derives_pools, message);
+    return result != VARVE_OK ? result
+                              : infer_by_settings(inferred, history, capacity, &config, derives_pools, message);
 }
 
 void replay_device_clear(struct replay_device *inferred)

@@ -14,10 +14,6 @@
 #include "analysis/replay/infer/reservations.h"
 #include "analysis/replay/infer/scan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Calls of empty_cache that gave something back, by the first event of each. */
 struct replay_calls {
     bool are_known; /* the history came out again */
@@ -36,22 +32,17 @@ struct replay_device {
     struct replay_calls calls; /* likewise; of a replay under other rules */
 };
 
-/// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors: VARVE_ERROR_FORMAT,
-/// UNSUPPORTED, INVALID (settings).
-int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
-                        bool follow, struct replay_device *inferred, struct varve_message *message);
+/// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors:
+/// VARVE_ERROR_FORMAT, UNSUPPORTED, INVALID (settings).
+int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
+                        struct replay_device *inferred, struct varve_message *message);
 /// Release all but the hints and the calls.
 void replay_device_clear(struct replay_device *inferred);
 
 /// Bytes in segments before the first event.
-int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
-                             struct varve_message *message);
+int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out, struct varve_message *message);
 /// The start with the history's own settings; the caller frees segments and blocks with free.
 int replay_start_of(const struct history *history, const struct history_device *trace,
                     struct varve_alloc_snapshot *start_out, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -21,7 +21,6 @@ void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_sna
         struct varve_block_info *block = &start->blocks[i];
         struct varve_block_info *rest = &start->blocks[i + 1];
         const uint64_t *bytes = map_find(&hints->sizes, block->addr);
-
         if (bytes != NULL && block->allocation_id != 0) {
             rest->addr += *bytes - block->bytes;
             rest->bytes -= *bytes - block->bytes;

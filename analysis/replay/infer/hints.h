@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to what a recording leaves open. Four things are: the size of a block that was there when the history began late,
- * whether completions in front of a request came with its search or with its wait for all streams, which segments are in
- * private pools of their own, and whether the history began within a request. Inference and play go by them; learn.c
- * changes them.
+ * Answers to what a recording leaves open. Four things are: the size of a block that was there when the history began
+ * late, whether completions in front of a request came with its search or with its wait for all streams, which segments
+ * are in private pools of their own, and whether the history began within a request. Inference and play go by them;
+ * learn.c changes them.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_INFER_DEVICE_HINTS_H
 #define VARVE_ANALYSIS_REPLAY_INFER_DEVICE_HINTS_H
@@ -14,10 +14,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Numbers of two segments (pools.h) that are not in one pool. */
 struct replay_apart {
@@ -39,9 +35,5 @@ struct replay_hints {
 void replay_hints_free(struct replay_hints *hints);
 /// Give the start's blocks the sizes that were found out.
 void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

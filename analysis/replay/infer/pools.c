@@ -23,8 +23,7 @@ struct derivation {
     const struct history_device *trace;
     const struct replay_reservations *reservations;
     struct replay_pools *pools;
-    struct replay_pool_segment
-        *segments; /* pools->segments: those of the start, reservations, then by event */
+    struct replay_pool_segment *segments; /* pools->segments: those of the start, reservations, then by event */
     uint32_t first_reservation;
     struct replay_ranges live;   /* plain segments; stream: number, so that no two grow together */
     struct replay_apart *aparts; /* segments, and so their groups, that are not in one pool */
@@ -36,8 +35,7 @@ struct derivation {
 
 /* ---- the segments ---- */
 
-static uint32_t add_segment(struct derivation *work, uint64_t addr, uint64_t bytes, uint16_t stream,
-                            size_t made_by)
+static uint32_t add_segment(struct derivation *work, uint64_t addr, uint64_t bytes, uint16_t stream, size_t made_by)
 {
     work->segments[work->pools->segment_count] = (struct replay_pool_segment){
         .addr = addr,
@@ -59,12 +57,10 @@ static void set_apart(struct derivation *work, size_t a, size_t b)
 static void add_reservations(struct derivation *work)
 {
     const struct replay_reservations *reservations = work->reservations;
-
     work->first_reservation = (uint32_t)work->pools->segment_count;
     for (size_t i = 0; i < reservations->count; i++) {
         const struct replay_reservation *reservation = &reservations->items[i];
         uint32_t number = add_segment(work, reservation->base, 0, reservation->stream, reservation->made_by);
-
         work->segments[number].is_gone = reservation->gone_by != REPLAY_NONE;
         if (reservation->is_start) {
             work->segments[number].first_use = 0;
@@ -72,7 +68,6 @@ static void add_reservations(struct derivation *work)
         }
         for (size_t j = 0; j < i; j++) {
             const struct replay_reservation *other = &reservations->items[j];
-
             if (other->stream == reservation->stream && other->is_small == reservation->is_small &&
                 replay_reservations_coexist(other, reservation)) {
                 set_apart(work, work->first_reservation + j, number);
@@ -84,15 +79,13 @@ static void add_reservations(struct derivation *work)
 static void note_use(struct derivation *work, uint32_t number, size_t index)
 {
     struct replay_pool_segment *segment = &work->segments[number];
-
     segment->first_use = segment->first_use == REPLAY_NONE ? index : segment->first_use;
     segment->last_use = index;
 }
 
 static bool add_live(struct derivation *work, uint64_t addr, uint64_t bytes, uint32_t number)
 {
-    return replay_range_add(&work->live,
-                            (struct replay_range){.addr = addr, .bytes = bytes, .stream = number});
+    return replay_range_add(&work->live, (struct replay_range){.addr = addr, .bytes = bytes, .stream = number});
 }
 
 static bool list_event(struct derivation *work, size_t index)
@@ -101,7 +94,6 @@ static bool list_event(struct derivation *work, size_t index)
     uint32_t reservation = work->reservations->of_event[index];
     const struct replay_range *range = NULL;
     uint32_t number;
-
     switch (event->action) {
     case HISTORY_SEGMENT_MAP:
     case HISTORY_SEGMENT_UNMAP:
@@ -138,12 +130,10 @@ static bool list_event(struct derivation *work, size_t index)
 static bool list_start(struct derivation *work, const struct varve_alloc_snapshot *start)
 {
     bool is_good = true;
-
     for (size_t i = 0; i < start->segment_count && is_good; i++) {
         const struct varve_segment_info *info = &start->segments[i];
-        uint32_t number = add_segment(work, info->addr, info->bytes,
-                                      history_find_stream(work->history, info->stream), REPLAY_NONE);
-
+        uint32_t number =
+            add_segment(work, info->addr, info->bytes, history_find_stream(work->history, info->stream), REPLAY_NONE);
         if (info->is_expandable) {
             work->segments[number].is_gone = true; /* its reservation stands for it */
         } else {
@@ -165,19 +155,17 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
 {
     const struct history_device *trace = work->trace;
     size_t capacity = start->segment_count + work->reservations->count;
-    bool is_good;
-
     for (size_t i = 0; i < trace->event_count; i++) {
         capacity += trace->events[i].action == HISTORY_SEGMENT_ALLOC ? 1 : 0;
     }
     if (capacity > SEGMENTS_MAX) {
-        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "private pools of %zu segments; %d is the most",
-                          capacity, SEGMENTS_MAX);
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "private pools of %zu segments; %d is the most", capacity,
+                          SEGMENTS_MAX);
         return VARVE_ERROR_UNSUPPORTED;
     }
     work->segments = work->pools->segments = zeroed(capacity + 1, sizeof(*work->segments));
     work->pools->segment_of = zeroed(trace->event_count + 1, sizeof(*work->pools->segment_of));
-    is_good = list_start(work, start);
+    bool is_good = list_start(work, start);
     add_reservations(work);
     for (size_t i = 0; i < trace->event_count && is_good; i++) {
         if (!list_event(work, i)) {
@@ -194,10 +182,8 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
 static void take_hints(struct derivation *work, const struct replay_hints *hints)
 {
     size_t count = work->pools->segment_count;
-
     for (size_t i = 0; i < count && hints->pools.count > 0; i++) {
         const uint64_t *hint = map_find(&hints->pools, replay_pool_key(&work->segments[i]));
-
         work->segments[i].is_private = hint != NULL;
         work->segments[i].is_lone = hint != NULL && *hint > 1;
     }
@@ -215,7 +201,6 @@ static int compare_use(const void *left, const void *right, void *context)
     const struct replay_pool_segment *segments = context;
     const struct replay_pool_segment *a = &segments[*(const uint32_t *)left];
     const struct replay_pool_segment *b = &segments[*(const uint32_t *)right];
-
     if (a->first_use != b->first_use) {
         return a->first_use < b->first_use ? -1 : 1;
     }
@@ -240,7 +225,6 @@ static uint32_t pool_of_id(struct replay_pools *pools, struct varve_pool_id id)
 static uint32_t new_pool(struct replay_pools *pools)
 {
     struct varve_pool_id id = {1, 0};
-
     for (size_t i = 0; i < pools->count; i++) {
         id.capture = pools->ids[i].capture >= id.capture ? pools->ids[i].capture + 1 : id.capture;
     }
@@ -253,7 +237,6 @@ static bool are_apart(const struct derivation *work, uint32_t a, uint32_t b)
     for (size_t i = 0; i < work->apart_count; i++) {
         uint32_t first = work->root[work->aparts[i].a];
         uint32_t second = work->root[work->aparts[i].b];
-
         if ((first == a && second == b) || (first == b && second == a)) {
             return true;
         }
@@ -267,7 +250,6 @@ static void join(struct derivation *work, uint32_t a, uint32_t b)
     uint32_t into = work->root[a];
     uint32_t from = work->root[b];
     bool both_known = work->pool[into] != POOL_UNKNOWN && work->pool[from] != POOL_UNKNOWN;
-
     if (into == from || (both_known && work->pool[into] != work->pool[from]) || segments[a].is_lone ||
         segments[b].is_lone ||
         ((segments[into].is_private || segments[from].is_private) &&
@@ -289,10 +271,8 @@ static void join_interleaved(struct derivation *work)
 {
     for (size_t b = 1; b < work->pools->segment_count; b++) {
         const struct replay_pool_segment *later = &work->segments[work->order[b]];
-
         for (size_t a = 0; a < b && later->first_use != REPLAY_NONE; a++) {
             const struct replay_pool_segment *earlier = &work->segments[work->order[a]];
-
             if (earlier->stream == later->stream && later->first_use < earlier->last_use) {
                 join(work, work->order[a], work->order[b]);
             }
@@ -308,7 +288,6 @@ static bool is_allowed(const struct derivation *work, uint32_t group, uint32_t p
     for (size_t i = 0; i < work->apart_count; i++) {
         uint32_t first = work->root[work->aparts[i].a];
         uint32_t second = work->root[work->aparts[i].b];
-
         if ((first == group && second != group && work->pool[second] == pool) ||
             (second == group && first != group && work->pool[first] == pool)) {
             return false;
@@ -320,11 +299,9 @@ static bool is_allowed(const struct derivation *work, uint32_t group, uint32_t p
 static void choose_pools(struct derivation *work)
 {
     uint32_t *latest = zeroed(work->history->stream_count + 1, sizeof(*latest)); /* pool of each stream */
-
     for (size_t i = 0; i < work->pools->segment_count; i++) {
         uint32_t group = work->root[work->order[i]];
         uint32_t *last = &latest[work->segments[work->order[i]].stream];
-
         if (work->pool[group] == POOL_UNKNOWN) {
             if (is_allowed(work, group, 0)) {
                 work->pool[group] = 0;
@@ -348,7 +325,6 @@ static void label(struct derivation *work)
         const struct replay_range *range = replay_range_at(&work->live, segment->addr);
         size_t reservation =
             segment->is_expandable ? replay_reservation_at(work->reservations, segment->addr) : REPLAY_NONE;
-
         if (reservation != REPLAY_NONE) {
             work->pool[work->first_reservation + reservation] = pool_of_id(work->pools, id);
         } else if (!segment->is_expandable && range != NULL && range->addr == segment->addr) {
@@ -360,7 +336,6 @@ static void label(struct derivation *work)
 static void group(struct derivation *work, bool takes_turns)
 {
     size_t count = work->pools->segment_count;
-
     work->root = memory_resize(NULL, 3 * (count + 1) * sizeof(*work->root));
     work->pool = work->root + count + 1;
     work->order = work->pool + count + 1;
@@ -381,7 +356,6 @@ static void group(struct derivation *work, bool takes_turns)
 static void fill_events(const struct derivation *work)
 {
     struct replay_pools *pools = work->pools;
-
     for (size_t i = 0; i < pools->segment_count; i++) {
         work->segments[i].pool = (uint16_t)work->pool[work->root[i]];
     }
@@ -402,15 +376,13 @@ static void fill_start(const struct derivation *work, struct varve_alloc_snapsho
     }
     for (size_t i = 0; i < start->segment_count; i++) {
         struct varve_segment_info *segment = &start->segments[i];
-
         if (!segment->is_expandable) {
             segment->pool = work->pools->ids[work->segments[i].pool];
         }
         for (size_t j = 0; j < reservations->count && segment->is_expandable; j++) {
             const struct replay_reservation *reservation = &reservations->items[j];
-
-            if (reservation->is_start && segment->addr >= reservation->base &&
-                segment->addr < reservation->high && segment->is_small == reservation->is_small) {
+            if (reservation->is_start && segment->addr >= reservation->base && segment->addr < reservation->high &&
+                segment->is_small == reservation->is_small) {
                 segment->pool = reservation->pool;
                 break;
             }
@@ -429,8 +401,7 @@ bool replay_pools_are_named(const struct history_device *trace)
 }
 
 /* Events of newer versions name their pool; so does what they gave back (start.c). */
-static void take_named(const struct history *history, const struct history_device *trace,
-                       struct replay_pools *pools)
+static void take_named(const struct history *history, const struct history_device *trace, struct replay_pools *pools)
 {
     pools->of_event = zeroed(trace->event_count + 1, sizeof(*pools->of_event));
     for (size_t i = 0; i < trace->event_count; i++) {
@@ -440,19 +411,15 @@ static void take_named(const struct history *history, const struct history_devic
 
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
                         struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
-                        const struct replay_hints *hints, struct replay_pools *pools,
-                        struct varve_message *message)
+                        const struct replay_hints *hints, struct replay_pools *pools, struct varve_message *message)
 {
-    struct derivation work = {
-        .history = history, .trace = trace, .reservations = reservations, .pools = pools};
-    int result;
-
+    struct derivation work = {.history = history, .trace = trace, .reservations = reservations, .pools = pools};
     pool_of_id(pools, (struct varve_pool_id){0, 0});
     if (replay_pools_are_named(trace)) {
         take_named(history, trace, pools);
         return VARVE_OK;
     }
-    result = list_segments(&work, start, message);
+    int result = list_segments(&work, start, message);
     if (result == VARVE_OK) {
         take_hints(&work, hints);
         group(&work, hints->pools_take_turns);

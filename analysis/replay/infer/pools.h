@@ -11,10 +11,6 @@
 #include "analysis/replay/infer/reservations.h"
 #include "analysis/replay/infer/scan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A segment from the event that made it to the one that gave it back. */
 struct replay_pool_segment {
     uint64_t addr, bytes;       /* bytes 0: an expandable one */
@@ -28,7 +24,7 @@ struct replay_pool_segment {
 };
 
 struct replay_pools {
-    uint16_t *of_event; /* index into `ids` of allocs and segment events; NULL: the default pool for all */
+    uint16_t *of_event;        /* index into `ids` of allocs and segment events; NULL: the default pool for all */
     struct varve_pool_id *ids; /* 0: the default pool */
     size_t count;
     struct replay_pool_segment *segments; /* those that a pool was derived for */
@@ -42,17 +38,12 @@ bool replay_pools_are_named(const struct history_device *trace);
 /// contradict each other), UNSUPPORTED (too many segments).
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
                         struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
-                        const struct replay_hints *hints, struct replay_pools *pools,
-                        struct varve_message *message);
+                        const struct replay_hints *hints, struct replay_pools *pools, struct varve_message *message);
 /// The key of a segment in replay_hints.pools.
 static inline uint64_t replay_pool_key(const struct replay_pool_segment *segment)
 {
     return segment->made_by != REPLAY_NONE ? segment->made_by : UINT64_C(1) << 63 | segment->addr;
 }
 void replay_pools_free(struct replay_pools *pools);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -14,10 +14,8 @@ static size_t position_of(const struct replay_ranges *ranges, uint64_t addr)
 {
     size_t low = 0;
     size_t high = ranges->count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (ranges->items[middle].addr + ranges->items[middle].bytes <= addr) {
             low = middle + 1;
         } else {
@@ -48,7 +46,6 @@ static void erase(struct replay_ranges *ranges, size_t position)
 struct replay_range *replay_range_at(struct replay_ranges *ranges, uint64_t addr)
 {
     size_t position = position_of(ranges, addr);
-
     return position < ranges->count && ranges->items[position].addr <= addr ? &ranges->items[position] : NULL;
 }
 
@@ -58,7 +55,6 @@ static bool absorb(struct replay_ranges *ranges, size_t position, struct replay_
     const struct replay_range *other = &ranges->items[position];
     bool touches = other->addr + other->bytes == range->addr || range->addr + range->bytes == other->addr;
     bool both_known = other->kind != REPLAY_RANGE_UNKNOWN && range->kind != REPLAY_RANGE_UNKNOWN;
-
     if (!touches || other->stream != range->stream ||
         (both_known && (other->kind != range->kind || !replay_same_pool(other->pool, range->pool)))) {
         return false;
@@ -76,9 +72,7 @@ static bool absorb(struct replay_ranges *ranges, size_t position, struct replay_
 bool replay_range_add(struct replay_ranges *ranges, struct replay_range range)
 {
     size_t position = position_of(ranges, range.addr);
-
-    if (range.bytes == 0 ||
-        (position < ranges->count && ranges->items[position].addr < range.addr + range.bytes)) {
+    if (range.bytes == 0 || (position < ranges->count && ranges->items[position].addr < range.addr + range.bytes)) {
         return false;
     }
     if (position < ranges->count) {
@@ -94,26 +88,22 @@ bool replay_range_add(struct replay_ranges *ranges, struct replay_range range)
 bool replay_range_remove(struct replay_ranges *ranges, uint64_t addr, uint64_t bytes)
 {
     size_t position = position_of(ranges, addr);
-    struct replay_range whole;
-
     if (bytes == 0 || position == ranges->count || ranges->items[position].addr > addr) {
         return false;
     }
-    whole = ranges->items[position];
+    struct replay_range whole = ranges->items[position];
     if (bytes > whole.bytes - (addr - whole.addr)) {
         return false;
     }
     erase(ranges, position);
     if (addr + bytes < whole.addr + whole.bytes) {
         struct replay_range back = whole;
-
         back.addr = addr + bytes;
         back.bytes = whole.addr + whole.bytes - back.addr;
         insert(ranges, position, back);
     }
     if (addr > whole.addr) {
         struct replay_range front = whole;
-
         front.bytes = addr - whole.addr;
         insert(ranges, position, front);
     }
@@ -123,7 +113,6 @@ bool replay_range_remove(struct replay_ranges *ranges, uint64_t addr, uint64_t b
 void replay_range_note(struct replay_ranges *ranges, uint64_t addr, bool is_small)
 {
     struct replay_range *range = replay_range_at(ranges, addr);
-
     if (range != NULL && range->kind == REPLAY_RANGE_UNKNOWN) {
         range->kind = is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE;
         ranges->unknown_count--;

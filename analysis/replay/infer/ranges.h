@@ -14,10 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum replay_range_kind {
     REPLAY_RANGE_UNKNOWN,
     REPLAY_RANGE_SMALL,
@@ -47,9 +43,5 @@ bool replay_range_remove(struct replay_ranges *ranges, uint64_t addr, uint64_t b
 /// A request of that class was served at an address.
 void replay_range_note(struct replay_ranges *ranges, uint64_t addr, bool is_small);
 void replay_ranges_free(struct replay_ranges *ranges);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct replay_reservation {
     uint64_t base, high; /* of all that was ever mapped */
     uint64_t mapped;     /* bytes, at the end */
@@ -23,17 +19,15 @@ struct replay_reservation {
 };
 
 struct replay_reservations {
-    struct replay_reservation
-        *items; /* those of the start first, by address; then in order of their events */
+    struct replay_reservation *items; /* those of the start first, by address; then in order of their events */
     size_t count, capacity;
     uint32_t *of_event; /* of alloc, segment_map and segment_unmap: number + 1; else 0 */
 };
 
 /// `reach`: how many bytes one of them has. Without `config` only what maps show: classes and allocs are left out.
 void replay_reservations_find(const struct history *history, const struct history_device *trace,
-                              const struct varve_alloc_snapshot *start,
-                              const struct varve_alloc_config *config, uint64_t reach,
-                              struct replay_reservations *reservations);
+                              const struct varve_alloc_snapshot *start, const struct varve_alloc_config *config,
+                              uint64_t reach, struct replay_reservations *reservations);
 void replay_reservations_free(struct replay_reservations *reservations);
 /// Both were there at some time.
 bool replay_reservations_coexist(const struct replay_reservation *a, const struct replay_reservation *b);
@@ -43,9 +37,5 @@ uint64_t replay_reservations_room(const struct replay_reservations *reservations
 void replay_reservations_lower(struct replay_reservations *reservations, uint64_t reach, uint64_t large_unit);
 /// Number of the one that holds an address and is not gone; REPLAY_NONE: none.
 size_t replay_reservation_at(const struct replay_reservations *reservations, uint64_t addr);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -25,14 +25,12 @@ size_t replay_decision(const struct history_device *trace, size_t index)
 struct varve_pool_id replay_named_pool(const struct history *history, const struct history_event *event)
 {
     const uint64_t *id = event->pool != 0 ? history->pool_ids[event->pool - 1] : NULL;
-
     return id != NULL ? (struct varve_pool_id){id[0], id[1]} : (struct varve_pool_id){0, 0};
 }
 
 bool replay_is_immediate(const struct history_device *trace, size_t index)
 {
     size_t next = replay_decision(trace, index + 1);
-
     return next < trace->event_count && trace->events[next].action == HISTORY_FREE_COMPLETED &&
            trace->events[next].addr == trace->events[index].addr;
 }
@@ -42,14 +40,12 @@ static void add_deferred(struct replay_scan *scan, struct map *pending, uint64_t
     scan->deferred =
         memory_grow(scan->deferred, &scan->deferred_capacity, scan->deferred_count, sizeof(*scan->deferred));
     map_put(pending, addr, scan->deferred_count);
-    scan->deferred[scan->deferred_count++] =
-        (struct replay_deferred){.request = index, .completion = REPLAY_NONE};
+    scan->deferred[scan->deferred_count++] = (struct replay_deferred){.request = index, .completion = REPLAY_NONE};
 }
 
 static void add_completion(struct replay_scan *scan, struct map *pending, uint64_t addr, size_t index)
 {
     uint64_t number;
-
     if (map_remove(pending, addr, &number)) {
         scan->deferred[number].completion = index;
         return;
@@ -62,7 +58,6 @@ static int refuse_early(const struct history_device *trace, const struct replay_
                         struct varve_message *message)
 {
     size_t index = scan->early[0];
-
     return varve_message_set(message, VARVE_ERROR_FORMAT,
                              "event %zu completes the free of 0x%" PRIx64 ", which no event requested", index,
                              trace->events[index].addr);
@@ -79,7 +74,6 @@ static void note_segment(struct replay_scan *scan, uint64_t addr, uint64_t bytes
 static uint64_t reserved_at_end(const struct history_device *trace, struct replay_scan *scan)
 {
     uint64_t bytes = 0;
-
     for (size_t i = 0; i < trace->segment_count; i++) {
         note_segment(scan, trace->segments[i].addr, trace->segments[i].size);
         bytes += trace->segments[i].size;
@@ -92,16 +86,13 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
     struct map pending = {0};
     uint64_t reserved = 0; /* sums of hostile sizes wrap, they do not overflow */
     uint64_t peak = 0;
-
     for (size_t i = 0; i < trace->event_count; i++) {
         const struct history_event *event = &trace->events[i];
-
         if (event->size >= SIZE_LIMIT || (event->addr >= ADDR_LIMIT && event->action != HISTORY_OOM)) {
             map_free(&pending);
             return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                     "event %zu: no memory has the address 0x%" PRIx64 " and %" PRIu64
-                                     " bytes",
-                                     i, event->addr, event->size);
+                                     "event %zu: no memory has the address 0x%" PRIx64 " and %" PRIu64 " bytes", i,
+                                     event->addr, event->size);
         }
         switch (event->action) {
         case HISTORY_ALLOC:

@@ -14,10 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REPLAY_NONE SIZE_MAX /* no event, no segment */
 
 /* A free that other streams deferred: events number `request` and `completion` (REPLAY_NONE: never). */
@@ -47,9 +43,5 @@ size_t replay_decision(const struct history_device *trace, size_t index);
 struct varve_pool_id replay_named_pool(const struct history *history, const struct history_event *event);
 /// The free requested by event `index` was completed at once.
 bool replay_is_immediate(const struct history_device *trace, size_t index);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

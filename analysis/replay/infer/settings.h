@@ -6,19 +6,11 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// The settings that `conf` says, or (NULL) those that the history was recorded with. VARVE_ERROR_INVALID.
 int replay_config(const struct history *history, const char *conf, struct varve_alloc_config *config,
                   struct varve_message *message);
 /// The same as a snapshot has it.
 int replay_settings(const struct history *history, const char *conf, struct history_settings *settings,
                     struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

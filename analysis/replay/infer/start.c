@@ -40,10 +40,8 @@ static size_t block_before(const struct rebuild *rebuild, uint64_t addr)
 {
     size_t low = 0;
     size_t high = rebuild->block_count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-
         if (rebuild->blocks[middle].addr <= addr) {
             low = middle + 1;
         } else {
@@ -59,10 +57,8 @@ static void find_ends(const struct rebuild *rebuild)
 {
     uint64_t *limits = memory_resize(NULL, (rebuild->block_count + 1) * sizeof(*limits)); /* of segments */
     size_t block = 0;
-
     for (size_t i = 0; i < rebuild->segment_count; i++) {
         uint64_t end = rebuild->segments[i].addr + rebuild->segments[i].bytes;
-
         while (block < rebuild->block_count && rebuild->blocks[block].addr < end) {
             limits[block++] = end;
         }
@@ -70,15 +66,12 @@ static void find_ends(const struct rebuild *rebuild)
     for (size_t i = 0; i < rebuild->trace->event_count; i++) {
         const struct history_event *event = &rebuild->trace->events[i];
         bool is_alloc = event->action == HISTORY_ALLOC;
-        size_t before = is_alloc || event->action == HISTORY_FREE_COMPLETED
-                            ? block_before(rebuild, event->addr)
-                            : SIZE_MAX;
-        struct varve_block_info *left;
-
+        size_t before =
+            is_alloc || event->action == HISTORY_FREE_COMPLETED ? block_before(rebuild, event->addr) : SIZE_MAX;
         if (before >= block || event->addr >= limits[before]) {
             continue;
         }
-        left = &rebuild->blocks[before];
+        struct varve_block_info *left = &rebuild->blocks[before];
         if (left->bytes == 0 && left->allocation_id == 0 && (is_alloc || event->addr == left->addr)) {
             left->allocation_id = is_alloc ? event->addr : END_UNKNOWN;
         }
@@ -92,14 +85,11 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
                        struct varve_block_info *block, uint64_t room)
 {
     uint64_t end = block->allocation_id;
-    uint64_t rounded;
-    uint64_t rest;
-
     block->allocation_id = 0;
     if (block->bytes != 0) {
         return VARVE_OK;
     }
-    rounded = varve_alloc_block_size(NULL, rebuild->config, block->requested);
+    uint64_t rounded = varve_alloc_block_size(NULL, rebuild->config, block->requested);
     block->bytes = rounded;
     if (rounded == 0 || segment->is_small || segment->is_expandable || rounded > room) {
         return rounded == 0 ? VARVE_ERROR_INVALID : VARVE_OK;
@@ -107,7 +97,7 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
     if (end != END_UNKNOWN && end > block->addr && end - block->addr <= room) {
         room = end - block->addr;
     }
-    rest = room - rounded;
+    uint64_t rest = room - rounded;
     if (rest <= UNSPLIT_MAX || rounded >= rebuild->config->max_split_size) {
         block->bytes = room;
     } else if (end == END_UNKNOWN) {
@@ -136,15 +126,12 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
 {
     uint64_t end = segment->addr + segment->bytes;
     uint64_t addr = segment->addr;
-
     segment->first_block = start->block_count;
     segment->block_count = 0;
     while (addr < end) {
         bool has_block = *next < rebuild->block_count && rebuild->blocks[*next].addr < end;
         struct varve_block_info block = {.addr = addr, .bytes = end - addr};
         uint64_t limit = end;
-        int result;
-
         if (has_block && rebuild->blocks[*next].addr != addr) {
             if (rebuild->blocks[*next].addr < addr) {
                 return VARVE_ERROR_FORMAT;
@@ -155,7 +142,7 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
             if (*next < rebuild->block_count && rebuild->blocks[*next].addr < end) {
                 limit = rebuild->blocks[*next].addr;
             }
-            result = block_bytes(rebuild, segment, &block, limit - addr);
+            int result = block_bytes(rebuild, segment, &block, limit - addr);
             if (result != VARVE_OK) {
                 return result;
             }
@@ -174,16 +161,14 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
 static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snapshot *start,
                           struct varve_message *message)
 {
-    size_t next = 0;
-
     find_ends(rebuild);
     start->segments = rebuild->segments;
     start->segment_count = rebuild->segment_count;
     start->blocks =
         memory_resize(NULL, (2 * rebuild->block_count + rebuild->segment_count + 1) * sizeof(*start->blocks));
+    size_t next = 0;
     for (size_t i = 0; i < start->segment_count; i++) {
         int result = fill_segment(rebuild, start, &start->segments[i], &next);
-
         if (result != VARVE_OK) {
             return varve_message_set(message, result,
                                      "undoing all events leaves blocks in the segment at 0x%" PRIx64
@@ -201,12 +186,10 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
 
 static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t addr, uint64_t bytes)
 {
-    struct varve_segment_info *segment;
-
-    rebuild->segments = memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count,
-                                    sizeof(*rebuild->segments));
+    rebuild->segments =
+        memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count, sizeof(*rebuild->segments));
     map_put(&rebuild->segment_at, addr, rebuild->segment_count);
-    segment = &rebuild->segments[rebuild->segment_count++];
+    struct varve_segment_info *segment = &rebuild->segments[rebuild->segment_count++];
     *segment = (struct varve_segment_info){.addr = addr, .bytes = bytes};
     return segment;
 }
@@ -214,8 +197,8 @@ static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t 
 static void add_block(struct rebuild *rebuild, uint64_t addr, uint64_t bytes, uint64_t requested,
                       enum varve_block_state block_state)
 {
-    rebuild->blocks = memory_grow(rebuild->blocks, &rebuild->block_capacity, rebuild->block_count,
-                                  sizeof(*rebuild->blocks));
+    rebuild->blocks =
+        memory_grow(rebuild->blocks, &rebuild->block_capacity, rebuild->block_count, sizeof(*rebuild->blocks));
     map_put(&rebuild->block_at, addr, rebuild->block_count);
     rebuild->blocks[rebuild->block_count++] =
         (struct varve_block_info){.addr = addr, .bytes = bytes, .requested = requested, .state = block_state};
@@ -225,19 +208,16 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
 {
     struct varve_pool_id pool = {last->pool_id[0], last->pool_id[1]};
     uint64_t stream = rebuild->history->streams[last->stream];
-
     if (last->is_expandable) {
-        replay_range_add(&rebuild->ranges,
-                         (struct replay_range){
-                             .addr = last->addr,
-                             .bytes = last->size,
-                             .stream = stream,
-                             .pool = pool,
-                             .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
-                         });
+        replay_range_add(&rebuild->ranges, (struct replay_range){
+                                               .addr = last->addr,
+                                               .bytes = last->size,
+                                               .stream = stream,
+                                               .pool = pool,
+                                               .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
+                                           });
     } else {
         struct varve_segment_info *segment = add_segment(rebuild, last->addr, last->size);
-
         segment->stream = stream;
         segment->pool = pool;
         segment->is_small = last->is_small;
@@ -247,14 +227,11 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
 static void take_end(struct rebuild *rebuild)
 {
     const struct history_device *trace = rebuild->trace;
-
     for (size_t i = 0; i < trace->segment_count; i++) {
         const struct history_segment *last = &trace->segments[i];
-
         take_segment(rebuild, last);
         for (size_t j = 0; j < last->block_count; j++) {
             const struct history_block *block = &trace->blocks[last->first_block + j];
-
             if (block->state != HISTORY_INACTIVE) {
                 add_block(rebuild, block->addr, block->size, block->requested,
                           block->state == HISTORY_ACTIVE_ALLOCATED ? VARVE_BLOCK_ACTIVE_ALLOCATED
@@ -267,10 +244,8 @@ static void take_end(struct rebuild *rebuild)
 /* The request of an alloc, or of a free, shows the class of the memory that it was served from. */
 static void note_request(struct rebuild *rebuild, const struct history_event *event)
 {
-    uint64_t rounded;
-
     if (rebuild->ranges.unknown_count > 0) {
-        rounded = varve_alloc_block_size(NULL, rebuild->config, event->size);
+        uint64_t rounded = varve_alloc_block_size(NULL, rebuild->config, event->size);
         if (rounded > 0) {
             replay_range_note(&rebuild->ranges, event->addr, rounded <= SMALL_MAX);
         }
@@ -280,24 +255,21 @@ static void note_request(struct rebuild *rebuild, const struct history_event *ev
 static bool undo_segment_alloc(struct rebuild *rebuild, const struct history_event *event)
 {
     const uint64_t *found = map_find(&rebuild->segment_at, event->addr);
-    uint64_t number;
-
     assert(found == NULL || rebuild->segments != NULL);
     if (found == NULL || rebuild->segments[*found].bytes != event->size) {
         return false;
     }
     rebuild->segments[*found].bytes = 0;
+    uint64_t number;
     return map_remove(&rebuild->segment_at, event->addr, &number);
 }
 
 static bool undo_segment_free(struct rebuild *rebuild, const struct history_event *event)
 {
-    struct varve_segment_info *segment;
-
     if (map_find(&rebuild->segment_at, event->addr) != NULL) {
         return false;
     }
-    segment = add_segment(rebuild, event->addr, event->size);
+    struct varve_segment_info *segment = add_segment(rebuild, event->addr, event->size);
     segment->stream = rebuild->history->streams[event->stream];
     segment->pool = replay_named_pool(rebuild->history, event);
     segment->is_small = event->size == SMALL_SEGMENT;
@@ -307,7 +279,6 @@ static bool undo_segment_free(struct rebuild *rebuild, const struct history_even
 static bool undo_map(struct rebuild *rebuild, const struct history_event *event)
 {
     const struct replay_range *range = replay_range_at(&rebuild->ranges, event->addr);
-
     return range != NULL && range->stream == rebuild->history->streams[event->stream] &&
            replay_range_remove(&rebuild->ranges, event->addr, event->size);
 }
@@ -326,7 +297,6 @@ static bool undo(struct rebuild *rebuild, const struct history_event *event)
 {
     uint64_t number;
     uint64_t *found;
-
     switch (event->action) {
     case HISTORY_ALLOC:
         note_request(rebuild, event);
@@ -364,7 +334,6 @@ static int compare_addr(const void *left, const void *right)
 {
     const uint64_t *a = left;
     const uint64_t *b = right;
-
     return *a < *b ? -1 : *a > *b;
 }
 
@@ -377,7 +346,6 @@ static void add_ranges(struct rebuild *rebuild)
     for (size_t i = 0; i < rebuild->ranges.count; i++) {
         const struct replay_range *range = &rebuild->ranges.items[i];
         struct varve_segment_info *segment = add_segment(rebuild, range->addr, range->bytes);
-
         segment->stream = range->stream;
         segment->pool = range->pool;
         segment->is_expandable = true;
@@ -390,9 +358,8 @@ static void add_ranges(struct rebuild *rebuild)
 /* Drop what is gone, and sort. */
 static void finish(struct rebuild *rebuild)
 {
-    size_t kept = 0;
-
     add_ranges(rebuild);
+    size_t kept = 0;
     for (size_t i = 0; i < rebuild->segment_count; i++) {
         if (rebuild->segments[i].bytes > 0) {
             rebuild->segments[kept++] = rebuild->segments[i];
@@ -405,7 +372,6 @@ static void finish(struct rebuild *rebuild)
     kept = 0;
     for (size_t i = 0; i < rebuild->block_count; i++) {
         const uint64_t *found = map_find(&rebuild->block_at, rebuild->blocks[i].addr);
-
         if (found != NULL && *found == i) {
             rebuild->blocks[kept++] = rebuild->blocks[i];
         }
@@ -421,10 +387,9 @@ int replay_start_rebuild(const struct history *history, const struct history_dev
                          struct varve_message *message)
 {
     struct rebuild rebuild = {.history = history, .trace = trace, .config = config};
-    int result = VARVE_OK;
-
     *start_out = (struct varve_alloc_snapshot){0};
     take_end(&rebuild);
+    int result = VARVE_OK;
     for (size_t i = trace->event_count; i > 0 && result == VARVE_OK; i--) {
         if (!undo(&rebuild, &trace->events[i - 1])) {
             result = varve_message_set(message, VARVE_ERROR_FORMAT,

@@ -9,18 +9,10 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Segments and blocks before the first event, from those at the end; the caller frees both arrays with free.
 /// Errors: VARVE_ERROR_FORMAT.
 int replay_start_rebuild(const struct history *history, const struct history_device *trace,
                          const struct varve_alloc_config *config, struct varve_alloc_snapshot *start_out,
                          struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -25,14 +25,12 @@ struct handle {
 
 static void *library_open(void)
 {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11",
-                                        "libcublas.so"};
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"};
     const char *wanted = getenv("VARVE_CUBLAS");
-    void *library = NULL;
-
     if (wanted != NULL && wanted[0] != '\0') {
         return strcmp(wanted, "none") == 0 ? NULL : dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
     }
+    void *library = NULL;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names) && library == NULL; i++) {
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     }
@@ -42,7 +40,6 @@ static void *library_open(void)
 static void library_find(void)
 {
     void *library = library_open();
-
     if (library == NULL) {
         return;
     }
@@ -59,7 +56,6 @@ static void library_find(void)
 static void handle_close(void *object)
 {
     struct handle *handle = object;
-
     if (varve_cuda_push(handle->device) == 0) {
         functions.destroy(handle->cublas);
         varve_cuda_pop(handle->device);
@@ -70,12 +66,10 @@ static void handle_close(void *object)
 
 static bool handle_create(struct handle *handle)
 {
-    bool is_made;
-
     if (varve_cuda_push(handle->device) != 0) {
         return false;
     }
-    is_made = functions.create(&handle->cublas) == CUBLAS_SUCCESS;
+    bool is_made = functions.create(&handle->cublas) == CUBLAS_SUCCESS;
     if (is_made && functions.set_math(handle->cublas, CUBLAS_NO_SHORT_SUMS) != CUBLAS_SUCCESS) {
         functions.destroy(handle->cublas);
         is_made = false;
@@ -86,13 +80,11 @@ static bool handle_create(struct handle *handle)
 
 static void *handle_open(struct varve_device *device)
 {
-    struct handle *handle;
-
     pthread_once(&once, library_find);
     if (!is_found || strcmp(device->ops->name, "cuda") != 0) {
         return NULL;
     }
-    handle = calloc(1, sizeof(*handle));
+    struct handle *handle = calloc(1, sizeof(*handle));
     if (handle == NULL) {
         return NULL;
     }
@@ -123,12 +115,9 @@ static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm
     static const double one = 1, zero = 0;
     static const float one_f32 = 1, zero_f32 = 0;
     bool is_wide = gemm->type == CUBLAS_F64;
-    cublas_compute compute = is_wide                    ? CUBLAS_IN_F64
-                             : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT
-                                                        : CUBLAS_IN_F32;
+    cublas_compute compute = is_wide ? CUBLAS_IN_F64 : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT : CUBLAS_IN_F32;
     cublas_turn turns[2];
     cublas_status status = functions.set_stream(cublas, (cublas_stream)(uintptr_t)stream);
-
     for (int i = 0; i < 2; i++) {
         turns[i] = gemm->is_turned[i] ? CUBLAS_TURNED : CUBLAS_AS_IT_IS;
     }
@@ -136,26 +125,22 @@ static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm
         return status;
     }
     return functions.gemm(cublas, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth,
-                          is_wide ? (const void *)&one : &one_f32, (const void *)(uintptr_t)gemm->addrs[0],
-                          gemm->type, (int)gemm->lead[0], gemm->strides[0],
-                          (const void *)(uintptr_t)gemm->addrs[1], gemm->type, (int)gemm->lead[1],
-                          gemm->strides[1], is_wide ? (const void *)&zero : &zero_f32,
-                          (void *)(uintptr_t)gemm->out_addr, gemm->type, (int)gemm->out_lead,
-                          gemm->out_stride, (int)gemm->batches, compute, CUBLAS_ANY_ALGORITHM);
+                          is_wide ? (const void *)&one : &one_f32, (const void *)(uintptr_t)gemm->addrs[0], gemm->type,
+                          (int)gemm->lead[0], gemm->strides[0], (const void *)(uintptr_t)gemm->addrs[1], gemm->type,
+                          (int)gemm->lead[1], gemm->strides[1], is_wide ? (const void *)&zero : &zero_f32,
+                          (void *)(uintptr_t)gemm->out_addr, gemm->type, (int)gemm->out_lead, gemm->out_stride,
+                          (int)gemm->batches, compute, CUBLAS_ANY_ALGORITHM);
 }
 
-int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream,
-               struct varve_message *message)
+int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream, struct varve_message *message)
 {
     struct handle *handle = handle_of(gpu);
-    cublas_status status;
     int result = varve_cuda_push(handle->device);
-
     if (result != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "matmul: CUDA's error %d", result);
     }
     pthread_mutex_lock(&handle->mutex);
-    status = gemm_enqueue(handle->cublas, gemm, stream);
+    cublas_status status = gemm_enqueue(handle->cublas, gemm, stream);
     pthread_mutex_unlock(&handle->mutex);
     varve_cuda_pop(handle->device);
     if (status == CUBLAS_SUCCESS) {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to this folder */
 /*
  * cuBLAS, found at run time: our own declarations of the little that is used.
  */
@@ -22,15 +21,15 @@ typedef enum { CUBLAS_NO_SHORT_SUMS = 16 } cublas_math;
 typedef enum { CUBLAS_ANY_ALGORITHM = -1 } cublas_algorithm;
 
 /* X(field, symbol, result, arguments) */
-#define CUBLAS_LIST(X)                                                                                       \
-    X(create, cublasCreate_v2, cublas_status, (cublas_handle *))                                             \
-    X(destroy, cublasDestroy_v2, cublas_status, (cublas_handle))                                             \
-    X(set_stream, cublasSetStream_v2, cublas_status, (cublas_handle, cublas_stream))                         \
-    X(set_math, cublasSetMathMode, cublas_status, (cublas_handle, cublas_math))                              \
-    X(gemm, cublasGemmStridedBatchedEx, cublas_status,                                                       \
-      (cublas_handle, cublas_turn, cublas_turn, int, int, int, const void *, const void *, cublas_type, int, \
-       long long, const void *, cublas_type, int, long long, const void *, void *, cublas_type, int,         \
-       long long, int, cublas_compute, cublas_algorithm))
+#define CUBLAS_LIST(X)                                                                                               \
+    X(create, cublasCreate_v2, cublas_status, (cublas_handle *))                                                     \
+    X(destroy, cublasDestroy_v2, cublas_status, (cublas_handle))                                                     \
+    X(set_stream, cublasSetStream_v2, cublas_status, (cublas_handle, cublas_stream))                                 \
+    X(set_math, cublasSetMathMode, cublas_status, (cublas_handle, cublas_math))                                      \
+    X(gemm, cublasGemmStridedBatchedEx, cublas_status,                                                               \
+      (cublas_handle, cublas_turn, cublas_turn, int, int, int, const void *, const void *, cublas_type, int,         \
+       long long, const void *, cublas_type, int, long long, const void *, void *, cublas_type, int, long long, int, \
+       cublas_compute, cublas_algorithm))
 
 /* A batch of products in the order of columns, as BLAS has it. Strides count elements. */
 struct cublas_gemm {
@@ -45,7 +44,6 @@ struct cublas_gemm {
 /// May the process use it on that GPU?
 bool cublas_is_there(struct gpu *gpu);
 /// Enqueue; sizes are at least 1 and at most INT_MAX. Threads: any. Errors: VARVE_ERROR_NO_MEMORY, IO.
-int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream,
-               struct varve_message *message);
+int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream, struct varve_message *message);
 
 #endif

@@ -139,8 +139,7 @@ template <class T, template <class> class OP, int INPUTS> DEVICE T apply_to(cons
 
 /* ---- without gaps ---- */
 
-template <class T, int INPUTS>
-DEVICE vector<T> flat_read(const struct flat &flat, int input, uint64_t element)
+template <class T, int INPUTS> DEVICE vector<T> flat_read(const struct flat &flat, int input, uint64_t element)
 {
     const T *from = (const T *)flat.input_addrs[input];
     vector<T> values;
@@ -182,7 +181,8 @@ DEVICE void flat_vector(const vector<T> *inputs, vector<T> *out)
     *out = result;
 }
 
-/* The first threads take the elements before and behind the vectors, too, of which there are less than VECTOR_BYTES each. */
+/* The first threads take the elements before and behind the vectors, too, of which there are less than
+ * VECTOR_BYTES each. */
 template <class T, template <class> class OP, int INPUTS> DEVICE void flat_run(const struct flat &flat)
 {
     const uint64_t vectors = (flat.count - flat.head) / vector<T>::COUNT;

@@ -23,7 +23,6 @@ static enum kernel kernel_find(unsigned index, enum varve_dtype dtype)
         KERNELS_BINARY_LIST(KERNEL_OF_LIST) KERNELS_UNARY_LIST(KERNEL_OF_LIST)
 #undef KERNEL_OF_LIST
     };
-
     return kernels[index][dtype];
 }
 
@@ -36,9 +35,7 @@ static int walk_launch(const struct walk *walk, void *context)
 {
     const struct elementwise_launch *launch = context;
     struct walk argument = *walk;
-
-    return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * GPU_BLOCK), 1,
-                       &argument);
+    return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * GPU_BLOCK), 1, &argument);
 }
 
 /* false: the loop is not for the kernels that read vectors. */
@@ -47,7 +44,6 @@ static bool flat_of(const struct elements_loop *loop, ptrdiff_t bytes, struct fl
     uint64_t out = (uint64_t)(uintptr_t)loop->data[0];
     uint64_t over = out % VECTOR_BYTES;
     uint64_t head = over != 0 ? (VECTOR_BYTES - over) / (uint64_t)bytes : 0;
-
     if (loop->ndim != 1 || loop->strides[0][0] != bytes) {
         return false;
     }
@@ -64,24 +60,19 @@ static bool flat_of(const struct elements_loop *loop, ptrdiff_t bytes, struct fl
     return true;
 }
 
-static int loop_launch(const struct gpu_work *work, enum kernel kernel, const struct elements_loop *loop,
-                       size_t bytes)
+static int loop_launch(const struct gpu_work *work, enum kernel kernel, const struct elements_loop *loop, size_t bytes)
 {
     struct elementwise_launch launch = {work, kernel};
-    uint64_t vectors;
     struct flat flat;
-
     if (!flat_of(loop, (ptrdiff_t)bytes, &flat)) {
         return walk_each(loop, walk_launch, &launch);
     }
-    vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
-    return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1,
-                       &flat);
+    uint64_t vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
+    return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1, &flat);
 }
 
 /* Those that are not negative stay as they are. */
-static int relu_unsigned(const struct gpu_work *work, const struct varve_array *out,
-                         const struct varve_array *a)
+static int relu_unsigned(const struct gpu_work *work, const struct varve_array *out, const struct varve_array *a)
 {
     return elements_are_same(out, a) ? VARVE_OK : gpu_copy(work->gpu, out, a, work->stream, work->message);
 }
@@ -91,13 +82,9 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
     const struct varve_geometry *shape = &operation->out.geometry;
     struct varve_array inputs[OPERANDS_MAX];
     enum varve_dtype dtype = operation->out.dtype;
-    struct elements_loop loop;
-
     for (unsigned i = 0; i < operation->count; i++) {
-        int error;
-
         inputs[i] = operation->inputs[i];
-        error = varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message);
+        int error = varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -108,6 +95,7 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
         }
         dtype = VARVE_DTYPE_I8; /* the same bits */
     }
+    struct elements_loop loop;
     elements_loop_init(&loop, operation->count + 1,
                        (const struct varve_array *const[]){&operation->out, &inputs[0], &inputs[1]});
     return loop_launch(work, kernel_find(operation->code, dtype), &loop, varve_dtype_bytes(dtype));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers that depend on their place alone, as storage/operators.h defines them. Products and sums are rounded one by one, as the
- * processor does.
+ * Numbers that depend on their place alone, as storage/operators.h defines them. Products and sums are rounded one by
+ * one, as the processor does.
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_GENERATORS_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_GENERATORS_CUH
@@ -9,8 +9,7 @@
 #include "storage/cuda/operators/elementwise.cuh"
 
 /* The elements of a thread into their place, as one where that is aligned so. */
-template <class T>
-DEVICE void generated_put(const struct generator_launch &launch, uint64_t first, const T *values)
+template <class T> DEVICE void generated_put(const struct generator_launch &launch, uint64_t first, const T *values)
 {
     constexpr size_t BYTES = GENERATED * sizeof(T);
     struct alignas(BYTES < VECTOR_BYTES ? BYTES : VECTOR_BYTES) all {
@@ -32,8 +31,7 @@ DEVICE void generated_put(const struct generator_launch &launch, uint64_t first,
 
 /* ---- sequences ---- */
 
-template <class T>
-DEVICE void generate_arange(const struct generator_launch &launch, uint64_t first, T *values)
+template <class T> DEVICE void generate_arange(const struct generator_launch &launch, uint64_t first, T *values)
 {
     for (uint32_t i = 0; i < GENERATED; i++) {
         if (launch.is_real) {
@@ -71,8 +69,7 @@ DEVICE void philox(const struct generator_launch &launch, uint64_t number, uint3
     words[3] = w;
 }
 
-template <class T>
-DEVICE void generate_uniform(const struct generator_launch &launch, uint64_t first, T *values)
+template <class T> DEVICE void generate_uniform(const struct generator_launch &launch, uint64_t first, T *values)
 {
     float low = (float)launch.a, width = __fsub_rn((float)launch.b, low);
     uint32_t words[4];
@@ -103,8 +100,7 @@ DEVICE void generate_uniform(const struct generator_launch &launch, uint64_t fir
     }
 }
 
-template <class T>
-DEVICE void generate_normal(const struct generator_launch &launch, uint64_t first, T *values)
+template <class T> DEVICE void generate_normal(const struct generator_launch &launch, uint64_t first, T *values)
 {
     const double two_pi = 6.283185307179586476925286766559;
     uint32_t words[4];

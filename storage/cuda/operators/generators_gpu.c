@@ -14,7 +14,6 @@ static enum kernel kernel_find(enum varve_operator code, enum varve_dtype dtype)
 #define KERNEL_OF_LIST(name, TYPE) KERNEL_##name(TYPE),
     static const unsigned short kernels[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = {
         KERNELS_GENERATOR_LIST(KERNEL_OF_LIST)};
-
     return kernels[code][dtype];
 }
 
@@ -32,7 +31,6 @@ int gpu_generator(const struct gpu_work *work, const struct operation *operation
         .step = operation->step.integer,
         .is_real = is_arange && operation_is_real(operation),
     };
-
     return work_launch(work, kernel_find(operation->code, operation->out.dtype),
                        divide_up(launch.count, GENERATED * GPU_BLOCK), 1, &launch);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C and CUDA: private to storage/ */
 /*
- * The kernels of operators.cu and their arguments. Strides are bytes, and addresses are multiples of the element's size.
+ * The kernels of operators.cu and their arguments. Strides are bytes, and addresses are multiples of
+ * the element's size.
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_KERNELS_H
 #define VARVE_STORAGE_CUDA_OPERATORS_KERNELS_H
@@ -32,8 +33,8 @@
     KERNELS_FLOAT(X, relu)    \
     KERNELS_INTEGER(X, relu)
 
-/* Operands without gaps, or one element for all: `count` elements, of which `head` come before the first vector of `out`. All
- * operands that are not repeated have the same distance from a multiple of VECTOR_BYTES. */
+/* Operands without gaps, or one element for all: `count` elements, of which `head` come before the first vector of
+ * `out`. All operands that are not repeated have the same distance from a multiple of VECTOR_BYTES. */
 struct flat {
     uint64_t out_addr, input_addrs[2];
     uint64_t count;
@@ -76,19 +77,18 @@ struct flat {
     X(sum, F64, F16)         \
     X(sum, F64, BF16)
 
-/* One result of `count` elements for each of `kept`, whose operands are the result and the first of its elements. A row may be
- * divided into parts, each for a block: a part of a sum of floating point becomes two numbers at `parts_addr`, the sum and what it
- * has lost, other parts become one of the result's type; those of a row follow each other. */
+/* One result of `count` elements for each of `kept`, whose operands are the result and the first of its elements. A row
+ * may be divided into parts, each for a block: a part of a sum of floating point becomes two numbers at `parts_addr`,
+ * the sum and what it has lost, other parts become one of the result's type; those of a row follow each other. */
 struct reduction_launch {
     struct walk kept;
-    struct walk
-        reduced; /* of several axes, with one operand: where `count` is less than WALK_COUNT_MAX; else axis_count 1 */
+    /* of several axes, with one operand: where `count` is less than WALK_COUNT_MAX; else axis_count 1 */
+    struct walk reduced;
     uint64_t count, part_count; /* elements of a row, and of a part of it */
     int64_t stride;             /* of a row with one axis */
     uint64_t parts_addr;        /* 0: there is one part, which goes to the result */
     uint32_t parts, part_first; /* of a row, and the first that this launch makes */
-    uint32_t
-        lanes; /* rows: threads of one, 4, 32 or GPU_BLOCK. columns: columns of a block, a power of two */
+    uint32_t lanes; /* rows: threads of one, 4, 32 or GPU_BLOCK. columns: columns of a block, a power of two */
     double divisor; /* of sums in floating point */
 };
 

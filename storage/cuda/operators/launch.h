@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to this folder */
 /*
  * Kernels by number, the memory that lies between them, and what the files of this folder do for each other.
  */
@@ -14,9 +13,9 @@ enum kernel {
 #define KERNEL_ROWS(name, TYPE, RESULT) KERNEL_rows_##name##_##TYPE##_##RESULT,
 #define KERNEL_COLUMNS(name, TYPE, RESULT) KERNEL_columns_##name##_##TYPE##_##RESULT,
 #define KERNEL_OTHER(name, TYPE) KERNEL_##name##_##TYPE,
-    KERNELS_BINARY_LIST(KERNEL_ELEMENTWISE) KERNELS_UNARY_LIST(KERNEL_ELEMENTWISE)
-        KERNELS_ROWS_LIST(KERNEL_ROWS) KERNELS_COLUMNS_LIST(KERNEL_COLUMNS)
-            KERNELS_GENERATOR_LIST(KERNEL_OTHER) KERNELS_MATMUL_LIST(KERNEL_OTHER) KERNEL_LIMIT,
+    KERNELS_BINARY_LIST(KERNEL_ELEMENTWISE) KERNELS_UNARY_LIST(KERNEL_ELEMENTWISE) KERNELS_ROWS_LIST(KERNEL_ROWS)
+        KERNELS_COLUMNS_LIST(KERNEL_COLUMNS) KERNELS_GENERATOR_LIST(KERNEL_OTHER) KERNELS_MATMUL_LIST(KERNEL_OTHER)
+            KERNEL_LIMIT,
 };
 
 /* Where work goes. */
@@ -28,9 +27,9 @@ struct gpu_work {
 };
 
 /// Enqueue a kernel in blocks of GPU_BLOCK.
-int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y,
-                void *argument);
-/// Memory for what is enqueued from now on. Freed at once by varve_alloc_free, it serves only what comes later on the stream.
+int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y, void *argument);
+/// Memory for what is enqueued from now on. Freed at once by varve_alloc_free, it serves only what comes
+/// later on the stream.
 int work_allocate(const struct gpu_work *work, uint64_t bytes, struct varve_allocation *allocation_out);
 
 /// The operators by their kinds, on operands that need no memory in between.

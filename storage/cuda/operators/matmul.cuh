@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of matrices of any strides, for what cuBLAS does not take. A block makes a tile of the result, each of its threads 4 x 4
- * elements of that, from strips of both matrices in shared memory.
+ * Products of matrices of any strides, for what cuBLAS does not take. A block makes a tile of the result, each of its
+ * threads 4 x 4 elements of that, from strips of both matrices in shared memory.
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_MATMUL_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_MATMUL_CUH
@@ -32,7 +32,8 @@ template <class T, class S> struct strips {
     S a[MATMUL_DEPTH][MATMUL_TILE + 1];
     S b[MATMUL_DEPTH][MATMUL_TILE + 1];
 
-    /* `count` elements from `first` on of the axis `line`, of which there are `limit`; `depth` is the axis that is summed. */
+    /* `count` elements from `first` on of the axis `line`, of which there are `limit`; `depth` is the
+     * axis that is summed. */
     DEVICE void fill(S (*strip)[MATMUL_TILE + 1], uint64_t addr, int64_t line_stride, int64_t depth_stride,
                      int64_t lines, int64_t depths)
     {
@@ -44,8 +45,7 @@ template <class T, class S> struct strips {
             bool is_inside = line < lines && depth < depths;
 
             strip[depth][line] =
-                is_inside ? unsigned_of(plain(*(const T *)(addr + line * line_stride + depth * depth_stride)))
-                          : 0;
+                is_inside ? unsigned_of(plain(*(const T *)(addr + line * line_stride + depth * depth_stride))) : 0;
         }
     }
 
@@ -69,8 +69,8 @@ template <class T, class S> struct strips {
 
 /* The tile at `row`, `column` of one matrix. */
 template <class T, class S>
-DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, const int64_t *offsets,
-                     int64_t row, int64_t column)
+DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, const int64_t *offsets, int64_t row,
+                     int64_t column)
 {
     const int x = threadIdx.x % MATMUL_SIDE, y = threadIdx.x / MATMUL_SIDE;
     const uint64_t out = launch.batch.addrs[0] + offsets[0];
@@ -80,8 +80,8 @@ DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, c
 
     for (int64_t k = 0; k < launch.depth; k += MATMUL_DEPTH) {
         __syncthreads();
-        shared.fill(shared.a, a + k * launch.a_strides[1], launch.a_strides[0], launch.a_strides[1],
-                    launch.rows - row, launch.depth - k);
+        shared.fill(shared.a, a + k * launch.a_strides[1], launch.a_strides[0], launch.a_strides[1], launch.rows - row,
+                    launch.depth - k);
         shared.fill(shared.b, b + k * launch.b_strides[0], launch.b_strides[1], launch.b_strides[0],
                     launch.columns - column, launch.depth - k);
         __syncthreads();
@@ -92,8 +92,7 @@ DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, c
             int64_t at = row + y + i * MATMUL_SIDE, at_column = column + x + j * MATMUL_SIDE;
 
             if (at < launch.rows && at_column < launch.columns) {
-                product_put(*(T *)(out + at * launch.out_strides[0] + at_column * launch.out_strides[1]),
-                            sums[i][j]);
+                product_put(*(T *)(out + at * launch.out_strides[0] + at_column * launch.out_strides[1]), sums[i][j]);
             }
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * matmul by cuBLAS, which wants matrices with one dense axis and batches with one stride, or by the kernel that takes everything.
- * What cuBLAS cannot take as it lies is set aside first.
+ * matmul by cuBLAS, which wants matrices with one dense axis and batches with one stride, or by the kernel that takes
+ * everything. What cuBLAS cannot take as it lies is set aside first.
  */
 #include "storage/cuda/copy.h"
 #include "storage/cuda/operators/cublas.h"
@@ -36,7 +36,6 @@ static enum kernel kernel_find(enum varve_dtype dtype)
 #undef KERNEL_OF_LIST
             [VARVE_DTYPE_U8] = KERNEL_matmul_I8, /* the same bits */
     };
-
     return kernels[dtype];
 }
 
@@ -45,7 +44,6 @@ static int walk_launch(const struct walk *walk, void *context)
     struct product *product = context;
     uint64_t tiles = divide_up((uint64_t)product->launch.rows, MATMUL_TILE) *
                      divide_up((uint64_t)product->launch.columns, MATMUL_TILE);
-
     product->launch.batch = *walk;
     return work_launch(product->work, product->kernel, tiles,
                        walk->count < MATMUL_BATCHES_MAX ? walk->count : MATMUL_BATCHES_MAX, &product->launch);
@@ -54,7 +52,6 @@ static int walk_launch(const struct walk *walk, void *context)
 static void matrix_strides(const struct varve_array *array, int64_t *strides)
 {
     const struct varve_geometry *geometry = &array->geometry;
-
     for (unsigned i = 0; i < 2; i++) {
         strides[i] = geometry->strides[geometry->ndim - 2 + i] * (int64_t)varve_dtype_bytes(array->dtype);
     }
@@ -74,7 +71,6 @@ static int run_kernel(struct product *product)
 static bool fits_cublas(const struct product *product)
 {
     const struct matmul_launch *launch = &product->launch;
-
     return dtype_is_float(product->arrays[0].dtype) && launch->depth > 0 && launch->rows <= INT_MAX &&
            launch->columns <= INT_MAX && launch->depth <= INT_MAX && cublas_is_there(product->work->gpu);
 }
@@ -83,7 +79,6 @@ static bool fits_cublas(const struct product *product)
 static bool lies_well(const struct varve_array *array, bool *is_turned, int64_t *lead)
 {
     unsigned last = array->geometry.ndim - 1;
-
     *is_turned = false;
     if (gemm_is_dense(&array->geometry, last - 1, last, lead)) {
         return *lead <= INT_MAX;
@@ -95,15 +90,14 @@ static bool lies_well(const struct varve_array *array, bool *is_turned, int64_t 
 /* The operand `number` of ours is the other one of BLAS, in whose order of columns each matrix is turned. */
 static int input_prepare(struct product *product, unsigned number)
 {
-    struct varve_array *array = &product->arrays[number], whole;
+    struct varve_array *array = &product->arrays[number];
     bool *is_turned = &product->gemm.is_turned[OPERANDS - 1 - number];
     int64_t *lead = &product->gemm.lead[OPERANDS - 1 - number];
-    int error;
-
     if (lies_well(array, is_turned, lead)) {
         return VARVE_OK;
     }
-    error = work_array(product->work, array, &whole, &product->set_aside[number]);
+    struct varve_array whole;
+    int error = work_array(product->work, array, &whole, &product->set_aside[number]);
     if (error == VARVE_OK) {
         error = gpu_copy(product->work->gpu, &whole, array, product->work->stream, product->work->message);
         *array = whole;
@@ -118,7 +112,6 @@ static void batch_enqueue(const struct elements_loop *loop, char *const *data, c
     int64_t bytes = (int64_t)varve_dtype_bytes(product->arrays[0].dtype);
     struct cublas_gemm gemm = product->gemm;
     unsigned last = loop->ndim - 1;
-
     gemm.out_addr = (uint64_t)(uintptr_t)data[0];
     gemm.addrs[0] = (uint64_t)(uintptr_t)data[2];
     gemm.addrs[1] = (uint64_t)(uintptr_t)data[1];
@@ -126,16 +119,13 @@ static void batch_enqueue(const struct elements_loop *loop, char *const *data, c
     gemm.out_stride = loop->strides[0][last] / bytes;
     gemm.strides[0] = loop->strides[2][last] / bytes;
     gemm.strides[1] = loop->strides[1][last] / bytes;
-    if (product->error == VARVE_OK) {
-        product->error = cublas_run(product->work->gpu, &gemm, product->work->stream, product->work->message);
-    }
+    VARVE_THEN(product->error, cublas_run(product->work->gpu, &gemm, product->work->stream, product->work->message));
 }
 
 /* A loop whose last axis is one that cuBLAS walks itself; else one of size 1. */
 static void batch_adjust(struct elements_loop *loop)
 {
     unsigned last = loop->ndim - 1;
-
     if (loop->strides[1][last] >= 0 && loop->strides[2][last] >= 0 && loop->shape[last] <= INT_MAX) {
         return;
     }
@@ -153,7 +143,6 @@ static int run_cublas(struct product *product)
                                         [VARVE_DTYPE_F16] = CUBLAS_F16,
                                         [VARVE_DTYPE_BF16] = CUBLAS_BF16};
     const struct varve_geometry *out = &product->arrays[0].geometry;
-
     product->gemm.type = types[product->arrays[0].dtype];
     product->gemm.rows = product->launch.columns;
     product->gemm.columns = product->launch.rows;
@@ -173,14 +162,10 @@ static int batch_of(struct product *product)
 {
     const struct varve_geometry *out = &product->arrays[0].geometry;
     struct varve_array batches[OPERANDS];
-
     for (unsigned i = 0; i < OPERANDS; i++) {
-        int error;
-
         batches[i] = product->arrays[i];
         batches[i].geometry.ndim -= 2;
-        error =
-            varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
+        int error = varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -194,13 +179,10 @@ static int run(struct product *product)
 {
     bool is_for_cublas = fits_cublas(product);
     int error = VARVE_OK;
-
     for (unsigned i = 1; i < OPERANDS && is_for_cublas && error == VARVE_OK; i++) {
         error = input_prepare(product, i);
     }
-    if (error == VARVE_OK) {
-        error = batch_of(product);
-    }
+    VARVE_THEN(error, batch_of(product));
     if (error != VARVE_OK) {
         return error;
     }
@@ -218,7 +200,6 @@ int gpu_matmul(const struct gpu_work *work, const struct operation *operation)
                    .depth = a->shape[a->ndim - 1]},
     };
     int error = run(&product);
-
     for (unsigned i = 0; i < OPERANDS; i++) {
         varve_alloc_free(work->alloc, product.set_aside[i], NULL);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which kernels an operation takes. A result that overlaps its inputs, and is not exactly one, is made in memory of its own first.
+ * Which kernels an operation takes. A result that overlaps its inputs, and is not exactly one, is made in memory
+ * of its own first.
  */
 #include "storage/cuda/operators/operators.h"
 #include "storage/cuda/copy.h"
@@ -15,28 +16,23 @@ static const char *const kernel_names[KERNEL_LIMIT] = {
 #define NAME_ELEMENTWISE(name, TYPE)                           \
     [KERNEL_##name##_##TYPE##_flat] = #name "_" #TYPE "_flat", \
     [KERNEL_##name##_##TYPE##_walk] = #name "_" #TYPE "_walk",
-#define NAME_ROWS(name, TYPE, RESULT) \
-    [KERNEL_rows_##name##_##TYPE##_##RESULT] = "rows_" #name "_" #TYPE "_" #RESULT,
+#define NAME_ROWS(name, TYPE, RESULT) [KERNEL_rows_##name##_##TYPE##_##RESULT] = "rows_" #name "_" #TYPE "_" #RESULT,
 #define NAME_COLUMNS(name, TYPE, RESULT) \
     [KERNEL_columns_##name##_##TYPE##_##RESULT] = "columns_" #name "_" #TYPE "_" #RESULT,
 #define NAME_OTHER(name, TYPE) [KERNEL_##name##_##TYPE] = #name "_" #TYPE,
     KERNELS_BINARY_LIST(NAME_ELEMENTWISE) KERNELS_UNARY_LIST(NAME_ELEMENTWISE) KERNELS_ROWS_LIST(NAME_ROWS)
-        KERNELS_COLUMNS_LIST(NAME_COLUMNS) KERNELS_GENERATOR_LIST(NAME_OTHER)
-            KERNELS_MATMUL_LIST(NAME_OTHER)};
+        KERNELS_COLUMNS_LIST(NAME_COLUMNS) KERNELS_GENERATOR_LIST(NAME_OTHER) KERNELS_MATMUL_LIST(NAME_OTHER)};
 
 _Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
 
-int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y,
-                void *argument)
+int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y, void *argument)
 {
     const struct varve_launch launch = {
         .blocks = {(unsigned)blocks, (unsigned)blocks_y, 1},
         .threads = {GPU_BLOCK, 1, 1},
         .arguments = &argument,
     };
-
-    return gpu_launch(work->gpu, GPU_PROGRAM_OPERATORS, kernel_names, kernel, &launch, work->stream,
-                      work->message);
+    return gpu_launch(work->gpu, GPU_PROGRAM_OPERATORS, kernel_names, kernel, &launch, work->stream, work->message);
 }
 
 int work_allocate(const struct gpu_work *work, uint64_t bytes, struct varve_allocation *allocation_out)
@@ -48,14 +44,10 @@ int work_array(const struct gpu_work *work, const struct varve_array *like, stru
                struct varve_allocation *allocation_out)
 {
     const struct varve_geometry *geometry = &like->geometry;
-    int error;
-
     *array_out = (struct varve_array){.dtype = like->dtype};
-    error = varve_geometry_contiguous(geometry->ndim, geometry->shape, &array_out->geometry, work->message);
-    if (error == VARVE_OK) {
-        error = work_allocate(work, (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(like->dtype),
-                              allocation_out);
-    }
+    int error = varve_geometry_contiguous(geometry->ndim, geometry->shape, &array_out->geometry, work->message);
+    VARVE_THEN(error, work_allocate(work, (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(like->dtype),
+                                    allocation_out));
     if (error == VARVE_OK) {
         array_out->data = (void *)(uintptr_t)varve_allocation_addr(*allocation_out);
     }
@@ -70,7 +62,6 @@ static bool array_fits(const struct varve_array *array)
 bool gpu_operation_fits(const struct operation *operation)
 {
     bool fits = array_fits(&operation->out);
-
     for (unsigned i = 0; i < operation->count; i++) {
         fits = fits && array_fits(&operation->inputs[i]);
     }
@@ -80,7 +71,6 @@ bool gpu_operation_fits(const struct operation *operation)
 static bool is_elementwise(const struct operation *operation)
 {
     enum operation_kind kind = operation_kind(operation->code);
-
     return (kind == OPERATION_BINARY || kind == OPERATION_UNARY) && operation->code != VARVE_OPERATOR_MATMUL;
 }
 
@@ -88,10 +78,8 @@ static bool is_elementwise(const struct operation *operation)
 static bool needs_detour(const struct operation *operation)
 {
     const struct varve_array *out = &operation->out;
-
     for (unsigned i = 0; i < operation->count; i++) {
         const struct varve_array *input = &operation->inputs[i];
-
         if (elements_overlap(out, input) && !(is_elementwise(operation) && elements_are_same(out, input))) {
             return true;
         }
@@ -99,7 +87,6 @@ static bool needs_detour(const struct operation *operation)
     if (operation->code == VARVE_OPERATOR_MATMUL) {
         unsigned last = out->geometry.ndim - 1;
         int64_t lead;
-
         return !gemm_is_dense(&out->geometry, last - 1, last, &lead);
     }
     return operation->count == 0 && !varve_geometry_is_contiguous(&out->geometry);
@@ -118,25 +105,21 @@ static int run_directly(const struct gpu_work *work, const struct operation *ope
     }
 }
 
-int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct operation *operation,
-                  uint64_t stream, struct varve_message *message)
+int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct operation *operation, uint64_t stream,
+                  struct varve_message *message)
 {
     const struct gpu_work work = {gpu, alloc, stream, message};
     struct operation detour = *operation;
-    struct varve_allocation allocation;
-    int error;
-
     if (!needs_detour(operation)) {
         return run_directly(&work, operation);
     }
-    error = work_array(&work, &operation->out, &detour.out, &allocation);
+    struct varve_allocation allocation;
+    int error = work_array(&work, &operation->out, &detour.out, &allocation);
     if (error != VARVE_OK) {
         return error;
     }
     error = run_directly(&work, &detour);
-    if (error == VARVE_OK) {
-        error = gpu_copy(gpu, &operation->out, &detour.out, stream, message);
-    }
+    VARVE_THEN(error, gpu_copy(gpu, &operation->out, &detour.out, stream, message));
     varve_alloc_free(alloc, allocation, NULL);
     return error;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sum, mean and max. A thread folds what it reads at a time and adds that to its accumulator; the accumulators of a block are then
- * added by halves. Sums of floating point are accumulated in f64 together with what the additions lose (Knuth, The Art of Computer
- * Programming, volume 2, 4.2.2, theorem B).
+ * sum, mean and max. A thread folds what it reads at a time and adds that to its accumulator; the accumulators of a
+ * block are then added by halves. Sums of floating point are accumulated in f64 together with what the additions lose
+ * (Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B).
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_REDUCTION_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_REDUCTION_CUH
@@ -243,8 +243,8 @@ template <class A, class T> DEVICE typename A::value fold_vector(const uint4 &wo
 /* ---- rows: the threads of a row, `lanes` of them, share its elements `begin` to `end` ---- */
 
 template <class A, class T>
-DEVICE void row_by_elements(A &sum, const struct reduction_launch &launch, uint64_t row, uint64_t begin,
-                            uint64_t end, uint32_t lane)
+DEVICE void row_by_elements(A &sum, const struct reduction_launch &launch, uint64_t row, uint64_t begin, uint64_t end,
+                            uint32_t lane)
 {
     for (uint64_t i = begin + lane; i < end; i += launch.lanes) {
         int64_t offset;
@@ -300,7 +300,8 @@ DEVICE void row_dense(A &sum, const T *row, uint64_t begin, uint64_t end, uint32
     }
 }
 
-/* The accumulators of `lanes` threads that follow each other, in the first of them. All threads of the block are here. */
+/* The accumulators of `lanes` threads that follow each other, in the first of them. All threads of
+ * the block are here. */
 template <class A> DEVICE A lanes_merge(A sum, uint32_t lanes)
 {
     __shared__ A warps[GPU_BLOCK / WARP];
@@ -328,8 +329,7 @@ DEVICE void reduction_end(const A &sum, const struct reduction_launch &launch, u
                           int64_t out_offset)
 {
     if (launch.parts_addr != 0) {
-        sum.keep((typename A::part *)launch.parts_addr + (uint64_t)number * launch.parts + launch.part_first +
-                 part);
+        sum.keep((typename A::part *)launch.parts_addr + (uint64_t)number * launch.parts + launch.part_first + part);
     } else {
         sum.finish((RESULT *)(launch.kept.addrs[0] + out_offset), launch.divisor);
     }
@@ -415,12 +415,11 @@ template <class A, class T, class RESULT> DEVICE void columns_run(const struct r
 
 /* ---- kernels ---- */
 
-#define REDUCTION_KERNEL(form, name, TYPE, RESULT)                                                          \
-    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                                                 \
-        form##_##name##_##TYPE##_##RESULT(const __grid_constant__ struct reduction_launch launch)           \
-    {                                                                                                       \
-        form##_run<accumulator_##name<element_##TYPE, element_##RESULT>, element_##TYPE, element_##RESULT>( \
-            launch);                                                                                        \
+#define REDUCTION_KERNEL(form, name, TYPE, RESULT)                                                                  \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                                                         \
+        form##_##name##_##TYPE##_##RESULT(const __grid_constant__ struct reduction_launch launch)                   \
+    {                                                                                                               \
+        form##_run<accumulator_##name<element_##TYPE, element_##RESULT>, element_##TYPE, element_##RESULT>(launch); \
     }
 #define ROWS_KERNEL(name, TYPE, RESULT) REDUCTION_KERNEL(rows, name, TYPE, RESULT)
 #define COLUMNS_KERNEL(name, TYPE, RESULT) REDUCTION_KERNEL(columns, name, TYPE, RESULT)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a reduction is divided among blocks: by rows where the elements of a result lie closer together than those of its neighbour,
- * else by columns. Where there are few results, each is made of parts, which a second launch brings together.
+ * How a reduction is divided among blocks: by rows where the elements of a result lie closer together than those of its
+ * neighbour, else by columns. Where there are few results, each is made of parts, which a second launch
+ * brings together.
  */
 #include "storage/cuda/operators/launch.h"
 
@@ -31,14 +32,12 @@ static enum kernel kernel_find(const struct reduction *reduction)
 {
 #define PLACE_sum 0
 #define PLACE_max 1
-#define ROWS_OF_LIST(name, TYPE, RESULT) \
-    [0][PLACE_##name][VARVE_DTYPE_##TYPE] = KERNEL_rows_##name##_##TYPE##_##RESULT,
+#define ROWS_OF_LIST(name, TYPE, RESULT) [0][PLACE_##name][VARVE_DTYPE_##TYPE] = KERNEL_rows_##name##_##TYPE##_##RESULT,
 #define COLUMNS_OF_LIST(name, TYPE, RESULT) \
     [1][PLACE_##name][VARVE_DTYPE_##TYPE] = KERNEL_columns_##name##_##TYPE##_##RESULT,
     /* rows of the same list as columns: those that begin with parts are found below */
-    static const unsigned short kernels[2][2][VARVE_DTYPE_LIMIT] = {
-        KERNELS_COLUMNS_LIST(ROWS_OF_LIST) KERNELS_COLUMNS_LIST(COLUMNS_OF_LIST)};
-
+    static const unsigned short kernels[2][2][VARVE_DTYPE_LIMIT] = {KERNELS_COLUMNS_LIST(ROWS_OF_LIST)
+                                                                        KERNELS_COLUMNS_LIST(COLUMNS_OF_LIST)};
     return kernels[reduction->is_columns][reduction->code == VARVE_OPERATOR_MAX][reduction->dtype];
 }
 
@@ -51,7 +50,6 @@ static bool has_real_parts(const struct reduction *reduction)
 static enum kernel kernel_of_parts(const struct reduction *reduction)
 {
     struct reduction parts = {.code = reduction->code, .dtype = reduction->dtype};
-
     if (!has_real_parts(reduction)) {
         parts.dtype = reduction->code == VARVE_OPERATOR_MAX ? reduction->dtype : VARVE_DTYPE_I64;
         return kernel_find(&parts);
@@ -86,7 +84,6 @@ static uint32_t row_lanes(uint64_t count)
 static uint32_t column_width(uint64_t kept, uint64_t count)
 {
     uint32_t width = 1;
-
     while (width < 32 && width < kept) {
         width *= 2;
     }
@@ -100,7 +97,6 @@ static uint32_t column_width(uint64_t kept, uint64_t count)
 static void divide(struct reduction_launch *launch, uint64_t count, uint64_t blocks, uint64_t least)
 {
     uint64_t parts = BLOCKS_WANTED / blocks;
-
     parts = parts < count / least ? parts : count / least;
     parts = parts > 0 ? parts : 1;
     launch->count = count;
@@ -111,7 +107,6 @@ static void divide(struct reduction_launch *launch, uint64_t count, uint64_t blo
 static void divide_rows(struct reduction *reduction, uint64_t kept, uint64_t count)
 {
     struct reduction_launch *launch = &reduction->launch;
-
     launch->lanes = row_lanes(count);
     divide(launch, count, divide_up(kept, GPU_BLOCK / launch->lanes),
            launch->lanes == GPU_BLOCK ? PART_ELEMENTS : UINT64_MAX);
@@ -120,10 +115,8 @@ static void divide_rows(struct reduction *reduction, uint64_t kept, uint64_t cou
 static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t count)
 {
     struct reduction_launch *launch = &reduction->launch;
-    uint64_t height;
-
     launch->lanes = column_width(kept, count);
-    height = GPU_BLOCK / launch->lanes;
+    uint64_t height = GPU_BLOCK / launch->lanes;
     divide(launch, count, divide_up(kept, launch->lanes), height * COLUMNS_STEPS * ROUNDS_LEAST);
 }
 
@@ -134,7 +127,6 @@ static int kept_launch(const struct walk *walk, void *context)
     const struct reduction *reduction = context;
     struct reduction_launch launch = reduction->launch;
     uint64_t per_block = reduction->is_columns ? launch.lanes : GPU_BLOCK / launch.lanes;
-
     launch.kept = *walk;
     return work_launch(reduction->work, reduction->kernel, divide_up(walk->count, per_block),
                        divide_up(launch.count > 0 ? launch.count : 1, launch.part_count), &launch);
@@ -151,7 +143,6 @@ static int run_axis(struct reduction *reduction)
 static int reduced_count(const struct walk *walk, void *context)
 {
     struct reduction *reduction = context;
-
     divide_rows(reduction, 1, walk->count);
     reduction->part_total += reduction->launch.parts;
     return 0;
@@ -160,15 +151,12 @@ static int reduced_count(const struct walk *walk, void *context)
 static int reduced_launch(const struct walk *walk, void *context)
 {
     struct reduction *reduction = context;
-    uint32_t parts;
-    int error;
-
     divide_rows(reduction, 1, walk->count);
-    parts = reduction->launch.parts;
+    uint32_t parts = reduction->launch.parts;
     reduction->launch.parts = (uint32_t)reduction->part_total;
     reduction->launch.reduced = *walk;
     reduction->kept.data[1] = (char *)(uintptr_t)walk->addrs[0];
-    error = walk_each(&reduction->kept, kept_launch, reduction);
+    int error = walk_each(&reduction->kept, kept_launch, reduction);
     reduction->launch.part_first += parts;
     return error;
 }
@@ -184,7 +172,6 @@ static int merge_parts(const struct reduction *reduction, uint64_t parts_addr)
 {
     uint64_t row = reduction->part_total * part_bytes(reduction);
     struct reduction second = *reduction;
-
     second.kernel = kernel_of_parts(reduction);
     second.is_columns = false;
     second.kept.data[1] = (char *)(uintptr_t)parts_addr;
@@ -205,23 +192,18 @@ static int merge_parts(const struct reduction *reduction, uint64_t parts_addr)
 static int run(struct reduction *reduction)
 {
     const struct gpu_work *work = reduction->work;
-    struct varve_allocation allocation;
-    int error;
-
     if (reduction->part_total == 1) {
         return run_parts(reduction);
     }
-    error = work_allocate(
-        work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
-        &allocation);
+    struct varve_allocation allocation;
+    int error = work_allocate(
+        work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction), &allocation);
     if (error != VARVE_OK) {
         return error;
     }
     reduction->launch.parts_addr = varve_allocation_addr(allocation);
     error = run_parts(reduction);
-    if (error == VARVE_OK) {
-        error = merge_parts(reduction, reduction->launch.parts_addr);
-    }
+    VARVE_THEN(error, merge_parts(reduction, reduction->launch.parts_addr));
     varve_alloc_free(work->alloc, allocation, NULL);
     return error;
 }
@@ -234,7 +216,6 @@ static struct varve_array array_part(const struct varve_array *array, const stru
 {
     const struct varve_geometry *from = &array->geometry;
     struct varve_array part = {.data = array->data, .dtype = array->dtype};
-
     part.geometry.offset = from->offset;
     for (unsigned i = 0; i < from->ndim; i++) {
         if (axes->is_reduced[i] == is_reduced) {
@@ -251,7 +232,6 @@ static void loops_of(struct reduction *reduction, const struct varve_array *out,
     bool has_axis = out->geometry.ndim == axes->kept_ndim; /* of size 1 */
     const struct varve_array result = has_axis ? array_part(out, axes, false) : *out;
     const struct varve_array kept = array_part(a, axes, false), reduced = array_part(a, axes, true);
-
     elements_loop_init(&reduction->kept, 2, (const struct varve_array *const[]){&result, &kept});
     elements_loop_init(&reduction->reduced, 1, (const struct varve_array *const[]){&reduced});
     reduction->kept.data[1] += reduction->reduced.data[0] - elements_begin(a); /* it may begin at an end */
@@ -260,7 +240,6 @@ static void loops_of(struct reduction *reduction, const struct varve_array *out,
 static bool is_by_columns(const struct reduction *reduction, uint64_t kept)
 {
     const struct elements_loop *loop = &reduction->kept;
-
     return reduction->reduced.ndim == 1 && reduction->reduced.shape[0] > 1 && kept > 1 &&
            labs(loop->strides[1][loop->ndim - 1]) < reduction->reduced.strides[0][0];
 }
@@ -270,14 +249,12 @@ int gpu_reduction(const struct gpu_work *work, const struct operation *operation
     const struct varve_array *out = &operation->out, *a = &operation->inputs[0];
     struct reduction reduction = {.work = work, .code = operation->code, .dtype = a->dtype};
     struct reduction_axes axes;
-    uint64_t kept;
     int error = reduction_check(operation->code, out, a, operation->axis, &axes, work->message);
-
     if (error != VARVE_OK) {
         return error;
     }
     loops_of(&reduction, out, a, &axes);
-    kept = elements_loop_count(&reduction.kept);
+    uint64_t kept = elements_loop_count(&reduction.kept);
     reduction.is_columns = is_by_columns(&reduction, kept);
     reduction.kernel = kernel_find(&reduction);
     reduction.launch.divisor = operation->code == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1;
@@ -285,7 +262,6 @@ int gpu_reduction(const struct gpu_work *work, const struct operation *operation
         error = walk_each(&reduction.reduced, reduced_count, &reduction);
     } else {
         uint64_t count = (uint64_t)reduction.reduced.shape[0];
-
         reduction.launch.stride = reduction.reduced.strides[0][0];
         (reduction.is_columns ? divide_columns : divide_rows)(&reduction, kept, count);
         reduction.part_total = reduction.launch.parts;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `varve attach` and `varve detach` do to the process itself. The library stays loaded in it for good: a thread may be
- * in a hook at any time. Attaching again uses it again. Called by run.c and the two commands.
+ * What `varve attach` and `varve detach` do to the process itself. The library stays loaded in it for good: a thread
+ * may be in a hook at any time. Attaching again uses it again. Called by run.c and the two commands.
  */
 #include "trace/collector/attach/attach.h"
 
@@ -19,12 +19,11 @@
 static int check_library(const struct attach *attach, struct varve_message *message)
 {
     const struct target *target = &attach->target;
-    struct stat status;
-
     if (!target_sees(target, attach->library)) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s",
-                                 target->pid, attach->library);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s", target->pid,
+                                 attach->library);
     }
+    struct stat status;
     if (target->recorder.path[0] != '\0' &&
         (stat(attach->library, &status) != 0 || status.st_ino != target->recorder.inode)) {
         return varve_message_set(
@@ -39,41 +38,32 @@ static int check_library(const struct attach *attach, struct varve_message *mess
 static int check_unrecorded(const struct target *target, struct varve_message *message)
 {
     const struct session_mapped *recording = &target->recording;
-
     if (!target->is_recorded || recording->collector == 0) {
         return VARVE_OK;
     }
     if (!recording->is_attached) {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "process %d is recorded already, by varve record (pid %d)", target->pid,
-                                 recording->collector);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is recorded already, by varve record (pid %d)",
+                                 target->pid, recording->collector);
     }
     return varve_message_set(
         message, VARVE_ERROR_BUSY,
-        recording->is_finishing
-            ? "process %d is recorded already, by varve attach (pid %d), which is writing its "
-              "database: varve detach %d waits for that"
-            : "process %d is recorded already, by varve attach (pid %d): varve detach %d ends that",
+        recording->is_finishing ? "process %d is recorded already, by varve attach (pid %d), which is writing its "
+                                  "database: varve detach %d waits for that"
+                                : "process %d is recorded already, by varve attach (pid %d): varve detach %d ends that",
         target->pid, recording->collector, target->pid);
 }
 
 int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message)
 {
-    int error;
-
     memset(attach, 0, sizeof(*attach));
     if (realpath(library, attach->library) == NULL) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", library, strerror(errno));
     }
     attach->detach_at = symbols_file_function(attach->library, ATTACH_FUNCTION_DETACH);
     attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
-    error = target_open(&attach->target, pid, message);
-    if (error == VARVE_OK) {
-        error = check_unrecorded(&attach->target, message);
-    }
-    if (error == VARVE_OK) {
-        error = check_library(attach, message);
-    }
+    int error = target_open(&attach->target, pid, message);
+    VARVE_THEN(error, check_unrecorded(&attach->target, message));
+    VARVE_THEN(error, check_library(attach, message));
     return error;
 }
 
@@ -81,7 +71,6 @@ static int call(const struct target *target, const struct inject_call *wanted, s
                 struct varve_message *message)
 {
     int error = inject_call(target, wanted, result, message);
-
     if (error != VARVE_OK || result->answer == ATTACH_DONE) {
         return error;
     }
@@ -93,18 +82,16 @@ static int call(const struct target *target, const struct inject_call *wanted, s
             "to",
             target->pid);
     case ATTACH_NO_SESSION:
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d can't reach the recording directory", target->pid);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d can't reach the recording directory",
+                                 target->pid);
     default:
         return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is recorded already", target->pid);
     }
 }
 
-static int call_loaded(const struct target *target, const struct inject_call *wanted,
-                       struct varve_message *message)
+static int call_loaded(const struct target *target, const struct inject_call *wanted, struct varve_message *message)
 {
     struct inject_result result;
-
     return target->recorder.path[0] != '\0' ? call(target, wanted, &result, message) : VARVE_OK;
 }
 
@@ -118,20 +105,17 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
 {
     const struct inject_call wanted = {
         .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library, .avoids = PLACE_ANY};
-    struct inject_result result;
-    int error = VARVE_OK;
-
     if (!target_sees(&attach->target, directory)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d does not see %.300s: choose another place by -o",
-                                 attach->target.pid, directory);
+                                 "process %d does not see %.300s: choose another place by -o", attach->target.pid,
+                                 directory);
     }
+    int error = VARVE_OK;
     if (attach->target.is_recorded) {
         error = call_loaded(&attach->target, &hooks_out, message);
-        if (error == VARVE_OK) {
-            error = call_loaded(&attach->target, &memory_back, message);
-        }
+        VARVE_THEN(error, call_loaded(&attach->target, &memory_back, message));
     }
+    struct inject_result result;
     if (error == VARVE_OK) {
         error = call(&attach->target, &wanted, &result, message);
         attach->stopped_ns = result.stopped_ns;
@@ -143,12 +127,9 @@ static int call_in(int32_t pid, const struct inject_call *wanted, struct varve_m
 {
     struct target *target = malloc(sizeof(*target));
     int error = VARVE_ERROR_NO_MEMORY;
-
     if (target != NULL) {
         error = target_open(target, pid, message);
-        if (error == VARVE_OK) {
-            error = call_loaded(target, wanted, message);
-        }
+        VARVE_THEN(error, call_loaded(target, wanted, message));
         free(target);
     }
     return error;
@@ -158,7 +139,6 @@ int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *con
                 struct varve_message *message)
 {
     struct inject_call wanted = hooks_out;
-
     wanted.function_at = attach != NULL ? attach->detach_at : 0;
     wanted.idle = idle;
     wanted.idle_context = idle_context;
@@ -168,7 +148,6 @@ int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *con
 int attach_release(const struct attach *attach, int32_t pid, struct varve_message *message)
 {
     struct inject_call wanted = memory_back;
-
     wanted.function_at = attach != NULL ? attach->release_at : 0;
     return call_in(pid, &wanted, message);
 }
@@ -176,9 +155,8 @@ int attach_release(const struct attach *attach, int32_t pid, struct varve_messag
 int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_message *message)
 {
     struct target *target = malloc(sizeof(*target));
-    int error = VARVE_ERROR_NO_MEMORY;
-
     *recording_out = (struct session_mapped){0};
+    int error = VARVE_ERROR_NO_MEMORY;
     if (target == NULL) {
         return error;
     }
@@ -189,13 +167,12 @@ int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_
     }
     *recording_out = target->recording;
     if (!target->is_recorded) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                  "process %d is not attached to: nothing records it", pid);
-    } else if (recording_out->collector != 0 && !recording_out->is_attached) {
         error =
-            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                              "process %d was started by varve record (pid %d), which records it to its end",
-                              pid, recording_out->collector);
+            varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d is not attached to: nothing records it", pid);
+    } else if (recording_out->collector != 0 && !recording_out->is_attached) {
+        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                  "process %d was started by varve record (pid %d), which records it to its end", pid,
+                                  recording_out->collector);
     }
     free(target);
     return error;

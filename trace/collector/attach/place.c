@@ -19,14 +19,10 @@ static const char *const allocator_functions[] = {
 
 /* They hold locks that dlopen, or a constructor, takes; or end the process. */
 static const char *const unsafe_functions[] = {
-    "fork",           "_Fork",           "vfork",
-    "posix_spawn",    "posix_spawnp",    "dlopen",
-    "dlclose",        "dlsym",           "dlvsym",
-    "dladdr",         "dlinfo",          "dlerror",
-    "dladdr1",        "dl_iterate_phdr", "exit",
-    "__cxa_finalize", "__cxa_atexit",    "__cxa_thread_atexit_impl",
-    "pthread_create", "pthread_exit",    "setlocale",
-    "newlocale",      "freelocale",      NULL};
+    "fork",           "_Fork",           "vfork",     "posix_spawn",    "posix_spawnp", "dlopen",
+    "dlclose",        "dlsym",           "dlvsym",    "dladdr",         "dlinfo",       "dlerror",
+    "dladdr1",        "dl_iterate_phdr", "exit",      "__cxa_finalize", "__cxa_atexit", "__cxa_thread_atexit_impl",
+    "pthread_create", "pthread_exit",    "setlocale", "newlocale",      "freelocale",   NULL};
 
 static bool is_among(const char *name, const char *const *names)
 {
@@ -39,7 +35,6 @@ static bool is_among(const char *name, const char *const *names)
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-
     return slash != NULL ? slash + 1 : path;
 }
 
@@ -70,7 +65,6 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
     const struct place_rules *rules = judgement->rules;
     const char *path = frame->path != NULL ? frame->path : "";
     const char *function = frame->function != NULL ? frame->function : "";
-
     if (strncmp(base_name(path), "libvarve_preload.so", 19) == 0) {
         judgement->place |= PLACE_RECORDER;
     } else if (strncmp(base_name(path), "ld-linux", 8) == 0 || strncmp(base_name(path), "ld-2.", 5) == 0 ||
@@ -91,6 +85,5 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
 unsigned place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid)
 {
     struct judgement judgement = {.rules = rules};
-
     return symbols_running_stack(running, tid, judge_frame, &judgement) ? judgement.place : PLACE_UNKNOWN;
 }

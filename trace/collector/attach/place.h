@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to collector/attach */
 /*
  * May a thread call dlopen where it stands? Not within the allocator, the loader and other places of the C library that
  * hold a lock which dlopen takes.

@@ -72,8 +72,8 @@ uint64_t registers_free_stack(const struct registers *registers)
     return general.sp & ~UINT64_C(15);
 }
 
-bool registers_call(int32_t tid, const struct registers *saved, uint64_t function,
-                    const uint64_t arguments[6], uint64_t stack)
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack)
 {
     struct user_pt_regs general = {0};
     const int none = -1;

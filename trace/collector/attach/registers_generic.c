@@ -40,8 +40,8 @@ uint64_t registers_free_stack(const struct registers *registers)
     return 0;
 }
 
-bool registers_call(int32_t tid, const struct registers *saved, uint64_t function,
-                    const uint64_t arguments[6], uint64_t stack)
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack)
 {
     (void)tid;
     (void)saved;

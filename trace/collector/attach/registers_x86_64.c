@@ -31,7 +31,6 @@ bool registers_are_known(void)
 static bool set_read(int32_t tid, int set, void *bytes, size_t *count)
 {
     struct iovec part = {bytes, *count};
-
     if (ptrace(PTRACE_GETREGSET, tid, set, &part) != 0) {
         return false;
     }
@@ -42,14 +41,12 @@ static bool set_read(int32_t tid, int set, void *bytes, size_t *count)
 static bool set_write(int32_t tid, int set, const void *bytes, size_t count)
 {
     struct iovec part = {(void *)(uintptr_t)bytes, count};
-
     return ptrace(PTRACE_SETREGSET, tid, set, &part) == 0;
 }
 
 static bool general_read(int32_t tid, struct user_regs_struct *general)
 {
     size_t count = sizeof(*general);
-
     return set_read(tid, NT_PRSTATUS, general, &count);
 }
 
@@ -80,16 +77,15 @@ static const int unrepeated[] = {
 /* As a call says to the kernel that a handler ends it, and nothing else. */
 void registers_repeat(int32_t tid)
 {
-    const int64_t interrupted = -EINTR, unless_handled = UNLESS_HANDLED;
+    const int64_t interrupted = -EINTR;
     struct user_regs_struct general = {0};
-
     if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
         return;
     }
+    const int64_t unless_handled = UNLESS_HANDLED;
     for (size_t i = 0; i < sizeof(unrepeated) / sizeof(unrepeated[0]); i++) {
         if (general.orig_rax == (uint64_t)unrepeated[i]) {
-            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax),
-                         (void *)unless_handled);
+            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax), (void *)unless_handled);
             return;
         }
     }
@@ -98,11 +94,9 @@ void registers_repeat(int32_t tid)
 /* The number of the call before `pc`, as the C library makes it: mov $NUMBER,%eax; syscall. */
 static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
 {
-    unsigned char code[8];
-    long word;
-
     errno = 0;
-    word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
+    unsigned char code[8];
+    long word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
     memcpy(code, &word, sizeof(code));
     memcpy(number, code + 2, sizeof(*number));
     return errno == 0 && code[1] == 0xb8 && code[6] == 0x0f && code[7] == 0x05;
@@ -111,12 +105,11 @@ static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
 void registers_repeat_anew(int32_t tid, struct registers *saved)
 {
     struct user_regs_struct general;
-    uint32_t number;
-
     memcpy(&general, saved->general, sizeof(general));
     if ((int64_t)general.orig_rax < 0 || (int64_t)general.rax != WITH_WHAT_IS_LEFT) {
         return;
     }
+    uint32_t number;
     if (general.orig_rax == SYS_restart_syscall) { /* stopped before */
         if (!call_before(tid, general.rip, &number)) {
             return;
@@ -130,16 +123,14 @@ void registers_repeat_anew(int32_t tid, struct registers *saved)
 uint64_t registers_free_stack(const struct registers *registers)
 {
     struct user_regs_struct general;
-
     memcpy(&general, registers->general, sizeof(general));
     return (general.rsp - RED_ZONE_BYTES) & ~UINT64_C(15);
 }
 
-bool registers_call(int32_t tid, const struct registers *saved, uint64_t function,
-                    const uint64_t arguments[6], uint64_t stack)
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack)
 {
     struct user_regs_struct general;
-
     memcpy(&general, saved->general, sizeof(general));
     general.rsp = stack - sizeof(uint64_t); /* as a call instruction leaves it */
     general.rip = function;
@@ -159,7 +150,6 @@ bool registers_call(int32_t tid, const struct registers *saved, uint64_t functio
 bool registers_returned(int32_t tid, uint64_t *result)
 {
     struct user_regs_struct general;
-
     if (!general_read(tid, &general) || general.rip != 0) {
         return false;
     }
@@ -170,6 +160,5 @@ bool registers_returned(int32_t tid, uint64_t *result)
 bool registers_wait_for_lock(int32_t tid)
 {
     struct user_regs_struct general;
-
     return general_read(tid, &general) && general.orig_rax == SYS_futex;
 }

@@ -25,14 +25,12 @@
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-
     return slash != NULL ? slash + 1 : path;
 }
 
 static size_t proc_read(int32_t pid, const char *name, char *text, size_t bytes)
 {
     char process[16];
-
     snprintf(process, sizeof(process), "%d", pid);
     return proc_file_read(process, name, text, bytes);
 }
@@ -43,7 +41,6 @@ static size_t proc_read(int32_t pid, const char *name, char *text, size_t bytes)
 static char state_of(const char *status)
 {
     const char *at = strstr(status, "\nState:");
-
     return at != NULL ? at[8] : '?';
 }
 
@@ -51,14 +48,12 @@ static int check_user(int32_t pid, const char *status, struct varve_message *mes
 {
     const char *at = strstr(status, "\nUid:");
     unsigned real = 0, effective = 0;
-
     if (at == NULL || sscanf(at + 5, "%u %u", &real, &effective) != 2 || effective == geteuid()) {
         return VARVE_OK;
     }
-    return varve_message_set(
-        message, VARVE_ERROR_PERMISSION,
-        "process %d belongs to user %u: run varve as that user (sudo -u '#%u' varve attach %d)", pid,
-        effective, effective, pid);
+    return varve_message_set(message, VARVE_ERROR_PERMISSION,
+                             "process %d belongs to user %u: run varve as that user (sudo -u '#%u' varve attach %d)",
+                             pid, effective, effective, pid);
 }
 
 static int check_status(int32_t pid, const char *status, struct varve_message *message)
@@ -66,23 +61,21 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
     const uint32_t group = session_status_number(status, "Tgid:");
     const uint32_t tracer = session_status_number(status, "TracerPid:");
     const char state = state_of(status);
-    char name[64] = "";
-
     if (pid == getpid()) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is this varve itself", pid);
     }
     if ((int32_t)group != pid) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%d is a thread of process %u: give that number", pid, group);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%d is a thread of process %u: give that number",
+                                 pid, group);
     }
     if (state == 'Z' || state == 'X') {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d has ended (it is a zombie)",
-                                 pid);
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d has ended (it is a zombie)", pid);
     }
     if (strstr(status, "\nVmSize:") == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "process %d is a thread of the kernel: there is no program in it", pid);
     }
+    char name[64] = "";
     if (tracer != 0) {
         proc_read((int32_t)tracer, "comm", name, sizeof(name));
         name[strcspn(name, "\n")] = '\0';
@@ -91,18 +84,17 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
                                  name[0] != '\0' ? name : "a debugger", tracer);
     }
     if (state == 'T') {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "process %d is stopped: let it go on first (kill -CONT %d)", pid, pid);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is stopped: let it go on first (kill -CONT %d)",
+                                 pid, pid);
     }
     if (check_user(pid, status, message) != VARVE_OK) {
         return VARVE_ERROR_PERMISSION;
     }
     if (session_status_number(status, "Seccomp:") != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "process %d has confined itself (seccomp): what recording needs may be forbidden in "
-            "it; record it from its start",
-            pid);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d has confined itself (seccomp): what recording needs may be forbidden in "
+                                 "it; record it from its start",
+                                 pid);
     }
     return VARVE_OK;
 }
@@ -110,16 +102,13 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
 static int check_program(int32_t pid, struct varve_message *message)
 {
     char path[64];
-    int reason;
-    int fd;
-
     snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_PERMISSION,
                                  "process %d: its program can't be read: %s", pid, strerror(errno));
     }
-    reason = exec_check_elf(fd, path);
+    int reason = exec_check_elf(fd, path);
     if (reason == EXEC_REASON_STATIC) {
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                           "process %d is statically linked: no recorder can be loaded into it", pid);
@@ -127,8 +116,7 @@ static int check_program(int32_t pid, struct varve_message *message)
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                           "process %d uses another C library than this varve was built for", pid);
     } else if (reason == EXEC_REASON_MACHINE) {
-        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is %s: this varve can't attach to it",
-                          pid,
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is %s: this varve can't attach to it", pid,
                           exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
     } else {
         reason = EXEC_REASON_NONE;
@@ -139,24 +127,23 @@ static int check_program(int32_t pid, struct varve_message *message)
 
 static int check_root(int32_t pid, struct varve_message *message)
 {
-    char link[64], its[64] = "", own[64] = "";
-    struct stat root, here;
-
+    char link[64];
     snprintf(link, sizeof(link), "/proc/%d/ns/mnt", pid);
+    char its[64] = "", own[64] = "";
     if (readlink(link, its, sizeof(its) - 1) < 0 || readlink("/proc/self/ns/mnt", own, sizeof(own) - 1) < 0) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION, "process %d can't be looked at: %s", pid,
                                  strerror(errno));
     }
     snprintf(link, sizeof(link), "/proc/%d/root/.", pid);
-    if (strcmp(its, own) == 0 && stat(link, &root) == 0 && stat("/", &here) == 0 &&
-        root.st_ino == here.st_ino && root.st_dev == here.st_dev) {
+    struct stat root, here;
+    if (strcmp(its, own) == 0 && stat(link, &root) == 0 && stat("/", &here) == 0 && root.st_ino == here.st_ino &&
+        root.st_dev == here.st_dev) {
         return VARVE_OK;
     }
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "process %d has another view of the file system (a container or chroot): run varve in "
-        "there",
-        pid);
+    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                             "process %d has another view of the file system (a container or chroot): run varve in "
+                             "there",
+                             pid);
 }
 
 /* ---- what it has mapped ---- */
@@ -171,9 +158,8 @@ struct mapping {
 /* False: it is of no file. */
 static bool mapping_parse(char *line, struct mapping *mapping)
 {
-    int at = 0;
-
     line[strcspn(line, "\n")] = '\0';
+    int at = 0;
     if (sscanf(line, "%lx-%*x %*4s %lx %x:%x %lu %n", &mapping->start, &mapping->offset, &mapping->major,
                &mapping->minor, &mapping->inode, &at) < 5 ||
         at == 0) {
@@ -204,7 +190,6 @@ static void allocator_add(struct target *target, const struct mapping *mapping)
 static void mapping_take(struct target *target, const struct mapping *mapping)
 {
     const char *name = base_name(mapping->path);
-
     if (strncmp(name, "libc.so.6", 9) == 0 || strncmp(name, "libc-2.", 7) == 0) {
         object_set(&target->libc, mapping);
     } else if (strncmp(name, "libdl.so.2", 10) == 0 || strncmp(name, "libdl-2.", 8) == 0) {
@@ -219,31 +204,27 @@ static void mapping_take(struct target *target, const struct mapping *mapping)
 static int read_maps(struct target *target, struct varve_message *message)
 {
     char path[64];
-    char *line = NULL;
-    size_t bytes = 0;
-    FILE *file;
-
     snprintf(path, sizeof(path), "/proc/%d/maps", target->pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    size_t bytes = 0;
+    char *line = NULL;
     while (file != NULL && getline(&line, &bytes, file) > 0) {
         struct mapping mapping;
-
         if (mapping_parse(line, &mapping) && mapping.offset == 0) {
             mapping_take(target, &mapping);
         }
     }
     free(line);
     if (file == NULL) {
-        return varve_message_set(message, VARVE_ERROR_PERMISSION, "process %d can't be looked at: %s",
-                                 target->pid, strerror(errno));
+        return varve_message_set(message, VARVE_ERROR_PERMISSION, "process %d can't be looked at: %s", target->pid,
+                                 strerror(errno));
     }
     fclose(file);
     if (target->libc.path[0] == '\0') {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "process %d has no C library of its own (glibc) loaded: no recorder can be loaded "
-            "into it",
-            target->pid);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d has no C library of its own (glibc) loaded: no recorder can be loaded "
+                                 "into it",
+                                 target->pid);
     }
     if (strstr(target->libc.path, " (deleted)") != NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -256,7 +237,6 @@ static int read_maps(struct target *target, struct varve_message *message)
 static void read_command(struct target *target)
 {
     size_t length = proc_read(target->pid, "cmdline", target->command, sizeof(target->command));
-
     for (size_t i = 0; i + 1 < length; i++) {
         if (target->command[i] == '\0') {
             target->command[i] = ' ';
@@ -266,24 +246,16 @@ static void read_command(struct target *target)
 
 int target_open(struct target *target, int32_t pid, struct varve_message *message)
 {
-    char status[STATUS_BYTES];
-    int error;
-
     memset(target, 0, sizeof(*target));
     target->pid = pid;
+    char status[STATUS_BYTES];
     if (proc_read(pid, "status", status, sizeof(status)) == 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such process: %d", pid);
     }
-    error = check_status(pid, status, message);
-    if (error == VARVE_OK) {
-        error = check_program(pid, message);
-    }
-    if (error == VARVE_OK) {
-        error = check_root(pid, message);
-    }
-    if (error == VARVE_OK) {
-        error = read_maps(target, message);
-    }
+    int error = check_status(pid, status, message);
+    VARVE_THEN(error, check_program(pid, message));
+    VARVE_THEN(error, check_root(pid, message));
+    VARVE_THEN(error, read_maps(target, message));
     if (error == VARVE_OK) {
         target->is_recorded = session_mapped_find(pid, &target->recording);
         read_command(target);
@@ -296,9 +268,8 @@ int target_open(struct target *target, int32_t pid, struct varve_message *messag
 bool target_sees(const struct target *target, const char *path)
 {
     char its[TARGET_PATH_BYTES + 32];
-    struct stat here, there;
-
     snprintf(its, sizeof(its), "/proc/%d/root%s", target->pid, path);
+    struct stat here, there;
     return stat(path, &here) == 0 && stat(its, &there) == 0 && here.st_ino == there.st_ino &&
            here.st_dev == there.st_dev;
 }
@@ -306,6 +277,5 @@ bool target_sees(const struct target *target, const char *path)
 uint64_t target_function(const struct target_object *object, const char *name)
 {
     uint64_t address = object->path[0] != '\0' ? symbols_file_function(object->path, name) : 0;
-
     return address != 0 ? object->base + address : 0;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to collector/attach */
 /*
  * A process that is to be recorded from now on: what it is, and what it has mapped, by /proc alone.
  */
@@ -37,8 +36,8 @@ struct target {
     char command[4096]; /* its command line */
 };
 
-/// Is it there and ours, and has it nothing that stands in the way? Errors, each with one line: VARVE_ERROR_NOT_FOUND (no
-/// such process), PERMISSION, UNSUPPORTED, BUSY (a debugger has it).
+/// Is it there and ours, and has it nothing that stands in the way? Errors, each with one line: VARVE_ERROR_NOT_FOUND
+/// (no such process), PERMISSION, UNSUPPORTED, BUSY (a debugger has it).
 int target_open(struct target *target, int32_t pid, struct varve_message *message);
 
 /// Is `path` the same file for it as for us?

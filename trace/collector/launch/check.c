@@ -62,10 +62,8 @@ static int candidate_error(enum candidate candidate, const char *path, struct va
         [CANDIDATE_DENIED] = ": permission denied: a folder on the way may not be searched",
         [CANDIDATE_DIRECTORY] = " is a directory: name a program in it",
         [CANDIDATE_NOT_REGULAR] = " is not a regular file: name a program",
-        [CANDIDATE_NOT_EXECUTABLE] =
-            " is not executable: chmod +x it, unless its file system is mounted noexec",
+        [CANDIDATE_NOT_EXECUTABLE] = " is not executable: chmod +x it, unless its file system is mounted noexec",
     };
-
     if (candidate == CANDIDATE_ABSENT) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such program: '%s'", path);
     }
@@ -87,8 +85,7 @@ static int path_search(const char *program, char *path_out, size_t path_bytes, s
     for (const char *folder = folders; folder;) {
         const char *end = strchrnul(folder, ':');
         int length = (int)(end - folder);
-        int written =
-            snprintf(path_out, path_bytes, "%.*s%s%s", length, folder, length > 0 ? "/" : "", program);
+        int written = snprintf(path_out, path_bytes, "%.*s%s%s", length, folder, length > 0 ? "/" : "", program);
         if (written > 0 && (size_t)written < path_bytes) {
             enum candidate candidate = candidate_look(path_out);
             if (candidate == CANDIDATE_FOUND) {
@@ -107,11 +104,10 @@ static int path_search(const char *program, char *path_out, size_t path_bytes, s
     if (refusal != CANDIDATE_ABSENT) {
         return candidate_error(refusal, refused, message);
     }
-    return varve_message_set(
-        message, VARVE_ERROR_NOT_FOUND,
-        "no such program: '%s' is in none of the folders of PATH; give its path if it is "
-        "elsewhere",
-        program);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "no such program: '%s' is in none of the folders of PATH; give its path if it is "
+                             "elsewhere",
+                             program);
 }
 
 static int program_find(const char *program, char *path_out, size_t path_bytes, struct varve_message *message)
@@ -147,34 +143,31 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
                              "(without -static) to record it"},
         {EXEC_REASON_LIBC, "uses the C library musl, this varve was built for glibc: record it with a varve "
                            "built against musl"},
-        {EXEC_REASON_CAPABILITIES,
-         "has file capabilities: the system loads no recorder into it; record a copy "
-         "without them, or run varve as root"},
+        {EXEC_REASON_CAPABILITIES, "has file capabilities: the system loads no recorder into it; record a copy "
+                                   "without them, or run varve as root"},
     };
-    struct stat status = {0};
-
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (reason == texts[i].reason) {
             return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "'%s' %s", path, texts[i].text);
         }
     }
+    struct stat status = {0};
     fstat(fd, &status);
     switch (reason) {
     case EXEC_CHECK_DAMAGED:
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "'%s' is a damaged program: its ELF headers are cut off", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "'%s' is a damaged program: its ELF headers are cut off",
+                                 path);
     case EXEC_REASON_MACHINE:
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is %s: this varve records " LAUNCH_MACHINE_NAME " programs only; build it for that", path,
-            exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "'%s' is %s: this varve records " LAUNCH_MACHINE_NAME
+                                 " programs only; build it for that",
+                                 path, exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
     case EXEC_REASON_SETUID:
     case EXEC_REASON_SETGID:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "'%s' is %s: the system loads no recorder into it; run varve itself %s %u to record it", path,
-            reason == EXEC_REASON_SETUID ? "setuid" : "setgid",
-            reason == EXEC_REASON_SETUID ? "as user" : "with group",
+            reason == EXEC_REASON_SETUID ? "setuid" : "setgid", reason == EXEC_REASON_SETUID ? "as user" : "with group",
             (unsigned)(reason == EXEC_REASON_SETUID ? status.st_uid : status.st_gid));
     default:
         return varve_message_set(
@@ -188,7 +181,6 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
 static int elf_check(int fd, const char *path, struct varve_message *message)
 {
     int reason = exec_check_elf(fd, path);
-
     return reason == EXEC_REASON_NONE ? VARVE_OK : refuse(fd, path, reason, message);
 }
 
@@ -242,8 +234,7 @@ static int script_interpreter(const char *script, char *line, char *path_out, si
         const char *hint = strchr(interpreter, '\r') || strchr(rest, '\r')
                                ? " (the script has DOS line ends: convert it with dos2unix)"
                                : "";
-        return varve_message_set(message, error, "interpreter of '%.200s': %.200s%s", script, reason.text,
-                                 hint);
+        return varve_message_set(message, error, "interpreter of '%.200s': %.200s%s", script, reason.text, hint);
     }
     return VARVE_OK;
 }
@@ -290,11 +281,10 @@ int launch_check(const char *program, struct launch_check *check_out, struct var
             break;
         }
         if (depth == LAUNCH_SCRIPT_DEPTH_MAX) {
-            return varve_message_set(
-                message, VARVE_ERROR_UNSUPPORTED,
-                "'%s' is a script whose interpreter is a script, and so on: name a program as "
-                "its interpreter",
-                check_out->path);
+            return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                     "'%s' is a script whose interpreter is a script, and so on: name a program as "
+                                     "its interpreter",
+                                     check_out->path);
         }
         memcpy(file, next, sizeof(file));
         memcpy(check_out->interpreter, next, sizeof(file));

@@ -29,8 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LAUNCH_EXIT_STATUS_EXEC \
-    127 /* of a child that could not exec; nobody sees it: the error comes back by pipe */
+#define LAUNCH_EXIT_STATUS_EXEC 127 /* of a child that could not exec; nobody sees it: the error comes back by pipe */
 
 #define EXIT_STATUS_INTERRUPTED 130 /* as shells have it of a program that Ctrl-C ended */
 
@@ -143,9 +142,8 @@ static int environment_make(struct launch_environment *environment, const char *
     return VARVE_OK;
 }
 
-static void __attribute__((noreturn))
-child_run(char *const argv[], const struct launch_environment *environment,
-          const struct launch_signals *signals, int error_fd)
+static void __attribute__((noreturn)) child_run(char *const argv[], const struct launch_environment *environment,
+                                                const struct launch_signals *signals, int error_fd)
 {
     signals_give_back(signals);
     execvpe(argv[0], argv, environment->entries);
@@ -191,9 +189,8 @@ static void wait_for(int32_t pid)
 }
 
 /* Fork, exec, and wait until the exec has happened or failed: then the write end of the pipe is closed. */
-static int program_start(struct launch *launch, char *const argv[],
-                         const struct launch_environment *environment, const struct launch_signals *signals,
-                         struct varve_message *message)
+static int program_start(struct launch *launch, char *const argv[], const struct launch_environment *environment,
+                         const struct launch_signals *signals, struct varve_message *message)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -225,8 +222,8 @@ static int program_start(struct launch *launch, char *const argv[],
 }
 
 /* LD_PRELOAD and the program's own chdir ask for an absolute path; the linker splits at spaces and colons. */
-static int paths_resolve(const char *preload, const char *session_directory, char **preload_out,
-                         char **session_out, struct varve_message *message)
+static int paths_resolve(const char *preload, const char *session_directory, char **preload_out, char **session_out,
+                         struct varve_message *message)
 {
     *preload_out = realpath(preload, NULL);
     *session_out = realpath(session_directory, NULL);
@@ -236,11 +233,10 @@ static int paths_resolve(const char *preload, const char *session_directory, cha
                                  strerror(errno));
     }
     if (strpbrk(*preload_out, " \t\n:")) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' can't be preloaded because of the space or colon in its path: install varve "
-            "elsewhere",
-            *preload_out);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "'%s' can't be preloaded because of the space or colon in its path: install varve "
+                                 "elsewhere",
+                                 *preload_out);
     }
     return VARVE_OK;
 }
@@ -256,8 +252,8 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
     signals_take(&signals);
     sigset_t collected;
     signals_collected(&collected);
-    int error = VARVE_OK;
     launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
+    int error = VARVE_OK;
     if (launch->signal_fd < 0) {
         error = varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(errno));
     }
@@ -275,8 +271,8 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
     return error;
 }
 
-int launch_start(struct launch *launch, char *const argv[], const char *preload,
-                 const char *session_directory, char *const *variables, struct varve_message *message)
+int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
+                 char *const *variables, struct varve_message *message)
 {
     assert(argv[0]);
     memset(launch, 0, sizeof(*launch));
@@ -296,11 +292,10 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
 
 int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message)
 {
-    struct launch_signals signals;
-    sigset_t collected;
-
     *launch = (struct launch){.pid = pid, .is_attached = true};
+    struct launch_signals signals;
     signals_take(&signals);
+    sigset_t collected;
     signals_collected(&collected);
     launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
     launch->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -315,7 +310,6 @@ int launch_attach(struct launch *launch, int32_t pid, struct varve_message *mess
 bool launch_attached_is_gone(const struct launch *launch)
 {
     struct pollfd ready = {.fd = launch->pidfd, .events = POLLIN};
-
     return launch->pidfd >= 0 ? poll(&ready, 1, 0) > 0 : kill(launch->pid, 0) != 0 && errno == ESRCH;
 }
 
@@ -415,8 +409,6 @@ static void answer_interrupt(int number)
 
 void launch_finishing(struct launch *launch, const char *first, const char *second)
 {
-    struct sigaction action;
-    sigset_t only;
     launch_poll(launch, emit_to_nobody, NULL);
     snprintf(interrupts.lines[0], sizeof(interrupts.lines[0]), "%s\n", first);
     snprintf(interrupts.lines[1], sizeof(interrupts.lines[1]), "%s\n", second);
@@ -425,10 +417,12 @@ void launch_finishing(struct launch *launch, const char *first, const char *seco
     if (interrupts.before.sa_handler == SIG_IGN) {
         return; /* as whoever started varve wants it */
     }
+    struct sigaction action;
     memset(&action, 0, sizeof(action));
     action.sa_handler = answer_interrupt;
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, NULL);
+    sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, SIGINT);
     pthread_sigmask(SIG_UNBLOCK, &only, NULL);
@@ -437,10 +431,10 @@ void launch_finishing(struct launch *launch, const char *first, const char *seco
 
 void launch_finished(void)
 {
-    sigset_t only;
     if (!interrupts.is_on) {
         return;
     }
+    sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, SIGINT);
     pthread_sigmask(SIG_BLOCK, &only, NULL);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The program under record, started, and its end.
  */
@@ -19,8 +18,8 @@ struct launch {
     int pidfd;
     int signal_fd; /* SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT of the collector arrive here */
     bool has_ended;
-    bool
-        is_attached; /* it ran already and is no child: what ends it is asked of pidfd, has_ended also if the user said so */
+    /* it ran already and is no child: what ends it is asked of pidfd, has_ended also if the user said so */
+    bool is_attached;
     bool is_gone;        /* is_attached: it has ended by itself */
     int wait_status;     /* of waitpid, once has_ended; not known where is_attached */
     unsigned interrupts; /* SIGINT seen since the program ended */
@@ -33,10 +32,11 @@ typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t 
 /// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
 /// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
 /// adopts them without varve. Errors of exec come back here.
-int launch_start(struct launch *launch, char *const argv[], const char *preload,
-                 const char *session_directory, char *const *variables, struct varve_message *message);
+int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
+                 char *const *variables, struct varve_message *message);
 
-/// The same place for a process that runs already: signals of the collector arrive here and end its recording, not the process.
+/// The same place for a process that runs already: signals of the collector arrive here and end its recording,
+/// not the process.
 int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message);
 
 /// Has it ended, whether its parent knows or not? Of pid and pidfd alone (-1: the kernel gave none).
@@ -51,8 +51,8 @@ void launch_poll(struct launch *launch, launch_ended *ended, void *context);
 /// `error` unchanged. Others that end meanwhile are reaped silently.
 int launch_wait(struct launch *launch, int error);
 
-/// From here on Ctrl-C is answered at once, by whatever thread: with line `first`, and the next time with line `second` and the end
-/// of this process, exit status 130. Signals that came before do not count. Texts are copied.
+/// From here on Ctrl-C is answered at once, by whatever thread: with line `first`, and the next time with line `second`
+/// and the end of this process, exit status 130. Signals that came before do not count. Texts are copied.
 void launch_finishing(struct launch *launch, const char *first, const char *second);
 /// Not any more.
 void launch_finished(void);

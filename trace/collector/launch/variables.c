@@ -16,11 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static int add(struct record_variables *variables, struct varve_message *message, const char *name,
-               const char *value, const char *rest)
+static int add(struct record_variables *variables, struct varve_message *message, const char *name, const char *value,
+               const char *rest)
 {
     size_t at = 0;
-
     while (variables->items[at] != NULL) {
         at++;
     }
@@ -49,10 +48,9 @@ static int history_name(const char *database_path, char *history, struct varve_m
     const char *name = slash != NULL ? slash + 1 : database_path;
     size_t length = strlen(name);
     char folder[PATH_MAX];
-    char resolved[PATH_MAX];
-
     snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - database_path) + 1 : 1,
              slash != NULL ? database_path : ".");
+    char resolved[PATH_MAX];
     if (realpath(folder, resolved) == NULL) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", folder, strerror(errno));
     }
@@ -71,46 +69,37 @@ static int add_python(struct record_variables *variables, const char *path, cons
 {
     const char *others = getenv("PYTHONPATH");
     int error = add(variables, message, "PYTHONPATH", path, others != NULL ? others : "");
-
     return error == VARVE_OK ? add(variables, message, "VARVE_TORCH", how, "") : error;
 }
 
-static int add_torch(struct record_variables *variables, const struct varve_collect_options *options,
-                     char *history, struct varve_message *message)
+static int add_torch(struct record_variables *variables, const struct varve_collect_options *options, char *history,
+                     struct varve_message *message)
 {
     bool observes = options->torch == VARVE_TORCH_OBSERVE;
     int error = require(options->python_path, "the Python part of varve", message);
-
     if (error == VARVE_OK && observes) {
         error = history_name(options->database_path, history, message);
     } else if (error == VARVE_OK) {
         error = require(options->torch_path, "libvarve-torch.so", message);
     }
-    if (error == VARVE_OK) {
-        error = add_python(variables, options->python_path, observes ? "observe" : "allocate", message);
-    }
-    if (error == VARVE_OK) {
-        error = add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
-                    observes ? history : options->torch_path, "");
-    }
+    VARVE_THEN(error, add_python(variables, options->python_path, observes ? "observe" : "allocate", message));
+    VARVE_THEN(error, add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
+                          observes ? history : options->torch_path, ""));
     return error;
 }
 
 int record_variables_make(struct record_variables *variables, const struct varve_collect_options *options,
                           char *torch_history, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     memset(variables, 0, sizeof(*variables));
     torch_history[0] = '\0';
+    int error = VARVE_OK;
     if (options->cuda && options->replace_path != NULL) {
         error = require(options->replace_path, "libvarve-replace.so", message);
     }
     if (error == VARVE_OK && options->cupti) {
         error = require(options->cupti_path, "libvarve-cupti.so", message);
-        if (error == VARVE_OK) {
-            error = add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, "");
-        }
+        VARVE_THEN(error, add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, ""));
         /* PyTorch's own profiler wants CUPTI too: our Python part gives it up for that, where there is one */
         if (error == VARVE_OK && options->torch == VARVE_TORCH_OFF && options->python_path != NULL &&
             access(options->python_path, R_OK) == 0) {

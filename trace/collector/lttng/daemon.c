@@ -40,7 +40,6 @@
 static uint64_t now_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
@@ -48,7 +47,6 @@ static uint64_t now_ns(void)
 static void folder_name(char folder[FOLDER_BYTES])
 {
     const char *home = getenv("LTTNG_HOME");
-
     home = home != NULL ? home : getenv("HOME");
     if (geteuid() == 0) {
         snprintf(folder, FOLDER_BYTES, FOLDER_OF_ROOT);
@@ -62,7 +60,6 @@ static void folder_name(char folder[FOLDER_BYTES])
 static void file_name(const char *name, char path[FILE_BYTES])
 {
     char folder[FOLDER_BYTES];
-
     folder_name(folder);
     snprintf(path, FILE_BYTES, "%s/%s", folder, name);
 }
@@ -71,11 +68,9 @@ static void file_name(const char *name, char path[FILE_BYTES])
 static pid_t read_pid(const char *name)
 {
     char path[FILE_BYTES];
-    FILE *file;
-    int pid = 0;
-
     file_name(name, path);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    int pid = 0;
     if (file != NULL) {
         pid = fscanf(file, "%d", &pid) == 1 && pid > 1 ? pid : 0;
         fclose(file);
@@ -86,10 +81,8 @@ static pid_t read_pid(const char *name)
 static void mark_write(pid_t pid)
 {
     char path[FILE_BYTES];
-    FILE *file;
-
     file_name("varve-sessiond.pid", path);
-    file = fopen(path, "we");
+    FILE *file = fopen(path, "we");
     if (file != NULL) { /* else it stays when all is over */
         fprintf(file, "%d\n", (int)pid);
         fclose(file);
@@ -99,7 +92,6 @@ static void mark_write(pid_t pid)
 bool lttng_daemon_is_ours(void)
 {
     pid_t pid = read_pid("varve-sessiond.pid");
-
     return pid != 0 && pid == read_pid(PROGRAM ".pid") && kill(pid, 0) == 0;
 }
 
@@ -107,11 +99,9 @@ bool lttng_daemon_is_ours(void)
  * it never ends by itself, and without a session it has nothing to lose. */
 void lttng_daemon_end(void)
 {
-    char path[FILE_BYTES];
     pid_t pid = read_pid("varve-sessiond.pid");
     int descriptor = lttng_daemon_is_ours() ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     struct pollfd ended = {.fd = descriptor, .events = POLLIN};
-
     if (descriptor < 0) {
         return;
     }
@@ -124,6 +114,7 @@ void lttng_daemon_end(void)
         poll(&ended, 1, END_MS);
     }
     close(descriptor);
+    char path[FILE_BYTES];
     file_name("varve-sessiond.pid", path);
     unlink(path);
 }
@@ -134,10 +125,8 @@ bool lttng_daemon_is_there(void)
 {
     const char *paths = getenv("PATH");
     char path[PATH_MAX];
-
     while (paths != NULL && *paths != '\0') {
         int folder = (int)strcspn(paths, ":");
-
         if (snprintf(path, sizeof(path), "%.*s/" PROGRAM, folder, paths) < (int)sizeof(path) &&
             access(path, X_OK) == 0) {
             return true;
@@ -151,7 +140,6 @@ bool lttng_daemon_is_there(void)
 static bool variable_is(const char *entry, const char *name)
 {
     size_t length = strlen(name);
-
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
@@ -159,13 +147,11 @@ static bool variable_is(const char *entry, const char *name)
 static char **environment_make(void)
 {
     size_t count = 0;
-    size_t kept = 0;
-    char **entries;
-
     while (environ != NULL && environ[count] != NULL) {
         count++;
     }
-    entries = calloc(count + 1, sizeof(*entries));
+    char **entries = calloc(count + 1, sizeof(*entries));
+    size_t kept = 0;
     for (size_t i = 0; entries != NULL && i < count; i++) {
         if (!variable_is(environ[i], "LD_PRELOAD") && !variable_is(environ[i], SESSION_ENVIRONMENT)) {
             entries[kept++] = environ[i];
@@ -182,22 +168,20 @@ static int spawn(char *const *entries, pid_t *pid_out)
     static char no_kernel[] = "--no-kernel";
     char *const argv[] = {name, daemonize, no_kernel, NULL};
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all;
-    sigset_t none;
     int reason = posix_spawn_file_actions_init(&actions);
-
     if (reason != 0) {
         return reason;
     }
+    posix_spawnattr_t attributes;
     reason = posix_spawnattr_init(&attributes);
+    sigset_t all;
+    sigset_t none;
     if (reason == 0) {
         sigfillset(&all);
         sigemptyset(&none);
         posix_spawnattr_setsigmask(&attributes, &none);
         posix_spawnattr_setsigdefault(&attributes, &all);
-        posix_spawnattr_setflags(&attributes,
-                                 POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
         for (int i = STDIN_FILENO; i <= STDERR_FILENO && reason == 0; i++) {
             reason = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
         }
@@ -214,7 +198,6 @@ static int wait_or_kill(pid_t pid, uint64_t limit_ns)
     uint64_t end_ns = now_ns() + limit_ns;
     int status = 0;
     pid_t ended;
-
     while ((ended = waitpid(pid, &status, WNOHANG)) != pid && now_ns() < end_ns) {
         if (ended < 0 && errno != EINTR) {
             return 0;
@@ -235,32 +218,27 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 {
     char **entries = environment_make();
     struct sigaction plain = {.sa_handler = SIG_DFL};
-    struct sigaction before;
-    pid_t pid = 0;
-    int status = 0;
-    int reason;
-
     if (entries == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to start " PROGRAM);
     }
+    struct sigaction before;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
-    reason = spawn(entries, &pid);
-    status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
+    pid_t pid = 0;
+    int reason = spawn(entries, &pid);
+    int status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
     sigaction(SIGCHLD, &before, NULL);
     free(entries);
     if (reason != 0) {
-        return varve_message_set(
-            message, reason == ENOENT || reason == EACCES ? VARVE_ERROR_UNSUPPORTED : VARVE_ERROR_IO,
-            "cannot start " PROGRAM ": %s", strerror(reason));
+        return varve_message_set(message,
+                                 reason == ENOENT || reason == EACCES ? VARVE_ERROR_UNSUPPORTED : VARVE_ERROR_IO,
+                                 "cannot start " PROGRAM ": %s", strerror(reason));
     }
     if (status == -1) {
-        return varve_message_set(message, VARVE_ERROR_IO,
-                                 PROGRAM " did not answer within %.3g s and was killed",
+        return varve_message_set(message, VARVE_ERROR_IO, PROGRAM " did not answer within %.3g s and was killed",
                                  (double)limit_ns / 1e9);
     }
     if (status != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO,
-                                 "the session daemon " PROGRAM " cannot be started (%s %d)",
+        return varve_message_set(message, VARVE_ERROR_IO, "the session daemon " PROGRAM " cannot be started (%s %d)",
                                  WIFSIGNALED(status) ? "signal" : "exit status",
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
@@ -270,20 +248,18 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 
 int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 {
-    int is_reaper = 0;
-    int error;
-
     if (getpid() == 1) {
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "no LTTng session daemon answers, and process 1 cannot start one that is not its child: run the container "
             "with an init process (docker run --init)");
     }
+    int is_reaper = 0;
     prctl(PR_GET_CHILD_SUBREAPER, &is_reaper, 0, 0, 0);
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
     }
-    error = start(limit_ns, message);
+    int error = start(limit_ns, message);
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     }
@@ -300,14 +276,12 @@ int lttng_daemon_lock(uint64_t limit_ns)
     uint64_t hash = UINT64_C(14695981039346656037);
     char folder[FOLDER_BYTES];
     int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int length;
-
     folder_name(folder);
     for (const char *c = folder; *c != '\0'; c++) {
         hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
     }
-    length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "varve-lttng-%u-%016llx",
-                      (unsigned)geteuid(), (unsigned long long)hash);
+    int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "varve-lttng-%u-%016llx",
+                          (unsigned)geteuid(), (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
         if (errno != EADDRINUSE || now_ns() > end_ns) {

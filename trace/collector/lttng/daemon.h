@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * The LTTng session daemon of this user: one that answers is used and left alone, else one is started, and ended by
  * whichever recorder finishes last. One thread calls all of it.

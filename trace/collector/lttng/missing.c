@@ -17,7 +17,6 @@ static int compare(const void *left, const void *right)
 {
     const struct lttng_ring *a = left;
     const struct lttng_ring *b = right;
-
     if (a->process != b->process) {
         return a->process < b->process ? -1 : 1;
     }
@@ -29,7 +28,6 @@ static void take_range(void *context, uint32_t process, uint32_t ring, uint64_t 
     struct search *search = context;
     const struct lttng_ring key = {.process = process, .ring = ring};
     struct lttng_ring *found = search->last;
-
     if (found == NULL || compare(found, &key) != 0) {
         found = bsearch(&key, search->rings, search->count, sizeof(key), compare);
     }
@@ -40,18 +38,16 @@ static void take_range(void *context, uint32_t process, uint32_t ring, uint64_t 
     }
 }
 
-int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder,
-                        varve_collect_numbers *numbers, uint64_t *missing_out, struct varve_message *message)
+int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder, varve_collect_numbers *numbers,
+                        uint64_t *missing_out, struct varve_message *message)
 {
     struct search search = {.rings = rings, .count = count};
-    int error;
-
     *missing_out = 0;
     if (count == 0) {
         return VARVE_OK;
     }
     qsort(rings, count, sizeof(*rings), compare);
-    error = numbers(folder, take_range, &search, message);
+    int error = numbers(folder, take_range, &search, message);
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         *missing_out += rings[i].records > rings[i].found ? rings[i].records - rings[i].found : 0;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * How many records of a recording its LTTng trace lacks. A program that is killed while it writes an event leaves
  * a sub-buffer that LTTng never delivers, and LTTng does not count that. The collector knows what each ring held;
@@ -22,7 +21,7 @@ struct lttng_ring {
 
 /// Counts what the traces below `folder` lack of `rings`, which are sorted meanwhile. A record that the trace has
 /// and the ring has not (a thread was killed between the two) makes up for none. Errors: those of `numbers`.
-int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder,
-                        varve_collect_numbers *numbers, uint64_t *missing_out, struct varve_message *message);
+int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder, varve_collect_numbers *numbers,
+                        uint64_t *missing_out, struct varve_message *message);
 
 #endif

@@ -49,7 +49,6 @@ struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, uns
 {
     struct lttng_buffers plan = {.sub_buffer_bytes = SUB_BUFFER_MIN, .sub_buffers = SUB_BUFFERS_MAX};
     uint64_t cpu_bytes = bytes / cpus;
-
     if (bytes == 0) {
         bytes = free_bytes / 4 < DEFAULT_MAX ? free_bytes / 4 : DEFAULT_MAX;
         cpu_bytes = bytes / cpus > DEFAULT_CPU_MIN ? bytes / cpus : DEFAULT_CPU_MIN;
@@ -57,13 +56,10 @@ struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, uns
     if (cpu_bytes < SUB_BUFFER_MIN * SUB_BUFFERS_MAX) {
         plan.sub_buffers = SUB_BUFFERS_MIN;
     }
-    while (plan.sub_buffer_bytes < SUB_BUFFER_MAX &&
-           plan.sub_buffer_bytes * 2 * plan.sub_buffers <= cpu_bytes) {
+    while (plan.sub_buffer_bytes < SUB_BUFFER_MAX && plan.sub_buffer_bytes * 2 * plan.sub_buffers <= cpu_bytes) {
         plan.sub_buffer_bytes *= 2;
     }
-    plan.bytes =
-        (plan.sub_buffer_bytes * plan.sub_buffers + META_SUB_BUFFER_BYTES * (uint64_t)META_SUB_BUFFERS) *
-        cpus;
+    plan.bytes = (plan.sub_buffer_bytes * plan.sub_buffers + META_SUB_BUFFER_BYTES * (uint64_t)META_SUB_BUFFERS) * cpus;
     return plan;
 }
 
@@ -78,10 +74,8 @@ unsigned lttng_buffers_cpus(void)
     FILE *file = fopen("/sys/devices/system/cpu/possible", "re");
     long configured = sysconf(_SC_NPROCESSORS_CONF);
     char line[256];
-
     if (file != NULL) {
         const char *last = NULL;
-
         if (fgets(line, sizeof(line), file) != NULL) {
             last = line + strcspn(line, "\n");
             while (last > line && last[-1] >= '0' && last[-1] <= '9') {
@@ -102,7 +96,6 @@ static DIR *folder_open_at(int parent, const char *name)
 {
     int descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = descriptor >= 0 ? fdopendir(descriptor) : NULL;
-
     if (folder == NULL && descriptor >= 0) {
         close(descriptor);
     }
@@ -119,7 +112,6 @@ static void remove_below(int parent, const char *name, int depth)
 {
     DIR *folder = depth < DEPTH_MAX ? folder_open_at(parent, name) : NULL;
     struct dirent *entry;
-
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (!is_dots(entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
             remove_below(dirfd(folder), entry->d_name, depth + 1);
@@ -155,12 +147,11 @@ static bool folder_is_empty(const char *path)
 {
     DIR *folder = folder_open_at(AT_FDCWD, path);
     struct stat status;
-    struct dirent *entry;
-    bool is_empty = true;
-
     if (folder == NULL) {
         return lstat(path, &status) != 0;
     }
+    struct dirent *entry;
+    bool is_empty = true;
     while (is_empty && (entry = readdir(folder)) != NULL) {
         is_empty = is_dots(entry->d_name);
     }
@@ -209,7 +200,6 @@ static struct {
 static bool library_open(void)
 {
     static void *library;
-
     if (library != NULL) {
         return true;
     }
@@ -227,7 +217,6 @@ static bool library_open(void)
 #undef CALL_FIND
     if (library != NULL) {
         int *quiet = dlsym(library, "lttng_opt_quiet"); /* what goes wrong is said by us */
-
         if (quiet != NULL) {
             *quiet = 1;
         }
@@ -277,7 +266,6 @@ static int fail(struct lttng_recording *session, const char *what, int code)
 static void *thread_run(void *session_untyped)
 {
     struct lttng_recording *session = session_untyped;
-
     session->error = session->work(session);
     return NULL;
 }
@@ -285,23 +273,20 @@ static void *thread_run(void *session_untyped)
 static struct lttng_recording *given_up; /* each with its thread, which may go on one day */
 
 /* VARVE_ERROR_BUSY: it did not end in time, and the thread still has the session. */
-static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session),
-               uint64_t limit_ns, struct varve_message *message)
+static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session), uint64_t limit_ns,
+               struct varve_message *message)
 {
-    struct timespec end;
-    pthread_t thread;
-    uint64_t end_ns;
-    int reason;
-
     session->work = work;
     session->message.text[0] = '\0';
-    reason = thread_start(&thread, thread_run, session);
+    pthread_t thread;
+    int reason = thread_start(&thread, thread_run, session);
     if (reason != 0) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cannot make a thread for LTTng: %s",
                                  strerror(reason));
     }
+    struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
-    end_ns = (uint64_t)end.tv_nsec + limit_ns;
+    uint64_t end_ns = (uint64_t)end.tv_nsec + limit_ns;
     end.tv_sec += (time_t)(end_ns / SECOND_NS);
     end.tv_nsec = (long)(end_ns % SECOND_NS);
     if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
@@ -332,11 +317,9 @@ static void session_free(struct lttng_recording *session)
     }
 }
 
-static struct lttng_recording *session_new(const struct lttng_recording_options *options,
-                                           struct varve_message *message)
+static struct lttng_recording *session_new(const struct lttng_recording_options *options, struct varve_message *message)
 {
     struct lttng_recording *session = calloc(1, sizeof(*session));
-
     if (session != NULL) {
         session->name = strdup(options->name);
         session->output = strdup(options->output);
@@ -364,20 +347,17 @@ static int session_end(struct lttng_recording *session, int error)
 /* Whether the daemon has the session, and others. */
 static int session_find(struct lttng_recording *session)
 {
-    struct lttng_session *sessions = NULL;
-    int count;
-
     session->is_known = session->has_others = false;
     if (ctl.lttng_session_daemon_alive() != 1) {
         return varve_message_set(&session->message, VARVE_ERROR_NOT_FOUND, "No session daemon is available");
     }
-    count = ctl.lttng_list_sessions(&sessions);
+    struct lttng_session *sessions = NULL;
+    int count = ctl.lttng_list_sessions(&sessions);
     if (count < 0) {
         return fail(session, "find", count);
     }
     for (int i = 0; i < count; i++) {
         bool is_it = strcmp(sessions[i].name, session->name) == 0;
-
         session->is_known |= is_it;
         session->has_others |= !is_it;
     }
@@ -389,7 +369,6 @@ static int session_create(struct lttng_recording *session)
 {
     struct lttng_session_descriptor *descriptor;
     int error;
-
     descriptor = ctl.lttng_session_descriptor_local_create(session->name, session->output);
     if (descriptor == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng does not accept the folder %s",
@@ -416,8 +395,6 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
 {
     struct lttng_domain domain = domain_make();
     struct lttng_channel *channel = ctl.lttng_channel_create(&domain);
-    int error;
-
     if (channel == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng channel");
     }
@@ -425,7 +402,7 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
     channel->attr.overwrite = 0;
     channel->attr.subbuf_size = sub_buffer_bytes;
     channel->attr.num_subbuf = sub_buffers;
-    error = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
+    int error = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
     error = error < 0 ? error : ctl.lttng_enable_channel(handle, channel);
     ctl.lttng_channel_destroy(channel);
     return error < 0 ? fail(session, "make a channel of", error) : VARVE_OK;
@@ -435,8 +412,6 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
                         const char *name)
 {
     struct lttng_event *event = ctl.lttng_event_create();
-    int error;
-
     if (event == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng event");
     }
@@ -444,7 +419,7 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
     event->type = LTTNG_EVENT_TRACEPOINT;
     event->loglevel_type = LTTNG_EVENT_LOGLEVEL_ALL;
     event->loglevel = -1;
-    error = ctl.lttng_enable_event(handle, event, channel);
+    int error = ctl.lttng_enable_event(handle, event, channel);
     ctl.lttng_event_destroy(event);
     return error < 0 ? fail(session, "enable the events of", error) : VARVE_OK;
 }
@@ -463,21 +438,16 @@ static int channels_make(struct lttng_recording *session)
     struct lttng_domain domain = domain_make();
     struct lttng_handle *handle = ctl.lttng_create_handle(session->name, &domain);
     int error;
-
     if (handle == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
     }
-    error = channel_make(session, handle, "varve", session->buffers.sub_buffer_bytes,
-                         session->buffers.sub_buffers, session->may_block);
-    if (error == VARVE_OK) {
-        error = channel_make(session, handle, "varve_meta", META_SUB_BUFFER_BYTES, META_SUB_BUFFERS, true);
-    }
+    error = channel_make(session, handle, "varve", session->buffers.sub_buffer_bytes, session->buffers.sub_buffers,
+                         session->may_block);
+    VARVE_THEN(error, channel_make(session, handle, "varve_meta", META_SUB_BUFFER_BYTES, META_SUB_BUFFERS, true));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && error == VARVE_OK; i++) {
         error = event_enable(session, handle, "varve", names[i]);
     }
-    if (error == VARVE_OK) {
-        error = event_enable(session, handle, "varve_meta", "meta_*");
-    }
+    VARVE_THEN(error, event_enable(session, handle, "varve_meta", "meta_*"));
     ctl.lttng_destroy_handle(handle);
     return error;
 }
@@ -487,7 +457,6 @@ static int session_make(struct lttng_recording *session)
 {
     int lock = lttng_daemon_lock(2 * limit_now_ns);
     int error = VARVE_OK;
-
     if (ctl.lttng_session_daemon_alive() != 1) {
         error = lttng_daemon_start(limit_now_ns, &session->message);
         if (error == VARVE_ERROR_IO && ctl.lttng_session_daemon_alive() == 1) {
@@ -506,7 +475,6 @@ static int session_make(struct lttng_recording *session)
 static void daemon_release(struct lttng_recording *session)
 {
     int lock = lttng_daemon_is_ours() ? lttng_daemon_lock(2 * limit_now_ns) : -1;
-
     if (lock >= 0) {
         if (session_find(session) == VARVE_OK && !session->is_known && !session->has_others) {
             lttng_daemon_end();
@@ -518,16 +486,13 @@ static void daemon_release(struct lttng_recording *session)
 static int start_work(struct lttng_recording *session)
 {
     int error = session_make(session);
-    int code;
-
     error = error == VARVE_OK ? channels_make(session) : error;
     if (error == VARVE_OK) {
-        code = ctl.lttng_start_tracing(session->name);
+        int code = ctl.lttng_start_tracing(session->name);
         error = code < 0 ? fail(session, "start", code) : VARVE_OK;
     }
     if (error != VARVE_OK) {
         struct varve_message reason = session->message;
-
         if (session->is_known) {
             ctl.lttng_destroy_session_no_wait(session->name);
         }
@@ -545,12 +510,10 @@ static void loss_read(struct lttng_recording *session)
     struct lttng_handle *handle = ctl.lttng_create_handle(session->name, &domain);
     struct lttng_channel *channels = NULL;
     int count = handle != NULL ? ctl.lttng_list_channels(handle, &channels) : 0;
-
     for (int i = 0; i < count; i++) {
         uint64_t events = 0;
-        uint64_t packets = 0;
-
         ctl.lttng_channel_get_discarded_event_count(&channels[i], &events);
+        uint64_t packets = 0;
         ctl.lttng_channel_get_lost_packet_count(&channels[i], &packets);
         session->loss.discarded_events += events & INT64_MAX;
         session->loss.discarded_packets += packets & INT64_MAX;
@@ -570,13 +533,11 @@ static int stop_work(struct lttng_recording *session)
 {
     int error = VARVE_OK;
     int code = ctl.lttng_stop_tracing_no_wait(session->name);
-    int pending = 1;
-
     if (code < 0 && code != -LTTNG_ERR_TRACE_ALREADY_STOPPED) {
         error = fail(session, "stop", code);
     }
-    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US;
-         naps++) {
+    int pending = 1;
+    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US; naps++) {
         pending = ctl.lttng_data_pending(session->name);
         if (pending == 1) {
             usleep(NAP_US);
@@ -599,15 +560,13 @@ static int options_check(const struct lttng_recording_options *options, struct v
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t length = strlen(options->name);
-
     if (length == 0 || length > NAME_BYTES_MAX || strspn(options->name, letters) != length) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
                                  options->name, NAME_BYTES_MAX);
     }
     if (options->output[0] != '/') {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute",
-                                 options->output);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute", options->output);
     }
     return VARVE_OK;
 }
@@ -618,7 +577,6 @@ static int buffers_plan(const struct lttng_recording_options *options, struct lt
     unsigned cpus = lttng_buffers_cpus();
     uint64_t free_bytes = UINT64_MAX;
     struct statvfs status;
-
     if (statvfs("/dev/shm", &status) == 0) {
         free_bytes = (uint64_t)status.f_bavail * status.f_frsize;
     }
@@ -635,31 +593,27 @@ static int buffers_plan(const struct lttng_recording_options *options, struct lt
 int lttng_recording_start(const struct lttng_recording_options *options, struct lttng_recording **session_out,
                           struct varve_message *message)
 {
-    struct lttng_recording *session;
-    struct lttng_buffers buffers;
-    struct stat status;
-    bool is_new;
     int error = options_check(options, message);
-
     *session_out = NULL;
     if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK && !folder_is_empty(options->output)) { /* LTTng would make two traces in one */
-        error =
-            varve_message_set(message, VARVE_ERROR_INVALID,
-                              "%s exists: an LTTng trace needs a new or an empty folder", options->output);
+        error = varve_message_set(message, VARVE_ERROR_INVALID,
+                                  "%s exists: an LTTng trace needs a new or an empty folder", options->output);
     }
+    struct lttng_buffers buffers;
     error = error == VARVE_OK ? buffers_plan(options, &buffers, message) : error;
     if (error != VARVE_OK) {
         return error;
     }
-    session = session_new(options, message);
+    struct lttng_recording *session = session_new(options, message);
     if (session == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     session->buffers = buffers;
-    is_new = lstat(options->output, &status) != 0;
+    struct stat status;
+    bool is_new = lstat(options->output, &status) != 0;
     error = run(session, start_work, limit_now_ns, message);
     if (error != VARVE_OK) {
         error = session_end(session, error);
@@ -676,7 +630,6 @@ int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording
                          struct varve_message *message)
 {
     int error = run(session, stop_work, 2 * patience_ns(session), message);
-
     if (loss_out != NULL) {
         *loss_out = error != VARVE_ERROR_BUSY ? session->loss : (struct lttng_recording_loss){0, 0};
     }
@@ -686,9 +639,7 @@ int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording
 int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
                           struct varve_message *message)
 {
-    struct lttng_recording *session;
     int error = options_check(options, message);
-
     *session_out = NULL;
     if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
         error = VARVE_ERROR_UNSUPPORTED;
@@ -696,15 +647,14 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
     if (error != VARVE_OK) {
         return error;
     }
-    session = session_new(options, message);
+    struct lttng_recording *session = session_new(options, message);
     if (session == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     session->buffers.bytes = DEFAULT_MAX; /* at most so much is to be written, unless somebody chose more */
     error = run(session, session_find, limit_now_ns, message);
     if (error == VARVE_OK && !session->is_known) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more",
-                                  options->name);
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more", options->name);
     }
     if (error != VARVE_OK) {
         return session_end(session, error);
@@ -717,8 +667,7 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
 
 bool lttng_recording_is_possible(struct varve_message *message)
 {
-    varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                      "this varve was built without LTTng (liblttng-ctl-dev)");
+    varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "this varve was built without LTTng (liblttng-ctl-dev)");
     return false;
 }
 

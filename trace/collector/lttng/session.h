@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * One LTTng session of ours, by LTTng's control library (liblttng-ctl, opened when it is needed): made before the
  * recorded program starts, stopped and destroyed after it, or taken over by `varve recover`. Sessions of others are

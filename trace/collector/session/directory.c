@@ -54,7 +54,6 @@ static int from_errno(void)
 static int fail(struct varve_message *message, const char *what, const char *path)
 {
     int error = from_errno();
-
     return varve_message_set(message, error, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
@@ -76,7 +75,6 @@ static bool is_our_folder(const struct stat *status)
 static int only_ours(int fd, mode_t type)
 {
     struct stat status;
-
     if (fd >= 0 && (fstat(fd, &status) != 0 || !is_ours(&status, type))) {
         close(fd);
         errno = EPERM;
@@ -92,14 +90,12 @@ static int open_folder(int folder, const char *name)
 
 static int open_below(int folder, const char *name, int flags)
 {
-    return only_ours(openat(folder, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600),
-                     S_IFREG);
+    return only_ours(openat(folder, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600), S_IFREG);
 }
 
 int session_file_open(const struct session_directory *directory, const char *name, int flags)
 {
     int fd = open_below(directory->rings_fd, name, flags);
-
     return fd < 0 && (errno == ENOENT || errno == EBADF) ? open_below(directory->fd, name, flags) : fd;
 }
 
@@ -117,7 +113,6 @@ void *session_file_map(const struct session_directory *directory, const char *na
     int fd = session_file_open(directory, name, flags);
     void *memory = MAP_FAILED;
     struct stat status = {0};
-
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)bytes) {
         bytes = bytes_out != NULL ? (size_t)status.st_size : bytes;
         memory = mmap(NULL, bytes, flags == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -137,11 +132,9 @@ void *session_file_map(const struct session_directory *directory, const char *na
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes,
-                       bool *is_in_rings)
+bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes, bool *is_in_rings)
 {
     struct stat status;
-
     *is_in_rings = fstatat(directory->rings_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
     if (!*is_in_rings && fstatat(directory->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
         return false;
@@ -162,11 +155,10 @@ void session_file_remove(const struct session_directory *directory, const char *
 /* As the recorder writes it: no sign, no zero in front; `end` behind it. */
 static bool parse_number(const char *text, uint32_t limit, uint32_t *number, const char **end)
 {
-    uint64_t value = 0;
-
     if (text[0] < '0' || text[0] > '9' || (text[0] == '0' && text[1] >= '0' && text[1] <= '9')) {
         return false;
     }
+    uint64_t value = 0;
     for (; *text >= '0' && *text <= '9' && value <= limit; text++) {
         value = value * 10 + (uint64_t)(*text - '0');
     }
@@ -179,25 +171,21 @@ static bool parse_number(const char *text, uint32_t limit, uint32_t *number, con
 static bool is_piece(const char *rest)
 {
     uint32_t piece;
-
-    return strncmp(rest, ".spill", 6) == 0 && parse_number(rest + 6, UINT32_MAX, &piece, &rest) &&
-           piece > 0 && rest[0] == '\0';
+    return strncmp(rest, ".spill", 6) == 0 && parse_number(rest + 6, UINT32_MAX, &piece, &rest) && piece > 0 &&
+           rest[0] == '\0';
 }
 
 bool session_file_parse(const char *name, struct session_file *file_out)
 {
     struct session_file file = {.kind = SESSION_FILE_PROCESS};
     const char *rest;
-
-    if (name[0] != 'p' || !parse_number(name + 1, SESSION_PROCESS_MAX, &file.process, &rest) ||
-        file.process == 0) {
+    if (name[0] != 'p' || !parse_number(name + 1, SESSION_PROCESS_MAX, &file.process, &rest) || file.process == 0) {
         return false;
     }
     if (strcmp(rest, ".sites") == 0) {
         file.kind = SESSION_FILE_CALLSITES;
     } else if (rest[0] != '\0') {
-        if (rest[0] != '.' || rest[1] != 'r' ||
-            !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||
+        if (rest[0] != '.' || rest[1] != 'r' || !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||
             (rest[0] != '\0' && !is_piece(rest) && strcmp(rest, ".staging") != 0)) {
             return false;
         }
@@ -212,15 +200,13 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 /* What a recording leaves in its folders, but for the lock and the database. */
 static bool is_scrap(const char *name)
 {
-    static const char *const names[] = {"session", "counts",  "allocations",
-                                        "watch",   "live.db", "live.db.new"};
-    struct session_file file;
-
+    static const char *const names[] = {"session", "counts", "allocations", "watch", "live.db", "live.db.new"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
         }
     }
+    struct session_file file;
     return session_file_parse(name, &file);
 }
 
@@ -230,12 +216,10 @@ static bool is_scrap(const char *name)
 static int write_owner(const struct session_directory *directory, struct varve_message *message)
 {
     char text[OWNER_BYTES];
-    int length = snprintf(text, sizeof(text), "%11ld %016llx\n", (long)getpid(),
-                          (unsigned long long)directory->trace_id);
-
-    return pwrite(directory->owner_fd, text, (size_t)length, 0) == length
-               ? VARVE_OK
-               : fail(message, "write", directory->path);
+    int length =
+        snprintf(text, sizeof(text), "%11ld %016llx\n", (long)getpid(), (unsigned long long)directory->trace_id);
+    return pwrite(directory->owner_fd, text, (size_t)length, 0) == length ? VARVE_OK
+                                                                          : fail(message, "write", directory->path);
 }
 
 /* An empty file is of one that was killed at once. */
@@ -243,11 +227,10 @@ bool session_owner_read(int fd, uint64_t *trace_id_out)
 {
     char text[OWNER_BYTES + 1];
     ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+    text[length > 0 ? length : 0] = '\0';
     unsigned long long trace_id = 0;
     long pid = 0;
     int used = 0;
-
-    text[length > 0 ? length : 0] = '\0';
     if (length != 0 &&
         (sscanf(text, "%11ld %16llx%n", &pid, &trace_id, &used) != 2 || strcmp(text + used, "\n") != 0)) {
         return false;
@@ -279,7 +262,6 @@ static int lock_owner(struct session_directory *directory, bool create, struct v
 static bool shared_memory_has_room(void)
 {
     struct statvfs status;
-
     return statvfs(SHARED_MEMORY, &status) == 0 &&
            (uint64_t)status.f_bavail * status.f_bsize >= SHARED_MEMORY_MIN_BYTES;
 }
@@ -314,10 +296,7 @@ static int make_ring_folder(struct session_directory *directory, struct varve_me
 static void *map_page(const struct session_directory *directory, const char *name, size_t bytes, bool create,
                       int *error_out, struct varve_message *message)
 {
-    struct stat status;
-    void *page;
     int fd = open_below(directory->rings_fd, name, O_RDWR | (create ? O_CREAT | O_EXCL : 0));
-
     if (fd < 0) {
         *error_out = fail(message, "open a page of", directory->rings);
         return NULL;
@@ -327,13 +306,14 @@ static void *map_page(const struct session_directory *directory, const char *nam
         *error_out = fail(message, "make a page of", directory->rings);
         return NULL;
     }
+    struct stat status;
     if (fstat(fd, &status) != 0 || status.st_size < (off_t)bytes) {
         close(fd);
-        *error_out = varve_message_set(message, VARVE_ERROR_FORMAT,
-                                       "%s/%s is cut short: no recording directory", directory->rings, name);
+        *error_out = varve_message_set(message, VARVE_ERROR_FORMAT, "%s/%s is cut short: no recording directory",
+                                       directory->rings, name);
         return NULL;
     }
-    page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (page == MAP_FAILED) {
         *error_out = fail(message, "map a page of", directory->rings);
@@ -345,7 +325,6 @@ static void *map_page(const struct session_directory *directory, const char *nam
 static int map_session(struct session_directory *directory, bool create, struct varve_message *message)
 {
     int error = VARVE_OK;
-
     directory->control = map_page(directory, "session", SESSION_CONTROL_BYTES, create, &error, message);
     if (directory->control != NULL) {
         directory->counts = map_page(directory, "counts", SESSION_COUNTS_BYTES, create, &error, message);
@@ -360,22 +339,19 @@ static int map_session(struct session_directory *directory, bool create, struct 
 static int absolute_path(const char *path, char *absolute, size_t bytes)
 {
     char here[DIRECTORY_PATH_BYTES] = "";
-    int length;
-
     if (path[0] != '/' && getcwd(here, sizeof(here)) == NULL) {
         return VARVE_ERROR_IO;
     }
-    length = path[0] == '/' ? snprintf(absolute, bytes, "%s", path)
-                            : snprintf(absolute, bytes, "%s/%s", here, path);
+    int length =
+        path[0] == '/' ? snprintf(absolute, bytes, "%s", path) : snprintf(absolute, bytes, "%s/%s", here, path);
     return length >= 0 && (size_t)length < bytes ? VARVE_OK : VARVE_ERROR_INVALID;
 }
 
 /* Something has the name already: say what. Nothing of it is changed. */
 static int explain_taken(struct session_directory *directory, struct varve_message *message)
 {
-    int error = VARVE_ERROR_FORMAT;
-
     directory->fd = open_folder(AT_FDCWD, directory->path);
+    int error = VARVE_ERROR_FORMAT;
     if (directory->fd >= 0) {
         error = lock_owner(directory, false, message);
     }
@@ -410,29 +386,21 @@ static void begin(struct session_directory *directory)
 int session_directory_create(struct session_directory *directory, const char *database_path,
                              const struct session_control *settings, struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES];
-    int error;
-
     begin(directory);
+    char path[DIRECTORY_PATH_BYTES];
     if (absolute_path(database_path, path, sizeof(path) - 8) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", database_path);
     }
     snprintf(directory->path, sizeof(directory->path), "%.*s.d", (int)sizeof(path) - 8, path);
     directory->trace_id = settings->trace_id;
-    error = make_folder(directory, message);
+    int error = make_folder(directory, message);
     if (error != VARVE_OK) {
         return error;
     }
     error = lock_owner(directory, true, message);
-    if (error == VARVE_OK) {
-        error = write_owner(directory, message);
-    }
-    if (error == VARVE_OK) {
-        error = make_ring_folder(directory, message);
-    }
-    if (error == VARVE_OK) {
-        error = map_session(directory, true, message);
-    }
+    VARVE_THEN(error, write_owner(directory, message));
+    VARVE_THEN(error, make_ring_folder(directory, message));
+    VARVE_THEN(error, map_session(directory, true, message));
     if (error != VARVE_OK) {
         session_directory_remove(directory);
         return error;
@@ -450,8 +418,7 @@ int session_directory_create(struct session_directory *directory, const char *da
 static int refuse(const struct session_directory *directory, const char *why, struct varve_message *message)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
-                             "%s is not a recording directory (those are named TRACE.db.d): %s",
-                             directory->path, why);
+                             "%s is not a recording directory (those are named TRACE.db.d): %s", directory->path, why);
 }
 
 /* A folder of it, for its entries: the caller closes it, the descriptor stays. */
@@ -459,7 +426,6 @@ static DIR *list(int fd)
 {
     int copy = fd >= 0 ? openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
-
     if (folder == NULL && copy >= 0) {
         close(copy);
     }
@@ -469,7 +435,6 @@ static DIR *list(int fd)
 static bool is_database(const char *name)
 {
     static const char *const names[] = {"trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -482,7 +447,6 @@ static bool is_database(const char *name)
 static bool is_frame(const char *name)
 {
     static const char *const names[] = {"owner", "session", "counts", "watch", "live.db", "live.db.new"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -500,20 +464,18 @@ static int check_entries(const struct session_directory *directory, int fd, bool
     DIR *folder = list(fd);
     const struct dirent *entry;
     int error = folder != NULL ? VARVE_OK : fail(message, "read", directory->path);
-
     while (error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         bool is_known = is_scrap(entry->d_name) || is_database(entry->d_name);
-        mode_t type = S_IFREG;
-        struct stat status;
-
         for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
             is_known = is_known || (fd == directory->fd && strcmp(entry->d_name, files[i]) == 0);
         }
+        mode_t type = S_IFREG;
         if (strcmp(entry->d_name, "ctf") == 0 ||
             (fd == directory->rings_fd && strncmp(entry->d_name, "lttng", 5) == 0)) {
             is_known = true;
             type = S_IFDIR;
         }
+        struct stat status;
         if (is_known && (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
                          (type == S_IFDIR ? !is_our_folder(&status) : !is_ours(&status, type)))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,
@@ -534,7 +496,6 @@ static int open_rings(struct session_directory *directory, struct varve_message 
 {
     char target[DIRECTORY_PATH_BYTES];
     ssize_t length = readlinkat(directory->fd, "ring", target, sizeof(target) - 1);
-
     if (length >= 0) {
         target[length] = '\0';
         name_shared_folder(directory, directory->rings, sizeof(directory->rings));
@@ -567,7 +528,6 @@ static void unmap_session(struct session_directory *directory)
 static int adopt_session(struct session_directory *directory, struct varve_message *message)
 {
     int error = map_session(directory, false, message);
-
     if (error == VARVE_ERROR_NOT_FOUND) {
         return VARVE_OK; /* it went before: `control` stays NULL */
     }
@@ -593,15 +553,11 @@ static int adopt(struct session_directory *directory, struct varve_message *mess
 {
     bool has_data = false;
     int error = check_entries(directory, directory->fd, &has_data, message);
-
     if (error == VARVE_OK) {
         error = lock_owner(directory, false, message);
-        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message)
-                                            : error;
+        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message) : error;
     }
-    if (error == VARVE_OK) {
-        error = open_rings(directory, message);
-    }
+    VARVE_THEN(error, open_rings(directory, message));
     if (error == VARVE_OK && directory->rings_fd >= 0) {
         error = check_entries(directory, directory->rings_fd, &has_data, message);
     }
@@ -632,8 +588,7 @@ static int open_existing(struct session_directory *directory, const char *path, 
     if (absolute_path(path, directory->path, sizeof(directory->path) - 16) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
     }
-    for (size_t length = strlen(directory->path); length > 1 && directory->path[length - 1] == '/';
-         length--) {
+    for (size_t length = strlen(directory->path); length > 1 && directory->path[length - 1] == '/'; length--) {
         directory->path[length - 1] = '\0';
     }
     directory->fd = open_folder(AT_FDCWD, directory->path);
@@ -643,11 +598,9 @@ static int open_existing(struct session_directory *directory, const char *path, 
     return VARVE_OK;
 }
 
-int session_directory_look(struct session_directory *directory, const char *path,
-                           struct varve_message *message)
+int session_directory_look(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
-
     if (error == VARVE_OK) {
         directory->owner_fd = open_below(directory->fd, "owner", O_RDONLY);
         if (directory->owner_fd < 0 || !read_owner(directory)) {
@@ -655,20 +608,16 @@ int session_directory_look(struct session_directory *directory, const char *path
         }
         session_descriptor_close(&directory->owner_fd);
     }
-    if (error == VARVE_OK) {
-        error = open_rings(directory, message);
-    }
+    VARVE_THEN(error, open_rings(directory, message));
     if (error != VARVE_OK) {
         session_directory_close(directory);
     }
     return error;
 }
 
-int session_directory_adopt(struct session_directory *directory, const char *path,
-                            struct varve_message *message)
+int session_directory_adopt(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -684,7 +633,6 @@ int session_directory_adopt(struct session_directory *directory, const char *pat
 static int compare_files(const void *a_untyped, const void *b_untyped)
 {
     const struct session_file *a = a_untyped, *b = b_untyped;
-
     if (a->process != b->process) {
         return a->process < b->process ? -1 : 1;
     }
@@ -699,7 +647,6 @@ static int scan(int fd, struct session_file **files, size_t *capacity, size_t *c
     DIR *folder = list(fd);
     const struct dirent *entry;
     int error = folder != NULL || fd < 0 ? VARVE_OK : VARVE_ERROR_IO; /* < 0: there is none */
-
     while (folder != NULL && error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         if (!array_grow((void **)files, capacity, *count + 1, sizeof(**files))) {
             error = VARVE_ERROR_NO_MEMORY;
@@ -720,7 +667,6 @@ int session_directory_scan(const struct session_directory *directory, struct ses
     size_t capacity = 0;
     size_t count = 0;
     int error = scan(directory->rings_fd, &files, &capacity, &count);
-
     if (error == VARVE_OK) {
         error = scan(directory->fd, &files, &capacity, &count); /* spills, and what tmpfs had no room for */
     }
@@ -742,7 +688,6 @@ static void remove_scraps(int fd)
 {
     DIR *folder = list(fd);
     const struct dirent *entry;
-
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (is_scrap(entry->d_name)) {
             unlinkat(fd, entry->d_name, 0);
@@ -772,7 +717,6 @@ void session_directory_remove(struct session_directory *directory)
     /* by name, too, what is there from the start: without memory no folder can be listed */
     static const char *const names[] = {"allocations",      "trace.db-wal", "trace.db-shm",
                                         "trace.db-journal", "trace.db",     "owner"};
-
     session_directory_clear(directory);
     for (size_t i = 0; directory->fd >= 0 && i < sizeof(names) / sizeof(names[0]); i++) {
         unlinkat(directory->fd, names[i], 0);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * The recording directory TRACE.db.d and its files.
  */
@@ -59,16 +58,15 @@ bool session_file_parse(const char *name, struct session_file *file_out);
 /// Open a file of a recording, wherever in it it lies: a plain one of this user with one name, no link. -1
 /// and errno otherwise; EPERM: it is something else.
 int session_file_open(const struct session_directory *directory, const char *name, int flags);
-/// Map such a file, from its beginning, to be written too unless `flags` is O_RDONLY: `bytes`, or with `bytes_out` all of a file
-/// that has so many. `fd_out` gets the descriptor, -1 on failure; NULL: it is closed. NULL and errno on failure; EPERM: it is
-/// something else, or too short.
+/// Map such a file, from its beginning, to be written too unless `flags` is O_RDONLY: `bytes`, or with `bytes_out` all
+/// of a file that has so many. `fd_out` gets the descriptor, -1 on failure; NULL: it is closed. NULL and errno on
+/// failure; EPERM: it is something else, or too short.
 void *session_file_map(const struct session_directory *directory, const char *name, int flags, size_t bytes,
                        size_t *bytes_out, int *fd_out);
 /// Close a descriptor if it is one; it is -1 then.
 void session_descriptor_close(int *fd);
 /// Bytes of such a file, and whether it lies with the rings. False: it is not there.
-bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes,
-                       bool *is_in_rings);
+bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes, bool *is_in_rings);
 void session_file_remove(const struct session_directory *directory, const char *name);
 
 /// The files of processes, by process, ring and kind. Owner of the result: the caller, by free. Errors:
@@ -79,16 +77,14 @@ int session_directory_scan(const struct session_directory *directory, struct ses
 /// Take over the directory of a dead collector; of this user: also root takes over only what is root's.
 /// `control` stays NULL if its rings are gone. Errors, before anything is changed: NOT_FOUND, FORMAT,
 /// VERSION, BUSY.
-int session_directory_adopt(struct session_directory *directory, const char *path,
-                            struct varve_message *message);
+int session_directory_adopt(struct session_directory *directory, const char *path, struct varve_message *message);
 
-/// Open the directory of a living recording, or of one that nobody works on, to read in it: no lock is taken, nothing is changed, and
-/// `control` and `counts` stay NULL. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT.
-int session_directory_look(struct session_directory *directory, const char *path,
-                           struct varve_message *message);
+/// Open the directory of a living recording, or of one that nobody works on, to read in it: no lock is taken, nothing
+/// is changed, and `control` and `counts` stay NULL. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT.
+int session_directory_look(struct session_directory *directory, const char *path, struct varve_message *message);
 
-/// What the file `owner` says whose descriptor that is: the recording's id, 0 where it was not written yet. False: nobody who
-/// records has written it.
+/// What the file `owner` says whose descriptor that is: the recording's id, 0 where it was not written yet. False:
+/// nobody who records has written it.
 bool session_owner_read(int fd, uint64_t *trace_id_out);
 
 /// Remove all that a finished database does not need: what is left is trace.db and the lock.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that is left: the kernel's estimate, and what the control groups around this process allow beyond what is used in
- * them, of both versions. Pages of files that were not used for long go when memory is wanted, so these count as free.
- * Called by the collector now and then, to bound how far rings grow.
+ * Memory that is left: the kernel's estimate, and what the control groups around this process allow beyond what is used
+ * in them, of both versions. Pages of files that were not used for long go when memory is wanted, so these count as
+ * free. Called by the collector now and then, to bound how far rings grow.
  */
 #include "trace/collector/session/free_memory.h"
 
@@ -20,10 +20,9 @@ struct group_files {
     const char *base, *limit, *used, *idle;
 };
 
-static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current",
-                                           "inactive_file "};
-static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                           "memory.usage_in_bytes", "total_inactive_file "};
+static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                           "total_inactive_file "};
 
 /* The number behind `key` where a line begins with that. False: there is none, or it is not a number ("max"). */
 static bool read_number(const char *path, const char *key, uint64_t *number)
@@ -31,7 +30,6 @@ static bool read_number(const char *path, const char *key, uint64_t *number)
     char line[LINE_BYTES];
     FILE *file = fopen(path, "re");
     bool found = false;
-
     while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
         found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, number) == 1;
     }
@@ -49,18 +47,17 @@ static uint64_t least(uint64_t a, uint64_t b)
 static bool read_of_group(const char *folder, const char *name, const char *key, uint64_t *number)
 {
     char path[PATH_BYTES + 64];
-
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     return read_number(path, key, number);
 }
 
 static uint64_t free_in_group(const char *folder, const struct group_files *files)
 {
-    uint64_t limit, used, idle = 0;
-
+    uint64_t limit, used;
     if (!read_of_group(folder, files->limit, "", &limit) || !read_of_group(folder, files->used, "", &used)) {
         return UINT64_MAX;
     }
+    uint64_t idle = 0;
     if (!read_of_group(folder, "memory.stat", files->idle, &idle) || idle > used) {
         idle = 0;
     }
@@ -74,9 +71,8 @@ static uint64_t free_in_groups(const char *root, const struct group_files *files
     char folder[PATH_BYTES];
     size_t base = (size_t)snprintf(folder, sizeof(folder), "%s%s", root, files->base);
     uint64_t result = free_in_group(folder, files);
-    char *end;
-
     snprintf(folder + base, sizeof(folder) - base, "%s", group);
+    char *end;
     while ((end = strrchr(folder + base, '/')) != NULL) {
         result = least(result, free_in_group(folder, files));
         *end = '\0';
@@ -89,8 +85,6 @@ static uint64_t free_in_line(const char *root, char *line)
 {
     char *controllers = strchr(line, ':');
     char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-    char *save;
-
     if (group == NULL) {
         return UINT64_MAX;
     }
@@ -99,6 +93,7 @@ static uint64_t free_in_line(const char *root, char *line)
     if (*++controllers == '\0') {
         return free_in_groups(root, &unified, group);
     }
+    char *save;
     for (char *name = strtok_r(controllers, ",", &save); name != NULL; name = strtok_r(NULL, ",", &save)) {
         if (strcmp(name, "memory") == 0) {
             return free_in_groups(root, &divided, group);
@@ -109,16 +104,15 @@ static uint64_t free_in_line(const char *root, char *line)
 
 uint64_t free_memory(const char *root)
 {
-    char path[PATH_BYTES], line[LINE_BYTES];
-    uint64_t result = UINT64_MAX, kib;
-    FILE *file;
-
+    char path[PATH_BYTES];
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    uint64_t result = UINT64_MAX, kib;
     if (read_number(path, "MemAvailable:", &kib)) {
         result = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
     }
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char line[LINE_BYTES];
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         result = least(result, free_in_line(root, line));
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * How much memory this machine, or the container, has left.
  */
@@ -8,8 +7,8 @@
 
 #include <stdint.h>
 
-/// Bytes that can be had without swapping, or before a control group of this process kills a process; UINT64_MAX if nothing
-/// is known. `root` is put before /proc and /sys: "" but in tests.
+/// Bytes that can be had without swapping, or before a control group of this process kills a process; UINT64_MAX if
+/// nothing is known. `root` is put before /proc and /sys: "" but in tests.
 uint64_t free_memory(const char *root);
 
 #endif

@@ -24,7 +24,6 @@
 bool liveness_is_locked(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
@@ -34,12 +33,11 @@ bool liveness_locks_work(const struct session_directory *directory, const char *
     int fd = session_file_open(directory, name, O_RDWR);
     int other = session_file_open(directory, name, O_RDWR);
     void *page = MAP_FAILED;
-    bool works = false;
-
     if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0) {
         page = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
     }
     session_descriptor_close(&fd);
+    bool works = false;
     if (page != MAP_FAILED) {
         works = other >= 0 && liveness_is_locked(other);
         munmap(page, 1);
@@ -51,14 +49,11 @@ bool liveness_locks_work(const struct session_directory *directory, const char *
 static uint64_t namespace_of(const char *process)
 {
     char path[64];
-    char text[64];
-    ssize_t length;
-    const char *number;
-
     snprintf(path, sizeof(path), "/proc/%s/ns/pid", process);
-    length = readlink(path, text, sizeof(text) - 1);
+    char text[64];
+    ssize_t length = readlink(path, text, sizeof(text) - 1);
     text[length > 0 ? length : 0] = '\0';
-    number = strchr(text, '[');
+    const char *number = strchr(text, '[');
     return number != NULL ? strtoull(number + 1, NULL, 10) : 0;
 }
 
@@ -71,12 +66,9 @@ uint64_t liveness_namespace(void)
 static int32_t innermost_pid(const char *process)
 {
     char text[4096];
-    char *line;
-    char *end;
-
     proc_file_read(process, "status", text, sizeof(text));
-    line = strstr(text, "\nNSpid:");
-    end = line != NULL ? strchr(line + 1, '\n') : NULL;
+    char *line = strstr(text, "\nNSpid:");
+    char *end = line != NULL ? strchr(line + 1, '\n') : NULL;
     if (end == NULL) {
         return 0;
     }
@@ -90,13 +82,11 @@ static bool has_variable(const char *process, const char *variable)
     size_t bytes = 1U << 20; /* more than the kernel lets a program have, as a rule */
     size_t length = strlen(variable);
     char *text = malloc(bytes);
-    bool found = false;
-    size_t end;
-
     if (text == NULL) {
         return false;
     }
-    end = proc_file_read(process, "environ", text, bytes);
+    size_t end = proc_file_read(process, "environ", text, bytes);
+    bool found = false;
     for (size_t at = 0; !found && at < end; at += strlen(text + at) + 1) {
         found = strncmp(text + at, variable, length) == 0 && text[at + length] == '\0';
     }
@@ -108,12 +98,11 @@ static bool has_variable(const char *process, const char *variable)
 static int32_t search(bool (*matches)(const char *process, const void *context), const void *context)
 {
     DIR *folder = opendir("/proc");
-    struct dirent *entry;
-    int32_t found = 0;
-
     if (folder == NULL) {
         return 0;
     }
+    struct dirent *entry;
+    int32_t found = 0;
     while (found == 0 && (entry = readdir(folder)) != NULL) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && matches(entry->d_name, context)) {
             found = (int32_t)strtol(entry->d_name, NULL, 10);
@@ -126,7 +115,6 @@ static int32_t search(bool (*matches)(const char *process, const void *context),
 static bool is_process(const char *process, const void *context)
 {
     const struct process_identity *wanted = context;
-
     return namespace_of(process) == wanted->pid_namespace && innermost_pid(process) == wanted->pid;
 }
 
@@ -143,7 +131,6 @@ static bool is_of_session(const char *process, const void *context)
 bool liveness_has_followers(const char *session)
 {
     char variable[DIRECTORY_PATH_BYTES + 32];
-
     snprintf(variable, sizeof(variable), SESSION_ENVIRONMENT "=%s", session);
     return search(is_of_session, variable) != 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
- * From a process to its recording, by what it has mapped: whoever records it, and in whatever way that began. Threads: any.
+ * From a process to its recording, by what it has mapped: whoever records it, and in whatever way that
+ * began. Threads: any.
  */
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_MAPPED_H
 #define VARVE_TRACE_COLLECTOR_SESSION_MAPPED_H
@@ -23,8 +23,8 @@ struct session_mapped {
 /// The recording whose session page `pid` has mapped. False: it has none, or can't be looked at.
 bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out);
 
-/// Is `pid` the collector of that recording: does it hold the lock of its directory? `directory_out` (or NULL) gets that, of
-/// DIRECTORY_PATH_BYTES. Numbers are given out again: one alone says nothing.
+/// Is `pid` the collector of that recording: does it hold the lock of its directory? `directory_out` (or NULL) gets
+/// that, of DIRECTORY_PATH_BYTES. Numbers are given out again: one alone says nothing.
 bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both sides of watching a recording: the collector, who asks a lock whether figures are wanted, and the watcher, who opens the
- * directory as session_directory_look does, reads, and changes nothing in it. The figures are a file that is complete when it gets its
- * name: a watcher that is stopped in the middle holds up nobody. What a watcher reads may have been put there by anybody with the
- * rights of this user; its size is limited, and who uses it checks the rest.
+ * Both sides of watching a recording: the collector, who asks a lock whether figures are wanted, and the watcher, who
+ * opens the directory as session_directory_look does, reads, and changes nothing in it. The figures are a file that is
+ * complete when it gets its name: a watcher that is stopped in the middle holds up nobody. What a watcher reads may
+ * have been put there by anybody with the rights of this user; its size is limited, and who uses it checks the rest.
  */
 #include "trace/collector/session/watch.h"
 
@@ -40,7 +40,6 @@ static bool lock_byte(int fd, int command, short type, off_t byte, struct flock 
 static bool is_held(int fd, off_t byte)
 {
     struct flock lock;
-
     return lock_byte(fd, F_OFD_GETLK, F_WRLCK, byte, &lock) && lock.l_type != F_UNLCK;
 }
 
@@ -49,9 +48,7 @@ static bool is_held(int fd, off_t byte)
 void watch_allow(struct session_directory *directory)
 {
     struct flock lock;
-    int fd =
-        openat(directory->rings_fd, FILE_WATCH, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-
+    int fd = openat(directory->rings_fd, FILE_WATCH, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0 && !lock_byte(fd, F_OFD_SETLK, F_WRLCK, BYTE_COLLECTOR, &lock)) {
         session_descriptor_close(&fd);
         unlinkat(directory->rings_fd, FILE_WATCH, 0);
@@ -68,7 +65,6 @@ static bool write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
         ssize_t written = write(fd, bytes, count);
-
         if (written <= 0 && errno != EINTR) {
             return false;
         }
@@ -81,12 +77,9 @@ static bool write_all(int fd, const char *bytes, size_t count)
 void watch_publish(const struct session_directory *directory, const void *bytes, size_t count)
 {
     const int folder = directory->rings_fd;
-    bool is_written;
-    int fd;
-
     unlinkat(folder, FILE_LIVE_NEW, 0);
-    fd = openat(folder, FILE_LIVE_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    is_written = fd >= 0 && write_all(fd, bytes, count);
+    int fd = openat(folder, FILE_LIVE_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool is_written = fd >= 0 && write_all(fd, bytes, count);
     session_descriptor_close(&fd);
     if (!is_written || renameat(folder, FILE_LIVE_NEW, folder, FILE_LIVE) != 0) {
         watch_withdraw(directory);
@@ -109,29 +102,24 @@ struct varve_watch {
 
 static int no_figures(const struct session_directory *directory, struct varve_message *message)
 {
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "%s has no figures to watch: it is recorded without a database, or by another varve",
-        directory->path);
+    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                             "%s has no figures to watch: it is recorded without a database, or by another varve",
+                             directory->path);
 }
 
 static int watch_begin(struct varve_watch *watch, const char *path, struct varve_message *message)
 {
-    struct session_control control;
-    struct flock lock;
     int error = session_directory_look(&watch->directory, path, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     watch->session_fd = session_file_open(&watch->directory, "session", O_RDONLY);
-    if (watch->session_fd < 0 ||
-        pread(watch->session_fd, &control, sizeof(control), 0) != (ssize_t)sizeof(control) ||
+    struct session_control control;
+    if (watch->session_fd < 0 || pread(watch->session_fd, &control, sizeof(control), 0) != (ssize_t)sizeof(control) ||
         control.magic != SESSION_MAGIC) {
-        return varve_message_set(
-            message, VARVE_ERROR_FORMAT,
-            "%s is not the directory of a recording under way (those are named TRACE.db.d)",
-            watch->directory.path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s is not the directory of a recording under way (those are named TRACE.db.d)",
+                                 watch->directory.path);
     }
     if (control.version != VARVE_TRANSPORT_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
@@ -139,6 +127,7 @@ static int watch_begin(struct varve_watch *watch, const char *path, struct varve
                                  watch->directory.path, control.version, VARVE_TRANSPORT_VERSION);
     }
     watch->fd = session_file_open(&watch->directory, FILE_WATCH, O_RDONLY);
+    struct flock lock;
     return watch->fd >= 0 && lock_byte(watch->fd, F_OFD_SETLK, F_RDLCK, BYTE_WATCHERS, &lock)
                ? VARVE_OK
                : no_figures(&watch->directory, message);
@@ -147,14 +136,12 @@ static int watch_begin(struct varve_watch *watch, const char *path, struct varve
 int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message)
 {
     struct varve_watch *watch = calloc(1, sizeof(*watch));
-    int error;
-
     *watch_out = NULL;
     if (watch == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     watch->fd = watch->session_fd = -1;
-    error = watch_begin(watch, directory, message);
+    int error = watch_begin(watch, directory, message);
     if (error != VARVE_OK) {
         varve_watch_close(watch);
         return error;
@@ -165,14 +152,13 @@ int varve_watch_open(const char *directory, struct varve_watch **watch_out, stru
 
 enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
 {
-    struct session_control control;
     struct stat status;
-
     if (!is_held(watch->fd, BYTE_COLLECTOR)) {
         /* the lock of a directory goes last */
         return fstatat(watch->directory.fd, "owner", &status, AT_SYMLINK_NOFOLLOW) == 0 ? VARVE_WATCH_DEAD
                                                                                         : VARVE_WATCH_ENDED;
     }
+    struct session_control control;
     return pread(watch->session_fd, &control, sizeof(control), 0) == (ssize_t)sizeof(control) &&
                    control.state == SESSION_STATE_CLOSED
                ? VARVE_WATCH_FINISHING
@@ -182,10 +168,8 @@ enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
 static bool read_all(int fd, char *bytes, size_t count)
 {
     size_t done = 0;
-
     while (done < count) {
         ssize_t got = pread(fd, bytes + done, count - done, (off_t)done);
-
         if (got <= 0 && (got == 0 || errno != EINTR)) {
             return false;
         }
@@ -196,11 +180,10 @@ static bool read_all(int fd, char *bytes, size_t count)
 
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out)
 {
+    int fd = session_file_open(&watch->directory, FILE_LIVE, O_RDONLY);
+    *bytes_out = 0;
     char *bytes = NULL;
     struct stat status;
-    int fd = session_file_open(&watch->directory, FILE_LIVE, O_RDONLY);
-
-    *bytes_out = 0;
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0 && status.st_size <= LIVE_BYTES_MAX) {
         bytes = malloc((size_t)status.st_size);
         if (bytes != NULL && !read_all(fd, bytes, (size_t)status.st_size)) {
@@ -252,18 +235,15 @@ static void search_add(struct search *search, const char *path)
 static void search_descriptors(struct search *search, const char *pid)
 {
     static const char owner[] = ".d/owner";
-    char path[64], target[DIRECTORY_PATH_BYTES];
-    const struct dirent *entry;
-    DIR *folder;
-
+    char path[64];
     snprintf(path, sizeof(path), "/proc/%.16s/fd", pid);
-    folder = opendir(path);
+    DIR *folder = opendir(path);
+    char target[DIRECTORY_PATH_BYTES];
+    const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
-
         target[length > 0 ? length : 0] = '\0';
-        if (length >= (ssize_t)sizeof(owner) &&
-            strcmp(target + length - (ssize_t)(sizeof(owner) - 1), owner) == 0) {
+        if (length >= (ssize_t)sizeof(owner) && strcmp(target + length - (ssize_t)(sizeof(owner) - 1), owner) == 0) {
             target[length - (ssize_t)strlen("/owner")] = '\0';
             search_add(search, target);
         }
@@ -277,23 +257,21 @@ static void search_descriptors(struct search *search, const char *pid)
 static void search_mapped(struct search *search, int32_t pid)
 {
     struct session_mapped mapped;
-
     if (session_mapped_find(pid, &mapped) && mapped.directory[0] != '\0') {
         search_add(search, mapped.directory);
     }
 }
 
-/* A program that is started to be recorded has the directory in its environment, also where it has not mapped anything. */
+/* A program that is started to be recorded has the directory in its environment, also where it has not
+ * mapped anything. */
 static void search_environment(struct search *search, const char *pid)
 {
     static const char variable[] = SESSION_ENVIRONMENT "=";
     char path[64];
+    snprintf(path, sizeof(path), "/proc/%.16s/environ", pid);
+    FILE *file = fopen(path, "re");
     char *text = NULL;
     size_t capacity = 0;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%.16s/environ", pid);
-    file = fopen(path, "re");
     while (file != NULL && getdelim(&text, &capacity, '\0', file) > 0) {
         if (strncmp(text, variable, sizeof(variable) - 1) == 0) {
             search_add(search, text + sizeof(variable) - 1);
@@ -308,10 +286,7 @@ static void search_environment(struct search *search, const char *pid)
 size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
 {
     struct search search = {.paths = paths, .limit = limit};
-    const struct dirent *entry;
     char name[16];
-    DIR *folder;
-
     if (pid != 0) {
         snprintf(name, sizeof(name), "%d", (int)pid);
         search_descriptors(&search, name);
@@ -323,7 +298,8 @@ size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
         }
         return search.count;
     }
-    folder = opendir("/proc");
+    DIR *folder = opendir("/proc");
+    const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') {
             search_descriptors(&search, entry->d_name);

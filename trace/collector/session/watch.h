@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
- * Who watches a recording, and what he gets: the collector's side. That of the watcher is in trace/trace.h (varve_watch_…).
+ * Who watches a recording, and what he gets: the collector's side. That of the watcher is in trace/trace.h
+ * (varve_watch_…).
  *
- *   ring/watch     empty; byte 1 is locked by the collector while it has the directory, byte 0 by each watcher (shared). Locks of
- *                  open file descriptions: they go with their holder, however it ends, and nobody waits for one
+ *   ring/watch     empty; byte 1 is locked by the collector while it has the directory, byte 0 by each watcher
+ *                  (shared). Locks of open file descriptions: they go with their holder, however it ends, and
+ *                  nobody waits for one
  *   ring/live.db   figures of a moment, only while somebody watches; another file takes its place each time
  */
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_WATCH_H

@@ -38,7 +38,6 @@ int rebuild_callsites_flush(struct varve_rebuild *rebuild)
     struct varve_message message;
     char path[REBUILD_PATH_BYTES];
     int code = VARVE_OK;
-
     if (rebuild->error == VARVE_OK && buffer->count > 0) {
         rebuild_callsites_path(rebuild, buffer->file, path, sizeof(path));
         code = rebuild_file_write(path, buffer->bytes, buffer->count, -1, &message);
@@ -48,14 +47,11 @@ int rebuild_callsites_flush(struct varve_rebuild *rebuild)
 }
 
 /* Room for an entry of `bytes` after its head, padded with zeros; NULL: an error is kept. */
-static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_process *process, uint32_t tag,
-                            size_t bytes)
+static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_process *process, uint32_t tag, size_t bytes)
 {
     struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
     const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
     size_t all = sizeof(entry) + entry.bytes;
-    uint8_t *at;
-
     if (buffer->bytes == NULL && (buffer->bytes = malloc(BUFFER_BYTES)) == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -65,7 +61,7 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
         rebuild_callsites_flush(rebuild) != VARVE_OK) {
         return NULL;
     }
-    at = buffer->bytes + buffer->count;
+    uint8_t *at = buffer->bytes + buffer->count;
     memcpy(at, &entry, sizeof(entry));
     memset(at + sizeof(entry), 0, entry.bytes);
     buffer->file = process->file;
@@ -93,9 +89,6 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
     uint64_t bit = UINT64_C(1) << entry_number % 64;
-    struct rebuild_bits *bits;
-    bool was_set;
-
     if (process == NULL) {
         return NULL;
     }
@@ -103,19 +96,18 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
         rebuild->damaged++;
         return NULL;
     }
-    bits = (struct rebuild_bits *)((char *)&process->callsites + bits_offset);
+    struct rebuild_bits *bits = (struct rebuild_bits *)((char *)&process->callsites + bits_offset);
     if (!array_cover((void **)&bits->words, &bits->word_count, entry_number / 64, sizeof(*bits->words))) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    was_set = (bits->words[entry_number / 64] & bit) != 0;
+    bool was_set = (bits->words[entry_number / 64] & bit) != 0;
     bits->words[entry_number / 64] |= bit;
     return was_set ? NULL : process;
 }
 
-#define PROCESS_OF_NEW(rebuild, from, bits, entry_number)                                           \
-    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_callsites, bits), \
-                   entry_number)
+#define PROCESS_OF_NEW(rebuild, from, bits, entry_number) \
+    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_callsites, bits), entry_number)
 
 /* ---- entries of each kind ---- */
 
@@ -128,11 +120,10 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
                                           .bias = from->bias,
                                           .number = from->number,
                                           .path_bytes = (uint16_t)path_bytes};
-    uint8_t *at = NULL;
-
     if (from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX) {
         module.build_id_bytes = (uint16_t)from->build_id_bytes;
     }
+    uint8_t *at = NULL;
     if (process != NULL) {
         at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE,
                          sizeof(module) + module.build_id_bytes + path_bytes);
@@ -145,15 +136,12 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
     return rebuild->error;
 }
 
-int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid,
-                              uint32_t number)
+int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid, uint32_t number)
 {
     struct rebuild_process *process =
         process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_callsites, gone), number);
     const struct callsite_file_gone gone = {.number = number};
-    uint8_t *at =
-        process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
-
+    uint8_t *at = process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
     if (at != NULL) {
         put(at, &gone, sizeof(gone));
     }
@@ -168,10 +156,8 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_co
                                             .name_bytes = (uint16_t)text_bytes(from->function),
                                             .file_bytes = (uint16_t)text_bytes(from->file)};
     uint8_t *at = NULL;
-
     if (process != NULL) {
-        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE,
-                         sizeof(code) + code.name_bytes + code.file_bytes);
+        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
     }
     if (at != NULL) {
         at = put(at, &code, sizeof(code));
@@ -184,15 +170,11 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_co
 int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *from)
 {
     struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, callsites, from->callsite);
-    uint32_t native_count =
-        from->native_count < CALLSITE_FILE_DEPTH_MAX ? from->native_count : CALLSITE_FILE_DEPTH_MAX;
-    uint32_t python_count =
-        from->python_count < CALLSITE_FILE_DEPTH_MAX ? from->python_count : CALLSITE_FILE_DEPTH_MAX;
-    const struct callsite_file_stack callsite = {.callsite = from->callsite,
-                                                 .native_count = (uint16_t)native_count,
-                                                 .python_count = (uint16_t)python_count};
+    uint32_t native_count = from->native_count < CALLSITE_FILE_DEPTH_MAX ? from->native_count : CALLSITE_FILE_DEPTH_MAX;
+    uint32_t python_count = from->python_count < CALLSITE_FILE_DEPTH_MAX ? from->python_count : CALLSITE_FILE_DEPTH_MAX;
+    const struct callsite_file_stack callsite = {
+        .callsite = from->callsite, .native_count = (uint16_t)native_count, .python_count = (uint16_t)python_count};
     uint8_t *at = NULL;
-
     if (process != NULL) {
         at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_STACK,
                          sizeof(callsite) + native_count * sizeof(*from->native) +

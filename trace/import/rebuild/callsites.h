@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the rebuild */
 /*
  * The call-site files of a rebuild, one per process: modules, code objects and call sites in the order in which they
  * came, as the workload wrote them. One thread calls all of it.

@@ -27,8 +27,7 @@ struct row_reader {
     struct varve_record next; /* behind a marker */
 };
 
-static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records,
-                             struct rebuild_ring *ring)
+static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records, struct rebuild_ring *ring)
 {
     *reader = (struct row_reader){.records = records, .ring = ring};
     ring->records = ring->markers = ring->missing = ring->last = ring->lost = ring->lost_bytes = 0;
@@ -59,19 +58,16 @@ static uint64_t skipped_by(struct varve_record *lost, uint64_t room)
 }
 
 /* The next record of the table as one row, or two. */
-static void row_take(struct row_reader *reader, const struct rebuild_row *row,
-                     struct varve_record *record_out)
+static void row_take(struct row_reader *reader, const struct rebuild_row *row, struct varve_record *record_out)
 {
     struct rebuild_ring *ring = reader->ring;
     struct varve_record record = row->record;
     uint64_t room = row->number - ring->last - 1; /* numbers in between */
-
     ring->first_ticks = ring->last == 0 ? record.ticks : ring->first_ticks;
     ring->last_ticks = record.ticks > ring->last_ticks ? record.ticks : ring->last_ticks;
     ring->records++;
     if (varve_record_kind(&record) == VARVE_KIND_LOST) {
         uint64_t skipped = skipped_by(&record, room);
-
         room -= skipped;
         ring->lost += skipped;
         ring->lost_bytes += record.size;
@@ -85,16 +81,14 @@ static void row_take(struct row_reader *reader, const struct rebuild_row *row,
 /* What the end of the thread adds; true: there is one more marker. */
 static bool ring_end(struct rebuild_ring *ring, struct varve_record *marker)
 {
-    uint64_t end_lost = 0; /* dropped at the very end: no LOST record could count them */
-    bool has_marker = false;
-
     if (ring->created_ticks == 0) { /* of a ring that is known by its end alone */
         ring->created_ticks = ring->process->description.start_ticks;
     }
+    uint64_t end_lost = 0; /* dropped at the very end: no LOST record could count them */
+    bool has_marker = false;
     if (ring->has_end && ring->end.emitted > ring->last) {
         uint64_t rest = ring->end.emitted - ring->last;
         uint64_t ticks = ring->last > 0 ? ring->last_ticks : ring->created_ticks;
-
         end_lost = ring->end.lost > ring->lost ? ring->end.lost - ring->lost : 0;
         end_lost = end_lost < rest ? end_lost : rest;
         has_marker = rest > end_lost;
@@ -121,9 +115,6 @@ static bool ring_end(struct rebuild_ring *ring, struct varve_record *marker)
 /* VARVE_ERROR_NOT_FOUND: that was all. The table is read at the ring, see rebuild_records_seek. */
 static int row_next(struct row_reader *reader, struct varve_record *record, struct varve_message *message)
 {
-    struct rebuild_row row;
-    int error;
-
     if (reader->has_next) {
         reader->has_next = false;
         *record = reader->next;
@@ -132,7 +123,8 @@ static int row_next(struct row_reader *reader, struct varve_record *record, stru
     if (reader->is_over) {
         return VARVE_ERROR_NOT_FOUND;
     }
-    error = rebuild_records_next(reader->records, &row, message);
+    struct rebuild_row row;
+    int error = rebuild_records_next(reader->records, &row, message);
     if (error == VARVE_OK) {
         row_take(reader, &row, record);
     } else if (error == VARVE_ERROR_NOT_FOUND) {
@@ -145,13 +137,12 @@ static int row_next(struct row_reader *reader, struct varve_record *record, stru
 int rebuild_rings_measure(const struct varve_rebuild *rebuild, struct varve_message *message)
 {
     struct row_reader reader;
-    struct varve_record record;
-    struct rebuild_row row;
     int error = rebuild_records_seek(rebuild->records, REBUILD_RINGS_ALL, message);
-
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         row_reader_begin(&reader, rebuild->records, rebuild->rings[i]);
     }
+    struct varve_record record;
+    struct rebuild_row row;
     while (error == VARVE_OK && (error = rebuild_records_next(rebuild->records, &row, message)) == VARVE_OK) {
         if (row.ring >= rebuild->ring_count) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "%.300s: was changed by another program",
@@ -190,7 +181,6 @@ static void header_fill(const struct rebuild_ring *ring, uint32_t capacity, stru
 static uint32_t capacity_for(uint64_t rows)
 {
     uint32_t capacity = RING_CAPACITY_MIN;
-
     while (capacity < rows && capacity < RING_CAPACITY_MAX) {
         capacity *= 2;
     }
@@ -198,21 +188,19 @@ static uint32_t capacity_for(uint64_t rows)
 }
 
 /* A block of rows: of a spilled ring packed behind those before it, else into the slots. */
-static int block_write(const struct varve_rebuild *rebuild, const char *path, uint32_t count,
-                       uint64_t position, uint64_t *offset, bool is_packed, struct varve_message *message)
+static int block_write(const struct varve_rebuild *rebuild, const char *path, uint32_t count, uint64_t position,
+                       uint64_t *offset, bool is_packed, struct varve_message *message)
 {
     struct record_block block = {.records = count, .position = position};
     uint64_t stride = count * sizeof(*rebuild->block);
-    int error;
-
     if (is_packed) {
         block.bytes = (uint32_t)record_pack(rebuild->block, count, rebuild->packed + sizeof(block));
         memcpy(rebuild->packed, &block, sizeof(block));
         stride = record_block_stride(&block);
         memset(rebuild->packed + sizeof(block) + block.bytes, 0, stride - sizeof(block) - block.bytes);
     }
-    error = rebuild_file_write(path, is_packed ? (const void *)rebuild->packed : (const void *)rebuild->block,
-                               stride, (int64_t)*offset, message);
+    int error = rebuild_file_write(path, is_packed ? (const void *)rebuild->packed : (const void *)rebuild->block,
+                                   stride, (int64_t)*offset, message);
     *offset += stride;
     return error;
 }
@@ -225,10 +213,9 @@ static int rows_write(const struct varve_rebuild *rebuild, struct rebuild_ring *
     uint64_t slots = RING_HEADER_BYTES + (spill == NULL ? RING_STAGING_BYTES : 0);
     struct row_reader reader;
     uint64_t spill_bytes = 0, position = 0;
-    uint32_t count = 0;
     int error = rebuild_records_seek(rebuild->records, ring->id, message);
-
     row_reader_begin(&reader, rebuild->records, ring);
+    uint32_t count = 0;
     while (error == VARVE_OK && (error = row_next(&reader, &rebuild->block[count], message)) == VARVE_OK) {
         if (++count == RING_STAGING_RECORDS) {
             error = spill != NULL ? block_write(rebuild, spill, count, position, &spill_bytes, true, message)
@@ -249,17 +236,15 @@ int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring 
     uint64_t rows = ring->records + ring->markers;
     bool is_spilled = rows >= RING_STAGING_RECORDS && (may_spill || rows > RING_CAPACITY_MAX);
     uint32_t capacity = is_spilled ? RING_CAPACITY_MIN : capacity_for(rows);
-    struct ring_header header;
     char path[REBUILD_PATH_BYTES];
-    char spill[REBUILD_PATH_BYTES + 8];
-    int error;
-
     snprintf(path, sizeof(path), "%s/p%u.r%u", rebuild->folder, ring->process->number, ring->origin.ring);
+    char spill[REBUILD_PATH_BYTES + 8];
     snprintf(spill, sizeof(spill), "%s.spill1", path);
-    error = rows_write(rebuild, ring, path, is_spilled ? spill : NULL, message);
+    int error = rows_write(rebuild, ring, path, is_spilled ? spill : NULL, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct ring_header header;
     memset(&header, 0, sizeof(header));
     header_fill(ring, capacity, &header);
     if (is_spilled) {
@@ -284,7 +269,6 @@ static void control_fill(const struct rebuild_process *process, struct process_c
     uint32_t state = process->end == VARVE_SINK_END_EXITED      ? PROCESS_STATE_EXITED
                      : process->end == VARVE_SINK_END_EXECUTING ? PROCESS_STATE_EXECUTING
                                                                 : PROCESS_STATE_RUNNING;
-
     memset(control, 0, sizeof(*control));
     control->magic = PROCESS_MAGIC;
     control->version = VARVE_TRANSPORT_VERSION;
@@ -309,21 +293,19 @@ static void control_fill(const struct rebuild_process *process, struct process_c
 int rebuild_process_write(const struct varve_rebuild *rebuild, const struct rebuild_process *process,
                           struct varve_message *message)
 {
-    char path[REBUILD_PATH_BYTES];
-    char callsites[REBUILD_PATH_BYTES];
     struct process_control *control = malloc(PROCESS_CONTROL_BYTES);
-    int error;
-
     if (control == NULL) {
         return rebuild_no_memory(message);
     }
     control_fill(process, control);
+    char path[REBUILD_PATH_BYTES];
     snprintf(path, sizeof(path), "%s/p%u", rebuild->folder, process->number);
-    error = rebuild_file_write(path, control, sizeof(*control), 0, message);
+    int error = rebuild_file_write(path, control, sizeof(*control), 0, message);
     free(control);
     if (error == VARVE_OK && truncate(path, PROCESS_CONTROL_BYTES) != 0) {
         error = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
     }
+    char callsites[REBUILD_PATH_BYTES];
     if (error == VARVE_OK && process->callsites.has_file) {
         rebuild_callsites_path(rebuild, process->file, callsites, sizeof(callsites));
         snprintf(path, sizeof(path), "%s/p%u.sites", rebuild->folder, process->number);

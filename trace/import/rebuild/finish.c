@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a rebuild: what came becomes a recording directory (directory.c), the collector makes a database of it as of
- * any other, and that moves to its place. What the trace lacks is said in the table `stats`; only a clock of which nothing
- * came must be made up. Ten thousand rings are not opened at once: each is written and shown to the collector before
- * the time of its first record is reached, and goes when it has been read.
+ * The end of a rebuild: what came becomes a recording directory (directory.c), the collector makes a database of it as
+ * of any other, and that moves to its place. What the trace lacks is said in the table `stats`; only a clock of which
+ * nothing came must be made up. Ten thousand rings are not opened at once: each is written and shown to the collector
+ * before the time of its first record is reached, and goes when it has been read.
  */
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"
@@ -56,7 +56,6 @@ static int compare_rings(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
-
     return a->origin.ring < b->origin.ring ? -1 : a->origin.ring > b->origin.ring;
 }
 
@@ -65,7 +64,6 @@ static int assign_rings(struct varve_rebuild *rebuild, uint64_t *left_out)
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         struct rebuild_ring *ring = rebuild->rings[i];
         struct rebuild_process *process = ring->process;
-
         if (!process->is_taken) {
             *left_out += ring->records;
         } else if (array_grow((void **)&process->rings, &process->ring_capacity, process->ring_count + 1,
@@ -88,7 +86,6 @@ static int compare_by_pid(const void *left, const void *right)
 {
     const struct rebuild_process *a = *(struct rebuild_process *const *)left;
     const struct rebuild_process *b = *(struct rebuild_process *const *)right;
-
     if (a->pid != b->pid) {
         return a->pid < b->pid ? -1 : 1;
     }
@@ -99,11 +96,10 @@ static int compare_by_pid(const void *left, const void *right)
 static int note_replaced(struct rebuild_process *const *by_number, uint32_t limit)
 {
     struct rebuild_process **sorted = malloc(((size_t)limit + 1) * sizeof(*sorted));
-    size_t count = 0;
-
     if (sorted == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    size_t count = 0;
     for (uint32_t number = 0; number < limit; number++) {
         if (by_number[number] != NULL) {
             sorted[count++] = by_number[number];
@@ -126,21 +122,17 @@ static int note_replaced(struct rebuild_process *const *by_number, uint32_t limi
 static int choose_processes(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    struct rebuild_process **by_number;
     uint32_t limit = 1;
-    int error;
-
     for (size_t i = 0; i < rebuild->process_count; i++) {
         limit = rebuild->processes[i]->number >= limit ? rebuild->processes[i]->number + 1 : limit;
     }
-    by_number = calloc(limit, sizeof(*by_number));
+    struct rebuild_process **by_number = calloc(limit, sizeof(*by_number));
     if (by_number == NULL) {
         return rebuild_no_memory(message);
     }
     for (size_t i = 0; i < rebuild->process_count; i++) {
         struct rebuild_process *process = rebuild->processes[i];
         struct rebuild_process *other = by_number[process->number];
-
         if (!process->is_of_another && (other == NULL || (process->is_described && !other->is_described))) {
             by_number[process->number] = process;
             process->is_taken = true;
@@ -151,16 +143,14 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
     }
     end->by_number = by_number;
     end->number_limit = limit;
-    error = assign_rings(rebuild, &end->left_out);
+    int error = assign_rings(rebuild, &end->left_out);
     for (uint32_t number = 0; number < limit; number++) {
         struct rebuild_process *process = by_number[number];
         if (process != NULL && process->ring_count == 0 && !process->is_described) {
             by_number[number] = NULL; /* nothing is known of it but that it was there */
         }
     }
-    if (error == VARVE_OK) {
-        error = note_replaced(by_number, limit);
-    }
+    VARVE_THEN(error, note_replaced(by_number, limit));
     return error == VARVE_OK ? VARVE_OK : rebuild_no_memory(message);
 }
 
@@ -177,7 +167,6 @@ static int compare_begin(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
-
     if (a->begin_ticks != b->begin_ticks) {
         return a->begin_ticks < b->begin_ticks ? -1 : 1;
     }
@@ -190,16 +179,13 @@ static int compare_begin(const void *left, const void *right)
 static void note_times(struct rebuild_process *process, const struct rebuild_ring *ring)
 {
     uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
-
-    process->first_ticks =
-        ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
+    process->first_ticks = ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
     process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
 }
 
 static int order_rings(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-
     end->order = malloc((rebuild->ring_count + 1) * sizeof(*end->order));
     if (end->order == NULL) {
         return rebuild_no_memory(message);
@@ -213,7 +199,6 @@ static int order_rings(struct rebuild_end *end, struct varve_message *message)
     }
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         struct rebuild_ring *ring = rebuild->rings[i];
-
         if (ring->process->is_taken) {
             ring->begin_ticks = begin_of(ring);
             note_times(ring->process, ring);
@@ -230,16 +215,10 @@ static int prepare(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
     int error = rebuild_rings_measure(rebuild, message);
-
-    if (error == VARVE_OK) {
-        error = choose_processes(end, message);
-    }
-    if (error == VARVE_OK) {
-        error = order_rings(end, message);
-    }
+    VARVE_THEN(error, choose_processes(end, message));
+    VARVE_THEN(error, order_rings(end, message));
     if (error == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
-        error =
-            varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
+        error = varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
     }
     for (uint32_t number = 1; error == VARVE_OK && number < end->number_limit; number++) {
         if (end->by_number[number] != NULL) {
@@ -258,8 +237,8 @@ static void find_clock_kind(struct rebuild_end *end)
     for (uint32_t number = end->number_limit; number-- > 1;) {
         const struct rebuild_process *process = end->by_number[number];
         if (process != NULL && process->is_described) {
-            end->clock_kind = process->description.clock_kind == VARVE_CLOCK_MONOTONIC ? VARVE_CLOCK_MONOTONIC
-                                                                                       : VARVE_CLOCK_TSC;
+            end->clock_kind =
+                process->description.clock_kind == VARVE_CLOCK_MONOTONIC ? VARVE_CLOCK_MONOTONIC : VARVE_CLOCK_TSC;
         }
     }
 }
@@ -268,7 +247,6 @@ static int compare_anchors(const void *left, const void *right)
 {
     const struct clock_anchor *a = left;
     const struct clock_anchor *b = right;
-
     return a->ticks < b->ticks ? -1 : a->ticks > b->ticks;
 }
 
@@ -277,8 +255,6 @@ static int make_anchors(const struct rebuild_end *end)
 {
     struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};
     struct clock_anchor last = {.ticks = first.ticks + 1};
-    int error;
-
     for (uint32_t number = 1; number < end->number_limit; number++) {
         const struct rebuild_process *process = end->by_number[number];
         if (process != NULL && process->first_ticks < first.ticks && process->first_ticks > 0) {
@@ -290,7 +266,7 @@ static int make_anchors(const struct rebuild_end *end)
     }
     first.mono_ns = (int64_t)(first.ticks & INT64_MAX);
     last.mono_ns = (int64_t)(last.ticks & INT64_MAX);
-    error = collect_clock_add(&end->collector->clock, &first);
+    int error = collect_clock_add(&end->collector->clock, &first);
     return error == VARVE_OK ? collect_clock_add(&end->collector->clock, &last) : error;
 }
 
@@ -298,11 +274,10 @@ static int set_clock(const struct rebuild_end *end)
 {
     struct varve_rebuild *rebuild = end->rebuild;
     struct collect_clock *clock = &end->collector->clock;
-    int error = VARVE_OK;
-
     if (rebuild->anchor_count > 1) {
         qsort(rebuild->anchors, rebuild->anchor_count, sizeof(*rebuild->anchors), compare_anchors);
     }
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < rebuild->anchor_count; i++) {
         error = collect_clock_add(clock, &rebuild->anchors[i]);
     }
@@ -318,9 +293,6 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
 {
     struct varve_rebuild *rebuild = end->rebuild;
     struct collector *collector = calloc(1, sizeof(*collector));
-    struct session_control *control;
-    struct session_counts *counts;
-
     end->collector = collector;
     if (collector == NULL) {
         return rebuild_no_memory(message);
@@ -330,12 +302,14 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     collector->directory.fd = open(rebuild->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(collector->directory.path, rebuild->folder, sizeof(rebuild->folder));
     memcpy(collector->directory.rings, rebuild->folder, sizeof(rebuild->folder));
-    control = mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct session_control *control =
+        mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (control == MAP_FAILED) {
         return rebuild_no_memory(message);
     }
     collector->directory.control = control;
-    counts = mmap(NULL, SESSION_COUNTS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct session_counts *counts =
+        mmap(NULL, SESSION_COUNTS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (counts == MAP_FAILED) {
         return rebuild_no_memory(message);
     }
@@ -353,9 +327,7 @@ static int store_meta(const struct rebuild_end *end)
 {
     const struct varve_rebuild *rebuild = end->rebuild;
     struct store *store = end->collector->store;
-    int error =
-        rebuild->has_trace_id ? store_meta_integer(store, "trace_id", (int64_t)rebuild->trace_id) : VARVE_OK;
-
+    int error = rebuild->has_trace_id ? store_meta_integer(store, "trace_id", (int64_t)rebuild->trace_id) : VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < rebuild->meta_count; i++) {
         const struct rebuild_meta *meta = &rebuild->meta[i];
         if (strcmp(meta->key, "complete") != 0) { /* is not, as yet */
@@ -377,11 +349,9 @@ static int store_meta(const struct rebuild_end *end)
 static void keep_running(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
-
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->is_closed && process->has_ended &&
-            !end->by_number[process->id]->has_closed) {
+        if (process != NULL && !process->is_closed && process->has_ended && !end->by_number[process->id]->has_closed) {
             process->has_ended = false;
             process->end_ns = -1;
             collector->processes_alive++;
@@ -396,15 +366,14 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
     struct collector *collector = end->collector;
     uint64_t bound = UINT64_MAX;
     int error = VARVE_OK;
-
     if (collector->process_count < number) {
         collector->directory.counts->process_count = number;
         error = collect_processes_discover(collector, &bound);
         keep_running(end);
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "cannot follow process %u: %s", number,
-                                                 varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "cannot follow process %u: %s", number, varve_strerror(error));
 }
 
 /* Those all of whose rings were read, and of which somebody said that they ended; where too many were never
@@ -412,14 +381,11 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
 static int close_processes(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
-
     assert(end->by_number != NULL || collector->process_count == 0);
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         struct rebuild_process *known = end->by_number[i + 1];
-
-        if (process == NULL || known->has_closed || process->readers > 0 ||
-            known->rings_open < known->ring_count ||
+        if (process == NULL || known->has_closed || process->readers > 0 || known->rings_open < known->ring_count ||
             (!known->has_end && collector->processes_alive <= RUNNING_MAX)) {
             continue;
         }
@@ -437,7 +403,6 @@ static int close_processes(const struct rebuild_end *end)
 static unsigned spills_open(const struct collector *collector)
 {
     unsigned count = 0;
-
     for (size_t i = 0; i < collector->reader_count; i++) {
         count += collector->readers[i]->ring->spill_flushed > 0;
     }
@@ -450,17 +415,14 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     uint32_t index = ring->origin.ring;
     size_t readers = collector->reader_count;
     uint64_t bound = UINT64_MAX;
-    struct traced_process *process;
-    bool may_spill =
-        ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
+    bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
     int error = rebuild_ring_write(end->rebuild, ring, may_spill, message);
-
     if (error != VARVE_OK) {
         return error;
     }
     ring->is_open = true;
     ring->process->rings_open++;
-    process = collector->processes[ring->process->number - 1];
+    struct traced_process *process = collector->processes[ring->process->number - 1];
     if (process != NULL) {
         if (index == 0) {
             process->control->late_created = 1;
@@ -488,10 +450,8 @@ static int ring_show_in_order(const struct rebuild_end *end, const struct rebuil
 {
     const struct rebuild_process *process = ring->process;
     int error = VARVE_OK;
-
     for (uint32_t i = 0; error == VARVE_OK && i < process->ring_count; i++) {
         struct rebuild_ring *other = process->rings[i];
-
         if (other->origin.ring > ring->origin.ring) {
             break;
         }
@@ -507,8 +467,7 @@ static void forget_spills(const struct collector *collector)
 {
     for (size_t i = 0; i < collector->reader_count; i++) {
         struct ring_reader *reader = collector->readers[i];
-        if (reader->spill_read > 0 && reader->spill_read == reader->spill_seen &&
-            reader->read == reader->head_seen) {
+        if (reader->spill_read > 0 && reader->spill_read == reader->spill_seen && reader->read == reader->head_seen) {
             reader->read += reader->spill_read;
             reader->head_seen = reader->read;
             reader->spill_read = reader->spill_seen = 0;
@@ -522,7 +481,6 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
     struct collector *collector = end->collector;
     uint64_t moved;
     int error;
-
     do {
         collector->watermark = watermark;
         error = merge_run(collector, &moved, message);
@@ -530,12 +488,8 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
             error = VARVE_OK; /* the store wants a commit; if the disk is full, that will say so */
         }
         forget_spills(collector);
-        if (error == VARVE_OK) {
-            error = collector_commit(collector, message);
-        }
-        if (error == VARVE_OK) {
-            error = close_processes(end);
-        }
+        VARVE_THEN(error, collector_commit(collector, message));
+        VARVE_THEN(error, close_processes(end));
         if (end->progress != NULL) {
             end->progress(end->progress_context, "writing events", collector->seq, end->rows);
         }
@@ -548,13 +502,11 @@ static int show_some(const struct rebuild_end *end, size_t *next, struct varve_m
 {
     size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
     uint32_t number = 0;
-    int error;
-
     for (size_t i = *next; i < to; i++) {
         uint32_t other = end->order[i]->process->number;
         number = other > number ? other : number;
     }
-    error = show_processes(end, number, message);
+    int error = show_processes(end, number, message);
     for (; error == VARVE_OK && *next < to; (*next)++) {
         error = ring_show_in_order(end, end->order[*next], message);
     }
@@ -566,11 +518,9 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
 {
     size_t next = 0;
     int error = VARVE_OK;
-
     while (error == VARVE_OK && next < end->order_count) {
-        uint64_t watermark = UINT64_MAX;
-
         error = show_some(end, &next, message);
+        uint64_t watermark = UINT64_MAX;
         if (next < end->order_count) {
             watermark = end->order[next]->begin_ticks;
             watermark -= watermark > 0;
@@ -582,12 +532,10 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
     if (error == VARVE_OK) {
         error = show_processes(end, end->number_limit - 1, message); /* those without rings */
     }
-    if (error == VARVE_OK) {
-        error = close_processes(end);
-    }
+    VARVE_THEN(error, close_processes(end));
     if (error == VARVE_OK && end->collector->reader_count > 0) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read",
-                                  end->rebuild->folder);
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read", end->rebuild->folder);
     }
     return error;
 }
@@ -597,22 +545,13 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
 static int collect(struct rebuild_end *end, struct varve_message *message)
 {
     int error = collector_begin(end, message);
-
-    if (error == VARVE_OK) {
-        error = set_clock(end);
-    }
-    if (error == VARVE_OK) {
-        error = store_meta(end);
-    }
+    VARVE_THEN(error, set_clock(end));
+    VARVE_THEN(error, store_meta(end));
     if (error != VARVE_OK && message->text[0] == '\0') {
-        varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path,
-                          varve_strerror(error));
+        varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path, varve_strerror(error));
     }
-    if (error == VARVE_OK) {
-        error = feed_collector(end, message);
-    }
-    return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message)
-                             : error;
+    VARVE_THEN(error, feed_collector(end, message));
+    return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message) : error;
 }
 
 static void collector_end(struct rebuild_end *end, struct varve_collect_result *result)
@@ -629,7 +568,6 @@ static void collector_end(struct rebuild_end *end, struct varve_collect_result *
 static unsigned spill_limit(void)
 {
     struct rlimit limit;
-
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > SPILLS_OPEN_MAX) {
         return SPILLS_OPEN_MAX;
     }
@@ -640,23 +578,16 @@ static int finish(struct rebuild_end *end, struct varve_collect_result *result, 
 {
     struct varve_rebuild *rebuild = end->rebuild;
     int error = prepare(end, message);
-
-    if (error == VARVE_OK) {
-        error = varve_rebuild_stat(rebuild, "records_missing", true, end->missing);
-    }
+    VARVE_THEN(error, varve_rebuild_stat(rebuild, "records_missing", true, end->missing));
     if (error == VARVE_OK && end->left_out > 0) {
         error = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
     }
     if (error == VARVE_OK && rebuild->damaged > 0) {
         error = varve_rebuild_stat(rebuild, "records_damaged", true, rebuild->damaged);
     }
-    if (error == VARVE_OK) {
-        error = collect(end, message);
-    }
+    VARVE_THEN(error, collect(end, message));
     collector_end(end, result);
-    if (error == VARVE_OK) {
-        error = publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message);
-    }
+    VARVE_THEN(error, publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message));
     return error;
 }
 
@@ -667,7 +598,6 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
         .rebuild = rebuild, .spill_limit = spill_limit(), .progress = progress, .progress_context = context};
     struct varve_message reason = {""};
     int error = rebuild_callsites_flush(rebuild);
-
     rebuild->block = malloc(RING_STAGING_BYTES);
     rebuild->packed = malloc(sizeof(struct record_block) + (size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX +
                              sizeof(uint64_t) + RECORD_BLOCK_ALIGNMENT);

@@ -37,7 +37,6 @@ int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_mes
 int rebuild_keep_no_memory(struct varve_rebuild *rebuild)
 {
     struct varve_message message;
-
     return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
 }
 
@@ -59,7 +58,6 @@ static int file_fail(struct varve_message *message, const char *what, const char
                 : errno == EACCES || errno == EPERM || errno == EROFS  ? VARVE_ERROR_PERMISSION
                 : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? VARVE_ERROR_FULL
                                                                        : VARVE_ERROR_IO;
-
     return varve_message_set(message, error, "%.300s: cannot %s: %s", path, what, strerror(errno));
 }
 
@@ -68,7 +66,6 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
 {
     while (count > 0) {
         ssize_t written = offset < 0 ? write(fd, bytes, count) : pwrite(fd, bytes, count, offset);
-
         if (written < 0 && errno == EINTR) {
             continue;
         }
@@ -83,15 +80,13 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
     return true;
 }
 
-int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset,
-                       struct varve_message *message)
+int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset, struct varve_message *message)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (offset < 0 ? O_APPEND : 0), 0600);
-    int error = VARVE_OK;
-
     if (fd < 0) {
         return file_fail(message, "make the file", path);
     }
+    int error = VARVE_OK;
     if (!write_all(fd, bytes, count, offset)) {
         error = file_fail(message, "write", path);
     }
@@ -104,21 +99,18 @@ int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_
 int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **rebuild_out,
                        struct varve_message *message)
 {
-    char records[REBUILD_PATH_BYTES];
-    struct varve_rebuild *rebuild;
-    int error;
-
     *rebuild_out = NULL;
     if (strlen(path) > TARGET_BYTES_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
     }
-    rebuild = calloc(1, sizeof(*rebuild));
+    struct varve_rebuild *rebuild = calloc(1, sizeof(*rebuild));
     if (rebuild == NULL || (rebuild->path = strdup(path)) == NULL) {
         free(rebuild);
         return rebuild_no_memory(message);
     }
     rebuild->may_replace = replace;
-    error = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
+    int error = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
+    char records[REBUILD_PATH_BYTES];
     if (error != VARVE_OK) {
         rebuild->folder[0] = '\0'; /* there is nothing to remove */
     } else {
@@ -208,7 +200,6 @@ int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_c
 static int text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
 {
     char *copy = strdup(from != NULL ? from : "");
-
     if (copy == NULL) {
         return rebuild_keep_no_memory(rebuild);
     }
@@ -220,8 +211,6 @@ static int text_replace(struct varve_rebuild *rebuild, char **text, const char *
 /* The row of a key, a new one if there is none; NULL: an error is kept, or it is another recording's. */
 static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key)
 {
-    struct rebuild_meta *meta;
-
     if (rebuild->error != VARVE_OK || !is_ours(rebuild, trace_id)) {
         return NULL;
     }
@@ -235,7 +224,7 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
         rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    meta = &rebuild->meta[rebuild->meta_count];
+    struct rebuild_meta *meta = &rebuild->meta[rebuild->meta_count];
     *meta = (struct rebuild_meta){.key = strdup(key)};
     if (meta->key == NULL) {
         rebuild_keep_no_memory(rebuild);
@@ -245,22 +234,18 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
     return meta;
 }
 
-int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
-                            const char *value)
+int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
-
     if (meta != NULL) {
         text_replace(rebuild, &meta->text, value);
     }
     return rebuild->error;
 }
 
-int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
-                               int64_t value)
+int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
-
     if (meta != NULL) {
         free(meta->text);
         meta->text = NULL;
@@ -271,8 +256,6 @@ int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id,
 
 int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_loss, uint64_t value)
 {
-    struct rebuild_stat *stat;
-
     if (rebuild->error != VARVE_OK) {
         return rebuild->error;
     }
@@ -287,7 +270,7 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
                     sizeof(*rebuild->stats))) {
         return rebuild_keep_no_memory(rebuild);
     }
-    stat = &rebuild->stats[rebuild->stat_count];
+    struct rebuild_stat *stat = &rebuild->stats[rebuild->stat_count];
     *stat = (struct rebuild_stat){.name = strdup(name), .is_loss = is_loss, .value = value};
     if (stat->name == NULL) {
         return rebuild_keep_no_memory(rebuild);
@@ -307,7 +290,6 @@ static bool is_process(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
     const struct rebuild_process *process = key->rebuild->processes[number - 1];
-
     return process->number == key->origin.process && process->pid == key->origin.pid;
 }
 
@@ -320,14 +302,12 @@ static bool is_of(const struct rebuild_ring *ring, const struct varve_sink_origi
 static bool is_ring(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
-
     return is_of(key->rebuild->rings[number - 1], &key->origin);
 }
 
 static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
 {
     struct rebuild_process *process = calloc(1, sizeof(*process));
-
     if (process == NULL || !array_grow((void **)&rebuild->processes, &rebuild->process_capacity,
                                        rebuild->process_count + 1, sizeof(struct rebuild_process *))) {
         free(process);
@@ -345,9 +325,6 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
 {
     const struct key key = {rebuild, {.process = number, .pid = pid}};
     uint64_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
-    struct index_slot *slot;
-    struct rebuild_process *process;
-
     if (rebuild->error != VARVE_OK) {
         return NULL;
     }
@@ -355,11 +332,11 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_find_equal(&rebuild->process_index, hash, is_process, &key);
+    struct index_slot *slot = index_find_equal(&rebuild->process_index, hash, is_process, &key);
     if (slot != NULL && slot->number != 0) {
         return rebuild->processes[slot->number - 1];
     }
-    process = slot != NULL ? process_make(rebuild, number, pid) : NULL;
+    struct rebuild_process *process = slot != NULL ? process_make(rebuild, number, pid) : NULL;
     if (process == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -372,9 +349,8 @@ static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struc
                                       struct rebuild_process *process)
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
-
-    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity,
-                                    rebuild->ring_count + 1, sizeof(struct rebuild_ring *))) {
+    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity, rebuild->ring_count + 1,
+                                    sizeof(struct rebuild_ring *))) {
         free(ring);
         return NULL;
     }
@@ -391,10 +367,6 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
     const struct key key = {rebuild, *origin};
     const uint32_t numbers[] = {origin->process, origin->ring};
     uint64_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
-    struct rebuild_process *process;
-    struct rebuild_ring *ring;
-    struct index_slot *slot;
-
     if (rebuild->ring_last != NULL && is_of(rebuild->ring_last, origin)) {
         return rebuild->ring_last;
     }
@@ -402,16 +374,16 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_find_equal(&rebuild->ring_index, hash, is_ring, &key);
+    struct index_slot *slot = index_find_equal(&rebuild->ring_index, hash, is_ring, &key);
     if (slot != NULL && slot->number != 0) {
         rebuild->ring_last = rebuild->rings[slot->number - 1];
         return rebuild->ring_last;
     }
-    process = rebuild_process_of(rebuild, origin->process, origin->pid);
+    struct rebuild_process *process = rebuild_process_of(rebuild, origin->process, origin->pid);
     if (process == NULL) {
         return NULL;
     }
-    ring = slot != NULL ? ring_make(rebuild, origin, process) : NULL;
+    struct rebuild_ring *ring = slot != NULL ? ring_make(rebuild, origin, process) : NULL;
     if (ring == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -426,7 +398,6 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
 int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *from)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, from->process, from->pid);
-
     if (process == NULL) {
         return rebuild->error;
     }
@@ -443,7 +414,6 @@ int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink
 int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, end->process, end->pid);
-
     if (process == NULL) {
         return rebuild->error;
     }
@@ -457,7 +427,6 @@ int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_
 int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread)
 {
     struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &thread->origin) : NULL;
-
     if (ring != NULL) {
         const char *name = thread->name != NULL ? thread->name : "";
         ring->is_described = true;
@@ -472,7 +441,6 @@ int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_
 int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end)
 {
     struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &end->origin) : NULL;
-
     if (ring != NULL && end->emitted < REBUILD_NUMBER_LIMIT && end->lost < REBUILD_NUMBER_LIMIT) {
         ring->has_end = true;
         ring->end = *end;
@@ -482,14 +450,10 @@ int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_s
     return rebuild->error;
 }
 
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
-                         uint64_t ring_seq, const struct varve_record *record)
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin, uint64_t ring_seq,
+                         const struct varve_record *record)
 {
     struct varve_record taken = *record;
-    struct varve_message message;
-    struct rebuild_ring *ring;
-    int code;
-
     if (rebuild->error != VARVE_OK) {
         return rebuild->error;
     }
@@ -497,7 +461,7 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
         rebuild->damaged++;
         return VARVE_OK;
     }
-    ring = ring_of(rebuild, origin);
+    struct rebuild_ring *ring = ring_of(rebuild, origin);
     if (ring == NULL) {
         return rebuild->error;
     }
@@ -507,7 +471,8 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
         ring->tid_number = ring_seq;
         ring->origin.tid = ring->is_described ? ring->origin.tid : origin->tid;
     }
-    code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
+    struct varve_message message;
+    int code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
     return code == VARVE_OK ? VARVE_OK : rebuild_keep(rebuild, code, &message);
 }
 
@@ -537,11 +502,9 @@ int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_it
     case VARVE_SINK_ITEM_CALLSITE:
         return varve_rebuild_callsite(rebuild, &item->of.callsite);
     case VARVE_SINK_ITEM_META_TEXT:
-        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key,
-                                       item->of.meta.text);
+        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.text);
     case VARVE_SINK_ITEM_META_INTEGER:
-        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key,
-                                          item->of.meta.value);
+        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.value);
     default:
         return VARVE_OK;
     }

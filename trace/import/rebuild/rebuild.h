@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the rebuild */
 /*
  * A recording that is put together again from what a second sink got. Records go into a table as they come
  * (records.c), call sites into call-site files (callsites.c), the rest into memory (rebuild.c). At the end control
  * pages and ring files are made of it (directory.c), and the collector reads them as if the workload had written them
- * (finish.c). All of it belongs to one thread. Files have numbers for names until it is known at the end whose they are.
+ * (finish.c). All of it belongs to one thread. Files have numbers for names until it is known at the
+ * end whose they are.
  */
 #ifndef VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
 #define VARVE_TRACE_IMPORT_REBUILD_REBUILD_H

@@ -22,18 +22,15 @@ static int fail(const struct rebuild_records *records, struct varve_message *mes
 {
     int reason = records->db != NULL ? sqlite3_system_errno(records->db) : 0;
     int code = records->db != NULL ? sqlite3_errcode(records->db) : SQLITE_NOMEM;
-    int error = code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY
-                : code == SQLITE_FULL || reason == ENOSPC || reason == EFBIG || reason == EDQUOT
-                    ? VARVE_ERROR_FULL
-                    : VARVE_ERROR_IO;
-
+    int error = code == SQLITE_NOMEM                                                             ? VARVE_ERROR_NO_MEMORY
+                : code == SQLITE_FULL || reason == ENOSPC || reason == EFBIG || reason == EDQUOT ? VARVE_ERROR_FULL
+                                                                                                 : VARVE_ERROR_IO;
     return varve_message_set(message, error, "cannot store the records temporarily: %s%s%s",
-                             records->db != NULL ? sqlite3_errmsg(records->db) : "no memory",
-                             reason != 0 ? ": " : "", reason != 0 ? strerror(reason) : "");
+                             records->db != NULL ? sqlite3_errmsg(records->db) : "no memory", reason != 0 ? ": " : "",
+                             reason != 0 ? strerror(reason) : "");
 }
 
-int rebuild_records_open(const char *path, struct rebuild_records **records_out,
-                         struct varve_message *message)
+int rebuild_records_open(const char *path, struct rebuild_records **records_out, struct varve_message *message)
 {
     static const char setup[] =
         "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
@@ -41,22 +38,19 @@ int rebuild_records_open(const char *path, struct rebuild_records **records_out,
         "CREATE TABLE record (ring INTEGER, number INTEGER, bytes BLOB, PRIMARY KEY (ring, number)) WITHOUT ROWID;"
         "BEGIN";
     struct rebuild_records *records = calloc(1, sizeof(*records));
-    int error;
-
     *records_out = NULL;
     if (records == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to rebuild a recording");
     }
     if (sqlite3_open_v2(path, &records->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK ||
         sqlite3_exec(records->db, setup, NULL, NULL, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(records->db, "INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)", -1,
-                           &records->insert, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(records->db, "INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)", -1, &records->insert,
+                           NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(records->db, "SELECT ring, number, bytes FROM record ORDER BY ring, number", -1,
                            &records->all, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(records->db,
-                           "SELECT ring, number, bytes FROM record WHERE ring = ?1 ORDER BY number", -1,
+        sqlite3_prepare_v2(records->db, "SELECT ring, number, bytes FROM record WHERE ring = ?1 ORDER BY number", -1,
                            &records->one, NULL) != SQLITE_OK) {
-        error = fail(records, message);
+        int error = fail(records, message);
         rebuild_records_close(records);
         return error;
     }
@@ -78,12 +72,10 @@ void rebuild_records_close(struct rebuild_records *records)
 int rebuild_records_add(struct rebuild_records *records, uint32_t ring, uint64_t number,
                         const struct varve_record *record, struct varve_message *message)
 {
-    int step;
-
     sqlite3_bind_int64(records->insert, 1, ring);
     sqlite3_bind_int64(records->insert, 2, (int64_t)number);
     sqlite3_bind_blob(records->insert, 3, record, sizeof(*record), SQLITE_STATIC);
-    step = sqlite3_step(records->insert);
+    int step = sqlite3_step(records->insert);
     sqlite3_reset(records->insert);
     return step == SQLITE_DONE ? VARVE_OK : fail(records, message);
 }
@@ -98,11 +90,9 @@ int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct 
     return VARVE_OK;
 }
 
-int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row,
-                         struct varve_message *message)
+int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row, struct varve_message *message)
 {
     int step = sqlite3_step(records->reading);
-
     if (step == SQLITE_DONE) {
         sqlite3_reset(records->reading);
         return VARVE_ERROR_NOT_FOUND;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the rebuild */
 /*
  * The records of a rebuild as they come, in a table of an SQLite file of their own, which gives them back in the order
  * of ring and number. One thread calls all of it.
@@ -16,8 +15,7 @@ struct rebuild_records;
 
 /// `path`: a new file, which stays. Owner of the result: the caller, until rebuild_records_close. Errors: FULL, IO,
 /// NO_MEMORY.
-int rebuild_records_open(const char *path, struct rebuild_records **records_out,
-                         struct varve_message *message);
+int rebuild_records_open(const char *path, struct rebuild_records **records_out, struct varve_message *message);
 void rebuild_records_close(struct rebuild_records *records); /* NULL is allowed */
 
 /// Of equal (ring, number) the first record is kept.
@@ -35,7 +33,6 @@ struct rebuild_row {
 /// Begin to read one ring or all; nothing is added from now on.
 int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct varve_message *message);
 /// The next row. VARVE_ERROR_NOT_FOUND, without a message: there is none.
-int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row,
-                         struct varve_message *message);
+int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row, struct varve_message *message);
 
 #endif

@@ -68,9 +68,7 @@ int derive_device_prepare(struct derive *derive, struct derive_process *process,
                                  event->device);
     }
     int error = scratch_reserve(&derive->scratch, 1, message);
-    if (error == VARVE_OK) {
-        error = derive_blocks_reserve(derive, message);
-    }
+    VARVE_THEN(error, derive_blocks_reserve(derive, message));
     if (error == VARVE_OK && keyframes->next_seq == UINT64_MAX && derive->forgets_from == 0) {
         keyframes->next_seq = 0; /* the first allocator of the trace */
     }
@@ -136,10 +134,9 @@ static void segment_ended(void *context, const struct layout_segment *ended)
     struct derive_segment *segment = &step->derive->segments[ended->id - 1];
     segment->free_seq = step->event->seq;
     segment->free_ns = step->event->ts_ns;
-    segment->cause =
-        step->event->kind == VARVE_KIND_SEGMENT_FREE || step->event->kind == VARVE_KIND_SEGMENT_UNMAP
-            ? step->event->cause
-            : (uint8_t)VARVE_CAUSE_NONE;
+    segment->cause = step->event->kind == VARVE_KIND_SEGMENT_FREE || step->event->kind == VARVE_KIND_SEGMENT_UNMAP
+                         ? step->event->cause
+                         : (uint8_t)VARVE_CAUSE_NONE;
 }
 
 /* The segment of a SEGMENT_* event: its row, made if it is new. */
@@ -147,8 +144,7 @@ static void segment_follow(const struct derive_step *step, const struct layout_c
 {
     struct derive *derive = step->derive;
     struct event *event = step->event;
-    struct layout_segment *segment =
-        change->segment != 0 ? &step->device->layout->segments[change->segment - 1] : NULL;
+    struct layout_segment *segment = change->segment != 0 ? &step->device->layout->segments[change->segment - 1] : NULL;
     event->id = change->segment_id;
     if (change->is_new_segment) {
         assert(segment != NULL);
@@ -181,9 +177,9 @@ static void block_open(const struct derive_step *step, const struct layout_chang
 {
     struct derive *derive = step->derive;
     struct event *event = step->event;
-    struct scratch_row *line;
     struct layout_block *block = &step->device->layout->blocks[change->block - 1];
     event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
+    struct scratch_row *line;
     block->row = scratch_add(&derive->blocks, &line);
     *scratch_block(line) = (struct scratch_block){
         .id = event->id,
@@ -282,8 +278,7 @@ static void ladder_follow(const struct derive_step *step, const struct ladder *b
         event->ladder_change.bytes[i] = after.bytes[i] - before->bytes[i];
     }
     uint64_t reserved = after.bytes[LADDER_RESERVED], most = peak->ladder.bytes[LADDER_RESERVED];
-    if (reserved > most ||
-        (reserved == most && reserved > 0 && ladder_in_use(&after) > ladder_in_use(&peak->ladder))) {
+    if (reserved > most || (reserved == most && reserved > 0 && ladder_in_use(&after) > ladder_in_use(&peak->ladder))) {
         *peak = (struct ladder_peak){.ladder = after, .seq = event->seq, .ts_ns = event->ts_ns};
     }
 }
@@ -397,8 +392,8 @@ static int walk_block(struct walk *walk, const struct layout_block *block, uint6
         scratch_block((struct scratch_row *)scratch_peek(&walk->derive->blocks, block->row));
     const struct scratch_row *row = scratch_peek(&walk->derive->scratch, more->id);
     bool is_used = block->state == VARVE_LAYOUT_USED;
-    if (more->completed_seq != 0 || row->addr != addr || row->size != block->size ||
-        row->domain != DOMAIN_BLOCK || (row->free_seq == 0) != is_used) {
+    if (more->completed_seq != 0 || row->addr != addr || row->size != block->size || row->domain != DOMAIN_BLOCK ||
+        (row->free_seq == 0) != is_used) {
         return VARVE_ERROR_CORRUPT;
     }
     walk->live += is_used;
@@ -423,8 +418,7 @@ int derive_device_check(const struct derive *derive, const struct derive_process
     }
     while (ranges_first(&device->layout->ranges, range.end, UINT64_MAX, &range)) {
         if (walk_block(&walk, &device->layout->blocks[range.id - 1], range.start) != VARVE_OK) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "device %u: block %#llx and its row differ", number,
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: block %#llx and its row differ", number,
                                      (unsigned long long)range.start);
         }
     }
@@ -433,8 +427,7 @@ int derive_device_check(const struct derive *derive, const struct derive_process
         (walk.live != total->live_allocations || walk.live_bytes != total->live_bytes ||
          sums->allocated != total->live_bytes || sums->active != total->extra.active ||
          sums->reserved != total->extra.reserved || sums->requested != total->extra.requested)) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: the totals are not its blocks'",
-                                 number);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: the totals are not its blocks'", number);
     }
     return VARVE_OK;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The events of caching allocators.
  */
@@ -22,7 +21,8 @@ int derive_device_prepare(struct derive *derive, struct derive_process *process,
 int derive_block(struct derive_step *step, struct varve_message *message);
 bool derive_block_is_out_of_order(const struct derive *derive, const struct derive_process *process,
                                   const struct event *event);
-/// After the last event: segments that have memory, and bytes of those without any block in use or pending (the rung of the ladder).
+/// After the last event: segments that have memory, and bytes of those without any block in use or pending (the
+/// rung of the ladder).
 void derive_device_now(const struct derive_device *device, uint32_t *segments_out, uint64_t *cached_out);
 /// The process has ended: what its allocators were like goes into a keyframe and from memory.
 void derive_devices_end(struct derive *derive, struct derive_process *process);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One event after the other: which process and thread it is of, and who works out what follows from it: heap.c, mapping.c,
- * blocks.c (caching allocators) or model/device/api.c (CUDA). An event is either derived wholly or, on an error, not at all:
- * everything that can fail is reserved first, so the caller may try the same event again when there is space.
+ * One event after the other: which process and thread it is of, and who works out what follows from it: heap.c,
+ * mapping.c, blocks.c (caching allocators) or model/device/api.c (CUDA). An event is either derived wholly or, on an
+ * error, not at all: everything that can fail is reserved first, so the caller may try the same event again
+ * when there is space.
  */
 #include "trace/model/derive/derive.h"
 
@@ -40,8 +41,8 @@
 
 static struct derive_process *process_get(struct derive *derive, uint32_t process_id)
 {
-    if (process_id >= NUMBER_LIMIT || (process_id >= derive->process_limit &&
-                                       !ARRAY_COVER(derive->processes, derive->process_limit, process_id))) {
+    if (process_id >= NUMBER_LIMIT ||
+        (process_id >= derive->process_limit && !ARRAY_COVER(derive->processes, derive->process_limit, process_id))) {
         return NULL;
     }
     if (derive->processes[process_id] == NULL) {
@@ -65,8 +66,8 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     derive->calls = calls_open();
     derive->streams = calloc(1, sizeof(*derive->streams));
     derive->remat = derive_remat_open();
-    int error = derive->path != NULL && derive->names != NULL && derive->calls != NULL &&
-                        derive->streams != NULL && derive->remat != NULL
+    int error = derive->path != NULL && derive->names != NULL && derive->calls != NULL && derive->streams != NULL &&
+                        derive->remat != NULL
                     ? scratch_open(&derive->scratch, scratch_path, message)
                     : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     if (error != VARVE_OK) {
@@ -235,8 +236,8 @@ static int step_find(struct derive *derive, struct event *event, struct derive_s
 }
 
 /* Look up what the event belongs to, and reserve what every kind needs. Domain 0: it depends. */
-static int step_begin(struct derive *derive, struct event *event, enum domain domain,
-                      struct derive_step *step, struct varve_message *message)
+static int step_begin(struct derive *derive, struct event *event, enum domain domain, struct derive_step *step,
+                      struct varve_message *message)
 {
     int error = step_find(derive, event, step, message);
     if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
@@ -249,8 +250,7 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
         step->device = step->process->devices[event->device];
         step->last_id = &step->thread->last_block_id;
     } else if (error == VARVE_OK) {
-        step->last_id =
-            domain == DOMAIN_PYTHON ? &step->thread->last_python_id : &step->thread->last_alloc_id;
+        step->last_id = domain == DOMAIN_PYTHON ? &step->thread->last_python_id : &step->thread->last_alloc_id;
     }
     return error;
 }
@@ -272,9 +272,7 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
         return error == VARVE_OK ? derive_block(&step, message) : error;
     }
     error = calls_reserve(derive, event, message);
-    if (error == VARVE_OK) {
-        error = derive_api(&step, message);
-    }
+    VARVE_THEN(error, derive_api(&step, message));
     if (error == VARVE_OK) {
         calls_count(derive, event);
     }
@@ -298,8 +296,7 @@ static int plain_event_derive(struct derive *derive, struct event *event,
 /* Phases are numbered by nobody, unless an allocator emits them. */
 static bool is_mark(const struct event *event)
 {
-    return (event->kind == VARVE_KIND_MARK_BEGIN || event->kind == VARVE_KIND_MARK_END) &&
-           event->dev_seq == 0;
+    return (event->kind == VARVE_KIND_MARK_BEGIN || event->kind == VARVE_KIND_MARK_END) && event->dev_seq == 0;
 }
 
 /* A process says it once; what a damaged record repeats does not move it. */
@@ -414,7 +411,6 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
 {
     static const struct derive_process unseen; /* nothing is live in it */
     const struct derive_process *process = &unseen;
-    struct range range;
     if (event->process_id < derive->process_limit && derive->processes[event->process_id] != NULL) {
         process = derive->processes[event->process_id];
     }
@@ -430,6 +426,7 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
     if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
         return false;
     }
+    struct range range;
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:
     case VARVE_KIND_HEAP_REALLOC:
@@ -484,8 +481,7 @@ static int walk_range(void *context, const struct range *range)
     bool is_memory = range->id > walk->derive->scratch.count ||
                      scratch_peek(&walk->derive->scratch, range->id)->domain != DOMAIN_ADDRESS_SPACE;
     int error = walk_row(walk, range->id, range->start, is_memory ? DOMAIN_MMAP : DOMAIN_ADDRESS_SPACE);
-    if (error != VARVE_OK ||
-        scratch_peek(&walk->derive->scratch, range->id)->size != range->end - range->start) {
+    if (error != VARVE_OK || scratch_peek(&walk->derive->scratch, range->id)->size != range->end - range->start) {
         return VARVE_ERROR_CORRUPT;
     }
     return VARVE_OK;
@@ -511,16 +507,12 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
     int error = ranges_each(&process->ranges, walk_range, &walk);
-    if (error == VARVE_OK) {
-        error = walk_addresses(&walk, &process->live, DOMAIN_HEAP);
-    }
-    if (error == VARVE_OK) {
-        error = walk_addresses(&walk, &process->python, DOMAIN_PYTHON);
-    }
+    VARVE_THEN(error, walk_addresses(&walk, &process->live, DOMAIN_HEAP));
+    VARVE_THEN(error, walk_addresses(&walk, &process->python, DOMAIN_PYTHON));
     if (error != VARVE_OK) {
         return varve_message_set(message, error,
-                                 "process %u: allocation %llu is in the address index, but its row differs",
-                                 process_id, (unsigned long long)walk.bad_id);
+                                 "process %u: allocation %llu is in the address index, but its row differs", process_id,
+                                 (unsigned long long)walk.bad_id);
     }
     for (unsigned i = DOMAIN_HEAP; i < DOMAIN_LIMIT && !process->has_ended; i++) {
         if (!domain_is_host(i)) {
@@ -530,10 +522,10 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
         struct total **found = process_total(process, slot_of(i, 0));
         const struct total *total = found != NULL ? *found : &none;
         if (walk.live_allocations[i] != total->live_allocations || walk.live_bytes[i] != total->live_bytes) {
-            return varve_message_set(
-                message, VARVE_ERROR_CORRUPT,
-                "process %u, domain %u: %llu live allocations in the index, %llu in the total", process_id, i,
-                (unsigned long long)walk.live_allocations[i], (unsigned long long)total->live_allocations);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "process %u, domain %u: %llu live allocations in the index, %llu in the total",
+                                     process_id, i, (unsigned long long)walk.live_allocations[i],
+                                     (unsigned long long)total->live_allocations);
         }
     }
     for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL && error == VARVE_OK; i++) {
@@ -541,9 +533,7 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
             error = derive_device_check(derive, process, i, message);
         }
     }
-    if (error == VARVE_OK) {
-        error = derive_storages_check(derive, process_id, message);
-    }
+    VARVE_THEN(error, derive_storages_check(derive, process_id, message));
     return error == VARVE_OK ? derive_api_check(derive, process_id, message) : error;
 }
 
@@ -570,9 +560,7 @@ int derive_check(const struct derive *derive, struct varve_message *message)
             error = process_check(derive, (uint32_t)i, message);
         }
     }
-    if (error == VARVE_OK) {
-        error = derive_remat_check(derive, message);
-    }
+    VARVE_THEN(error, derive_remat_check(derive, message));
     for (unsigned i = 0; i < SLOT_LIMIT && error == VARVE_OK; i++) {
         error = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * What follows from the events in their order: which allocation a free gives up, what is live, what the peak was. The
  * collector calls derive_event for every event just before it stores it; store/derived.h writes the result.
@@ -38,8 +37,8 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
 void derive_process_start(struct derive *derive, uint32_t process_id, uint32_t forked_from);
 void derive_process_end(struct derive *derive, uint32_t process_id);
 
-/// From here on nothing is kept of host memory that was freed but what it adds to the totals, no layouts, and no list of events:
-/// memory and scratch file grow with what is live only. Ids are given anew.
+/// From here on nothing is kept of host memory that was freed but what it adds to the totals, no layouts, and no list
+/// of events: memory and scratch file grow with what is live only. Ids are given anew.
 void derive_forget(struct derive *derive);
 
 /// Allocations seen so far.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The malloc family. A realloc is two events, and another thread may get the old address between them. The block therefore
- * waits in its thread's list of pending reallocs, closed, and comes back to life only if the call failed. derive.c calls it.
+ * The malloc family. A realloc is two events, and another thread may get the old address between them. The block
+ * therefore waits in its thread's list of pending reallocs, closed, and comes back to life only if the call failed.
+ * derive.c calls it.
  */
 #include "trace/model/derive/heap.h"
 
@@ -63,8 +64,8 @@ int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
     return VARVE_OK;
 }
 
-/* The id that waits for the end of a realloc of `addr`, which no longer does; 0: there is none. The latest first: calls may
- * nest, and Python's may lie around one of the heap with the same address. */
+/* The id that waits for the end of a realloc of `addr`, which no longer does; 0: there is none. The latest first: calls
+ * may nest, and Python's may lie around one of the heap with the same address. */
 static uint64_t realloc_remove(const struct derive_step *step, uint64_t addr)
 {
     struct derive *derive = step->derive;
@@ -104,8 +105,7 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     event->size = row->size;
     event->requested = row->requested;
     if (is_realloc) {
-        thread->reallocs[thread->realloc_count++] =
-            (struct derive_realloc){.addr = event->addr, .id = event->id};
+        thread->reallocs[thread->realloc_count++] = (struct derive_realloc){.addr = event->addr, .id = event->id};
     }
     *step->last_id = 0;
     totals_update_peak(&step->totals);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums over call sites stay what they are: of a domain's peak each call site has its part, and parts are added up like all else.
- * collector/keep.c calls it, before store/derived.c writes the totals.
+ * Sums over call sites stay what they are: of a domain's peak each call site has its part, and parts are added up like
+ * all else. collector/keep.c calls it, before store/derived.c writes the totals.
  */
 #include "trace/model/derive/join.h"
 
@@ -45,18 +45,15 @@ static void domain_sizes(const struct derive *derive, enum domain domain, uint8_
 {
     struct callsite_total all = {0};
     size_t callsites = 0;
-
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         add_domain(&derive->domains[slot_of(domain, device)], &all, &callsites);
     }
     for (size_t i = 0; i < limit && i < callsites; i++) {
         struct callsite_total one = {0};
-        uint8_t size;
-
         for (unsigned device = 0; device < domain_devices(domain); device++) {
             totals_callsite_add(&derive->domains[slot_of(domain, device)], (uint32_t)i, &one);
         }
-        size = size_of(&one, &all);
+        uint8_t size = size_of(&one, &all);
         sizes[i] = size > sizes[i] ? size : sizes[i];
     }
 }
@@ -66,7 +63,6 @@ static void storage_sizes(const struct derive *derive, uint8_t *sizes, size_t li
 {
     for (uint64_t id = 1; id <= derive->storages.count; id++) {
         const struct scratch_storage *row = derive_storage_row(derive, id);
-
         if (row->destroy_seq == 0 && row->callsite < limit) {
             sizes[row->callsite] = JOIN_LARGE;
         }
@@ -86,7 +82,6 @@ int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
     for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
         struct domain_totals *totals = &derive->domains[slot];
         int error = totals_join_shares(totals, derive->processes, derive->process_limit, slot, joined, limit);
-
         if (error != VARVE_OK) {
             return error;
         }
@@ -98,7 +93,6 @@ int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
     }
     for (uint64_t id = 1; id <= derive->scratch.count; id++) {
         const struct scratch_row *row = scratch_peek(&derive->scratch, id);
-
         if (row->free_seq == 0 && row->callsite < limit && joined[row->callsite] != row->callsite) {
             scratch_touch(&derive->scratch, id)->callsite = joined[row->callsite];
         }

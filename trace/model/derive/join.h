@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * Call sites that hardly matter, put together once the last event was taken: which they are, and their figures added up.
+ * Call sites that hardly matter, put together once the last event was taken: which they are, and their
+ * figures added up.
  */
 #ifndef VARVE_TRACE_MODEL_DERIVE_JOIN_H
 #define VARVE_TRACE_MODEL_DERIVE_JOIN_H
@@ -22,8 +22,8 @@ enum join_size {
 
 /// `sizes[n]`: enum join_size of call site n, below `limit`; what is larger already stays so.
 void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit);
-/// From here on the figures of call site n, below `limit`, are those of `joined[n]`, and so are its live allocations; no event
-/// may follow. Errors: VARVE_ERROR_NO_MEMORY.
+/// From here on the figures of call site n, below `limit`, are those of `joined[n]`, and so are its live allocations;
+/// no event may follow. Errors: VARVE_ERROR_NO_MEMORY.
 int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit);
 
 #endif

@@ -70,8 +70,8 @@ static bool read_whole(int fd, void *data, size_t bytes, uint64_t offset)
 }
 
 /* `at` moves on by what was written. */
-static bool keyframe_put(const struct derive *derive, struct derive_keyframe *head,
-                         const struct varve_layout *layout, uint64_t *at)
+static bool keyframe_put(const struct derive *derive, struct derive_keyframe *head, const struct varve_layout *layout,
+                         uint64_t *at)
 {
     uint8_t *data = malloc(sizeof(*head) + (layout != NULL ? layout_encode_bound(layout) : 0));
     if (data == NULL) {
@@ -88,16 +88,14 @@ static bool keyframe_put(const struct derive *derive, struct derive_keyframe *he
 /* Call `take` for every allocator that changed. False: it did not want more. Those of ended processes are not
  * among them: what they were like was written at their end, or could not be. */
 static bool dirty_each(struct derive *derive,
-                       bool (*take)(void *context, uint32_t process_id, unsigned number,
-                                    struct derive_device *device),
+                       bool (*take)(void *context, uint32_t process_id, unsigned number, struct derive_device *device),
                        void *context)
 {
     const struct derive_keyframes *keyframes = &derive->keyframes;
     for (size_t i = 0; i < keyframes->dirty_count; i++) {
         const struct derive_dirty *dirty = &keyframes->dirty[i];
         const struct derive_process *process = derive->processes[dirty->process_id];
-        if (!process->has_ended &&
-            !take(context, dirty->process_id, dirty->device, process->devices[dirty->device])) {
+        if (!process->has_ended && !take(context, dirty->process_id, dirty->device, process->devices[dirty->device])) {
             return false;
         }
     }
@@ -128,10 +126,8 @@ struct put {
 static bool put_device(void *context, uint32_t process_id, unsigned number, struct derive_device *device)
 {
     struct put *put = context;
-    struct derive_keyframe head = {.ladder = islands_ladder(device->islands),
-                                   .seq = put->seq,
-                                   .process_id = process_id,
-                                   .device = number};
+    struct derive_keyframe head = {
+        .ladder = islands_ladder(device->islands), .seq = put->seq, .process_id = process_id, .device = number};
     put->count++;
     bool is_written = keyframe_put(put->derive, &head, device->layout, &put->at);
     device->keyframe_bytes = head.bytes;
@@ -188,8 +184,8 @@ void keyframes_step(struct derive *derive, uint64_t seq)
 }
 
 int keyframes_each(const struct derive *derive,
-                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes),
-                   void *context, struct varve_message *message)
+                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes), void *context,
+                   struct varve_message *message)
 {
     uint64_t at = 0;
     int error = VARVE_OK;

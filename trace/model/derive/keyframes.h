@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Layouts written down now and then, so that any moment is a few thousand events away.
  */
@@ -18,7 +17,7 @@ void keyframes_step(struct derive *derive, uint64_t seq);
 void keyframes_write(struct derive *derive, uint64_t seq);
 /// Calls `take` for each in order; `bytes` is NULL if process_id is 0. Returns its first value other than 0.
 int keyframes_each(const struct derive *derive,
-                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes),
-                   void *context, struct varve_message *message);
+                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes), void *context,
+                   struct varve_message *message);
 
 #endif

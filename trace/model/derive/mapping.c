@@ -4,9 +4,9 @@
  * can end several allocations and begin up to two remainders. An mremap is a munmap and an mmap, both with
  * cause mremap; when it fails, the mmap has the old range again. derive.c calls it.
  *
- * What is mapped without access, or without reserve, is address space and no memory: a domain of its own. It is what the call
- * says; an mprotect is not recorded. What is left of a mapping, and what an mremap or a failed munmap puts in its place,
- * has the domain that it had.
+ * What is mapped without access, or without reserve, is address space and no memory: a domain of its own. It is what
+ * the call says; an mprotect is not recorded. What is left of a mapping, and what an mremap or a failed munmap puts in
+ * its place, has the domain that it had.
  */
 #include "trace/model/derive/mapping.h"
 
@@ -101,8 +101,7 @@ static enum domain mapped_domain(const struct event *event, const struct derive_
     if (event->cause != VARVE_CAUSE_MMAP) {
         return thread->unmapped_cause == event->cause ? thread->unmapped_domain : DOMAIN_MMAP;
     }
-    return flags != 0 && (protection == PROT_NONE || (flags & MAP_NORESERVE) != 0) ? DOMAIN_ADDRESS_SPACE
-                                                                                   : DOMAIN_MMAP;
+    return flags != 0 && (protection == PROT_NONE || (flags & MAP_NORESERVE) != 0) ? DOMAIN_ADDRESS_SPACE : DOMAIN_MMAP;
 }
 
 int derive_mmap(struct derive_step *step, struct varve_message *message)
@@ -140,11 +139,11 @@ int derive_mmap(struct derive_step *step, struct varve_message *message)
 int derive_munmap(struct derive_step *step, struct varve_message *message)
 {
     struct event *event = step->event;
-    struct span span;
     uint64_t end = event->addr + event->size;
     if (end < event->addr) {
         end = UINT64_MAX;
     }
+    struct span span;
     int error = span_begin(&span, step, DOMAIN_MMAP, 2, message);
     if (error != VARVE_OK) {
         return error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Phases nest, each within those of its own name; an end without a beginning says nothing. A process that ends leaves open what it
- * was in.
+ * Phases nest, each within those of its own name; an end without a beginning says nothing. A process that ends leaves
+ * open what it was in.
  */
 #include "trace/model/derive/marks.h"
 
@@ -36,21 +36,18 @@ int derive_mark(const struct derive_step *step, struct varve_message *message)
                                .begin_ns = event->ts_ns,
                                .process_id = event->process_id,
                                .thread_id = event->thread_id};
-    uint64_t hash, number;
-
     if (!ARRAY_GROW(derive->marks, derive->mark_capacity, derive->mark_count + 1) || !index_reserve(open)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a phase of the program");
     }
     name_take(event, mark.name);
-    hash = index_hash(mark.name, MARK_NAME_BYTES, 0);
-    number = index_find(open, hash);
+    uint64_t hash = index_hash(mark.name, MARK_NAME_BYTES, 0);
+    uint64_t number = index_find(open, hash);
     if (event->kind == VARVE_KIND_MARK_BEGIN) {
         mark.outer = number;
         derive->marks[derive->mark_count++] = mark;
         index_insert(open, hash, derive->mark_count);
     } else if (number != 0) {
         struct derive_mark *begun = &derive->marks[number - 1];
-
         begun->end_seq = event->seq;
         begun->end_ns = event->ts_ns;
         if (begun->outer != 0) {

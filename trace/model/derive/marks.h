@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/model */
 /*
  * Named phases of the program (varve_mark_begin, varve_mark_end).
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rematerialization did. A planner numbers storages, and may give the number of one that it has forgotten to another: one with
- * another size, or of another operator, gets a row of its own; one that is alike goes on with the row. A run of an operator is an `op`,
- * or a `remat` that is not collateral.
+ * What rematerialization did. A planner numbers storages, and may give the number of one that it has forgotten to
+ * another: one with another size, or of another operator, gets a row of its own; one that is alike goes on with the
+ * row. A run of an operator is an `op`, or a `remat` that is not collateral.
  */
 #include "trace/model/derive/remat.h"
 
@@ -18,7 +18,6 @@
 struct derive_remat *derive_remat_open(void)
 {
     struct derive_remat *remat = calloc(1, sizeof(*remat));
-
     if (remat != NULL) {
         seqs_open(&remat->events);
     }
@@ -56,7 +55,6 @@ static int reserve(const struct derive_step *step, struct varve_message *message
 {
     struct derive_remat *remat = step->derive->remat;
     struct derive_process *process = step->process;
-
     if (process->remat == NULL) {
         process->remat = calloc(1, sizeof(*process->remat));
     }
@@ -77,7 +75,6 @@ static struct derive_operator *operator_get(const struct derive_step *step, uint
     struct derive_remat *remat = step->derive->remat;
     uint64_t key = (uint64_t)step->event->process_id << 16 | number;
     uint64_t row = index_find(&remat->index, key);
-
     if (row == 0) {
         remat->operators[remat->operator_count++] =
             (struct derive_operator){.process_id = step->event->process_id, .number = number};
@@ -93,7 +90,6 @@ static struct derive_remat_storage *storage_get(const struct derive_step *step)
     const struct event *event = step->event;
     uint64_t number = index_find(&step->process->remat->storages, event->id);
     struct derive_remat_storage *row;
-
     if (number != 0) {
         row = &remat->storages[number - 1];
         if (row->maker == event->pool && row->size == event->size) {
@@ -125,7 +121,6 @@ static void name_take(const struct derive_step *step)
 static void op_take(const struct derive_step *step)
 {
     struct derive_operator *row = operator_get(step, step->event->pool);
-
     row->runs++;
     row->run_ns += step->event->arg;
     row->input_bytes += step->event->requested;
@@ -141,7 +136,6 @@ static void evict_take(const struct derive_step *step)
     unsigned cause = event->cause >= VARVE_CAUSE_EVICT_RELEASED && event->cause <= VARVE_CAUSE_EVICT_BANISHED
                          ? event->cause - VARVE_CAUSE_EVICT_RELEASED + 1
                          : 0;
-
     maker->evictions[cause]++;
     maker->evicted_bytes[cause] += event->size;
     row->evictions++;
@@ -156,10 +150,8 @@ static bool remat_take(const struct derive_step *step)
     bool is_collateral = event->cause == VARVE_CAUSE_REMAT_COLLATERAL;
     struct derive_operator *maker = operator_get(step, event->pool);
     struct derive_remat_storage *row = storage_get(step);
-    bool is_wasted;
-
     step->process->remat->runs += !is_collateral;
-    is_wasted = row->is_evicted && step->process->remat->runs - row->evict_run <= REMAT_WASTED_RUNS;
+    bool is_wasted = row->is_evicted && step->process->remat->runs - row->evict_run <= REMAT_WASTED_RUNS;
     maker->remats += !is_collateral;
     maker->collateral += is_collateral;
     maker->remat_ns += event->arg;
@@ -179,7 +171,6 @@ static void budget_take(const struct derive_step *step)
 {
     struct derive_remat *remat = step->derive->remat;
     const struct event *event = step->event;
-
     remat->budgets[remat->budget_count++] = (struct derive_budget){
         .seq = event->seq, .bytes = event->size, .ts_ns = event->ts_ns, .process_id = event->process_id};
     step->process->remat->budget = remat->budget_count;
@@ -189,7 +180,6 @@ static void failure_take(const struct derive_step *step)
 {
     struct derive_remat *remat = step->derive->remat;
     const struct event *event = step->event;
-
     operator_get(step, event->pool);
     remat->failures[remat->failure_count++] = (struct derive_remat_failure){
         .seq = event->seq,
@@ -213,14 +203,13 @@ static void blocked_take(const struct derive_step *step)
     const struct event *event = step->event;
     uint64_t key = (uint64_t)event->pool << 8 | event->cause;
     uint64_t number = index_find(&own->blocked, key);
-
     if (own->failure_seq == 0) {
         return;
     }
     operator_get(step, event->pool);
     if (number == 0) {
-        remat->blocked[remat->blocked_count++] = (struct derive_blocked){
-            .failure_seq = own->failure_seq, .maker = event->pool, .cause = event->cause};
+        remat->blocked[remat->blocked_count++] =
+            (struct derive_blocked){.failure_seq = own->failure_seq, .maker = event->pool, .cause = event->cause};
         number = remat->blocked_count;
         index_insert(&own->blocked, key, number);
     }
@@ -238,12 +227,11 @@ int derive_remat(const struct derive_step *step, struct varve_message *message)
 {
     const struct event *event = step->event;
     bool has_failed = (event->flags & VARVE_FLAG_FAILED) != 0;
-    bool is_wasted = false;
     int error = reserve(step, message);
-
     if (error != VARVE_OK) {
         return error;
     }
+    bool is_wasted = false;
     switch (event->kind) {
     case VARVE_KIND_OP_NAME:
         name_take(step);
@@ -278,7 +266,6 @@ struct sums {
 static bool indexes_are_sound(const struct derive *derive)
 {
     const struct derive_remat *remat = derive->remat;
-
     for (size_t i = 0; i < remat->operator_count; i++) {
         const struct derive_operator *row = &remat->operators[i];
         if (index_find(&remat->index, (uint64_t)row->process_id << 16 | row->number) != i + 1) {
@@ -286,8 +273,7 @@ static bool indexes_are_sound(const struct derive *derive)
         }
     }
     for (size_t p = 0; p < derive->process_limit; p++) {
-        const struct derive_remat_process *own =
-            derive->processes[p] != NULL ? derive->processes[p]->remat : NULL;
+        const struct derive_remat_process *own = derive->processes[p] != NULL ? derive->processes[p]->remat : NULL;
         for (uint64_t i = 0; own != NULL && i < index_slots(&own->storages); i++) {
             const struct index_slot *slot = &own->storages.slots[i];
             if (slot->number > remat->storage_count ||
@@ -304,7 +290,6 @@ int derive_remat_check(const struct derive *derive, struct varve_message *messag
 {
     const struct derive_remat *remat = derive->remat;
     struct sums sums = {0};
-
     for (size_t i = 0; i < remat->operator_count; i++) {
         const struct derive_operator *row = &remat->operators[i];
         for (unsigned cause = 0; cause < EVICT_CAUSES; cause++) {
@@ -327,7 +312,7 @@ int derive_remat_check(const struct derive *derive, struct varve_message *messag
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "rematerialization: sums by operator and by storage differ");
     }
-    return indexes_are_sound(derive) ? VARVE_OK
-                                     : varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                                         "rematerialization: an index and its rows differ");
+    return indexes_are_sound(derive)
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_CORRUPT, "rematerialization: an index and its rows differ");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * What rematerialization did: sums by operator and by storage, budgets, and who was in the way when an operator did not get its memory.
- * Memory grows with operators' names, storages that were evicted, recomputed or pinned, and failures; not with events.
+ * What rematerialization did: sums by operator and by storage, budgets, and who was in the way when an operator did not
+ * get its memory. Memory grows with operators' names, storages that were evicted, recomputed or pinned, and failures;
+ * not with events.
  */
 #ifndef VARVE_TRACE_MODEL_DERIVE_REMAT_H
 #define VARVE_TRACE_MODEL_DERIVE_REMAT_H
@@ -35,8 +35,7 @@ struct derive_operator {
     char name[OPERATOR_NAME_BYTES + 1];
     uint64_t runs, run_ns, input_bytes, output_bytes;
     uint64_t remats, collateral, remat_ns, wasted;
-    uint64_t evictions[EVICT_CAUSES],
-        evicted_bytes[EVICT_CAUSES]; /* from VARVE_CAUSE_EVICT_RELEASED - 1 on */
+    uint64_t evictions[EVICT_CAUSES], evicted_bytes[EVICT_CAUSES]; /* from VARVE_CAUSE_EVICT_RELEASED - 1 on */
 };
 
 /* A row of `remat_storage_stat`. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages and views of the storage layer. Their process numbers them, and never gives a number twice; rows are found by it. What a
- * storage lies in is the block that is at its address when it is created. A fork child knows its parent's storages by their numbers,
- * too: what it does with those is its parent's, and not followed.
+ * Storages and views of the storage layer. Their process numbers them, and never gives a number twice; rows are found
+ * by it. What a storage lies in is the block that is at its address when it is created. A fork child knows its parent's
+ * storages by their numbers, too: what it does with those is its parent's, and not followed.
  */
 #include "trace/model/derive/storages.h"
 
@@ -24,13 +24,12 @@
 static uint64_t row_add(struct derive *derive)
 {
     struct derive_storages *storages = &derive->storages;
-    struct scratch_row *line;
     uint64_t id = storages->released;
-
     if (id != 0) {
         storages->released = derive_storage_row(derive, id)->addr;
         return id;
     }
+    struct scratch_row *line;
     scratch_add(&storages->lines, &line);
     scratch_add(&storages->lines, &line);
     return ++storages->count;
@@ -41,9 +40,7 @@ static void row_forget(struct derive *derive, uint64_t id)
 {
     struct derive_storages *storages = &derive->storages;
     struct scratch_storage *row = derive_storage_row(derive, id);
-
-    if (storages->forgets_from != 0 && id >= storages->forgets_from && row->destroy_seq != 0 &&
-        row->views == 0) {
+    if (storages->forgets_from != 0 && id >= storages->forgets_from && row->destroy_seq != 0 && row->views == 0) {
         row->addr = storages->released;
         storages->released = id;
     }
@@ -53,7 +50,6 @@ static void row_forget(struct derive *derive, uint64_t id)
 static struct scratch_storage *row_find(const struct derive_step *step, uint64_t number)
 {
     uint64_t id = index_find(&step->process->storages, number);
-
     return id != 0 ? derive_storage_row(step->derive, id) : NULL;
 }
 
@@ -70,11 +66,9 @@ static uint64_t element_bytes(unsigned dtype)
 /* The allocation whose block is at this address now; 0: none. */
 static uint64_t allocation_at(const struct derive_step *step, unsigned device, uint64_t addr)
 {
-    const struct derive_device *allocator =
-        step->process->devices != NULL ? step->process->devices[device] : NULL;
+    const struct derive_device *allocator = step->process->devices != NULL ? step->process->devices[device] : NULL;
     const struct range *range = allocator != NULL ? ranges_at(&allocator->layout->ranges, addr) : NULL;
     uint64_t block = range != NULL ? allocator->layout->blocks[range->id - 1].row : 0;
-
     return block != 0 ? derive_block_row(step->derive, block)->id : 0;
 }
 
@@ -83,7 +77,6 @@ static struct scratch_storage *storage_open(const struct derive_step *step, enum
     const struct event *event = step->event;
     uint64_t id = row_add(step->derive);
     struct scratch_storage *row = derive_storage_row(step->derive, id);
-
     *row = (struct scratch_storage){
         .number = event->id,
         .kind = kind,
@@ -102,7 +95,6 @@ static void storage_create(const struct derive_step *step)
 {
     const struct event *event = step->event;
     struct scratch_storage *row = storage_open(step, STORAGE_OWN);
-
     row->dtype = event->arg & ((1U << DTYPE_BITS) - 1);
     row->elements = event->requested;
     row->is_of_device = event->arg >> DTYPE_BITS != 0;
@@ -117,7 +109,6 @@ static void view_create(const struct derive_step *step)
     uint64_t base_id = index_find(&step->process->storages, step->event->arg);
     struct scratch_storage *row = storage_open(step, STORAGE_VIEW);
     struct scratch_storage *base = base_id != 0 ? derive_storage_row(step->derive, base_id) : NULL;
-
     if (base != NULL && base->kind == STORAGE_VIEW) { /* views of views are views of their base */
         base_id = base->base;
         base = base_id != 0 ? derive_storage_row(step->derive, base_id) : NULL;
@@ -139,7 +130,6 @@ static void storage_destroy(const struct derive_step *step)
     const struct event *event = step->event;
     uint64_t id = index_remove(&step->process->storages, event->id);
     struct scratch_storage *row = id != 0 ? derive_storage_row(step->derive, id) : NULL;
-
     if (row == NULL) {
         return;
     }
@@ -147,7 +137,6 @@ static void storage_destroy(const struct derive_step *step)
     row->destroy_ns = event->ts_ns;
     if (row->base != 0) {
         uint64_t base = row->base;
-
         derive_storage_row(step->derive, base)->views--;
         row_forget(step->derive, base);
     }
@@ -157,7 +146,6 @@ static void storage_destroy(const struct derive_step *step)
 static void use_one(const struct derive_step *step, struct scratch_storage *row, bool is_write)
 {
     uint32_t *count = is_write ? &row->writes : &row->reads;
-
     *count += *count < UINT32_MAX;
     row->last_use_ns = step->event->ts_ns;
     row->leak_seq = 0; /* somebody could reach it */
@@ -168,9 +156,7 @@ static void use(const struct derive_step *step, uint64_t number, bool is_write)
 {
     struct scratch_storage *row = row_find(step, number);
 
-    struct scratch_storage *base =
-        row != NULL && row->base != 0 ? derive_storage_row(step->derive, row->base) : NULL;
-
+    struct scratch_storage *base = row != NULL && row->base != 0 ? derive_storage_row(step->derive, row->base) : NULL;
     if (row != NULL) {
         use_one(step, row, is_write);
     }
@@ -183,7 +169,6 @@ static void leak(const struct derive_step *step)
 {
     const struct event *event = step->event;
     struct scratch_storage *row = row_find(step, event->id);
-
     if (row != NULL) {
         row->leak_seq = event->seq;
         row->leak_cause = event->cause;
@@ -194,7 +179,6 @@ static void leak(const struct derive_step *step)
 static void become(const struct derive_step *step, enum storage_kind kind)
 {
     struct scratch_storage *row = row_find(step, step->event->id);
-
     if (row != NULL && row->kind != STORAGE_VIEW) {
         row->kind = kind;
     }
@@ -209,7 +193,6 @@ int derive_storage(const struct derive_step *step, struct varve_message *message
 {
     const struct event *event = step->event;
     int error = derive_storages_reserve(step->derive, message);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -224,8 +207,7 @@ int derive_storage(const struct derive_step *step, struct varve_message *message
         storage_destroy(step);
     } else if (event->kind == VARVE_KIND_SHARE || event->kind == VARVE_KIND_MAP) {
         become(step, event->kind == VARVE_KIND_SHARE ? STORAGE_SHARED : STORAGE_MAPPED);
-    } else if (event->kind == VARVE_KIND_COPY || event->kind == VARVE_KIND_CAST ||
-               event->kind == VARVE_KIND_TRANSFER) {
+    } else if (event->kind == VARVE_KIND_COPY || event->kind == VARVE_KIND_CAST || event->kind == VARVE_KIND_TRANSFER) {
         use(step, event->id, true);
         use(step, event->requested, false);
     } else if (event->kind == VARVE_KIND_LEAK) {
@@ -239,7 +221,6 @@ bool derive_storage_is_out_of_order(const struct derive_process *process, const 
     uint64_t number = event->kind == VARVE_KIND_STORAGE_DESTROY ? event->id
                       : event->kind == VARVE_KIND_VIEW          ? event->arg
                                                                 : 0;
-
     return number != 0 && index_find(&process->storages, number) == 0;
 }
 
@@ -248,37 +229,32 @@ bool derive_storage_is_out_of_order(const struct derive_process *process, const 
 /* A row that the index of its process says is alive. */
 static bool row_is_sound(const struct derive *derive, unsigned process_id, uint64_t number, uint64_t id)
 {
-    const struct scratch_storage *row, *base;
-
     if (id > derive->storages.count) {
         return false;
     }
-    row = derive_storage_row(derive, id);
-    base =
+    const struct scratch_storage *row = derive_storage_row(derive, id);
+    const struct scratch_storage *base =
         row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
-    return row->number == number && row->destroy_seq == 0 &&
-           derive->threads[row->thread_id].process_id == process_id && (row->base == 0) == (base == NULL) &&
+    return row->number == number && row->destroy_seq == 0 && derive->threads[row->thread_id].process_id == process_id &&
+           (row->base == 0) == (base == NULL) &&
            (base == NULL || (base->views > 0 && row->kind == STORAGE_VIEW && base->base == 0));
 }
 
 int derive_storages_check(const struct derive *derive, unsigned process_id, struct varve_message *message)
 {
     const struct index *index = &derive->processes[process_id]->storages;
-    uint64_t views = 0, counted = 0;
-
     if (!index_check(index)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "index of storages of process %u", process_id);
     }
+    uint64_t views = 0, counted = 0;
     for (uint64_t i = 0; i < index_slots(index); i++) {
         const struct index_slot *slot = &index->slots[i];
-
         if (slot->number == 0) {
             continue;
         }
         if (!row_is_sound(derive, process_id, slot->key, slot->number)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "process %u: storage %llu and its row differ", process_id,
-                                     (unsigned long long)slot->key);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "process %u: storage %llu and its row differ",
+                                     process_id, (unsigned long long)slot->key);
         }
         views += derive_storage_row(derive, slot->number)->base != 0;
         counted += derive_storage_row(derive, slot->number)->views;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/model */
 /*
  * What follows from the events of the storage layer: a row for each storage and view.
  */

@@ -84,8 +84,7 @@ static void reset(const struct api_step *step)
     *step->step->last_id = 0;
     for (uint64_t i = 0; i < index_slots(live);) {
         const struct index_slot slot = live->slots[i];
-        if (slot.number != 0 &&
-            api_is_of(derive_block_row(step->step->derive, slot.number), event->device, context)) {
+        if (slot.number != 0 && api_is_of(derive_block_row(step->step->derive, slot.number), event->device, context)) {
             api_close(step, slot.number, true);
             index_remove(live, slot.key); /* another one may be in its slot now */
         } else {
@@ -99,8 +98,8 @@ static void reset(const struct api_step *step)
 
 static bool opens(unsigned kind)
 {
-    return kind == VARVE_KIND_DEV_ALLOC || kind == VARVE_KIND_DEV_ALLOC_ASYNC ||
-           kind == VARVE_KIND_VMM_CREATE || kind == VARVE_KIND_DEV_OOM;
+    return kind == VARVE_KIND_DEV_ALLOC || kind == VARVE_KIND_DEV_ALLOC_ASYNC || kind == VARVE_KIND_VMM_CREATE ||
+           kind == VARVE_KIND_DEV_OOM;
 }
 
 static bool closes(unsigned kind)
@@ -178,13 +177,13 @@ static int api_reserve(const struct api_step *step, struct varve_message *messag
 {
     struct derive *derive = step->step->derive;
     const struct derive_api *api = step->api;
-    int error = index_reserve(&step->index->live) && index_reserve(&step->index->handles) &&
-                        streams_reserve(derive) && vmm_reserve(step)
+    int error = index_reserve(&step->index->live) && index_reserve(&step->index->handles) && streams_reserve(derive) &&
+                        vmm_reserve(step)
                     ? VARVE_OK
                     : VARVE_ERROR_NO_MEMORY;
     for (size_t i = 0; i < api->slot_count && error == VARVE_OK; i++) {
-        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process,
-                               step->step->event->process_id, api->slots[i], 0);
+        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process, step->step->event->process_id,
+                               api->slots[i], 0);
     }
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for one more allocation of the device API");
@@ -209,10 +208,8 @@ static int api_begin(struct derive_step *step, struct api_step *api_out, struct 
         return VARVE_ERROR_NO_MEMORY;
     }
     step->last_id = &thread->api->last_id[side];
-    *api_out = (struct api_step){.step = step,
-                                 .api = process->api,
-                                 .index = &process->api->sides[side],
-                                 .undo = &thread->api->undo[side]};
+    *api_out = (struct api_step){
+        .step = step, .api = process->api, .index = &process->api->sides[side], .undo = &thread->api->undo[side]};
     return VARVE_OK;
 }
 
@@ -237,9 +234,7 @@ static int row_event(struct api_step *api, struct varve_message *message)
     if (domain != 0 && ((opens(event->kind) && api_makes_row(event)) || has_failed)) {
         error = api_slot_use(api, domain, message);
     }
-    if (error == VARVE_OK) {
-        error = api_reserve(api, message);
-    }
+    VARVE_THEN(error, api_reserve(api, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -267,12 +262,12 @@ static int row_event(struct api_step *api, struct varve_message *message)
 int derive_api(struct derive_step *step, struct varve_message *message)
 {
     const struct event *event = step->event;
-    struct api_step api;
     bool is_row = opens(event->kind) || closes(event->kind) || event->kind == VARVE_KIND_VMM_MAP ||
                   (event->kind == VARVE_KIND_DEV_RESET && !(event->flags & VARVE_FLAG_FAILED));
     if (!is_row && event->kind != VARVE_KIND_DEV_SYNC) {
         return VARVE_OK;
     }
+    struct api_step api;
     int error = api_begin(step, &api, message);
     if (error != VARVE_OK) {
         return error;
@@ -371,8 +366,7 @@ static int walk_block(const struct walk *walk, const struct scratch_block *block
     const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
     bool is_cupti = row->domain == DOMAIN_CUPTI;
     if (row->free_seq != 0 || !domain_is_api(row->domain) || is_cupti != walk->is_duplicate ||
-        (addr != NULL && row->addr != *addr) ||
-        derive->threads[row->thread_id].process_id != walk->process_id) {
+        (addr != NULL && row->addr != *addr) || derive->threads[row->thread_id].process_id != walk->process_id) {
         return VARVE_ERROR_CORRUPT;
     }
     struct slot_sum *sum = &walk->slots[api_slot_of(derive, block)];
@@ -435,15 +429,13 @@ static int walk_mappings(const struct walk *walk)
 static int walk_index(const struct walk *walk)
 {
     if (!index_check(&walk->index->live) || !index_check(&walk->index->handles) ||
-        !ranges_check(&walk->index->mappings) || walk_live(walk) != VARVE_OK ||
-        walk_handles(walk) != VARVE_OK) {
+        !ranges_check(&walk->index->mappings) || walk_live(walk) != VARVE_OK || walk_handles(walk) != VARVE_OK) {
         return VARVE_ERROR_CORRUPT;
     }
     return walk_mappings(walk);
 }
 
-static int sums_check(const struct walk *walk, const struct derive_process *process,
-                      struct varve_message *message)
+static int sums_check(const struct walk *walk, const struct derive_process *process, struct varve_message *message)
 {
     for (unsigned slot = 0; slot < SLOT_LIMIT; slot++) {
         struct total **found = domain_is_api(slot_domain(slot)) ? process_total(process, slot) : NULL;
@@ -454,8 +446,7 @@ static int sums_check(const struct walk *walk, const struct derive_process *proc
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "process %u, slot %u: %llu live allocations in the index, %llu in the "
                                      "total",
-                                     walk->process_id, slot,
-                                     (unsigned long long)walk->slots[slot].allocations,
+                                     walk->process_id, slot, (unsigned long long)walk->slots[slot].allocations,
                                      (unsigned long long)total->live_allocations);
         }
     }
@@ -466,7 +457,6 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
 {
     const struct derive_process *process = derive->processes[process_id];
     struct walk walk = {.derive = derive, .process_id = process_id};
-    int error = VARVE_OK;
     if (process->api == NULL) {
         return VARVE_OK;
     }
@@ -474,14 +464,14 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
     if (walk.slots == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check");
     }
+    int error = VARVE_OK;
     for (unsigned side = 0; side < 2 && error == VARVE_OK; side++) {
         walk.index = &process->api->sides[side];
         walk.is_duplicate = side == 1;
         error = walk_index(&walk);
     }
     if (error != VARVE_OK) {
-        varve_message_set(message, error, "process %u: the indexes of the device API and its rows differ",
-                          process_id);
+        varve_message_set(message, error, "process %u: the indexes of the device API and its rows differ", process_id);
     } else if (!process->has_ended) {
         error = sums_check(&walk, process, message);
     }

@@ -92,9 +92,8 @@ enum call_class call_class_of(unsigned kind, unsigned cause)
     case VARVE_KIND_DEV_SYNC:
         return call_frees(cause) ? CALL_FREE : call_resets(cause) ? CALL_OTHER : CALL_WAIT;
     case VARVE_KIND_DEV_POOL: /* what CUPTI reports of pools are no calls: their fields have no duration */
-        return cause >= VARVE_CAUSE_CU_MEM_POOL_CREATE && cause <= VARVE_CAUSE_CU_MEM_POOL_SET_ATTRIBUTE
-                   ? CALL_OTHER
-                   : CALL_NONE;
+        return cause >= VARVE_CAUSE_CU_MEM_POOL_CREATE && cause <= VARVE_CAUSE_CU_MEM_POOL_SET_ATTRIBUTE ? CALL_OTHER
+                                                                                                         : CALL_NONE;
     default:
         return CALL_NONE;
     }
@@ -109,8 +108,7 @@ static uint64_t call_key(const struct event *event)
 int calls_reserve(struct derive *derive, const struct event *event, struct varve_message *message)
 {
     struct derive_calls *calls = derive->calls;
-    if (!index_reserve(&calls->index) ||
-        !ARRAY_GROW(calls->calls, calls->call_capacity, calls->call_count + 1) ||
+    if (!index_reserve(&calls->index) || !ARRAY_GROW(calls->calls, calls->call_capacity, calls->call_count + 1) ||
         (event->kind == VARVE_KIND_DEV_MEMORY &&
          !ARRAY_GROW(calls->memories, calls->memory_capacity, calls->memory_count + 1))) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the calls of the device API");
@@ -118,8 +116,7 @@ int calls_reserve(struct derive *derive, const struct event *event, struct varve
     return seqs_reserve(&calls->events, derive->path, "devices", message);
 }
 
-static struct derive_call *call_get(struct derive_calls *calls, const struct event *event,
-                                    enum call_class class)
+static struct derive_call *call_get(struct derive_calls *calls, const struct event *event, enum call_class class)
 {
     uint64_t key = call_key(event);
     uint64_t number = index_find(&calls->index, key);

@@ -27,8 +27,7 @@ uint8_t names_device(const struct derive *derive, const struct event *event)
         return event->device;
     }
     const struct derive_process *process = derive->processes[event->process_id];
-    return process != NULL && process->device_numbers != NULL ? process->device_numbers[event->device]
-                                                              : event->device;
+    return process != NULL && process->device_numbers != NULL ? process->device_numbers[event->device] : event->device;
 }
 
 bool names_reserve(struct derive *derive, const struct event *event)

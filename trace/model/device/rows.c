@@ -2,8 +2,8 @@
 /*
  * Rows of the CUDA API's memory: opening, closing, opening again, and the totals that they are counted in.
  * One event may end rows of several devices and kinds (a reset, an unmapping), and each
- * of their totals must look for a peak once: the slots that an event touches are gathered, and their peaks updated at its
- * end. device.c and vmm.c call it.
+ * of their totals must look for a peak once: the slots that an event touches are gathered, and their peaks updated at
+ * its end. device.c and vmm.c call it.
  */
 #include "trace/model/device/rows.h"
 
@@ -103,21 +103,20 @@ bool api_makes_row(const struct event *event)
 
 bool api_is_of(const struct scratch_block *block, unsigned device, unsigned context)
 {
-    return block->device == device &&
-           (context == 0 || (!block->is_async && (block->pool & 0xfffU) == context));
+    return block->device == device && (context == 0 || (!block->is_async && (block->pool & 0xfffU) == context));
 }
 
 uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
 {
     struct derive *derive = step->step->derive;
     struct event *event = step->step->event;
-    struct scratch_row *line;
     event->id = 0;
     if (domain != 0) {
         slot_enter(step, slot_of(domain, event->device));
         event->id = derive_row_open(step->step, addr, event->size, event->cause, NULL);
         *step->step->last_id = event->id;
     }
+    struct scratch_row *line;
     uint64_t number = scratch_add(&derive->blocks, &line);
     *scratch_block(line) = (struct scratch_block){
         .id = event->id,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Rows of the CUDA API's memory, and the indexes that find them:
  *
@@ -7,8 +6,8 @@
  *   handle ───► block row ──► scratch row        (physical memory; imported: no scratch row)
  *   mapping ──► the same block row
  *
- * Each process has two of these indexes: one for the CUDA recorder (domains device, pinned, managed), one for what CUPTI
- * reports beside it (domain cupti), so that the two can be compared.
+ * Each process has two of these indexes: one for the CUDA recorder (domains device, pinned, managed), one for what
+ * CUPTI reports beside it (domain cupti), so that the two can be compared.
  */
 #ifndef VARVE_TRACE_MODEL_DEVICE_ROWS_H
 #define VARVE_TRACE_MODEL_DEVICE_ROWS_H

@@ -17,14 +17,13 @@
 bool streams_reserve(struct derive *derive)
 {
     struct derive_streams *streams = derive->streams;
-    return index_reserve(&streams->index) &&
-           ARRAY_GROW(streams->streams, streams->capacity, streams->count + 1);
+    return index_reserve(&streams->index) && ARRAY_GROW(streams->streams, streams->capacity, streams->count + 1);
 }
 
 static struct derive_stream *stream_get(struct derive_streams *streams, const struct derive_stream *like)
 {
-    uint64_t key = (uint64_t)like->process_id << 32 | (uint64_t)like->domain << 24 |
-                   (uint64_t)like->device << 16 | like->stream;
+    uint64_t key =
+        (uint64_t)like->process_id << 32 | (uint64_t)like->domain << 24 | (uint64_t)like->device << 16 | like->stream;
     uint64_t number = index_find(&streams->index, key);
     if (number == 0) {
         assert(streams->count < streams->capacity);

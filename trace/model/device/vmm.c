@@ -91,8 +91,6 @@ bool vmm_reserve(const struct api_step *step)
 {
     const struct event *event = step->step->event;
     struct api_undo *undo = step->undo;
-    struct range range;
-    size_t count = 0;
     if (event->kind == VARVE_KIND_VMM_MAP) {
         return ranges_reserve(&step->index->mappings, 1);
     }
@@ -103,6 +101,8 @@ bool vmm_reserve(const struct api_step *step)
         return ranges_reserve(&step->index->mappings, (uint32_t)undo->count);
     }
     uint64_t end = span_end(event->addr, event->size);
+    struct range range;
+    size_t count = 0;
     for (uint64_t at = event->addr; ranges_first(&step->index->mappings, at, end, &range); at = range.end) {
         count++;
     }
@@ -255,8 +255,7 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
         }
     }
     for (uint64_t i = 0; i < index_slots(handles);) {
-        struct scratch_block *block =
-            handles->slots[i].number != 0 ? block_of(step, handles->slots[i].number) : NULL;
+        struct scratch_block *block = handles->slots[i].number != 0 ? block_of(step, handles->slots[i].number) : NULL;
         if (block != NULL && api_is_of(block, device, context)) {
             block->refs = 0;
             memory_end(step, handles->slots[i].number, true); /* another one may be in its slot now */
@@ -268,8 +267,7 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
 
 /* ---- order ---- */
 
-bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index,
-                         const struct event *event)
+bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index, const struct event *event)
 {
     struct range range;
     uint64_t number = index_find(&index->handles, event->arg);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Physical memory of a device and its mappings.
  */
@@ -22,7 +21,6 @@ void vmm_release(const struct api_step *step);
 void vmm_take_back(const struct api_step *step);
 /// All that is the device's: a reset; `context` 0: of all contexts.
 void vmm_reset(const struct api_step *step, unsigned device, unsigned context);
-bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index,
-                         const struct event *event);
+bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index, const struct event *event);
 
 #endif

@@ -125,8 +125,7 @@ size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes)
         put(&encoder, segment->number);
         put(&encoder, segment->stream);
         put(&encoder, segment->pool);
-        put(&encoder,
-            (segment->is_expandable ? FLAG_EXPANDABLE : 0) | (segment->is_implied ? FLAG_IMPLIED : 0));
+        put(&encoder, (segment->is_expandable ? FLAG_EXPANDABLE : 0) | (segment->is_implied ? FLAG_IMPLIED : 0));
     }
     put(&encoder, layout->ranges.count);
     ranges_each(&layout->ranges, put_block, &encoder);
@@ -210,8 +209,7 @@ static int get_blocks(struct varve_layout *layout, struct decoder *decoder)
         }
         block.size = flags & FLAG_SIZE ? get(decoder) : extent;
         if (decoder->is_bad || block.segment == 0 || block.segment > layout->segment_limit ||
-            block.state > VARVE_LAYOUT_PENDING ||
-            (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
+            block.state > VARVE_LAYOUT_PENDING || (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
             return VARVE_ERROR_CORRUPT;
         }
         if (!layout_reserve(layout)) {
@@ -267,12 +265,8 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
     layout->has_merge_events = flags & FLAG_MERGES;
     layout->has_cut = flags & FLAG_CUT;
     int error = get_segments(layout, &decoder);
-    if (error == VARVE_OK) {
-        error = get_blocks(layout, &decoder);
-    }
-    if (error == VARVE_OK) {
-        error = get_unmapped(layout, &decoder);
-    }
+    VARVE_THEN(error, get_blocks(layout, &decoder));
+    VARVE_THEN(error, get_unmapped(layout, &decoder));
     /* Slots that were free in the writer come back as segments without memory. */
     layout_segments_tidy(layout);
     return error == VARVE_OK && decoder.left > 0 ? VARVE_ERROR_CORRUPT : error;
@@ -293,16 +287,15 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
         .requested = record->requested,
         .arg = record->arg,
     };
-    struct layout_change change = {0};
     if (!layout_reserve(layout)) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    struct layout_change change = {0};
     layout_apply(layout, &event, &change);
     return VARVE_OK;
 }
 
-bool varve_layout_block(const struct varve_layout *layout, uint64_t from,
-                        struct varve_layout_block *block_out)
+bool varve_layout_block(const struct varve_layout *layout, uint64_t from, struct varve_layout_block *block_out)
 {
     struct range range;
     if (!ranges_first(&layout->ranges, from, UINT64_MAX, &range)) {

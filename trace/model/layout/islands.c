@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each change is counted once where it happens: in the island, from whose few figures its share of the ladder follows, and in the
- * sums. Only memory that goes from the middle of an island needs a walk over blocks, those of its smaller part. Called by layout.c.
+ * Each change is counted once where it happens: in the island, from whose few figures its share of the ladder follows,
+ * and in the sums. Only memory that goes from the middle of an island needs a walk over blocks, those of its smaller
+ * part. Called by layout.c.
  */
 #include "trace/model/layout/islands.h"
 
@@ -25,11 +26,9 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 bool islands_reserve(struct islands *islands)
 {
-    return ARRAY_GROW(islands->islands, islands->island_capacity,
-                      islands->island_limit + ISLANDS_PER_EVENT) &&
+    return ARRAY_GROW(islands->islands, islands->island_capacity, islands->island_limit + ISLANDS_PER_EVENT) &&
            ARRAY_GROW(islands->pools, islands->pool_capacity, islands->pool_count + ISLANDS_PER_EVENT) &&
-           ranges_reserve(&islands->ranges, ISLANDS_PER_EVENT) &&
-           ranges_reserve(&islands->fresh, ISLANDS_PER_EVENT);
+           ranges_reserve(&islands->ranges, ISLANDS_PER_EVENT) && ranges_reserve(&islands->fresh, ISLANDS_PER_EVENT);
 }
 
 void islands_clear(struct islands *islands)
@@ -50,7 +49,6 @@ static struct island *island_of(const struct islands *islands, uint64_t number)
 static uint32_t pool_find(struct islands *islands, uint16_t pool, uint16_t stream)
 {
     uint32_t key = (uint32_t)pool << 16 | stream;
-
     for (size_t i = 0; i < islands->pool_count; i++) {
         if (islands->pools[i].key == key) {
             return (uint32_t)i;
@@ -64,7 +62,6 @@ static uint32_t pool_find(struct islands *islands, uint16_t pool, uint16_t strea
 static void island_add(struct islands *islands, uint64_t start, uint64_t end, const struct island *island)
 {
     uint32_t number = islands->island_spare;
-
     if (number != 0) {
         islands->island_spare = island_of(islands, number)->pool;
     } else {
@@ -113,7 +110,6 @@ static uint64_t fresh_bytes(const struct islands *islands, uint64_t start, uint6
 {
     uint64_t bytes = 0;
     struct range range = {.end = start};
-
     while (range.end < end && ranges_first(&islands->fresh, range.end, end, &range)) {
         bytes += least(range.end, end) - (range.start > start ? range.start : start);
     }
@@ -125,11 +121,9 @@ static uint64_t fresh_take(struct islands *islands, uint64_t start, uint64_t end
 {
     uint64_t bytes = 0;
     struct range range;
-
     while (ranges_first(&islands->fresh, start, end, &range)) {
         uint64_t last = least(range.end, end), first = range.start > start ? range.start : start;
         const struct range rest = {.start = end, .end = range.end, .id = 1};
-
         bytes += last - first;
         if (range.start < start) {
             ranges_at(&islands->fresh, range.start)->end = start;
@@ -146,7 +140,6 @@ static uint64_t fresh_take(struct islands *islands, uint64_t start, uint64_t end
 struct ladder islands_ladder(const struct islands *islands)
 {
     struct ladder ladder = islands->sums;
-
     if (islands->pool_count > 0) {
         ladder.bytes[LADDER_POOLS] = islands->open - islands->pools[islands->wanted].open;
     }
@@ -165,7 +158,6 @@ static void island_absorb(struct islands *islands, const struct range *range, co
 {
     struct island *island = island_of(islands, range->id);
     const struct island other = *island_of(islands, next->id);
-
     island_discount(islands, &other, next->end - next->start);
     island_discount(islands, island, range->end - range->start);
     island->active += other.active;
@@ -186,8 +178,6 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
     const struct layout_segment *owner = &layout->segments[segment - 1];
     const struct range fresh = {.start = start, .end = end, .id = 1};
     struct island island = {.segment = segment, .fresh = end - start};
-    struct range range, before, after;
-
     if (ranges_at(&islands->ranges, start) != NULL) {
         return;
     }
@@ -195,8 +185,9 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
     island_count(islands, &island, end - start);
     island_add(islands, start, end, &island);
     ranges_insert(&islands->fresh, &fresh);
+    struct range before, after;
     ranges_around(&islands->ranges, start, &before, &after);
-    range = *ranges_at(&islands->ranges, start);
+    struct range range = *ranges_at(&islands->ranges, start);
     if (after.start == end && is_of(islands, &after, segment)) {
         island_absorb(islands, &range, &after);
         range.end = after.end;
@@ -211,7 +202,6 @@ static uint64_t active_bytes(const struct varve_layout *layout, uint64_t start, 
 {
     uint64_t bytes = 0;
     struct range range = {.end = start};
-
     while (range.end < end && ranges_first(&layout->ranges, range.end, end, &range)) {
         bytes += layout_block_of(layout, &range)->state != VARVE_LAYOUT_FREE ? range.end - range.start : 0;
     }
@@ -224,7 +214,6 @@ static void island_cut(struct islands *islands, const struct varve_layout *layou
 {
     struct island left = *island_of(islands, range->id);
     struct island right = left;
-
     island_discount(islands, &left, range->end - range->start);
     left.fresh = right.fresh -= fresh_take(islands, start, end);
     ranges_remove(&islands->ranges, range->start);
@@ -253,10 +242,8 @@ static void island_cut(struct islands *islands, const struct varve_layout *layou
 void islands_unmap(struct islands *islands, const struct varve_layout *layout, uint64_t start, uint64_t end)
 {
     const struct range *range = ranges_at(&islands->ranges, start);
-
     if (range != NULL) {
         const struct range whole = *range;
-
         assert(end <= whole.end);
         island_cut(islands, layout, &whole, start, end);
     }
@@ -265,7 +252,6 @@ void islands_unmap(struct islands *islands, const struct varve_layout *layout, u
 void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other)
 {
     struct range range = {.end = from > 0 ? from - 1 : 0}, last = {0};
-
     while (ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
         if (is_of(islands, &range, segment) && range.start >= from) {
             island_of(islands, range.id)->segment = other;
@@ -280,13 +266,13 @@ void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, ui
 
 /* ---- blocks ---- */
 
-/* An allocation may say of itself what cannot be: at most its extent is live, and its rounded size lies between the two. */
+/* An allocation may say of itself what cannot be: at most its extent is live, and its rounded size lies
+ * between the two. */
 static void block_count(struct ladder *sums, const struct layout_block *block, uint64_t extent, int sign)
 {
     uint64_t factor = (uint64_t)(int64_t)sign;
     uint64_t live = least(block->requested, extent);
     uint64_t rounded = least(block->rounded > live ? block->rounded : live, extent);
-
     if (block->state == VARVE_LAYOUT_PENDING) {
         sums->bytes[LADDER_PENDING] += factor * extent;
         return;
@@ -296,11 +282,9 @@ static void block_count(struct ladder *sums, const struct layout_block *block, u
     sums->bytes[LADDER_UNSPLIT] += factor * (extent - rounded);
 }
 
-void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block,
-                   int sign)
+void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign)
 {
     const struct range *range = block->state != VARVE_LAYOUT_FREE ? ranges_at(&islands->ranges, start) : NULL;
-
     if (range == NULL) {
         return;
     }
@@ -328,15 +312,14 @@ static bool is_island(struct walk *walk, const struct range *range)
 {
     const struct islands *islands = walk->islands;
     const struct island *island = range->id <= islands->island_limit ? island_of(islands, range->id) : NULL;
-    struct range block = {.end = range->start}, before, after;
-    uint64_t active = 0, free_bytes = 0, fresh = fresh_bytes(islands, range->start, range->end);
-
+    struct range block = {.end = range->start};
+    uint64_t fresh = fresh_bytes(islands, range->start, range->end);
     if (island == NULL || island->segment == 0) {
         return false;
     }
+    uint64_t active = 0;
     while (block.end < range->end) {
         uint64_t at = block.end;
-
         if (!layout_range_at(walk->layout, at, &block) || block.start != at || block.end > range->end ||
             layout_block_of(walk->layout, &block)->segment != island->segment) {
             return false;
@@ -347,12 +330,13 @@ static bool is_island(struct walk *walk, const struct range *range)
             fresh += fresh_bytes(islands, block.start, block.end) > 0 ? range->end : 0; /* must not be */
         }
     }
+    struct range before, after;
     ranges_around(&islands->ranges, range->start, &before, &after);
     if (block.end != range->end || active != island->active || fresh != island->fresh ||
         (after.start == range->end && is_of(islands, &after, island->segment))) {
         return false;
     }
-    free_bytes = range->end - range->start - active;
+    uint64_t free_bytes = range->end - range->start - active;
     walk->fresh += fresh;
     walk->sums.bytes[LADDER_RESERVED] += range->end - range->start;
     walk->sums.bytes[LADDER_CACHED] += active == 0 ? free_bytes : 0;
@@ -368,7 +352,6 @@ int islands_check(const struct islands *islands, const struct varve_layout *layo
         .islands = islands, .layout = layout, .pools = calloc(islands->pool_count + 1, sizeof(*walk.pools))};
     struct range range = {0};
     bool is_right = walk.pools != NULL && ranges_check(&islands->ranges) && ranges_check(&islands->fresh);
-
     while (is_right && ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
         is_right = is_island(&walk, &range);
     }

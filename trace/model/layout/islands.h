@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/ladder.h), kept event by event beside
- * a layout, which calls each function here as its blocks and segments change. An island is what is mapped of one segment without a
- * gap: the segment itself, or of an expandable one a run of mappings. Memory of implied segments is no part of it.
+ * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/ladder.h), kept event by
+ * event beside a layout, which calls each function here as its blocks and segments change. An island is what is mapped
+ * of one segment without a gap: the segment itself, or of an expandable one a run of mappings. Memory of implied
+ * segments is no part of it.
  *
- * Invariants (islands_check): islands are the maximal runs of blocks of each segment; `active` = extents of their blocks in use or
- * pending; what is fresh was handed out to no block since it was mapped; the parts of an island and the sums follow from these.
+ * Invariants (islands_check): islands are the maximal runs of blocks of each segment; `active` = extents of their
+ * blocks in use or pending; what is fresh was handed out to no block since it was mapped; the parts of an island and
+ * the sums follow from these.
  */
 #ifndef VARVE_TRACE_MODEL_LAYOUT_ISLANDS_H
 #define VARVE_TRACE_MODEL_LAYOUT_ISLANDS_H
@@ -62,8 +63,7 @@ void islands_unmap(struct islands *islands, const struct varve_layout *layout, u
 /// The islands of `segment` from address `from` on belong to `other`.
 void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other);
 /// A block at [start, end) has this state now (`sign` 1), or no longer (-1).
-void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block,
-                   int sign);
+void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign);
 /// This pool and stream asked the device for memory.
 void islands_want(struct islands *islands, uint16_t pool, uint16_t stream);
 

@@ -30,8 +30,7 @@ bool layout_reserve(struct varve_layout *layout)
     return ARRAY_GROW(layout->blocks, layout->block_capacity, layout->block_limit + BLOCKS_PER_EVENT) &&
            ARRAY_GROW(layout->segments, layout->segment_capacity, layout->segment_limit + 1) &&
            ARRAY_GROW(layout->expandable, layout->expandable_capacity, layout->expandable_count + 1) &&
-           ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT) &&
-           ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) &&
+           ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT) && ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) &&
            (layout->islands == NULL || islands_reserve(layout->islands));
 }
 
@@ -121,8 +120,7 @@ static void segment_resize(struct varve_layout *layout, uint32_t number, uint64_
     }
 }
 
-uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end,
-                          const struct layout_block *block)
+uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end, const struct layout_block *block)
 {
     uint32_t number = layout->block_spare;
     if (number != 0) {
@@ -174,8 +172,7 @@ static void block_set(struct varve_layout *layout, const struct range *range, co
 
 /* ---- ranges of addresses ---- */
 
-static void segment_drop_empty(struct varve_layout *layout, uint32_t number,
-                               const struct layout_change *change)
+static void segment_drop_empty(struct varve_layout *layout, uint32_t number, const struct layout_change *change)
 {
     if (layout->segments[number - 1].mapped == 0) {
         if (change->segment_ended != NULL) {
@@ -224,8 +221,7 @@ static void span_clear(struct varve_layout *layout, uint64_t start, uint64_t end
 
 /* The end of what lies in [start, end) without a gap, all free and of one segment; `start` if nothing does.
  */
-static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
-                              struct range *last_out)
+static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end, struct range *last_out)
 {
     uint64_t at = start;
     uint32_t segment = 0;
@@ -247,11 +243,11 @@ static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start,
 static void span_join(struct varve_layout *layout, uint64_t start, uint64_t end, uint64_t requested)
 {
     struct range range;
-    uint32_t segment = 0;
     if (layout_range_at(layout, start, &range) && range.start == start && range.end == end) {
         layout_block_of(layout, &range)->requested = requested; /* it is free: no sum changes */
         return;
     }
+    uint32_t segment = 0;
     while (ranges_first(&layout->ranges, start, end, &range)) {
         segment = layout_block_of(layout, &range)->segment;
         block_drop(layout, &range);
@@ -270,10 +266,10 @@ static bool block_joins(const struct varve_layout *layout, uint32_t segment, con
 static void block_coalesce(struct varve_layout *layout, const struct range *range)
 {
     struct layout_block *block = layout_block_of(layout, range);
-    struct range before;
-    struct range after;
     uint64_t end = range->end;
     assert(block->state == VARVE_LAYOUT_FREE);
+    struct range before;
+    struct range after;
     ranges_around(&layout->ranges, range->start, &before, &after);
     if (after.start == range->end && block_joins(layout, block->segment, &after)) {
         ranges_absorb(&layout->ranges, range->start);
@@ -292,8 +288,8 @@ static void block_coalesce(struct varve_layout *layout, const struct range *rang
 }
 
 /* An allocation in a free block: what is in front of it and behind it stays free. */
-static uint32_t block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
-                            uint64_t end, const struct layout_block *block)
+static uint32_t block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start, uint64_t end,
+                            const struct layout_block *block)
 {
     struct layout_block *old = layout_block_of(layout, free_range);
     uint64_t range_end = free_range->end;
@@ -318,8 +314,7 @@ static uint32_t block_carve(struct varve_layout *layout, struct range *free_rang
 
 /* The end of the blocks of one segment that lie in [start, end) without a gap, at most `end`; one of them in
  * `range_out`; `start` if there are none. */
-static uint64_t span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
-                             struct range *range_out)
+static uint64_t span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end, struct range *range_out)
 {
     struct range range;
     uint32_t segment = 0;
@@ -350,8 +345,7 @@ static struct layout_segment segment_of(const struct event *event)
                                    .pool = event->pool};
 }
 
-static void segment_alloc(struct varve_layout *layout, const struct event *event,
-                          struct layout_change *change)
+static void segment_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     const struct layout_segment segment = segment_of(event);
     span_clear(layout, event->addr, span_end(event), 0, change);
@@ -381,13 +375,13 @@ static void segment_free(struct varve_layout *layout, const struct event *event,
  * there. */
 static uint32_t segment_find(const struct varve_layout *layout, const struct event *event)
 {
-    struct range range;
     uint64_t end = span_end(event);
     for (size_t i = 0; i < layout->expandable_count && event->arg != 0; i++) {
         if (layout->segments[layout->expandable[i] - 1].number == (uint32_t)event->arg) {
             return layout->expandable[i];
         }
     }
+    struct range range;
     for (int side = 0; side < 2 && event->arg == 0; side++) {
         if (layout_range_at(layout, side == 0 ? event->addr - 1 : end, &range)) {
             uint32_t number = layout_block_of(layout, &range)->segment;
@@ -501,11 +495,9 @@ static void segment_map(struct varve_layout *layout, const struct event *event, 
     block_coalesce(layout, &range);
 }
 
-static void segment_unmap(struct varve_layout *layout, const struct event *event,
-                          struct layout_change *change)
+static void segment_unmap(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     struct range range;
-    struct range side;
     struct range gone = {.start = event->addr, .end = span_end(event)};
     if (!layout_range_at(layout, event->addr, &range)) {
         return;
@@ -515,6 +507,7 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
     gone.id = requested < UINT64_MAX ? requested + 1 : requested; /* 0 is no id */
     gone.end = span_run_end(layout, gone.start, gone.end, &range);
     span_clear(layout, gone.start, gone.end, change->segment, change);
+    struct range side;
     /* the parts of the block on both sides are new objects */
     if (range.end > gone.end && layout_range_at(layout, gone.end, &side)) {
         layout_block_of(layout, &side)->requested = 0;
@@ -596,8 +589,8 @@ static uint32_t range_prepare(struct varve_layout *layout, const struct event *e
     return number;
 }
 
-/* The size that the rules made of the request: of a block that was given out whole its event has it in place of the size of the
- * free block that it was cut from, which is larger. */
+/* The size that the rules made of the request: of a block that was given out whole its event has it in place of the
+ * size of the free block that it was cut from, which is larger. */
 static uint64_t rounded_size(const struct event *event)
 {
     uint64_t rounded = (event->arg >> 32) * VARVE_FOLD_UNIT;
@@ -609,10 +602,8 @@ static void block_alloc(struct varve_layout *layout, const struct event *event, 
     uint64_t end = span_end(event);
     struct range *free_range = ranges_at(&layout->ranges, event->addr);
     const struct layout_block *old = free_range != NULL ? layout_block_of(layout, free_range) : NULL;
-    struct layout_block block = {.size = event->size,
-                                 .requested = event->requested,
-                                 .rounded = rounded_size(event),
-                                 .state = VARVE_LAYOUT_USED};
+    struct layout_block block = {
+        .size = event->size, .requested = event->requested, .rounded = rounded_size(event), .state = VARVE_LAYOUT_USED};
     if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > free_range->end) {
         block.segment = range_prepare(layout, event, &end, change);
         change->block = layout_block_add(layout, event->addr, end, &block);
@@ -644,10 +635,10 @@ static void block_cut(struct varve_layout *layout, struct range *range, uint64_t
 
 static void block_split(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    struct range last = {0};
     uint64_t middle = span_end(event);
     uint64_t end = middle + event->requested;
     layout->has_merge_events = true;
+    struct range last = {0};
     if (event->requested == 0 || end <= middle || span_free_end(layout, event->addr, end, &last) != end) {
         return;
     }
@@ -660,10 +651,10 @@ static void block_split(struct varve_layout *layout, const struct event *event, 
 
 static void block_merge(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    struct range last;
     uint64_t start = event->arg < event->addr ? event->arg : event->addr;
     uint64_t wanted = start + event->size;
     layout->has_merge_events = true;
+    struct range last;
     /* A mapping's merge comes before the mapping itself: what is not there yet is left out. */
     uint64_t end = span_free_end(layout, start, wanted, &last);
     if (wanted < start || end <= start) {
@@ -681,8 +672,7 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
         block->size = end - start;
         block->requested = event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested;
     } else {
-        span_join(layout, start, end,
-                  event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested);
+        span_join(layout, start, end, event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested);
     }
 }
 
@@ -771,17 +761,13 @@ int layout_check(const struct varve_layout *layout)
     if (walk.mapped == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    int error =
-        ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
-    if (error == VARVE_OK) {
-        error = ranges_each(&layout->ranges, walk_range, &walk);
-    }
+    int error = ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
+    VARVE_THEN(error, ranges_each(&layout->ranges, walk_range, &walk));
     for (uint32_t i = 0; i < layout->segment_limit && error == VARVE_OK; i++) {
         error = layout->segments[i].mapped == walk.mapped[i] ? VARVE_OK : VARVE_ERROR_CORRUPT;
     }
     free(walk.mapped);
-    bool is_equal =
-        walk.sums.allocated == layout->sums.allocated && walk.sums.active == layout->sums.active &&
-        walk.sums.requested == layout->sums.requested && walk.sums.reserved == layout->sums.reserved;
+    bool is_equal = walk.sums.allocated == layout->sums.allocated && walk.sums.active == layout->sums.active &&
+                    walk.sums.requested == layout->sums.requested && walk.sums.reserved == layout->sums.reserved;
     return error == VARVE_OK && !is_equal ? VARVE_ERROR_CORRUPT : error;
 }

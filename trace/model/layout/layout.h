@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The state behind struct varve_layout: which memory one allocator has, and what each part of it is.
  *
@@ -88,8 +87,7 @@ bool layout_reserve(struct varve_layout *layout); /* for one event; false withou
 void layout_apply(struct varve_layout *layout, const struct event *event, struct layout_change *change);
 int layout_check(const struct varve_layout *layout);
 
-static inline struct layout_block *layout_block_of(const struct varve_layout *layout,
-                                                   const struct range *range)
+static inline struct layout_block *layout_block_of(const struct varve_layout *layout, const struct range *range)
 {
     return &layout->blocks[range->id - 1];
 }
@@ -105,8 +103,7 @@ static inline bool layout_range_at(const struct varve_layout *layout, uint64_t a
 
 /// A segment without memory yet, and a block of it; after layout_reserve they cannot fail.
 uint32_t layout_segment_add(struct varve_layout *layout, const struct layout_segment *segment);
-uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end,
-                          const struct layout_block *block);
+uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end, const struct layout_block *block);
 /// Segments without memory go, and nobody is notified.
 void layout_segments_tidy(struct varve_layout *layout);
 

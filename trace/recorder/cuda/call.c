@@ -34,12 +34,10 @@ uint32_t cuda_callsite(const struct cuda_entry *entry)
 static void begin(struct cuda_scope *scope)
 {
     const struct cuda_rule *rule = scope->rule;
-
     if (cuda_is_wanted() && cuda_thread.depth == 0) {
         scope->is_recorded = true;
         scope->call.kind = (enum varve_kind)rule->kind;
-        scope->call.cause =
-            cuda_thread.cause != VARVE_CAUSE_NONE ? cuda_thread.cause : (enum varve_cause)rule->cause;
+        scope->call.cause = cuda_thread.cause != VARVE_CAUSE_NONE ? cuda_thread.cause : (enum varve_cause)rule->cause;
         scope->call.memory = (enum varve_memory_kind)rule->memory;
         scope->call.is_alloc = rule->role == CUDA_ROLE_ALLOC;
         scope->call.callsite = cuda_callsite(&scope->entry);
@@ -70,7 +68,6 @@ static bool changes_memory(const struct cuda_call *call)
 {
     bool is_device = call->memory == VARVE_MEMORY_DEVICE || call->memory == VARVE_MEMORY_ARRAY ||
                      call->memory == VARVE_MEMORY_MANAGED;
-
     switch (call->kind) {
     case VARVE_KIND_DEV_ALLOC:
     case VARVE_KIND_DEV_FREE:
@@ -88,7 +85,6 @@ static bool changes_memory(const struct cuda_call *call)
 static void look_at_memory(const struct cuda_scope *scope)
 {
     const struct cuda_call *call = &scope->call;
-
     if (scope->is_captured) {
         return;
     }
@@ -134,10 +130,8 @@ static void *pointer(uint64_t handle)
 static bool read_arguments(struct cuda_scope *scope, bool has_out)
 {
     struct cuda_call *call = &scope->call;
-    bool is_worth;
-
     scope->given = (struct cuda_parameters){.memory = (enum varve_memory_kind)scope->rule->memory};
-    is_worth = scope->rule->read(scope->arguments, has_out, &scope->given);
+    bool is_worth = scope->rule->read(scope->arguments, has_out, &scope->given);
     call->addr = scope->given.addr;
     call->bytes = scope->given.bytes;
     call->arg = scope->given.arg;
@@ -148,7 +142,6 @@ static bool read_arguments(struct cuda_scope *scope, bool has_out)
 static void begin_on_stream(struct cuda_scope *scope)
 {
     void *stream = pointer(scope->given.stream);
-
     scope->is_captured = cuda_is_captured(stream, scope->rule->is_own);
     if (scope->rule->role == CUDA_ROLE_FREE) {
         cuda_resolve_stream(scope, stream, scope->rule->is_own);
@@ -171,7 +164,6 @@ static void begin_reset(struct cuda_scope *scope)
 static void describe(struct cuda_scope *scope)
 {
     const struct cuda_rule *rule = scope->rule;
-
     scope->is_recorded = read_arguments(scope, false);
     if (!scope->is_recorded) {
         return;
@@ -221,9 +213,8 @@ static bool is_active(int device)
     const struct cuda_queries *driver = cuda_driver_asked();
     unsigned flags;
     int active = 1;
-
-    return driver == NULL || driver->primary_state == NULL ||
-           driver->primary_state(device, &flags, &active) != 0 || active != 0;
+    return driver == NULL || driver->primary_state == NULL || driver->primary_state(device, &flags, &active) != 0 ||
+           active != 0;
 }
 
 static void describe_success(struct cuda_scope *scope)
@@ -256,7 +247,6 @@ static void describe_success(struct cuda_scope *scope)
 static void describe_stream(struct cuda_scope *scope)
 {
     int result = scope->call.result;
-
     cuda_resolve_stream(scope, pointer(scope->given.stream), scope->rule->is_own);
     if (scope->rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC) {
         scope->has_context = scope->is_captured; /* number 0: the pool can't be asked for */
@@ -274,10 +264,8 @@ static bool is_replaced(struct cuda_scope *scope)
     const struct cuda_arguments_free *freed = scope->arguments;
     bool is_served = false;
     int result;
-
     if (scope->rule->cause == VARVE_CAUSE_CU_MEM_ALLOC) {
-        is_served =
-            cuda_replace_is_on() && cuda_replace_alloc(&scope->entry, alloc->bytes, alloc->out, &result);
+        is_served = cuda_replace_is_on() && cuda_replace_alloc(&scope->entry, alloc->bytes, alloc->out, &result);
     } else if (scope->rule->cause == VARVE_CAUSE_CU_MEM_FREE) {
         is_served = cuda_replace_is_on() && cuda_replace_free(&scope->entry, freed->addr, &result);
     }
@@ -290,7 +278,6 @@ static bool is_replaced(struct cuda_scope *scope)
 bool cuda_call_begin(struct cuda_scope *scope, enum cuda_driver_call number, const void *arguments)
 {
     int saved_errno = errno;
-
     scope->rule = cuda_rule_of(number);
     scope->arguments = arguments;
     if (is_replaced(scope)) {
@@ -332,7 +319,6 @@ void cuda_reset_emit(int device)
                                .rule = cuda_rule_of(CUDA_CALL_cuDevicePrimaryCtxReset_v2),
                                .has_device = true,
                                .has_context = true};
-
     begin(&scope);
     scope.call.device = (unsigned)device;
     returned(&scope, 0);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * A call of the driver from its beginning to its record. The driver is the truth: one record per call of it that
  * returned, whichever entry point it came through. The driver is never called while a lock is held, nor before a
@@ -30,7 +29,7 @@ struct cuda_thread {
     uint32_t replacing;                 /* the allocator that serves cudaMalloc: it is not served by itself */
     enum varve_cause cause;             /* the outermost function of the runtime library, or NONE */
     const struct callsite_start *start; /* its caller; NULL without one */
-    int reset_device; /* 1 + the device that is being reset, of which nothing was recorded; or 0 */
+    int reset_device;                   /* 1 + the device that is being reset, of which nothing was recorded; or 0 */
 };
 
 extern __thread struct cuda_thread cuda_thread __attribute__((tls_model("initial-exec")));

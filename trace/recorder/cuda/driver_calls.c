@@ -11,7 +11,6 @@
 static uint64_t given_out(const void *out, bool has_out)
 {
     uint64_t value = 0; /* an address or a handle: all have 64 bits */
-
     if (has_out) {
         memcpy(&value, out, sizeof(value));
     }
@@ -23,7 +22,6 @@ static uint64_t given_out(const void *out, bool has_out)
 static bool read_alloc(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_alloc *call = arguments;
-
     out->bytes = call->bytes;
     out->addr = given_out(call->out, has_out);
     return true;
@@ -33,7 +31,6 @@ static bool read_alloc(const void *arguments, bool has_out, struct cuda_paramete
 static bool read_pitch(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_alloc_pitch *call = arguments;
-
     out->bytes = (uint64_t)(has_out ? *call->pitch_out : call->width_bytes) * call->height;
     out->addr = given_out(call->out, has_out);
     return true;
@@ -48,7 +45,6 @@ static bool read_alloc_async(const void *arguments, bool has_out, struct cuda_pa
 static bool read_alloc_pool(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_alloc_pool *call = arguments;
-
     out->stream = call->stream;
     out->pool = call->pool;
     return read_alloc(arguments, has_out, out);
@@ -70,7 +66,6 @@ static bool read_free_async(const void *arguments, bool has_out, struct cuda_par
 static bool read_range(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_range *call = arguments;
-
     (void)has_out;
     out->addr = call->addr;
     out->bytes = call->bytes;
@@ -104,7 +99,6 @@ static void set_placement(const struct cuda_placement *wanted, struct cuda_param
 static bool read_create(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_create *call = arguments;
-
     out->bytes = call->bytes;
     out->arg = given_out(call->out, has_out);
     set_placement(call->properties, out);
@@ -142,7 +136,6 @@ static bool read_pool_create(const void *arguments, bool has_out, struct cuda_pa
 {
     const struct cuda_arguments_pool_create *call = arguments;
     const struct cuda_placement *wanted = call->properties;
-
     out->addr = out->pool = given_out(call->out, has_out);
     set_placement(wanted, out);
     if (wanted != NULL && wanted->type == CUDA_ALLOCATION_MANAGED) {
@@ -168,7 +161,6 @@ static bool read_pool_trim(const void *arguments, bool has_out, struct cuda_para
 static bool read_pool_set(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_pool_set *call = arguments;
-
     if (call->attribute != CUDA_POOL_THRESHOLD || call->value == NULL) {
         return false;
     }
@@ -218,7 +210,6 @@ static bool read_event(const void *arguments, bool has_out, struct cuda_paramete
 static bool read_info(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_info *call = arguments;
-
     if (!has_out || call->total_out == NULL || call->free_out == NULL) {
         return false;
     }
@@ -272,11 +263,10 @@ static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
 {
     bool is_stack = (array->flags & (CUDA_ARRAY_LAYERED | CUDA_ARRAY_CUBEMAP)) != 0;
     uint64_t width = array->width, height = array->height, depth = array->depth;
-    uint64_t texels = 0;
-
     if ((array->flags & CUDA_ARRAY_WITHOUT_MEMORY) != 0) {
         return 0;
     }
+    uint64_t texels = 0;
     for (unsigned level = 0; level < levels; level++) {
         texels += (width > 0 ? width : 1) * (height > 0 ? height : 1) * (depth > 0 ? depth : 1);
         width /= 2;
@@ -286,8 +276,8 @@ static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
     return texels * array->channels * channel_bytes(array->format);
 }
 
-static bool read_any_array(const struct cuda_arguments_array *call, const struct cuda_array_3d *array,
-                           uint32_t levels, bool has_out, struct cuda_parameters *out)
+static bool read_any_array(const struct cuda_arguments_array *call, const struct cuda_array_3d *array, uint32_t levels,
+                           bool has_out, struct cuda_parameters *out)
 {
     out->bytes = array != NULL ? array_bytes(array, levels) : 0; /* NULL: the call fails */
     out->addr = given_out(call->out, has_out);
@@ -299,7 +289,6 @@ static bool read_array(const void *arguments, bool has_out, struct cuda_paramete
     const struct cuda_arguments_array *call = arguments;
     const struct cuda_array_2d *flat = call->array;
     struct cuda_array_3d array = {0};
-
     if (flat != NULL) { /* else the call fails */
         array = (struct cuda_array_3d){
             .width = flat->width, .height = flat->height, .format = flat->format, .channels = flat->channels};
@@ -310,14 +299,12 @@ static bool read_array(const void *arguments, bool has_out, struct cuda_paramete
 static bool read_array_3d(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_array *call = arguments;
-
     return read_any_array(call, call->array, 1, has_out, out);
 }
 
 static bool read_mipmapped(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_array *call = arguments;
-
     return read_any_array(call, call->array, call->levels, has_out, out);
 }
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) and the CUPTI recorder (cupti/) */
 /*
  * What both recorders know of the driver's functions: what kind of record each one makes, and how its arguments
  * are read. One row a function. The CUDA recorder fills the argument structs itself, CUPTI hands them over;

@@ -15,19 +15,18 @@
     {               \
         __VA_ARGS__ \
     }
-#define RECORDED(exported, symbol, version, flags, parameters, arguments, layout, described)  \
-    CUDA_ENTRIES(exported, parameters, arguments,                                             \
-                 cuda_call_begin(&scope, CUDA_CALL_##exported,                                \
-                                 &(const struct cuda_arguments_##layout)FIELDS described)     \
-                     ? cuda_call_end(&scope, CUDA_REAL(scope.entry.real, exported) arguments) \
-                     : scope.call.result);
+#define RECORDED(exported, symbol, version, flags, parameters, arguments, layout, described)                   \
+    CUDA_ENTRIES(                                                                                              \
+        exported, parameters, arguments,                                                                       \
+        cuda_call_begin(&scope, CUDA_CALL_##exported, &(const struct cuda_arguments_##layout)FIELDS described) \
+            ? cuda_call_end(&scope, CUDA_REAL(scope.entry.real, exported) arguments)                           \
+            : scope.call.result);
 CUDA_RECORDED_LIST(RECORDED)
 
 static int address_range(cuda_function real, uint64_t *base_out, size_t *bytes_out, uint64_t addr)
 {
     uint64_t base;
     uint64_t bytes;
-
     if (cuda_replace_is_on() && cuda_replace_range(addr, &base, &bytes)) {
         if (base_out != NULL) {
             *base_out = base;
@@ -44,7 +43,6 @@ static int address_range(cuda_function real, uint64_t *base_out, size_t *bytes_o
 static int ipc_get(cuda_function real, struct cuda_ipc_memory *handle_out, uint64_t addr)
 {
     uint64_t base, bytes;
-
     if (cuda_replace_is_on() && cuda_replace_range(addr, &base, &bytes)) {
         return CUDA_RESULT_NOT_SUPPORTED;
     }

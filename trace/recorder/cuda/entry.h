@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * The two entry points of a function that is recorded: the one that look-ups get in the place of the
  * driver's, and the one that a linked program binds to. Both are frames of their own, whose return address

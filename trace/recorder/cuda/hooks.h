@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) and its tests */
 /*
  * Which functions of CUDA the recorder puts itself in front of: one row each, from which the exported
  * symbols, the answers to dlsym and cuGetProcAddress and the declarations are made. Types are own
@@ -183,8 +182,7 @@ enum cuda_hook {
         CUDA_HOOK_COUNT
 };
 
-#define CUDA_HOOK_TYPE(exported, symbol, version, flags, parameters, ...) \
-    typedef int cuda_type_##exported parameters;
+#define CUDA_HOOK_TYPE(exported, symbol, version, flags, parameters, ...) typedef int cuda_type_##exported parameters;
 CUDA_HOOK_LIST(CUDA_HOOK_TYPE)
 #undef CUDA_HOOK_TYPE
 
@@ -211,40 +209,41 @@ struct cuda_extent {
 /* X(name, CAUSE, parameters, arguments) */
 /* clang-format off */
 #define CUDA_RUNTIME_LIST(X)                                                                                     \
-    X(cudaMalloc, CUDA_MALLOC, (void **out, size_t bytes), (out, bytes))                                         \
-    X(cudaMallocManaged, CUDA_MALLOC_MANAGED, (void **out, size_t bytes, unsigned flags), (out, bytes, flags))   \
-    X(cudaMallocPitch, CUDA_MALLOC_PITCH, (void **out, size_t *pitch_out, size_t width, size_t height),          \
-      (out, pitch_out, width, height))                                                                           \
-    X(cudaMalloc3D, CUDA_MALLOC_3D, (cuda_pitched *out, struct cuda_extent extent), (out, extent))               \
-    X(cudaMallocArray, CUDA_MALLOC_ARRAY,                                                                        \
-      (cuda_runtime_array *out, cuda_format format, size_t width, size_t height, unsigned flags),                \
-      (out, format, width, height, flags))                                                                       \
-    X(cudaMalloc3DArray, CUDA_MALLOC_3D_ARRAY,                                                                   \
-      (cuda_runtime_array *out, cuda_format format, struct cuda_extent extent, unsigned flags), (out, format, extent, flags))\
-    X(cudaMallocMipmappedArray, CUDA_MALLOC_MIPMAPPED_ARRAY,                                                     \
-      (cuda_runtime_mipmaps *out, cuda_format format, struct cuda_extent extent, unsigned levels, unsigned flags),\
-      (out, format, extent, levels, flags))                                                                      \
-    X(cudaMallocHost, CUDA_MALLOC_HOST, (void **out, size_t bytes), (out, bytes))                                \
-    X(cudaHostAlloc, CUDA_HOST_ALLOC, (void **out, size_t bytes, unsigned flags), (out, bytes, flags))           \
-    X(cudaHostRegister, CUDA_HOST_REGISTER, (void *memory, size_t bytes, unsigned flags),                        \
-      (memory, bytes, flags))                                                                                    \
-    X(cudaHostUnregister, CUDA_HOST_UNREGISTER, (void *memory), (memory))                                        \
-    X(cudaMallocAsync, CUDA_MALLOC_ASYNC, (void **out, size_t bytes, cuda_stream stream), (out, bytes, stream))  \
-    X(cudaMallocAsync_ptsz, CUDA_MALLOC_ASYNC, (void **out, size_t bytes, cuda_stream stream), (out, bytes, stream))\
-    X(cudaMallocFromPoolAsync, CUDA_MALLOC_FROM_POOL_ASYNC,                                                      \
-      (void **out, size_t bytes, cuda_pool pool, cuda_stream stream), (out, bytes, pool, stream))                \
-    X(cudaMallocFromPoolAsync_ptsz, CUDA_MALLOC_FROM_POOL_ASYNC,                                                 \
-      (void **out, size_t bytes, cuda_pool pool, cuda_stream stream), (out, bytes, pool, stream))                \
-    X(cudaFree, CUDA_FREE, (void *memory), (memory))                                                             \
-    X(cudaFreeArray, CUDA_FREE_ARRAY, (cuda_runtime_array array), (array))                                       \
-    X(cudaFreeMipmappedArray, CUDA_FREE_MIPMAPPED_ARRAY, (cuda_runtime_mipmaps array), (array))                  \
-    X(cudaFreeHost, CUDA_FREE_HOST, (void *memory), (memory))                                                    \
-    X(cudaFreeAsync, CUDA_FREE_ASYNC, (void *memory, cuda_stream stream), (memory, stream))                      \
-    X(cudaFreeAsync_ptsz, CUDA_FREE_ASYNC, (void *memory, cuda_stream stream), (memory, stream))                 \
-    X(cudaDeviceReset, CUDA_DEVICE_RESET, (void), ())                                                            \
-    X(cudaDeviceSynchronize, CUDA_DEVICE_SYNCHRONIZE, (void), ())                                                \
-    X(cudaStreamSynchronize, CUDA_STREAM_SYNCHRONIZE, (cuda_stream stream), (stream))                            \
-    X(cudaStreamSynchronize_ptsz, CUDA_STREAM_SYNCHRONIZE, (cuda_stream stream), (stream))                       \
+    X(cudaMalloc, CUDA_MALLOC, (void **out, size_t bytes), (out, bytes))                                               \
+    X(cudaMallocManaged, CUDA_MALLOC_MANAGED, (void **out, size_t bytes, unsigned flags), (out, bytes, flags))         \
+    X(cudaMallocPitch, CUDA_MALLOC_PITCH, (void **out, size_t *pitch_out, size_t width, size_t height),                \
+      (out, pitch_out, width, height))                                                                                 \
+    X(cudaMalloc3D, CUDA_MALLOC_3D, (cuda_pitched *out, struct cuda_extent extent), (out, extent))                     \
+    X(cudaMallocArray, CUDA_MALLOC_ARRAY,                                                                              \
+      (cuda_runtime_array *out, cuda_format format, size_t width, size_t height, unsigned flags),                      \
+      (out, format, width, height, flags))                                                                             \
+    X(cudaMalloc3DArray, CUDA_MALLOC_3D_ARRAY,                                                                         \
+      (cuda_runtime_array *out, cuda_format format, struct cuda_extent extent, unsigned flags),                        \
+      (out, format, extent, flags))                                                                                    \
+    X(cudaMallocMipmappedArray, CUDA_MALLOC_MIPMAPPED_ARRAY,                                                           \
+      (cuda_runtime_mipmaps *out, cuda_format format, struct cuda_extent extent, unsigned levels, unsigned flags),     \
+      (out, format, extent, levels, flags))                                                                            \
+    X(cudaMallocHost, CUDA_MALLOC_HOST, (void **out, size_t bytes), (out, bytes))                                      \
+    X(cudaHostAlloc, CUDA_HOST_ALLOC, (void **out, size_t bytes, unsigned flags), (out, bytes, flags))                 \
+    X(cudaHostRegister, CUDA_HOST_REGISTER, (void *memory, size_t bytes, unsigned flags),                              \
+      (memory, bytes, flags))                                                                                          \
+    X(cudaHostUnregister, CUDA_HOST_UNREGISTER, (void *memory), (memory))                                              \
+    X(cudaMallocAsync, CUDA_MALLOC_ASYNC, (void **out, size_t bytes, cuda_stream stream), (out, bytes, stream))        \
+    X(cudaMallocAsync_ptsz, CUDA_MALLOC_ASYNC, (void **out, size_t bytes, cuda_stream stream), (out, bytes, stream))   \
+    X(cudaMallocFromPoolAsync, CUDA_MALLOC_FROM_POOL_ASYNC,                                                            \
+      (void **out, size_t bytes, cuda_pool pool, cuda_stream stream), (out, bytes, pool, stream))                      \
+    X(cudaMallocFromPoolAsync_ptsz, CUDA_MALLOC_FROM_POOL_ASYNC,                                                       \
+      (void **out, size_t bytes, cuda_pool pool, cuda_stream stream), (out, bytes, pool, stream))                      \
+    X(cudaFree, CUDA_FREE, (void *memory), (memory))                                                                   \
+    X(cudaFreeArray, CUDA_FREE_ARRAY, (cuda_runtime_array array), (array))                                             \
+    X(cudaFreeMipmappedArray, CUDA_FREE_MIPMAPPED_ARRAY, (cuda_runtime_mipmaps array), (array))                        \
+    X(cudaFreeHost, CUDA_FREE_HOST, (void *memory), (memory))                                                          \
+    X(cudaFreeAsync, CUDA_FREE_ASYNC, (void *memory, cuda_stream stream), (memory, stream))                            \
+    X(cudaFreeAsync_ptsz, CUDA_FREE_ASYNC, (void *memory, cuda_stream stream), (memory, stream))                       \
+    X(cudaDeviceReset, CUDA_DEVICE_RESET, (void), ())                                                                  \
+    X(cudaDeviceSynchronize, CUDA_DEVICE_SYNCHRONIZE, (void), ())                                                      \
+    X(cudaStreamSynchronize, CUDA_STREAM_SYNCHRONIZE, (cuda_stream stream), (stream))                                  \
+    X(cudaStreamSynchronize_ptsz, CUDA_STREAM_SYNCHRONIZE, (cuda_stream stream), (stream))                             \
     X(cudaEventSynchronize, CUDA_EVENT_SYNCHRONIZE, (cuda_event event), (event))
 /* clang-format on */
 

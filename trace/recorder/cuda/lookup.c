@@ -47,7 +47,6 @@ void *(*cuda_dlsym_real)(void *handle, const char *name);
 static void die(void)
 {
     static const char text[] = "varve: the C library has no dlsym that can be found\n";
-
     recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
     __builtin_trap();
 }
@@ -56,7 +55,6 @@ static void die(void)
 static void *find_dlsym(void)
 {
     void *found = NULL;
-
     for (size_t i = 0; cuda_dlsym_versions[i] != NULL && found == NULL; i++) {
         found = dlvsym(RTLD_NEXT, "dlsym", cuda_dlsym_versions[i]);
     }
@@ -71,9 +69,8 @@ void cuda_prepare(void)
 {
     struct recorder_signals saved;
     void *(*real)(void *, const char *) = NULL;
-    void *found;
-
     recorder_reentrant_begin(&saved);
+    void *found;
     if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
         found = find_dlsym();
         if (found == NULL) {
@@ -109,17 +106,14 @@ static const struct row *row_exported(const char *name)
 static const struct row *row_asked(const char *symbol, int version, uint64_t flags)
 {
     const struct row *best = NULL;
-
     for (size_t i = 0; i < CUDA_HOOK_COUNT; i++) {
         const struct row *row = &rows[i];
         bool is_own = (row->flags & CUDA_HOOK_PER_THREAD) != 0;
-
         if (strcmp(symbol, row->symbol) != 0 || row->version > version || !is_of_interest(row) ||
             (is_own && (flags & CUDA_ADDRESS_PER_THREAD) == 0)) {
             continue;
         }
-        if (best == NULL || is_own ||
-            ((best->flags & CUDA_HOOK_PER_THREAD) == 0 && row->version > best->version)) {
+        if (best == NULL || is_own || ((best->flags & CUDA_HOOK_PER_THREAD) == 0 && row->version > best->version)) {
             best = row;
         }
     }
@@ -134,10 +128,9 @@ static enum cuda_hook hook_of(const struct row *row)
 static void *resolve_to_ours(const struct row *row, void *real)
 {
     cuda_function function;
-    void *resolved;
-
     memcpy(&function, &real, sizeof(function));
     cuda_real_store(hook_of(row), function);
+    void *resolved;
     memcpy(&resolved, &row->resolved, sizeof(resolved));
     return resolved;
 }
@@ -145,15 +138,13 @@ static void *resolve_to_ours(const struct row *row, void *real)
 void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     const struct row *row = row_exported(name);
-    struct recorder_signals saved;
     int saved_errno = errno;
-    void *real;
-    void *resolved = NULL;
-
     if (row == NULL) {
         return NULL;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
+    void *real;
     if (handle == RTLD_DEFAULT) {
         real = cuda_objects_default(name, caller);
     } else if (handle == RTLD_NEXT) {
@@ -161,6 +152,7 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
     } else {
         real = cuda_dlsym_real(handle, name);
     }
+    void *resolved = NULL;
     if (real != NULL && cuda_is_driver_code(real)) {
         resolved = resolve_to_ours(row, real);
         dlerror(); /* what went wrong meanwhile went wrong for us; the program's call has worked */
@@ -181,17 +173,15 @@ static bool is_known(const struct row *row, int version, const void *real)
 
 static void answer(const char *symbol, void **function_out, int version, uint64_t flags)
 {
-    const struct row *row;
-    struct recorder_signals saved;
     int saved_errno = errno;
-
     if (!cuda_is_wanted() || symbol == NULL || function_out == NULL || *function_out == NULL) {
         return;
     }
-    row = row_asked(symbol, version, flags);
+    const struct row *row = row_asked(symbol, version, flags);
     if (row == NULL) {
         return;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     if (cuda_is_driver_code(*function_out) && is_known(row, version, *function_out)) {
         *function_out = resolve_to_ours(row, *function_out);
@@ -200,22 +190,19 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
     errno = saved_errno;
 }
 
-static int address_get(cuda_function real, const char *symbol, void **function_out, int version,
-                       uint64_t flags)
+static int address_get(cuda_function real, const char *symbol, void **function_out, int version, uint64_t flags)
 {
     int result = CUDA_REAL(real, cuGetProcAddress)(symbol, function_out, version, flags);
-
     if (result == 0) {
         answer(symbol, function_out, version, flags);
     }
     return result;
 }
 
-static int address_get_v2(cuda_function real, const char *symbol, void **function_out, int version,
-                          uint64_t flags, int *status_out)
+static int address_get_v2(cuda_function real, const char *symbol, void **function_out, int version, uint64_t flags,
+                          int *status_out)
 {
     int result = CUDA_REAL(real, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
-
     if (result == 0) {
         answer(symbol, function_out, version, flags);
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * Is anything of CUDA wanted; the real dlsym, and what dlsym answers when a program asks for a function of
  * the driver.
@@ -40,7 +39,6 @@ static inline bool cuda_is_off(void)
 
 /// What dlsym says of `name`, if that is one of ours; NULL: whatever the C library says. `caller`: an address
 /// in the code that asks. Called by the jump of dlsym.
-void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
-    __attribute__((visibility("hidden")));
+void *cuda_dlsym_answer(void *handle, const char *name, const void *caller) __attribute__((visibility("hidden")));
 
 #endif

@@ -27,19 +27,16 @@ static const struct link_map *object_of(const void *address)
 {
     Dl_info info;
     struct link_map *map = NULL;
-
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
 }
 
 static bool is_named(const void *address, const char *prefix)
 {
     const struct link_map *map = object_of(address);
-    const char *slash;
-
     if (map == NULL) {
         return false;
     }
-    slash = strrchr(map->l_name, '/');
+    const char *slash = strrchr(map->l_name, '/');
     return strncmp(slash != NULL ? slash + 1 : map->l_name, prefix, strlen(prefix)) == 0;
 }
 
@@ -62,7 +59,6 @@ static void *open_loaded(const char *name)
 static void *global(void)
 {
     void *handle = __atomic_load_n(&global_handle, __ATOMIC_ACQUIRE);
-
     if (handle == NULL) {
         handle = open_loaded(NULL);
         __atomic_store_n(&global_handle, handle, __ATOMIC_RELEASE);
@@ -73,19 +69,16 @@ static void *global(void)
 static void *global_symbol(const char *name)
 {
     void *handle = global();
-
     return handle != NULL ? cuda_dlsym_real(handle, name) : NULL;
 }
 
 void cuda_objects_hold(const void *address)
 {
     const struct link_map *map = object_of(address);
-    void *handle;
-
     if (map == NULL || map->l_name[0] == '\0') {
         return;
     }
-    handle = open_loaded(map->l_name);
+    void *handle = open_loaded(map->l_name);
     if (cuda_is_driver_code(address) && handle != NULL) {
         __atomic_store_n(&driver_handle, handle, __ATOMIC_RELEASE);
     }
@@ -94,7 +87,6 @@ void cuda_objects_hold(const void *address)
 void *cuda_objects_driver_symbol(const char *name)
 {
     void *handle = __atomic_load_n(&driver_handle, __ATOMIC_ACQUIRE);
-
     if (handle == NULL) {
         handle = open_loaded(DRIVER_LIBRARY);
         __atomic_store_n(&driver_handle, handle, __ATOMIC_RELEASE);
@@ -110,7 +102,6 @@ void *cuda_objects_behind_us(const char *name)
 void *cuda_objects_symbol_of(const char *library, const char *name)
 {
     void *handle = open_loaded(library);
-
     return handle != NULL ? cuda_dlsym_real(handle, name) : NULL;
 }
 
@@ -118,12 +109,10 @@ void *cuda_objects_symbol_for(const void *caller, const char *name)
 {
     const struct link_map *map = object_of(caller);
     void *handle = map != NULL ? open_loaded(map->l_name[0] != '\0' ? map->l_name : NULL) : NULL;
-    void *found;
-
     if (handle == NULL) {
         return NULL;
     }
-    found = cuda_dlsym_real(handle, name);
+    void *found = cuda_dlsym_real(handle, name);
     if (heap_real.dlclose != NULL) {
         heap_real.dlclose(handle);
     }
@@ -134,7 +123,6 @@ void *cuda_objects_symbol_for(const void *caller, const char *name)
 void *cuda_objects_default(const char *name, const void *caller)
 {
     void *found = global_symbol(name);
-
     return found != NULL ? found : cuda_objects_symbol_for(caller, name);
 }
 
@@ -151,7 +139,6 @@ static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-
         if (header->p_type == PT_LOAD && address - (info->dlpi_addr + header->p_vaddr) < header->p_memsz) {
             return true;
         }
@@ -162,13 +149,12 @@ static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
 static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct walk *walk = context;
-    struct elf_object object;
-
     (void)bytes;
     if (is_inside(info, walk->caller)) {
         walk->is_behind = true;
         return 0;
     }
+    struct elf_object object;
     if (walk->is_behind && !is_inside(info, (uintptr_t)&driver_handle) && /* ours do not count */
         elf_symbol_tables(info, &object)) {
         walk->found = elf_symbol_in(&object, walk->name);
@@ -180,7 +166,6 @@ static bool is_driver_global(void)
 {
     for (size_t i = 0; i < sizeof(only_drivers) / sizeof(only_drivers[0]); i++) {
         void *found = global_symbol(only_drivers[i]);
-
         if (found != NULL && cuda_is_driver_code(found)) {
             return true;
         }
@@ -192,7 +177,6 @@ static bool is_driver_global(void)
 void *cuda_objects_next(const char *name, const void *caller)
 {
     struct walk walk = {.name = name, .caller = (uintptr_t)caller};
-
     if (!is_driver_global()) {
         return NULL;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) */
 /*
  * Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any.
  */

@@ -31,7 +31,6 @@ static uint32_t queries_lock;
 static cuda_function function_at(void *address)
 {
     cuda_function function;
-
     memcpy(&function, &address, sizeof(function));
     return function;
 }
@@ -39,7 +38,6 @@ static cuda_function function_at(void *address)
 static void *address_of(cuda_function function)
 {
     void *address;
-
     memcpy(&address, &function, sizeof(address));
     return address;
 }
@@ -47,7 +45,6 @@ static void *address_of(cuda_function function)
 static void *find_query(const char *symbol, const char *older)
 {
     void *found = cuda_objects_driver_symbol(symbol);
-
     return found != NULL ? found : cuda_objects_driver_symbol(older);
 }
 
@@ -95,10 +92,8 @@ static cuda_function find_linked(enum cuda_hook hook)
 {
     struct recorder_signals saved;
     int saved_errno = errno;
-    void *found;
-
     recorder_reentrant_begin(&saved);
-    found = cuda_objects_behind_us(names[hook]);
+    void *found = cuda_objects_behind_us(names[hook]);
     if (found == NULL) {
         found = cuda_objects_driver_symbol(names[hook]); /* of a library that was opened for itself alone */
     }
@@ -114,7 +109,6 @@ static cuda_function find_linked(enum cuda_hook hook)
 cuda_function cuda_real_exported(enum cuda_hook hook)
 {
     cuda_function function = __atomic_load_n(&cuda_exported[hook], __ATOMIC_ACQUIRE);
-
     if (function == NULL) {
         cuda_is_wanted(); /* finds the real dlsym */
         function = find_linked(hook);
@@ -129,11 +123,10 @@ static void *find_runtime(const char *name, const char *soname, const void *call
 {
     static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
     void *behind = cuda_objects_behind_us(name);
-    void *found = NULL;
-
     if (behind != NULL && !cuda_is_runtime_code(behind)) {
         return behind; /* of another library that stands in front of it */
     }
+    void *found = NULL;
     if (soname != NULL) {
         found = cuda_objects_symbol_of(soname, name);
     }
@@ -151,13 +144,11 @@ static void *find_runtime(const char *name, const char *soname, const void *call
 
 cuda_function cuda_real_runtime(const char *name, const char *soname, const void *caller)
 {
-    struct recorder_signals saved;
     int saved_errno = errno;
-    void *found;
-
     cuda_is_wanted();
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
-    found = find_runtime(name, soname, caller);
+    void *found = find_runtime(name, soname, caller);
     if (found != NULL) {
         cuda_objects_hold(found);
     }

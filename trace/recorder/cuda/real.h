@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * The functions behind ours, and what we ask the driver ourselves.
  */

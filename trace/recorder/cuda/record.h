@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) and the CUPTI recorder (cupti/) */
 /*
  * How a call of the CUDA driver becomes a record, the same for both recorders, so that what they record of one
  * call is equal but for its time, duration, stack and VARVE_FLAG_DUPLICATE.
@@ -34,8 +33,7 @@ static inline void cuda_call_emit(const struct cuda_call *call)
 {
     bool is_oom = call->is_alloc && call->result == CUDA_RESULT_OUT_OF_MEMORY;
     struct varve_record record = {
-        .addr =
-            call->result == 0 || !call->is_alloc ? call->addr : 0, /* of a failed free: which block stays */
+        .addr = call->result == 0 || !call->is_alloc ? call->addr : 0, /* of a failed free: which block stays */
         .size = call->bytes,
         .requested = call->took_ns,
         .arg = call->result == 0 ? call->arg : (uint64_t)call->result,

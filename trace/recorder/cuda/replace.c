@@ -56,10 +56,8 @@ static void leave(const struct inside *inside)
 static void complain(const char *what, const char *why)
 {
     char line[1024];
-    size_t length;
-
     recorder_format(line, sizeof(line), "varve: cudaMalloc is served by the driver: %s: %s", what, why);
-    length = strlen(line);
+    size_t length = strlen(line);
     line[length++] = '\n'; /* over the NUL */
     recorder_sys_write(STDERR_FILENO, line, length);
 }
@@ -69,14 +67,12 @@ static const struct varve_replacement *open_library(const char *path, const char
 {
     /* a relative one would be looked for wherever the program stands */
     void *handle = path[0] == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    const struct varve_replacement *found;
-
     if (handle == NULL) {
         *why_out = path[0] == '/' ? dlerror() : NULL;
         *why_out = *why_out != NULL ? *why_out : "it cannot be opened";
         return NULL;
     }
-    found = cuda_dlsym_real(handle, VARVE_REPLACEMENT_SYMBOL);
+    const struct varve_replacement *found = cuda_dlsym_real(handle, VARVE_REPLACEMENT_SYMBOL);
     if (found == NULL || found->version != VARVE_REPLACEMENT_VERSION) {
         *why_out = "it belongs to another version of varve";
         return NULL;
@@ -90,13 +86,11 @@ static const struct varve_replacement *get(const struct callsite_start *start)
 {
     uint32_t before = STATE_CLOSED;
     const char *path = recorder_session()->replace_path;
-    const struct varve_replacement *opened;
     const char *why = "";
     struct inside inside;
-
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_CLOSED) {
         enter(&inside, start);
-        opened = open_library(path, &why);
+        const struct varve_replacement *opened = open_library(path, &why);
         if (opened != NULL) {
             __atomic_store_n(&replacement, opened, __ATOMIC_RELEASE);
         }
@@ -121,18 +115,16 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
     int saved_errno = errno;
     const struct varve_replacement *server = get(&entry->start);
     const struct cuda_queries *driver = cuda_queries();
-    struct inside inside;
-    uint32_t callsite;
-    uint64_t addr = 0;
-    int device = 0;
-
     errno = saved_errno;
+    int device = 0;
     if (server == NULL || addr_out == NULL || driver == NULL || driver->context_device == NULL ||
         driver->context_device(&device) != 0) {
         return false; /* without a context the driver has the right answer */
     }
-    callsite = cuda_callsite(entry);
+    uint32_t callsite = cuda_callsite(entry);
+    struct inside inside;
     enter(&inside, &entry->start);
+    uint64_t addr = 0;
     *result_out = server->alloc(device, bytes, callsite, &addr);
     leave(&inside);
     if (*result_out == 0) {
@@ -145,11 +137,10 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
 bool cuda_replace_free(const struct cuda_entry *entry, uint64_t addr, int *result_out)
 {
     int saved_errno = errno;
-    struct inside inside;
-
     if (addr == 0 || __atomic_load_n(&state, __ATOMIC_ACQUIRE) != STATE_OPEN) {
         return false; /* nothing was served yet */
     }
+    struct inside inside;
     enter(&inside, &entry->start);
     *result_out = replacement->free(addr);
     leave(&inside);
@@ -166,7 +157,6 @@ bool cuda_replace_range(uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
 void cuda_replace_forget(int device)
 {
     struct inside inside;
-
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_OPEN) {
         enter(&inside, NULL);
         replacement->forget(device);

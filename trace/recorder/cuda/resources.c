@@ -76,7 +76,6 @@ static void at_exit(void)
 static void watch_exit(void)
 {
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     atexit(at_exit); /* without it the last figure is missing */
     recorder_reentrant_end(&saved);
@@ -94,8 +93,7 @@ void cuda_driver_works(void)
 
 const struct cuda_queries *cuda_driver_asked(void)
 {
-    return resources != NULL && __atomic_load_n(&resources->works, __ATOMIC_ACQUIRE) != 0 ? cuda_queries()
-                                                                                          : NULL;
+    return resources != NULL && __atomic_load_n(&resources->works, __ATOMIC_ACQUIRE) != 0 ? cuda_queries() : NULL;
 }
 
 /* ---- numbers ---- */
@@ -114,13 +112,11 @@ static struct named *find(struct named *table, uint32_t slots, uint64_t handle)
 static struct named add(struct named *table, uint32_t slots, uint32_t *count, struct named entry)
 {
     struct recorder_signals saved;
-    struct named *slot;
-
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         entry.number = NUMBER_LAST;
         return entry;
     }
-    slot = find(table, slots, entry.handle);
+    struct named *slot = find(table, slots, entry.handle);
     if (slot == NULL) {
         entry.number = (uint16_t)(*count < NUMBER_LAST ? ++*count : NUMBER_LAST);
         slot = find(table, slots, 0);
@@ -139,12 +135,10 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
 static void forget(struct named *table, uint32_t slots, uint64_t handle)
 {
     struct recorder_signals saved;
-    struct named *slot;
-
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
-    slot = handle != 0 ? find(table, slots, handle) : NULL;
+    struct named *slot = handle != 0 ? find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
     }
@@ -154,7 +148,6 @@ static void forget(struct named *table, uint32_t slots, uint64_t handle)
 static void forget_of(struct named *table, uint32_t slots, unsigned device)
 {
     struct recorder_signals saved;
-
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
@@ -189,14 +182,13 @@ void cuda_device_gone(unsigned device)
 
 static void describe(const struct cuda_queries *driver, unsigned device)
 {
-    unsigned char uuid[16] = {0};
-    char name[256] = "";
-    size_t bytes = 0;
-
     if (varve_device_is_described(device) || driver->device_uuid == NULL || driver->device_total == NULL ||
         driver->device_name == NULL) {
         return;
     }
+    unsigned char uuid[16] = {0};
+    char name[256] = "";
+    size_t bytes = 0;
     if (driver->device_uuid(uuid, (int)device) == 0 && driver->device_total(&bytes, (int)device) == 0 &&
         driver->device_name(name, sizeof(name) - 1, (int)device) == 0) {
         varve_device_describe(device, uuid, bytes, name);
@@ -206,20 +198,18 @@ static void describe(const struct cuda_queries *driver, unsigned device)
 /* The current context of this thread; false: it has none. */
 static bool current(const struct cuda_queries *driver, struct named *context_out)
 {
-    struct named entry = {0};
-    const struct named *slot;
     void *context = NULL;
-    int device = 0;
-
     if (driver->context_current(&context) != 0 || context == NULL) {
         return false;
     }
+    struct named entry = {0};
     entry.handle = (uintptr_t)context;
-    slot = find(resources->contexts, CONTEXTS, entry.handle);
+    const struct named *slot = find(resources->contexts, CONTEXTS, entry.handle);
     if (slot != NULL) {
         *context_out = *slot;
         return true;
     }
+    int device = 0;
     if (driver->context_device == NULL || driver->context_device(&device) != 0) {
         return false;
     }
@@ -232,15 +222,12 @@ int cuda_device_current(void)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named context = {0};
-
     return driver != NULL && current(driver, &context) ? context.device : -1;
 }
 
 void cuda_resolve(struct cuda_scope *scope)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
-    struct named context = {0};
-
     if (!scope->is_recorded) {
         return;
     }
@@ -248,6 +235,7 @@ void cuda_resolve(struct cuda_scope *scope)
         scope->call.stream = varve_stream_number(scope->call.device, scope->stream);
         return;
     }
+    struct named context = {0};
     if ((!scope->has_device || !scope->has_context) && current(driver, &context)) {
         scope->call.device = scope->has_device ? scope->call.device : context.device;
         scope->call.context = scope->has_context ? scope->call.context : context.number;
@@ -262,9 +250,7 @@ void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct cuda_properties properties = {0};
-
-    if (driver == NULL || driver->handle_properties == NULL ||
-        driver->handle_properties(&properties, handle) != 0) {
+    if (driver == NULL || driver->handle_properties == NULL || driver->handle_properties(&properties, handle) != 0) {
         return;
     }
     if (properties.location.type == CUDA_LOCATION_DEVICE) {
@@ -278,7 +264,6 @@ void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 void cuda_resolve_context(struct cuda_scope *scope, void *context)
 {
     struct named entry = {.handle = (uintptr_t)context};
-
     if (!scope->is_recorded || context == NULL || resources == NULL) {
         return;
     }
@@ -295,12 +280,11 @@ void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     bool is_valid = scope->call.result == 0 || scope->call.result == CUDA_RESULT_OUT_OF_MEMORY;
-    int device = 0;
-
     if (!scope->is_recorded) {
         return;
     }
     scope->stream = cuda_stream_handle((uintptr_t)stream, is_own);
+    int device = 0;
     if (is_valid && !scope->is_captured && scope->stream > CUDA_STREAM_PER_THREAD && driver != NULL &&
         driver->stream_device != NULL && driver->stream_device(stream, &device) == 0) {
         scope->call.device = (unsigned)device;
@@ -313,7 +297,6 @@ bool cuda_is_captured(void *stream, bool is_own)
     const struct cuda_queries *driver = cuda_driver_asked();
     int (*ask)(void *, int *);
     int status = 0;
-
     if (driver == NULL) {
         return false;
     }
@@ -325,10 +308,8 @@ bool cuda_is_captured(void *stream, bool is_own)
 
 static uint64_t default_pool(const struct cuda_queries *driver, unsigned device)
 {
-    uint64_t handle =
-        device < DEVICES ? __atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) : 0;
+    uint64_t handle = device < DEVICES ? __atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) : 0;
     void *pool = NULL;
-
     if (handle == 0 && driver->pool_default != NULL && driver->pool_default(&pool, (int)device) == 0) {
         handle = (uintptr_t)pool;
         if (device < DEVICES) {
@@ -354,12 +335,10 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named entry = {.handle = (uintptr_t)pool};
-    struct named context = {0};
-    const struct named *slot;
-
     if (driver == NULL || !scope->is_recorded) {
         return;
     }
+    struct named context = {0};
     if (!scope->has_device && current(driver, &context)) {
         scope->call.device = context.device;
         scope->has_device = true;
@@ -367,14 +346,13 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
     scope->call.context = 0;
     scope->has_context = true;
     default_pool(driver, scope->call.device);
-    if (pool == NULL && driver->pool_current != NULL &&
-        driver->pool_current(&pool, (int)scope->call.device) == 0) {
+    if (pool == NULL && driver->pool_current != NULL && driver->pool_current(&pool, (int)scope->call.device) == 0) {
         entry.handle = (uintptr_t)pool;
     }
     if (entry.handle == 0 || is_default(scope, entry.handle)) {
         return;
     }
-    slot = find(resources->pools, POOLS, entry.handle);
+    const struct named *slot = find(resources->pools, POOLS, entry.handle);
     if (slot != NULL) {
         entry = *slot;
     } else {
@@ -389,10 +367,8 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
 
 void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 {
-    struct named entry = {.handle = (uintptr_t)pool,
-                          .device = (uint8_t)scope->call.device,
-                          .memory = (uint8_t)scope->call.memory};
-
+    struct named entry = {
+        .handle = (uintptr_t)pool, .device = (uint8_t)scope->call.device, .memory = (uint8_t)scope->call.memory};
     if (scope->is_recorded && pool != NULL && resources != NULL) {
         add(resources->pools, POOLS, &resources->pool_count, entry);
     }
@@ -404,37 +380,32 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 static bool is_due(unsigned device, bool is_urgent)
 {
     uint64_t now = varve_clock_monotonic_ns();
-    uint64_t last;
-
     if (device >= DEVICES) {
         return false;
     }
-    last = __atomic_load_n(&resources->memory_emitted_ns[device], __ATOMIC_RELAXED);
+    uint64_t last = __atomic_load_n(&resources->memory_emitted_ns[device], __ATOMIC_RELAXED);
     if (!is_urgent && last != 0 && now - last < MEMORY_EVERY_NS) {
         return false;
     }
-    return __atomic_compare_exchange_n(&resources->memory_emitted_ns[device], &last, now, false,
-                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(&resources->memory_emitted_ns[device], &last, now, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
 }
 
 /* In relaxed mode, or a graph that some thread is recording would be spoilt. */
 void cuda_memory_emit(bool is_urgent)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
-    struct varve_record record = {0};
     struct named context;
-    size_t free_bytes = 0;
-    size_t total = 0;
     int mode = CUDA_CAPTURE_RELAXED;
-    int result;
-
-    if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL ||
-        !current(driver, &context) || !is_due(context.device, is_urgent) ||
-        driver->capture_mode(&mode) != 0) {
+    if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL || !current(driver, &context) ||
+        !is_due(context.device, is_urgent) || driver->capture_mode(&mode) != 0) {
         return;
     }
-    result = driver->memory_info(&free_bytes, &total);
+    size_t free_bytes = 0;
+    size_t total = 0;
+    int result = driver->memory_info(&free_bytes, &total);
     driver->capture_mode(&mode);
+    struct varve_record record = {0};
     if (result == 0) {
         record.size = total;
         record.requested = free_bytes;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * Device, context, pool and stream of a call, as the numbers that records hold.
  */

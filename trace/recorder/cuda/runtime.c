@@ -26,7 +26,6 @@
 static cuda_function find(cuda_function *slot, const char *name, const char *soname, uintptr_t caller)
 {
     cuda_function function = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-
     if (function == NULL) {
         function = cuda_real_runtime(name, soname, (const void *)caller);
         __atomic_store_n(slot, function, __ATOMIC_RELEASE);
@@ -77,8 +76,7 @@ static int leave(bool is_outermost, int result)
     }                                                                                          \
     CUDA_EXPORT(cuda_runtime_##number##_##name, name, node);
 
-#define ENTRY_ANY(name, CAUSE, parameters, arguments) \
-    ENTRY(0, NULL, "VARVE_CUDA", name, CAUSE, parameters, arguments)
+#define ENTRY_ANY(name, CAUSE, parameters, arguments) ENTRY(0, NULL, "VARVE_CUDA", name, CAUSE, parameters, arguments)
 #define ENTRY_11(name, CAUSE, parameters, arguments) \
     ENTRY(11, "libcudart.so.11.0", "libcudart.so.11.0", name, CAUSE, parameters, arguments)
 #define ENTRY_12(name, CAUSE, parameters, arguments) \

@@ -57,15 +57,14 @@ static void requested(uint8_t **buffer_out, size_t *bytes_out, size_t *records_m
 static void return_buffer(const uint8_t *buffer)
 {
     if (buffer >= activity.memory && buffer < activity.memory + (size_t)BUFFERS * BUFFER_BYTES) {
-        __atomic_store_n(&activity.is_out[(size_t)(buffer - activity.memory) / BUFFER_BYTES], 0,
-                         __ATOMIC_RELEASE);
+        __atomic_store_n(&activity.is_out[(size_t)(buffer - activity.memory) / BUFFER_BYTES], 0, __ATOMIC_RELEASE);
     }
 }
 
 /* ---- records ---- */
 
-static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause cause, unsigned device,
-                      uint64_t addr, uint64_t bytes, uint64_t threshold, uint64_t used_bytes)
+static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause cause, unsigned device, uint64_t addr,
+                      uint64_t bytes, uint64_t threshold, uint64_t used_bytes)
 {
     struct varve_record record = {
         .addr = addr,
@@ -77,7 +76,6 @@ static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause ca
         .device = (uint8_t)device,
         .cause = (uint8_t)cause,
     };
-
     varve_emit(&record);
 }
 
@@ -86,13 +84,11 @@ static void emit_pool_size(const struct cupti_recorder *recorder, const struct c
 {
     uint64_t *known = &activity.pool_sizes[(memory->pool_addr >> 4) % POOLS_SEEN];
     uint64_t state = memory->pool_addr ^ memory->pool_bytes << 1;
-
     if (memory->is_async == 0 || memory->pool_type != CUPTI_POOL_LOCAL || memory->pool_addr == 0 ||
         __atomic_exchange_n(known, state, __ATOMIC_RELAXED) == state) {
         return;
     }
-    pool_emit(recorder, VARVE_CAUSE_NONE, memory->device, memory->pool_addr, memory->pool_bytes,
-              memory->pool_threshold,
+    pool_emit(recorder, VARVE_CAUSE_NONE, memory->device, memory->pool_addr, memory->pool_bytes, memory->pool_threshold,
               recorder->version >= CUPTI_VERSION_UTILIZED ? memory->pool_used_bytes : 0);
 }
 
@@ -107,7 +103,6 @@ static bool emit_memory(const struct cupti_recorder *recorder, const struct cupt
         .pool = (uint16_t)(memory->memory_kind << VARVE_MEMORY_KIND_SHIFT | (memory->context_id & 0xfffU)),
         .device = (uint8_t)memory->device,
     };
-
     if (memory->process_id != activity.process_id || memory->memory_kind > CUPTI_MEMORY_KIND_LAST ||
         (memory->operation != CUPTI_MEMORY_ALLOCATED && memory->operation != CUPTI_MEMORY_RELEASED)) {
         return false;
@@ -124,7 +119,6 @@ static bool emit_pool(const struct cupti_recorder *recorder, const struct cupti_
         [CUPTI_POOL_DESTROYED] = VARVE_CAUSE_POOL_DESTROYED_BY_DRIVER,
         [CUPTI_POOL_TRIMMED] = VARVE_CAUSE_POOL_TRIMMED,
     };
-
     if (pool->process_id != activity.process_id || pool->operation < CUPTI_POOL_CREATED ||
         pool->operation > CUPTI_POOL_TRIMMED) {
         return false;
@@ -137,7 +131,6 @@ static bool emit_pool(const struct cupti_recorder *recorder, const struct cupti_
 static bool emit_activity(const struct cupti_recorder *recorder, const struct cupti_activity_record *record)
 {
     const void *whole = record;
-
     switch (record->kind) {
     case CUPTI_ACTIVITY_MEMORY:
         return emit_memory(recorder, whole);
@@ -151,20 +144,17 @@ static bool emit_activity(const struct cupti_recorder *recorder, const struct cu
 static void count_dropped(const struct cupti_recorder *recorder)
 {
     size_t dropped = 0;
-
     if (recorder->functions.activity_dropped(NULL, 0, &dropped) == CUPTI_RESULT_SUCCESS && dropped > 0) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_DROPPED, 0, dropped, 0);
     }
 }
 
-static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer, size_t bytes,
-                      size_t valid_bytes)
+static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer, size_t bytes, size_t valid_bytes)
 {
     struct cupti_recorder *recorder = cupti_recorder_get();
-    struct cupti_activity_record *record = NULL;
-
     (void)context;
     (void)stream_id;
+    struct cupti_activity_record *record = NULL;
     if (recorder != NULL && valid_bytes > 0 && valid_bytes <= bytes) {
         while (!__atomic_load_n(&activity.is_unreadable, __ATOMIC_RELAXED) &&
                recorder->functions.activity_next(buffer, valid_bytes, &record) == CUPTI_RESULT_SUCCESS) {
@@ -183,16 +173,12 @@ static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer
 static bool is_wanted(void)
 {
     const char *setting = getenv("VARVE_CUPTI_ACTIVITY");
-
     return setting == NULL || strcmp(setting, "0") != 0;
 }
 
 cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
 {
     const struct cupti_functions *functions = &recorder->functions;
-    cupti_result result;
-    long memory;
-
     if (!is_wanted() || functions->activity_enable == NULL) {
         return CUPTI_RESULT_SUCCESS;
     }
@@ -201,16 +187,14 @@ cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
         return CUPTI_RESULT_SUCCESS;
     }
     activity.process_id = (uint32_t)getpid();
-    memory = syscall(SYS_mmap, NULL, (size_t)BUFFERS * BUFFER_BYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L); /* mmap may be a hook that records it */
+    long memory = syscall(SYS_mmap, NULL, (size_t)BUFFERS * BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L); /* mmap may be a hook that records it */
     if (memory == -1) {
         return CUPTI_RESULT_SUCCESS;
     }
     activity.memory = (uint8_t *)memory;
-    result = functions->activity_callbacks(requested, completed);
-    if (result == CUPTI_RESULT_SUCCESS) {
-        result = functions->activity_enable(CUPTI_ACTIVITY_MEMORY);
-    }
+    cupti_result result = functions->activity_callbacks(requested, completed);
+    VARVE_THEN(result, functions->activity_enable(CUPTI_ACTIVITY_MEMORY));
     if (result == CUPTI_RESULT_SUCCESS) {
         result = functions->activity_enable(CUPTI_ACTIVITY_POOL);
         __atomic_store_n(&recorder->has_activity, true, __ATOMIC_RELEASE);

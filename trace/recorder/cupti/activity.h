@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUPTI recorder */
 /*
  * CUPTI's activity records: enrichment, without which all goes on.
  */

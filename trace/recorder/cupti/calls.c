@@ -46,9 +46,7 @@ static const struct cuda_rule *rule_of(uint32_t id)
                                                     CUDA_DRIVER_CALL_LIST(CALL)
 #undef CALL
     };
-
-    return id < CUPTI_CALL_LIMIT && calls[id] != 0 ? cuda_rule_of((enum cuda_driver_call)(calls[id] - 1))
-                                                   : NULL;
+    return id < CUPTI_CALL_LIMIT && calls[id] != 0 ? cuda_rule_of((enum cuda_driver_call)(calls[id] - 1)) : NULL;
 }
 
 void cupti_calls_mark_end(void)
@@ -61,7 +59,6 @@ cupti_result cupti_calls_enable(const struct cupti_recorder *recorder)
     /* Without these it would be no recording; the others may be unknown to an older CUPTI. */
     static const uint32_t needed[] = {CUPTI_CALL_cuMemAlloc_v2, CUPTI_CALL_cuMemFree_v2};
     cupti_result first = CUPTI_RESULT_SUCCESS;
-
     for (uint32_t id = 0; id < CUPTI_CALL_LIMIT; id++) {
         const struct cuda_rule *rule = rule_of(id);
         cupti_result result = CUPTI_RESULT_SUCCESS;
@@ -96,7 +93,6 @@ static void emit(const struct cuda_call *call)
 static bool is_captured(const struct cuda_rule *rule, const struct cupti_callback_data *data)
 {
     struct cuda_parameters parameters = {0};
-
     return (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC || rule->kind == VARVE_KIND_DEV_FREE_ASYNC) &&
            rule->read(data->parameters, false, &parameters) &&
            cupti_stream_is_captured(cuda_stream_handle(parameters.stream, rule->is_own));
@@ -108,7 +104,6 @@ static bool describe(const struct cupti_recorder *recorder, const struct cuda_ru
 {
     struct cuda_parameters parameters = {.memory = (enum varve_memory_kind)rule->memory};
     bool is_at_exit = data->callsite == CUPTI_SITE_EXIT;
-
     if (!rule->read(data->parameters, is_at_exit && result == 0, &parameters)) {
         return false;
     }
@@ -134,16 +129,15 @@ static bool describe(const struct cupti_recorder *recorder, const struct cuda_ru
     return true;
 }
 
-/* The device, context and stream of the call. The context of cuCtxDestroy is another one than the current one, perhaps, and
- * cannot be asked about later. */
+/* The device, context and stream of the call. The context of cuCtxDestroy is another one than the current one, perhaps,
+ * and cannot be asked about later. */
 static void set_origin(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                        const struct cupti_callback_data *data)
 {
-    struct cuda_parameters parameters = {0};
     cupti_context context = data->context;
     uint32_t id = data->context_id;
-
     current.context_id = id;
+    struct cuda_parameters parameters = {0};
     if (rule->role == CUDA_ROLE_RESET && rule->read(data->parameters, false, &parameters)) {
         current.context_id = 0; /* all that the device has */
         if (parameters.context != NULL && recorder->functions.context_id != NULL &&
@@ -155,16 +149,14 @@ static void set_origin(const struct cupti_recorder *recorder, const struct cuda_
     current.device = (uint8_t)cupti_device_of(recorder, context, id);
 }
 
-static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule,
-                  const struct cupti_callback_data *data)
+static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule, const struct cupti_callback_data *data)
 {
-    struct cuda_call call;
-
     current.ends_context = false;
     current.is_reported = false;
     current.callsite = varve_callsite_here();
     current.is_captured = is_captured(rule, data);
     set_origin(recorder, rule, data);
+    struct cuda_call call;
     if (rule->role == CUDA_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
         current.is_reported = true;
         emit(&call);
@@ -180,14 +172,12 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
 {
     uint64_t took_ns = varve_clock_monotonic_ns() - current.begin_ns;
     int result = data->result != NULL ? (int)*data->result : 0;
-    struct cuda_call call;
-
     if (data->context != NULL && current.context_id == 0 && rule->role != CUDA_ROLE_RESET) {
         set_origin(recorder, rule, data); /* the call made the context current */
     }
+    struct cuda_call call;
     if ((rule->role == CUDA_ROLE_FREE && !current.is_reported) ||
-        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) ||
-        !describe(recorder, rule, data, result, &call)) {
+        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) || !describe(recorder, rule, data, result, &call)) {
         return;
     }
     call.took_ns = took_ns;
@@ -216,11 +206,9 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
     }
 }
 
-void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id,
-                             const struct cupti_callback_data *data)
+void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data)
 {
     const struct cuda_rule *rule = rule_of(id);
-
     if (rule == NULL || data->parameters == NULL) {
         return;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUPTI recorder */
 /*
  * CUPTI's callbacks of the driver's functions.
  */
@@ -15,8 +14,7 @@
 /// refused, or 0.
 cupti_result cupti_calls_enable(const struct cupti_recorder *recorder);
 /// A callback of the driver's domain.
-void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id,
-                             const struct cupti_callback_data *data);
+void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data);
 /// The current call of this thread ended a context.
 void cupti_calls_mark_end(void);
 

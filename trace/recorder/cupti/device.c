@@ -34,14 +34,13 @@ unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context co
 {
     uint64_t *slot = &contexts[context_id % CONTEXT_SLOTS];
     uint64_t known = __atomic_load_n(slot, __ATOMIC_RELAXED);
-    uint32_t device = 0;
-
     if (context == NULL) {
         return 0;
     }
     if (known >> 8 == ((uint64_t)context_id << 1 | 1)) {
         return (unsigned)known & 0xffU;
     }
+    uint32_t device = 0;
     if (recorder->functions.device_id(context, &device) != CUPTI_RESULT_SUCCESS) {
         return 0;
     }
@@ -55,7 +54,6 @@ unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context co
 static unsigned pool_find(uint64_t handle)
 {
     unsigned at = 0;
-
     while (at < POOLS_MAX && __atomic_load_n(&pools[at], __ATOMIC_ACQUIRE) != handle) {
         at++;
     }
@@ -65,21 +63,18 @@ static unsigned pool_find(uint64_t handle)
 unsigned cupti_pool_number(uint64_t handle)
 {
     unsigned at = handle != 0 ? pool_find(handle) : POOLS_MAX;
-
     if (handle == 0 || at < POOLS_MAX) {
         return handle == 0 ? 0 : at + 1;
     }
     for (;;) {
-        uint64_t expected = 0;
-
         at = pool_find(0);
         if (at == POOLS_MAX) {
             return 0;
         }
+        uint64_t expected = 0;
         /* Two threads may give one pool two numbers if they meet it first at the same moment: the driver's
          * handle is in DEV_POOL, so nothing is lost. */
-        if (__atomic_compare_exchange_n(&pools[at], &expected, handle, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE)) {
+        if (__atomic_compare_exchange_n(&pools[at], &expected, handle, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             return at + 1;
         }
     }
@@ -88,7 +83,6 @@ unsigned cupti_pool_number(uint64_t handle)
 void cupti_pool_made(uint64_t handle, enum varve_memory_kind memory)
 {
     unsigned number = cupti_pool_number(handle);
-
     if (number > 0) {
         __atomic_store_n(&pool_memory[number - 1], (uint8_t)(memory ^ VARVE_MEMORY_DEVICE), __ATOMIC_RELAXED);
     }
@@ -96,17 +90,15 @@ void cupti_pool_made(uint64_t handle, enum varve_memory_kind memory)
 
 enum varve_memory_kind cupti_pool_memory(unsigned number)
 {
-    return number == 0
-               ? VARVE_MEMORY_DEVICE
-               : (enum varve_memory_kind)(__atomic_load_n(&pool_memory[number - 1], __ATOMIC_RELAXED) ^
-                                          VARVE_MEMORY_DEVICE);
+    return number == 0 ? VARVE_MEMORY_DEVICE
+                       : (enum varve_memory_kind)(__atomic_load_n(&pool_memory[number - 1], __ATOMIC_RELAXED) ^
+                                                  VARVE_MEMORY_DEVICE);
 }
 
 void cupti_pool_forget(uint64_t handle)
 {
     for (unsigned i = 0; i < POOLS_MAX; i++) {
         uint64_t expected = handle;
-
         if (__atomic_load_n(&pools[i], __ATOMIC_ACQUIRE) == handle) {
             __atomic_store_n(&pool_memory[i], 0, __ATOMIC_RELAXED);
             __atomic_compare_exchange_n(&pools[i], &expected, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
@@ -119,7 +111,6 @@ void cupti_pool_forget(uint64_t handle)
 static void find(void *library, const char *name, const char *older, void *function_out)
 {
     void *symbol = dlsym(library, name);
-
     if (symbol == NULL && older != NULL) {
         symbol = dlsym(library, older);
     }
@@ -129,7 +120,6 @@ static void find(void *library, const char *name, const char *older, void *funct
 void cupti_driver_find(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-
     library = library != NULL ? library : RTLD_DEFAULT;
     find(library, "cuDeviceGet", NULL, &driver.device_get);
     find(library, "cuDeviceGetUuid_v2", "cuDeviceGetUuid", &driver.device_uuid);
@@ -142,16 +132,15 @@ void cupti_driver_find(void)
 void cupti_device_describe(unsigned device)
 {
     unsigned char uuid[16] = {0};
-    char name[64] = "";
-    size_t total = 0;
     int handle;
-
     if (varve_device_is_described(device) || driver.device_get == NULL || driver.device_uuid == NULL ||
-        driver.device_total == NULL || driver.device_name == NULL ||
-        driver.device_get(&handle, (int)device) != 0 || driver.device_uuid(uuid, handle) != 0) {
+        driver.device_total == NULL || driver.device_name == NULL || driver.device_get(&handle, (int)device) != 0 ||
+        driver.device_uuid(uuid, handle) != 0) {
         return;
     }
+    size_t total = 0;
     driver.device_total(&total, handle);
+    char name[64] = "";
     driver.device_name(name, (int)sizeof(name) - 1, handle);
     varve_device_describe(device, uuid, total, name);
 }
@@ -160,7 +149,6 @@ void cupti_device_describe(unsigned device)
 bool cupti_stream_is_captured(uint64_t stream)
 {
     uint32_t status = 0;
-
-    return stream > STREAM_LEGACY && driver.stream_captures != NULL &&
-           driver.stream_captures(stream, &status) == 0 && status == CUPTI_CAPTURE_ACTIVE;
+    return stream > STREAM_LEGACY && driver.stream_captures != NULL && driver.stream_captures(stream, &status) == 0 &&
+           status == CUPTI_CAPTURE_ACTIVE;
 }

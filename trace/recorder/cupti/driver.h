@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUPTI recorder (cupti/) and its tests */
 /*
  * What the CUPTI recorder knows of CUPTI: own declarations of the types, numbers and functions that it uses,
- * so that it builds where there is no toolkit; arguments of the driver's functions are in cuda/driver_calls.h. Nothing links against CUPTI. Names are ours, values and
- * layouts CUPTI's; test_cupti_headers.c compares all of them with the real headers where there are any.
+ * so that it builds where there is no toolkit; arguments of the driver's functions are in cuda/driver_calls.h. Nothing
+ * links against CUPTI. Names are ours, values and layouts CUPTI's; test_cupti_headers.c compares all of them with the
+ * real headers where there are any.
  *
  * Of activity records only the front part is declared, which has been the same since CUPTI_VERSION_OLDEST
  * (CUpti_ActivityMemory2 to 4, CUpti_ActivityMemoryPool to 3): later versions append.

@@ -64,12 +64,9 @@ static const char *const everywhere[] = {
 static void *open_at(const char *folder)
 {
     char path[PATH_BYTES + 128];
-
     for (size_t i = 0; i < SONAMES; i++) {
-        void *library;
-
         snprintf(path, sizeof(path), "%s/%s", folder, sonames[i]);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library != NULL) {
             return library;
         }
@@ -81,7 +78,6 @@ static void *open_pattern(const char *pattern)
 {
     glob_t found;
     void *library = NULL;
-
     if (glob(pattern, GLOB_ONLYDIR, NULL, &found) == 0) {
         for (size_t i = found.gl_pathc; i > 0 && library == NULL; i--) { /* newest first */
             library = open_at(found.gl_pathv[i - 1]);
@@ -94,7 +90,6 @@ static void *open_pattern(const char *pattern)
 static void *open_by_soname(int flags)
 {
     void *library = NULL;
-
     for (size_t i = 0; i < SONAMES && library == NULL; i++) {
         library = dlopen(sonames[i], RTLD_NOW | RTLD_LOCAL | flags);
     }
@@ -113,12 +108,10 @@ static int note_folder(struct dl_phdr_info *info, size_t bytes, void *context)
                                         "/libcublas", "/libnvrtc", "/libnccl"};
     struct folders *folders = context;
     const char *end = strrchr(info->dlpi_name, '/');
-
     (void)bytes;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         size_t length = end != NULL ? (size_t)(end - info->dlpi_name) : PATH_BYTES;
         char *path = folders->paths[folders->count];
-
         if (length >= PATH_BYTES || strstr(info->dlpi_name, parts[i]) == NULL) {
             continue;
         }
@@ -137,13 +130,12 @@ static int note_folder(struct dl_phdr_info *info, size_t bytes, void *context)
 static void *open_beside_loaded(void)
 {
     struct folders *folders = calloc(1, sizeof(*folders));
-    char folder[PATH_BYTES + 64];
-    void *library = NULL;
-
     if (folders == NULL) {
         return NULL;
     }
     dl_iterate_phdr(note_folder, folders);
+    char folder[PATH_BYTES + 64];
+    void *library = NULL;
     for (unsigned i = 0; i < folders->count; i++) {
         for (size_t j = 0; j < sizeof(beside) / sizeof(beside[0]) && library == NULL; j++) {
             snprintf(folder, sizeof(folder), "%s%s", folders->paths[i], beside[j]);
@@ -158,10 +150,8 @@ static void *open_from_environment(void)
 {
     char pattern[PATH_BYTES];
     void *library = NULL;
-
     for (size_t i = 0; i < sizeof(from_environment) / sizeof(from_environment[0]) && library == NULL; i++) {
         const char *value = getenv(from_environment[i].variable);
-
         if (value != NULL && value[0] == '/') {
             snprintf(pattern, sizeof(pattern), "%s%s", value, from_environment[i].below);
             library = open_pattern(pattern);
@@ -178,14 +168,12 @@ static void *open_from_path(void)
     const char *at = getenv("PATH");
     char pattern[PATH_BYTES];
     void *library = NULL;
-
     while (at != NULL && *at != '\0' && library == NULL) {
         size_t length = strcspn(at, ":");
-
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && library == NULL; i++) {
             if (length > 4 && length < PATH_BYTES / 2 && strncmp(at + length - 4, "/bin", 4) == 0) {
-                snprintf(pattern, sizeof(pattern), "%.*s/lib*/python3*/site-packages/nvidia/%s/lib",
-                         (int)length - 4, at, parts[i]);
+                snprintf(pattern, sizeof(pattern), "%.*s/lib*/python3*/site-packages/nvidia/%s/lib", (int)length - 4,
+                         at, parts[i]);
                 library = open_pattern(pattern);
             }
         }
@@ -197,7 +185,6 @@ static void *open_from_path(void)
 static void *open_anywhere(void)
 {
     void *library = open_by_soname(RTLD_NOLOAD);
-
     library = library != NULL ? library : open_by_soname(0);
     library = library != NULL ? library : open_beside_loaded();
     library = library != NULL ? library : open_from_environment();
@@ -214,7 +201,6 @@ static bool look_up(void *library, struct cupti_functions *functions, const char
 {
     bool has_activity = true;
     void *symbol;
-
     *missing_out = NULL;
 #define CUPTI_FUNCTION_FIND(field, name, necessity, parameters)                \
     symbol = dlsym(library, #name);                                            \
@@ -230,11 +216,9 @@ static bool look_up(void *library, struct cupti_functions *functions, const char
 }
 
 /* varve_message_set is not exported by the recorder's library. */
-static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message *message, const char *format,
-                                                           ...)
+static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message *message, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     vsnprintf(message->text, sizeof(message->text), format, arguments);
     va_end(arguments);
@@ -244,29 +228,27 @@ static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message 
 int cupti_library_open(struct cupti_functions *functions, struct varve_message *message)
 {
     const char *path = getenv("VARVE_CUPTI_LIBRARY");
-    const char *missing;
     void *library;
-
     if (path != NULL && path[0] != '\0') {
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library == NULL) {
-            return not_found(
-                message, "VARVE_CUPTI_LIBRARY cannot be opened (%.300s); let it name libcupti.so", dlerror());
+            return not_found(message, "VARVE_CUPTI_LIBRARY cannot be opened (%.300s); let it name libcupti.so",
+                             dlerror());
         }
     } else {
         library = open_anywhere();
     }
     if (library == NULL) {
-        return not_found(
-            message,
-            "neither %s nor %s is where the loader, this program's CUDA libraries, a Python "
-            "environment or /usr/local/cuda have it; let VARVE_CUPTI_LIBRARY name it, or record with "
-            "--cuda",
-            sonames[0], sonames[1]);
+        return not_found(message,
+                         "neither %s nor %s is where the loader, this program's CUDA libraries, a Python "
+                         "environment or /usr/local/cuda have it; let VARVE_CUPTI_LIBRARY name it, or record with "
+                         "--cuda",
+                         sonames[0], sonames[1]);
     }
+    const char *missing;
     if (!look_up(library, functions, &missing)) {
-        return not_found(
-            message, "libcupti has no %s; let VARVE_CUPTI_LIBRARY name one of CUDA 11.2 or newer", missing);
+        return not_found(message, "libcupti has no %s; let VARVE_CUPTI_LIBRARY name one of CUDA 11.2 or newer",
+                         missing);
     }
     return VARVE_OK;
 }

@@ -50,14 +50,12 @@ void cupti_state_emit(enum varve_cause cause, uint64_t what, uint64_t number, ui
         .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_CUPTI_STATE, 0),
         .cause = (uint8_t)cause,
     };
-
     varve_emit(&record);
 }
 
 static void clock_emit(const struct cupti_recorder *recorder)
 {
     uint64_t ns = 0;
-
     if (recorder->functions.timestamp(&ns) == CUPTI_RESULT_SUCCESS) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_CLOCK, 0, 0, ns);
     }
@@ -89,7 +87,6 @@ static void on_callback(void *context, uint32_t domain, uint32_t id, const void 
 {
     struct cupti_recorder *recorder = context;
     int saved_errno = errno;
-
     if (!__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE) || data == NULL) {
         return;
     }
@@ -116,7 +113,6 @@ static void on_callback(void *context, uint32_t domain, uint32_t id, const void 
 static const char *result_text(const struct cupti_recorder *recorder, cupti_result result)
 {
     const char *text = NULL;
-
     if (recorder->functions.result_text != NULL) {
         recorder->functions.result_text(result, &text);
     }
@@ -127,7 +123,6 @@ static cupti_result subscribe(struct cupti_recorder *recorder, char holder[CUPTI
 {
     struct cupti_subscriber_params params = {
         .bytes = sizeof(params), .name = "varve", .old_name = holder, .old_name_bytes = CUPTI_NAME_BYTES * 2};
-
     holder[0] = '\0';
     if (recorder->functions.subscribe_v2 != NULL) {
         return recorder->functions.subscribe_v2(&recorder->subscriber, on_callback, recorder, &params);
@@ -139,27 +134,23 @@ static void refuse(const struct cupti_recorder *recorder, cupti_result result, c
 {
     cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, result, 0);
     if (result == CUPTI_RESULT_SUBSCRIPTION_TAKEN) {
-        fprintf(
-            stderr,
-            "varve: CUPTI serves one profiler per process, and %s uses it already: this process is recorded "
-            "without CUPTI; end the other one, or record with --cuda\n",
-            holder[0] != '\0' ? holder : "another one");
+        fprintf(stderr,
+                "varve: CUPTI serves one profiler per process, and %s uses it already: this process is recorded "
+                "without CUPTI; end the other one, or record with --cuda\n",
+                holder[0] != '\0' ? holder : "another one");
     } else {
-        fprintf(
-            stderr,
-            "varve: CUPTI refuses the subscription (%s, %u): this process is recorded without it; look at the "
-            "versions of driver and libcupti, or record with --cuda\n",
-            result_text(recorder, result), result);
+        fprintf(stderr,
+                "varve: CUPTI refuses the subscription (%s, %u): this process is recorded without it; look at the "
+                "versions of driver and libcupti, or record with --cuda\n",
+                result_text(recorder, result), result);
     }
 }
 
 static void begin_subscription(struct cupti_recorder *recorder)
 {
-    char holder[CUPTI_NAME_BYTES * 2];
-    cupti_result result;
-
     recorder->functions.version(&recorder->version);
-    result = subscribe(recorder, holder);
+    char holder[CUPTI_NAME_BYTES * 2];
+    cupti_result result = subscribe(recorder, holder);
     if (result != CUPTI_RESULT_SUCCESS) {
         refuse(recorder, result, holder);
         return;
@@ -205,7 +196,6 @@ static void leave(void)
 void cupti_exit_watch_again(void)
 {
     static bool is_done;
-
     if (!__atomic_exchange_n(&is_done, true, __ATOMIC_RELAXED)) {
         atexit(leave);
     }
@@ -214,7 +204,6 @@ void cupti_exit_watch_again(void)
 int varve_cupti_release(void)
 {
     struct cupti_recorder *recorder = the_recorder;
-
     if (recorder == NULL || !__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE)) {
         return 1;
     }
@@ -222,17 +211,15 @@ int varve_cupti_release(void)
     if (!__atomic_exchange_n(&recorder->is_on, false, __ATOMIC_ACQ_REL)) {
         return 1;
     }
-    return recorder->functions.unsubscribe(recorder->subscriber) == CUPTI_RESULT_SUCCESS ? VARVE_OK
-                                                                                         : VARVE_ERROR_BUSY;
+    return recorder->functions.unsubscribe(recorder->subscriber) == CUPTI_RESULT_SUCCESS ? VARVE_OK : VARVE_ERROR_BUSY;
 }
 
 /* ---- the beginning ---- */
 
 static struct cupti_recorder *recorder_create(void)
 {
-    long memory = syscall(SYS_mmap, NULL, RECORDER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                          -1, 0L); /* mmap may be a hook that records it */
-
+    long memory = syscall(SYS_mmap, NULL, RECORDER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                          0L); /* mmap may be a hook that records it */
     if (memory == -1) {
         return NULL;
     }
@@ -249,9 +236,8 @@ static bool has_cuda_recorder(void)
 {
     bool (*wanted)(unsigned) = varve_records_wanted;
     void *address;
-    Dl_info owner;
-
     memcpy(&address, &wanted, sizeof(address)); /* no cast in ISO C */
+    Dl_info owner;
     return varve_records_wanted(VARVE_RECORDS_CUDA) &&
            (dladdr(address, &owner) == 0 || strstr(owner.dli_fname, "libvarve_trace.so") == NULL);
 }
@@ -259,8 +245,6 @@ static bool has_cuda_recorder(void)
 /* 1 is what the driver wants to hear; it is the answer in any case, since the program can do without us. */
 int varve_cupti_initialize(void)
 {
-    struct varve_message message;
-
     if (!varve_records_wanted(VARVE_RECORDS_CUPTI) || the_recorder != NULL) {
         return 1;
     }
@@ -270,6 +254,7 @@ int varve_cupti_initialize(void)
         return 1;
     }
     the_recorder->flags = has_cuda_recorder() ? VARVE_FLAG_DUPLICATE : 0;
+    struct varve_message message;
     if (cupti_library_open(&the_recorder->functions, &message) != VARVE_OK) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, 0, 0);
         fprintf(stderr, "varve: CUPTI is not used in this process: %s\n", message.text);

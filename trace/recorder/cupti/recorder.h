@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUPTI recorder */
 /*
  * The recorder inside libvarve-cupti.so. All of it runs in the recorded program: in the thread that
  * initializes the driver, in threads that call it, in CUPTI's own worker thread, and in exit handlers.

@@ -33,12 +33,11 @@ static bool has_looked;
 static clock_function *look(void)
 {
     struct elf_object object;
-    clock_function *function = NULL;
     void *address = NULL;
-
     if (elf_symbol_object_at((const void *)getauxval(AT_SYSINFO_EHDR), &object)) {
         address = elf_symbol_in(&object, CLOCK_SYMBOL);
     }
+    clock_function *function = NULL;
     memcpy(&function, &address, sizeof(function)); /* no cast in ISO C */
     __atomic_store_n(&clock_of_kernel, function, __ATOMIC_RELAXED);
     __atomic_store_n(&has_looked, true, __ATOMIC_RELEASE);
@@ -47,13 +46,10 @@ static clock_function *look(void)
 
 uint64_t varve_clock_monotonic_ns(void)
 {
-    clock_function *function = __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)
-                                   ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED)
-                                   : look();
+    clock_function *function =
+        __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE) ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED) : look();
     struct timespec now = {0, 0};
-
-    if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL ||
-        function(CLOCK_MONOTONIC, &now) != 0) {
+    if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL || function(CLOCK_MONOTONIC, &now) != 0) {
         recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
     }
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
@@ -64,14 +60,12 @@ uint64_t varve_clock_monotonic_ns(void)
 bool recorder_retry_is_due(const struct recorder_retry *retry)
 {
     uint64_t next_ns = __atomic_load_n(&retry->next_ns, __ATOMIC_RELAXED);
-
     return next_ns == 0 || varve_clock_monotonic_ns() >= next_ns;
 }
 
 void recorder_retry_later(struct recorder_retry *retry)
 {
     uint64_t step_ns = __atomic_load_n(&retry->step_ns, __ATOMIC_RELAXED) * 2;
-
     step_ns = step_ns < RETRY_FIRST_NS ? RETRY_FIRST_NS : step_ns;
     step_ns = step_ns > RETRY_LAST_NS ? RETRY_LAST_NS : step_ns;
     __atomic_store_n(&retry->step_ns, step_ns, __ATOMIC_RELAXED);
@@ -85,7 +79,6 @@ static uint64_t left_ticks; /* atomic: when this process last read its clock fre
 void recorder_clock_leave(void)
 {
     uint64_t now = varve_clock_ticks();
-
     if (now > __atomic_load_n(&left_ticks, __ATOMIC_RELAXED)) {
         __atomic_store_n(&left_ticks, now, __ATOMIC_RELAXED);
     }

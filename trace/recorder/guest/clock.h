@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The kernel's monotonic clock (varve_clock_monotonic_ns of trace.h), the moment at which a process has
  * left the time stamp counter, and retries at rising intervals. Threads: any; async-signal-safe.

@@ -23,7 +23,6 @@ static __thread bool is_known; /* this thread is older than every confinement: `
 bool recorder_is_confined_in(unsigned what)
 {
     uint32_t known = __atomic_load_n(&confined, __ATOMIC_ACQUIRE);
-
     if (__builtin_expect(known == 0, 1)) {
         return false;
     }
@@ -40,8 +39,7 @@ void recorder_confine_thread_known(void)
     is_known = is_known || __atomic_load_n(&confined, __ATOMIC_ACQUIRE) == 0;
 }
 
-static __attribute__((noinline)) long syscall_if_allowed(long number, long a, long b, long c, long d, long e,
-                                                         long f)
+static __attribute__((noinline)) long syscall_if_allowed(long number, long a, long b, long c, long d, long e, long f)
 {
     return recorder_is_confined() ? -EPERM : recorder_syscall_raw(number, a, b, c, d, e, f);
 }
@@ -75,7 +73,6 @@ void recorder_confine_section_end(void)
 static void wait_for_sections(void)
 {
     const struct timespec nap = {0, SECTIONS_NAP_NS};
-
     for (uint64_t waited = 0; waited < SECTIONS_WAIT_NS; waited += SECTIONS_NAP_NS) {
         if (__atomic_load_n(&sections, __ATOMIC_SEQ_CST) == 0) {
             return;
@@ -87,7 +84,6 @@ static void wait_for_sections(void)
 uint32_t recorder_confine_begin(unsigned what, bool all_threads)
 {
     uint32_t before = __atomic_load_n(&confined, __ATOMIC_ACQUIRE) | (uint32_t)own << 16;
-
     if (what == 0) {
         return before;
     }
@@ -113,13 +109,12 @@ void recorder_confine_undo(uint32_t before)
 unsigned recorder_confine_at_start(const struct session_control *session, char *scratch, size_t scratch_bytes)
 {
     long length = recorder_read_file("/proc/self/status", scratch, scratch_bytes - 1);
-    int tsc = PR_TSC_ENABLE;
-
     scratch[length > 0 ? length : 0] = '\0';
     if (session_status_number(scratch, "Seccomp:") != session->seccomp_mode ||
         session_status_number(scratch, "Seccomp_filters:") != session->seccomp_filters) {
         return RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK; /* asking for the clock is a system call */
     }
+    int tsc = PR_TSC_ENABLE;
     return recorder_syscall(SYS_prctl, PR_GET_TSC, (long)&tsc, 0, 0, 0, 0) == 0 && tsc == PR_TSC_SIGSEGV
                ? RECORDER_CONFINE_CLOCK
                : 0U;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Threads of programs that confine themselves: after seccomp's strict mode, or a filter that kills, a system call of
  * ours ends the program, and after prctl(PR_SET_TSC) or in strict mode so does reading the time stamp counter.
@@ -46,8 +45,7 @@ void recorder_confine_undo(uint32_t before);
 
 /// At the first look at the session: in what (bits) is this process confined from its start? `scratch`: room
 /// for the text of /proc/self/status. Does only what the loader has done, unless nothing is confined.
-unsigned recorder_confine_at_start(const struct session_control *session, char *scratch,
-                                   size_t scratch_bytes);
+unsigned recorder_confine_at_start(const struct session_control *session, char *scratch, size_t scratch_bytes);
 /// From now on that holds, for all threads.
 void recorder_confine_process(unsigned what);
 

@@ -90,7 +90,6 @@ static unsigned unbound_count;
 static unsigned filter_bit(const char *name)
 {
     unsigned hash = 0;
-
     for (unsigned i = 0; i < 6 && name[i] != '\0'; i++) {
         hash = hash * 31 + (unsigned char)name[i];
     }
@@ -100,7 +99,6 @@ static unsigned filter_bit(const char *name)
 static const struct elf_replacement *replacement_of(const struct replacing *replacing, const char *name)
 {
     const unsigned bit = filter_bit(name);
-
     if ((replacing->filter[bit / 64] >> bit % 64 & 1) == 0) {
         return NULL;
     }
@@ -120,7 +118,6 @@ static void segments_read(struct replaced_object *of)
     for (unsigned i = 0; i < of->info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &of->info->dlpi_phdr[i];
         const uintptr_t at = of->info->dlpi_addr + header->p_vaddr;
-
         if (header->p_type == PT_LOAD) {
             of->start = at < of->start ? at : of->start;
             of->end = at + header->p_memsz > of->end ? at + header->p_memsz : of->end;
@@ -137,7 +134,6 @@ static bool is_data(const struct replaced_object *of, uintptr_t at)
     for (unsigned i = 0; i < of->info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &of->info->dlpi_phdr[i];
         const uintptr_t start = of->info->dlpi_addr + header->p_vaddr;
-
         if (header->p_type == PT_LOAD && (header->p_flags & PF_W) != 0 && at >= start &&
             at + sizeof(uintptr_t) <= start + header->p_memsz) {
             return true;
@@ -146,12 +142,12 @@ static bool is_data(const struct replaced_object *of, uintptr_t at)
     return false;
 }
 
-/* Kernels before 5.14 do not know the advice, and all pages look protected: making one writable that is does no harm. */
+/* Kernels before 5.14 do not know the advice, and all pages look protected: making one writable that
+ * is does no harm. */
 static bool page_is_writable(struct replaced_object *of, uintptr_t page)
 {
 #ifdef MADV_POPULATE_WRITE
-    if (page != of->writable_page &&
-        recorder_sys_madvise((void *)page, of->page_bytes, MADV_POPULATE_WRITE) == 0) {
+    if (page != of->writable_page && recorder_sys_madvise((void *)page, of->page_bytes, MADV_POPULATE_WRITE) == 0) {
         of->writable_page = page;
     }
 #endif
@@ -163,7 +159,6 @@ static bool entry_set(struct replaced_object *of, uintptr_t at, uintptr_t value)
     const uintptr_t page = at & ~(of->page_bytes - 1);
     const bool is_protected = page >= of->protected_start && page < of->protected_end;
     const bool is_writable = page_is_writable(of, page);
-
     if (!is_writable && recorder_sys_mprotect((void *)page, of->page_bytes, PROT_READ | PROT_WRITE) != 0) {
         return false;
     }
@@ -177,8 +172,7 @@ static bool entry_set(struct replaced_object *of, uintptr_t at, uintptr_t value)
 /* ---- entries that are not bound ---- */
 
 /* The lookup of a call that was never made begins in the object itself. */
-static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbol, unsigned type,
-                       uintptr_t value)
+static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbol, unsigned type, uintptr_t value)
 {
     return type == RELOCATION_CALL && symbol->st_shndx == SHN_UNDEF && value >= of->start && value < of->end;
 }
@@ -186,7 +180,6 @@ static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbo
 static unsigned unbound_find(uintptr_t at)
 {
     unsigned i = 0;
-
     while (i < unbound_count && unbound[i].at != at) {
         i++;
     }
@@ -197,7 +190,6 @@ static unsigned unbound_find(uintptr_t at)
 static void unbound_note(const struct entry *entry)
 {
     const unsigned i = unbound_find(entry->at);
-
     if (i < unbound_count) {
         unbound[i].value = entry->is_unbound ? entry->value : 0; /* of another object that is there now */
     } else if (entry->is_unbound && i < UNBOUND_MAX) {
@@ -210,27 +202,21 @@ static void unbound_note(const struct entry *entry)
 static uintptr_t value_before(const struct replaced_object *of, const struct entry *entry)
 {
     const unsigned i = unbound_find(entry->at);
-
-    return i < unbound_count && unbound[i].value >= of->start && unbound[i].value < of->end
-               ? unbound[i].value
-               : entry->replacement->from;
+    return i < unbound_count && unbound[i].value >= of->start && unbound[i].value < of->end ? unbound[i].value
+                                                                                            : entry->replacement->from;
 }
 
 static bool defines(const struct elf_object *object, const char *name, uintptr_t at)
 {
     const uintptr_t its = (uintptr_t)elf_symbol_in(object, name);
-
     return its != 0 && (at == 0 || its == at);
 }
 
 /* What an entry that is bound says of the order in which its object looks names up. */
-static void bound_look(const struct replacing *replacing, struct replaced_object *of,
-                       const struct entry *entry)
+static void bound_look(const struct replacing *replacing, struct replaced_object *of, const struct entry *entry)
 {
     const char *name = entry->replacement->name;
-    struct loaded_object at;
     struct elf_object *other = &of->others[of->other_count];
-
     if (entry->is_unbound) {
         return;
     }
@@ -245,16 +231,16 @@ static void bound_look(const struct replacing *replacing, struct replaced_object
             return;
         }
     }
+    struct loaded_object at;
     if (of->other_count < OTHERS_MAX && loaded_object_find(entry->value, &at) &&
-        memcmp((const void *)at.start, ELFMAG, SELFMAG) == 0 &&
-        elf_symbol_object_at((const void *)at.start, other) && defines(other, name, entry->value)) {
+        memcmp((const void *)at.start, ELFMAG, SELFMAG) == 0 && elf_symbol_object_at((const void *)at.start, other) &&
+        defines(other, name, entry->value)) {
         of->other_count++;
     }
 }
 
 /* It will, or may, be bound to something else than what is replaced. */
-static bool may_be_of_another(const struct replacing *replacing, const struct replaced_object *of,
-                              const char *name)
+static bool may_be_of_another(const struct replacing *replacing, const struct replaced_object *of, const char *name)
 {
     for (unsigned i = 0; i < of->other_count; i++) {
         if (defines(&of->others[i], name, 0)) {
@@ -277,7 +263,6 @@ static bool entry_find(const struct replacing *replacing, const struct replaced_
 {
     const unsigned type = ELF64_R_TYPE(relocation->r_info);
     const ElfW(Sym) *symbol = (const ElfW(Sym) *)of->object.symbols + ELF64_R_SYM(relocation->r_info);
-
     if ((type != RELOCATION_CALL && type != RELOCATION_ENTRY &&
          (type != RELOCATION_ADDRESS || relocation->r_addend != 0)) ||
         ELF64_R_SYM(relocation->r_info) == 0) {
@@ -296,7 +281,6 @@ static bool entry_find(const struct replacing *replacing, const struct replaced_
 static void entry_replace(struct replacing *replacing, struct replaced_object *of, const struct entry *entry)
 {
     const struct elf_replacement *replacement = entry->replacement;
-
     if (entry->value == replacement->from ||
         (entry->is_unbound && !may_be_of_another(replacing, of, replacement->name))) {
         unbound_note(entry);
@@ -318,7 +302,6 @@ static void relocations_visit(struct replacing *replacing, struct replaced_objec
 {
     const ElfW(Rela) *relocation = relocations->first;
     struct entry entry;
-
     for (size_t i = 0; relocation != NULL && i < relocations->bytes / sizeof(*relocation); i++) {
         if (!entry_find(replacing, of, &relocation[i], &entry)) {
             continue;
@@ -343,7 +326,6 @@ static int object_visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct replacing *replacing = context;
     struct replaced_object of = {.info = info, .page_bytes = replacing->page_bytes};
-
     (void)bytes;
     replacing->unloaded = info->dlpi_subs;
     if (replacing->objects++ == 0 && replacing->unloaded != seen.unloaded) {
@@ -366,12 +348,9 @@ static int object_visit(struct dl_phdr_info *info, size_t bytes, void *context)
 static bool is_other_allocator(const struct replacing *replacing, const struct elf_object *object)
 {
     static const char *const names[] = {"free", "_ZdlPv"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct elf_replacement *replacement = replacement_of(replacing, names[i]);
-
-        if (replacement != NULL && defines(object, names[i], 0) &&
-            !defines(object, names[i], replacement->from)) {
+        if (replacement != NULL && defines(object, names[i], 0) && !defines(object, names[i], replacement->from)) {
             return true;
         }
     }
@@ -384,7 +363,6 @@ static int allocator_visit(struct dl_phdr_info *info, size_t bytes, void *contex
     struct replacing *replacing = context;
     struct elf_object *object = &replacing->allocators[replacing->allocator_count];
     struct replaced_object of = {.info = info};
-
     (void)bytes;
     if (replacing->allocator_count == ALLOCATORS_MAX || !elf_symbol_tables(info, object) ||
         object->dynamic == _DYNAMIC || !is_other_allocator(replacing, object)) {
@@ -404,7 +382,6 @@ static void replace(struct replacing *replacing)
 {
     for (unsigned i = 0; i < replacing->count; i++) {
         const unsigned bit = filter_bit(replacing->replacements[i].name);
-
         replacing->filter[bit / 64] |= UINT64_C(1) << bit % 64;
     }
     replacing->page_bytes = getauxval(AT_PAGESZ);
@@ -416,9 +393,7 @@ static void replace(struct replacing *replacing)
 
 unsigned elf_entries_replace(const struct elf_replacement *replacements, unsigned count, bool only_new)
 {
-    struct replacing replacing = {
-        .replacements = replacements, .count = count, .skip = only_new ? seen.objects : 0};
-
+    struct replacing replacing = {.replacements = replacements, .count = count, .skip = only_new ? seen.objects : 0};
     replace(&replacing);
     seen.objects = replacing.objects;
     seen.unloaded = replacing.unloaded;
@@ -428,7 +403,6 @@ unsigned elf_entries_replace(const struct elf_replacement *replacements, unsigne
 unsigned elf_entries_restore(const struct elf_replacement *replacements, unsigned count)
 {
     struct replacing replacing = {.replacements = replacements, .count = count, .is_back = true};
-
     replace(&replacing);
     unbound_count = 0;
     return replacing.changed;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Functions put in the place of others in objects that are loaded already, by the entries through which these call
  * them (GOT, tables of function pointers): for a program that was not started with the library in front.
@@ -16,10 +15,10 @@ struct elf_replacement {
     uintptr_t from, to;
 };
 
-/// In all loaded objects but the one that this is part of: entries of `name` that hold `from`, or nothing that was looked
-/// up yet and will be `from`, hold `to` afterwards, by one store each. The number of entries changed. `only_new`: only in objects that were
-/// loaded since the last call. Takes the loader's lock: not in hooks that may be called with a lock held. Threads: one
-/// at a time.
+/// In all loaded objects but the one that this is part of: entries of `name` that hold `from`, or nothing that was
+/// looked up yet and will be `from`, hold `to` afterwards, by one store each. The number of entries changed.
+/// `only_new`: only in objects that were loaded since the last call. Takes the loader's lock: not in hooks that may be
+/// called with a lock held. Threads: one at a time.
 unsigned elf_entries_replace(const struct elf_replacement *replacements, unsigned count, bool only_new);
 
 /// And back: entries that hold `to` hold what they held before, in every object.

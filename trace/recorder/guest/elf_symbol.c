@@ -63,7 +63,6 @@ static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entr
     ElfW(Dyn) some[ENTRIES_AT_ONCE] = {{.d_tag = DT_NULL}};
     size_t count = may_go ? ENTRIES_AT_ONCE : 1;
     bool is_more = entry != NULL;
-
     *object_out = (struct elf_object){.path = path, .bias = bias, .dynamic = entry, .may_go = may_go};
     while (is_more) {
         if (!fetch(object_out, some, entry, count * sizeof(some[0]))) {
@@ -82,7 +81,6 @@ static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entr
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out)
 {
     const ElfW(Dyn) *entry = NULL;
-
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
@@ -99,7 +97,6 @@ bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *obj
 static uint32_t hash_of(const char *name)
 {
     uint32_t hash = 5381;
-
     for (; *name != '\0'; name++) {
         hash = hash * 33 + (unsigned char)*name;
     }
@@ -110,7 +107,6 @@ static bool is_named(const struct elf_object *object, const ElfW(Sym) * symbol, 
 {
     char text[NAME_BYTES_MAX];
     size_t bytes = strlen(name) + 1;
-
     return symbol->st_shndx != SHN_UNDEF && bytes <= sizeof(text) &&
            fetch(object, text, object->strings + symbol->st_name, bytes) && memcmp(text, name, bytes) == 0;
 }
@@ -121,9 +117,7 @@ static bool may_have(const struct elf_object *object, const uint32_t head[4], ui
     const unsigned bits = 8 * sizeof(ElfW(Addr));
     const ElfW(Addr) *filter = (const ElfW(Addr) *)(object->hash + 4);
     ElfW(Addr) word;
-
-    return head[0] != 0 && head[2] != 0 &&
-           fetch(object, &word, &filter[hash / bits % head[2]], sizeof(word)) &&
+    return head[0] != 0 && head[2] != 0 && fetch(object, &word, &filter[hash / bits % head[2]], sizeof(word)) &&
            (word >> hash % bits & word >> (hash >> head[3] % 32) % bits & 1) != 0;
 }
 
@@ -132,21 +126,18 @@ struct elf_range elf_symbol_range(const struct elf_object *object, const char *n
     const struct elf_range nowhere = {0};
     const ElfW(Sym) *symbols = object->symbols;
     const uint32_t wanted = hash_of(name);
-    const uint32_t *buckets;
     uint32_t head[4]; /* buckets, first symbol, filter words, shift */
     uint32_t hash = 0;
-    uint32_t at;
-
     if (!fetch(object, head, object->hash, sizeof(head)) || !may_have(object, head, wanted)) {
         return nowhere;
     }
-    buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + head[2]);
+    const uint32_t *buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + head[2]);
+    uint32_t at;
     if (!fetch(object, &at, &buckets[wanted % head[0]], sizeof(at)) || at < head[1]) {
         return nowhere;
     }
     for (; (hash & 1) == 0 && fetch(object, &hash, &buckets[head[0] + at - head[1]], sizeof(hash)); at++) {
         ElfW(Sym) symbol;
-
         if ((hash | 1) == (wanted | 1) && fetch(object, &symbol, &symbols[at], sizeof(symbol)) &&
             is_named(object, &symbol, name)) {
             return (struct elf_range){object->bias + symbol.st_value, symbol.st_size};
@@ -164,13 +155,12 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
 {
     const ElfW(Ehdr) *elf = header;
     struct dl_phdr_info info = {.dlpi_name = ""};
-    unsigned at = 0;
-
     if (elf == NULL) {
         return false;
     }
     info.dlpi_phdr = (const ElfW(Phdr) *)((const char *)header + elf->e_phoff);
     info.dlpi_phnum = elf->e_phnum;
+    unsigned at = 0;
     while (at < info.dlpi_phnum && info.dlpi_phdr[at].p_type != PT_LOAD) {
         at++;
     }
@@ -182,11 +172,10 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
 static elf_each *find_each(void)
 {
     elf_each *each = dl_iterate_phdr;
-    struct elf_object object;
     struct elf_walk walk;
-    void *address = NULL;
-
     elf_walk_begin(&walk);
+    struct elf_object object;
+    void *address = NULL;
     while (address == NULL && elf_walk_next(&walk, &object)) {
         if (elf_symbol_in(&object, "__libc_start_main") != NULL) {
             address = elf_symbol_in(&object, "dl_iterate_phdr");
@@ -202,7 +191,6 @@ int elf_each_object(elf_visit *visit, void *context)
 {
     static elf_each *found; /* atomic */
     elf_each *each = __atomic_load_n(&found, __ATOMIC_RELAXED);
-
     if (each == NULL) {
         each = find_each();
         __atomic_store_n(&found, each, __ATOMIC_RELAXED);
@@ -218,7 +206,6 @@ void elf_walk_begin(struct elf_walk *walk)
 bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
 {
     struct link_map map;
-
     while (walk->next != NULL && walk->seen < OBJECTS_MAX &&
            recorder_read_memory(&map, (uintptr_t)walk->next, sizeof(map))) {
         walk->next = map.l_next;
@@ -231,8 +218,7 @@ bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
 }
 
 /* The next entry with this tag, from `*at` on. */
-static bool entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag,
-                       ElfW(Dyn) * entry_out)
+static bool entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag, ElfW(Dyn) * entry_out)
 {
     for (; fetch(object, entry_out, *at, sizeof(*entry_out)) && entry_out->d_tag != DT_NULL; (*at)++) {
         if (entry_out->d_tag == tag) {
@@ -246,15 +232,13 @@ bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_obj
 {
     const ElfW(Dyn) *at = library->dynamic;
     ElfW(Dyn) soname, needed;
-    char own[NAME_BYTES_MAX];
-
     if (!entry_find(library, &at, DT_SONAME, &soname)) {
         return false;
     }
+    char own[NAME_BYTES_MAX];
     for (at = by->dynamic; entry_find(by, &at, DT_NEEDED, &needed); at++) {
         const char *wanted = by->strings + needed.d_un.d_val;
         size_t bytes = strlen(wanted) + 1;
-
         if (bytes <= sizeof(own) && fetch(library, own, library->strings + soname.d_un.d_val, bytes) &&
             memcmp(own, wanted, bytes) == 0) {
             return true;
@@ -266,7 +250,6 @@ bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_obj
 bool elf_symbol_object(const char *name, struct elf_object *object_out)
 {
     struct elf_walk walk;
-
     elf_walk_begin(&walk);
     while (elf_walk_next(&walk, object_out)) {
         if (elf_symbol_in(object_out, name) != NULL) {

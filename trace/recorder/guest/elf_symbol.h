@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Symbols of loaded objects without dlsym (elf_symbol.c says why). Threads: any. Nothing here allocates, and
  * nothing takes a lock but where it says so.

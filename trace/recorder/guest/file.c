@@ -12,12 +12,11 @@
 long recorder_read_file(const char *path, char *buffer, size_t bytes)
 {
     int fd = recorder_sys_open(path, O_RDONLY, 0);
-    size_t length = 0;
-    long got;
-
     if (fd < 0) {
         return -1;
     }
+    size_t length = 0;
+    long got;
     do {
         got = recorder_sys_read(fd, buffer + length, bytes - length);
         length += got > 0 ? (size_t)got : 0;
@@ -31,7 +30,6 @@ static const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
 bool recorder_size_signal_begin(void)
 {
     uint64_t pending = 0;
-
     recorder_syscall(SYS_rt_sigpending, (long)&pending, (long)sizeof(pending), 0, 0, 0, 0);
     return (pending & size_signal) != 0;
 }
@@ -39,10 +37,8 @@ bool recorder_size_signal_begin(void)
 void recorder_size_signal_end(bool was_pending, long result)
 {
     const struct timespec now = {0, 0};
-
     if (result == -EFBIG && !was_pending) {
-        recorder_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&now, (long)sizeof(size_signal), 0,
-                         0);
+        recorder_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&now, (long)sizeof(size_signal), 0, 0);
     }
 }
 
@@ -51,10 +47,8 @@ static long write_zeros(int fd, uint64_t offset, uint64_t bytes)
 {
     static const char zeros[4096];
     long written = 0;
-
     for (uint64_t at = 0; at < bytes && written >= 0; at += (uint64_t)(written > 0 ? written : 0)) {
         uint64_t left = bytes - at;
-
         written = recorder_sys_pwrite(fd, zeros, left < sizeof(zeros) ? left : sizeof(zeros), offset + at);
         written = written == -EINTR ? 0 : written == 0 ? -EIO : written;
     }
@@ -65,7 +59,6 @@ long recorder_file_allocate(int fd, uint64_t offset, uint64_t bytes)
 {
     bool was_pending = recorder_size_signal_begin();
     long result;
-
     do {
         result = recorder_sys_fallocate(fd, offset, bytes);
     } while (result == -EINTR);
@@ -80,7 +73,6 @@ long recorder_file_resize(int fd, uint64_t bytes)
 {
     bool was_pending = recorder_size_signal_begin();
     long result;
-
     do {
         result = recorder_sys_ftruncate(fd, bytes);
     } while (result == -EINTR);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Files past the C library: read whole, and made longer without the signals that this may raise. Threads:
  * any.

@@ -30,8 +30,8 @@ static struct {
 
 bool loaded_object_equal(const struct loaded_object *a, const struct loaded_object *b)
 {
-    return a->start == b->start && a->end == b->end && a->bias == b->bias &&
-           a->eh_frame_hdr == b->eh_frame_hdr && a->handle == b->handle;
+    return a->start == b->start && a->end == b->end && a->bias == b->bias && a->eh_frame_hdr == b->eh_frame_hdr &&
+           a->handle == b->handle;
 }
 
 void loaded_object_forget(void)
@@ -44,13 +44,12 @@ void loaded_object_forget(void)
 static unsigned headers_find(const struct link_map *map, uintptr_t *at)
 {
     ElfW(Ehdr) file;
-
     if (map->l_prev == NULL) { /* the program itself, which may lie at an address of its own */
         *at = getauxval(AT_PHDR);
         return (unsigned)getauxval(AT_PHNUM);
     }
-    if (!recorder_read_memory(&file, map->l_addr, sizeof(file)) ||
-        memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof(ElfW(Phdr))) {
+    if (!recorder_read_memory(&file, map->l_addr, sizeof(file)) || memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 ||
+        file.e_phentsize != sizeof(ElfW(Phdr))) {
         return 0;
     }
     *at = map->l_addr + file.e_phoff;
@@ -62,7 +61,6 @@ static bool object_describe(const struct link_map *map, uintptr_t handle, struct
     uintptr_t headers = 0;
     unsigned count = headers_find(map, &headers);
     ElfW(Phdr) header;
-
     *object = (struct loaded_object){
         .start = UINTPTR_MAX, .bias = map->l_addr, .handle = (const void *)handle, .name = map->l_name};
     for (unsigned i = 0; i < count; i++) {
@@ -84,12 +82,10 @@ static bool object_describe(const struct link_map *map, uintptr_t handle, struct
 static void list_read(void)
 {
     struct link_map map = {.l_next = _r_debug.r_map};
-
     list.count = 0;
     list.last = 0;
     while (map.l_next != NULL && list.count < OBJECTS_MAX) {
         const uintptr_t handle = (uintptr_t)map.l_next;
-
         if (!recorder_read_memory(&map, handle, sizeof(map))) {
             return; /* it changes at this moment */
         }
@@ -102,14 +98,13 @@ static void list_read(void)
 static bool list_has_grown(void)
 {
     struct link_map map;
-
     return list.last == 0 || !recorder_read_memory(&map, list.last, sizeof(map)) || map.l_next != NULL;
 }
 
 static bool list_refresh(uint32_t version)
 {
-    if (version % 2 != 0 || !__atomic_compare_exchange_n(&list.version, &version, version + 1, false,
-                                                         __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    if (version % 2 != 0 ||
+        !__atomic_compare_exchange_n(&list.version, &version, version + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         return false; /* somebody does: this one does without */
     }
     __atomic_store_n(&list.is_stale, false, __ATOMIC_RELAXED);
@@ -124,7 +119,6 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
     for (bool is_fresh = false;;) {
         const uint32_t version = __atomic_load_n(&list.version, __ATOMIC_ACQUIRE);
         bool is_found = false;
-
         if (version % 2 == 0 && !__atomic_load_n(&list.is_stale, __ATOMIC_ACQUIRE)) {
             for (uint32_t i = 0; i < list.count && !is_found; i++) {
                 *object = list.objects[i];
@@ -133,8 +127,7 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             is_found = is_found && __atomic_load_n(&list.version, __ATOMIC_RELAXED) == version;
         }
-        if (is_found || is_fresh ||
-            (!__atomic_load_n(&list.is_stale, __ATOMIC_SEQ_CST) && !list_has_grown())) {
+        if (is_found || is_fresh || (!__atomic_load_n(&list.is_stale, __ATOMIC_SEQ_CST) && !list_has_grown())) {
             return is_found;
         }
         if (!list_refresh(version)) {
@@ -147,7 +140,6 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
 static __attribute__((noinline)) bool is_listed(uintptr_t address)
 {
     struct loaded_object object;
-
     return loaded_object_find_listed(address, &object);
 }
 
@@ -166,11 +158,10 @@ bool loaded_object_is_at(uintptr_t address)
 
 bool loaded_object_find(uintptr_t address, struct loaded_object *object)
 {
-    struct dl_find_object found;
-
     if (_dl_find_object == NULL) {
         return loaded_object_find_listed(address, object);
     }
+    struct dl_find_object found;
     if (_dl_find_object((void *)address, &found) != 0) {
         return false;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Which loaded object an address belongs to, asked without the loader's lock.
  */

@@ -22,7 +22,6 @@ enum lock_state { LOCK_FREE = 0, LOCK_HELD = 1, LOCK_AWAITED = 2 };
 void recorder_lock(uint32_t *lock)
 {
     uint32_t expected = LOCK_FREE;
-
     if (__atomic_compare_exchange_n(lock, &expected, LOCK_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
         return;
     }
@@ -35,7 +34,6 @@ bool recorder_lock_soon(uint32_t *lock)
 {
     const struct timespec turn = {0, LOCK_TURN_NS};
     uint32_t expected = LOCK_FREE;
-
     if (__atomic_compare_exchange_n(lock, &expected, LOCK_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
         return true;
     }
@@ -75,7 +73,6 @@ void recorder_stage_wait(const uint32_t *stage, uint32_t wanted)
 {
     const struct timespec turn = {0, STAGE_TURN_NS};
     uint32_t now = __atomic_load_n(stage, __ATOMIC_ACQUIRE);
-
     for (unsigned i = 0; i < STAGE_TURNS && now < wanted; i++) {
         recorder_sys_futex(stage, FUTEX_WAIT_PRIVATE, now, &turn);
         now = __atomic_load_n(stage, __ATOMIC_ACQUIRE);

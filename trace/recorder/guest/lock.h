@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The one lock of the recorder, and stages that threads wait for: four bytes each, which may lie in a wiped page.
  */

@@ -20,8 +20,7 @@ static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offse
         return NULL;
     }
     /* the file past it, over that range: it did not see how the descriptor was opened */
-    if (fd >= 0 &&
-        recorder_sys_failed(recorder_sys_mmap(memory, bytes, protection, flags | MAP_FIXED, fd, offset))) {
+    if (fd >= 0 && recorder_sys_failed(recorder_sys_mmap(memory, bytes, protection, flags | MAP_FIXED, fd, offset))) {
         munmap(memory, bytes);
         return NULL;
     }
@@ -36,7 +35,6 @@ void recorder_unmap(void *memory, size_t bytes)
 static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
     void *memory = recorder_sys_mmap(NULL, bytes, protection, flags, fd, offset);
-
     return recorder_sys_failed(memory) ? NULL : memory;
 }
 
@@ -54,10 +52,8 @@ void *recorder_map(size_t bytes)
 void *recorder_map_table(size_t bytes)
 {
     void *memory = recorder_map(bytes);
-
     if (memory != NULL && bytes >= LARGE_PAGE_BYTES) {
-        recorder_sys_madvise(memory, bytes,
-                             MADV_HUGEPAGE); /* a refusal changes nothing but the time it takes */
+        recorder_sys_madvise(memory, bytes, MADV_HUGEPAGE); /* a refusal changes nothing but the time it takes */
     }
     return memory;
 }
@@ -65,7 +61,6 @@ void *recorder_map_table(size_t bytes)
 void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 {
     void *memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
-
     if (memory != NULL) {
         recorder_sys_madvise(memory, bytes, MADV_DONTFORK);
     }
@@ -74,8 +69,7 @@ void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 
 void *recorder_map_file(int fd, size_t bytes, bool fork_private)
 {
-    return fork_private ? recorder_map_window(fd, 0, bytes)
-                        : map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return fork_private ? recorder_map_window(fd, 0, bytes) : map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
 void *recorder_map_file_read(int fd, size_t bytes)
@@ -86,7 +80,6 @@ void *recorder_map_file_read(int fd, size_t bytes)
 void *recorder_map_wiped(size_t bytes)
 {
     void *memory = recorder_map(bytes);
-
     if (memory != NULL && recorder_sys_madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
         recorder_unmap(memory, bytes); /* Linux before 4.14: a fork child could not be recognized */
         return NULL;
@@ -97,12 +90,11 @@ void *recorder_map_wiped(size_t bytes)
 void *recorder_map_wiped_once(void **slot, size_t bytes)
 {
     void *found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-    void *expected = NULL;
-
     if (found != NULL) {
         return found;
     }
     found = recorder_map_wiped(bytes);
+    void *expected = NULL;
     if (found != NULL &&
         !__atomic_compare_exchange_n(slot, &expected, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         recorder_unmap(found, bytes);
@@ -116,7 +108,6 @@ static __attribute__((noinline)) long read_own_memory(void *out, uintptr_t addre
 {
     int fd = recorder_sys_open("/proc/self/mem", O_RDONLY, 0);
     long got = -EPERM;
-
     if (fd >= 0) {
         got = recorder_sys_pread(fd, out, bytes, address);
         recorder_sys_close(fd);
@@ -127,7 +118,6 @@ static __attribute__((noinline)) long read_own_memory(void *out, uintptr_t addre
 bool recorder_read_memory(void *out, uintptr_t address, size_t bytes)
 {
     long got = recorder_sys_read_memory(out, address, bytes);
-
     if (got == -EPERM || got == -ENOSYS) {
         got = read_own_memory(out, address, bytes);
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Pages of the recorder's own and shared ones, straight from the kernel: the C library's mmap may be one of
  * our hooks, and its allocator is what we record. Threads: any.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Calls of the recorder into code that may come back to it: dlsym, the loader, a provider library. What
  * they do on this thread is not the program's.

@@ -12,10 +12,9 @@
 
 void recorder_signals_block(struct recorder_signals *saved)
 {
-    const uint64_t all = UINT64_MAX;
-
     /* not pthread_sigmask: that leaves the C library's own signals (cancellation, setuid) open */
     saved->is_blocked = recorder_confine_section_begin();
+    const uint64_t all = UINT64_MAX;
     if (saved->is_blocked) {
         recorder_sys_sigmask(SIG_SETMASK, &all, &saved->mask);
     }

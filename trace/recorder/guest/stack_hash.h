@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Hashes of stacks: 128 bits, made word by word, inline since each capture of a call site makes one.
  */

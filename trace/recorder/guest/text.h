@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The little text that the recorder needs: paths, variables, and numbers of /proc. Async-signal-safe.
  */

@@ -47,16 +47,15 @@ static void replacement_add(const char *name, void *real, void *hook)
 static bool depends_on_caller(const char *file, uintptr_t caller)
 {
     struct loaded_object asking;
-    struct elf_object object;
-    struct elf_walk walk;
-
     if (file == NULL || strchr(file, '$') != NULL || !loaded_object_find(caller - 1, &asking)) {
         return true;
     }
     if (strchr(file, '/') != NULL) {
         return false;
     }
+    struct elf_walk walk;
     elf_walk_begin(&walk);
+    struct elf_object object;
     while (elf_walk_next(&walk, &object)) {
         if (object.has_search_path && object.path[0] != '\0') {
             return true;
@@ -69,7 +68,6 @@ static __attribute__((noinline)) void replace_in_new(void)
 {
     struct recorder_signals saved;
     const int saved_errno = errno;
-
     recorder_reentrant_begin(&saved);
     if (recorder_lock_soon(&replace_lock)) {
         if (preload_is_on) {
@@ -85,12 +83,10 @@ static __attribute__((noinline)) void replace_in_new(void)
  * objects are found with the next ones. */
 static void *dlopen_hook(const char *file, int mode)
 {
-    void *handle;
-
     if (depends_on_caller(file, HOOK_FRAME()[1])) {
         return real_dlopen(file, mode);
     }
-    handle = real_dlopen(file, mode);
+    void *handle = real_dlopen(file, mode);
     if (handle != NULL && hook_is_recording()) {
         replace_in_new();
     }
@@ -106,7 +102,6 @@ static void replacements_make(void)
     const char *name;
     void *found;
     unsigned at = 0;
-
     if (replacement_count > 0 || !elf_symbol_object(ATTACH_FUNCTION, &own)) {
         return;
     }
@@ -130,7 +125,6 @@ static void replacements_make(void)
 static enum attach_answer begin(const char *directory)
 {
     const bool is_first = replacement_count == 0;
-
     if (!heap_is_late) {
         return ATTACH_NOT_LATE;
     }
@@ -151,7 +145,8 @@ static enum attach_answer begin(const char *directory)
     recorder_lock(&replace_lock);
     elf_entries_replace(replacements, replacement_count, false);
     recorder_unlock(&replace_lock);
-    /* Only now: an allocation that was recorded while some entry of free was still the program's own would never end. */
+    /* Only now: an allocation that was recorded while some entry of free was still the program's own
+     * would never end. */
     __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
     return ATTACH_DONE;
 }
@@ -159,10 +154,8 @@ static enum attach_answer begin(const char *directory)
 int varve_preload_attach(const char *directory)
 {
     struct recorder_signals saved;
-    enum attach_answer answer;
-
     recorder_reentrant_begin(&saved);
-    answer = begin(directory);
+    enum attach_answer answer = begin(directory);
     recorder_reentrant_end(&saved);
     return (int)answer;
 }
@@ -170,14 +163,12 @@ int varve_preload_attach(const char *directory)
 int varve_preload_detach(void)
 {
     struct recorder_signals saved;
-    bool is_locked;
-
     recorder_reentrant_begin(&saved);
     __atomic_store_n(&heap_state, HEAP_STATE_OFF, __ATOMIC_RELEASE);
     preload_is_on = false;
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
-    is_locked = recorder_lock_soon(
-        &replace_lock); /* its holder may be this thread: then it changes nothing any more */
+    bool is_locked =
+        recorder_lock_soon(&replace_lock); /* its holder may be this thread: then it changes nothing any more */
     elf_entries_restore(replacements, replacement_count);
     if (is_locked) {
         recorder_unlock(&replace_lock);
@@ -189,7 +180,6 @@ int varve_preload_detach(void)
 int varve_preload_release(void)
 {
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     recorder_threads_release();
     callsite_release();

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/ */
 /*
  * What `varve attach` calls in a program that runs already, into which it has loaded libvarve_preload.so
  * (collector/attach). Threads: one at a time.
@@ -7,8 +6,8 @@
 #ifndef VARVE_TRACE_RECORDER_HEAP_ATTACH_H
 #define VARVE_TRACE_RECORDER_HEAP_ATTACH_H
 
-/// Record this process into the recording directory, from now on. Hooks come into the entries of the loaded objects; the
-/// C library and the program are not changed otherwise. Returns enum attach_answer (format/attach.h). The recording
+/// Record this process into the recording directory, from now on. Hooks come into the entries of the loaded objects;
+/// the C library and the program are not changed otherwise. Returns enum attach_answer (format/attach.h). The recording
 /// before was ended and released.
 __attribute__((visibility("default"))) int varve_preload_attach(const char *directory);
 /// No hook is called any more, but those that threads are in. Returns ATTACH_DONE.

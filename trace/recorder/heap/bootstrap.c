@@ -13,15 +13,12 @@ static size_t pool_used; /* bytes; atomic */
 
 void *heap_bootstrap_alloc(size_t alignment, size_t bytes)
 {
-    size_t need;
-    size_t start;
-
     alignment = alignment < 16 ? 16 : alignment;
     if (alignment > HEAP_BOOTSTRAP_BYTES || bytes > HEAP_BOOTSTRAP_BYTES) {
         return NULL;
     }
-    need = ((bytes + 15) & ~(size_t)15) + 16 + alignment;
-    start = __atomic_fetch_add(&pool_used, need, __ATOMIC_RELAXED);
+    size_t need = ((bytes + 15) & ~(size_t)15) + 16 + alignment;
+    size_t start = __atomic_fetch_add(&pool_used, need, __ATOMIC_RELAXED);
     if (start + need > HEAP_BOOTSTRAP_BYTES) {
         return NULL;
     }
@@ -33,7 +30,6 @@ void *heap_bootstrap_alloc(size_t alignment, size_t bytes)
 size_t heap_bootstrap_size(const void *memory)
 {
     size_t bytes;
-
     memcpy(&bytes, (const char *)memory - sizeof(size_t), sizeof(size_t));
     return bytes;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * The pool that serves allocations while the real functions are being looked up.
  */

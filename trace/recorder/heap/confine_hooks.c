@@ -44,10 +44,8 @@ static bool filter_kills(const struct sock_fprog *filter)
         const struct sock_filter *step = &filter->filter[i];
         uint32_t action = step->k & SECCOMP_RET_ACTION_FULL;
         bool is_return = BPF_CLASS(step->code) == BPF_RET;
-
-        if (is_return &&
-            (BPF_RVAL(step->code) != BPF_K ||
-             (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
+        if (is_return && (BPF_RVAL(step->code) != BPF_K ||
+                          (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
             return true;
         }
     }
@@ -85,39 +83,33 @@ static unsigned seccomp_confines(const struct arguments *arguments)
 static uint32_t confine(unsigned what, bool all_threads)
 {
     int saved_errno = errno;
-    uint32_t before;
-
     recorder_thread_prepare();
-    before = recorder_confine_begin(what & ~RECORDER_PREPARE, all_threads && what != RECORDER_PREPARE);
+    uint32_t before = recorder_confine_begin(what & ~RECORDER_PREPARE, all_threads && what != RECORDER_PREPARE);
     errno = saved_errno;
     return before;
 }
 
 static long direct(long number, const unsigned long *list)
 {
-    return hook_answer(recorder_syscall_raw(number, (long)list[0], (long)list[1], (long)list[2],
-                                            (long)list[3], (long)list[4], (long)list[5]));
+    return hook_answer(recorder_syscall_raw(number, (long)list[0], (long)list[1], (long)list[2], (long)list[3],
+                                            (long)list[4], (long)list[5]));
 }
 
 HOOK int prctl(int option, ...)
 {
     struct arguments arguments = {{0}};
-    unsigned what;
-    uint32_t before = 0;
-    int result;
-
     READ_ARGUMENTS(arguments, option, 4);
     if (!hook_can_call() || heap_real.prctl == NULL) {
         const unsigned long list[6] = {(unsigned long)option, arguments.list[0], arguments.list[1],
                                        arguments.list[2],     arguments.list[3], 0};
         return (int)direct(SYS_prctl, list);
     }
-    what = hook_is_recording() ? prctl_confines(option, &arguments) : 0;
+    unsigned what = hook_is_recording() ? prctl_confines(option, &arguments) : 0;
+    uint32_t before = 0;
     if (what != 0) {
         before = confine(what, false);
     }
-    result =
-        heap_real.prctl(option, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3]);
+    int result = heap_real.prctl(option, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3]);
     if (what != 0 && result != 0) {
         recorder_confine_undo(before);
     }
@@ -133,25 +125,23 @@ static bool has_failed(long result, unsigned long flags)
 HOOK long syscall(long number, ...)
 {
     struct arguments arguments;
-    unsigned what = 0;
-    uint32_t before = 0;
-    long result;
-
     READ_ARGUMENTS(arguments, number, 6);
     if (!hook_can_call() || heap_real.syscall == NULL) {
         return direct(number, arguments.list);
     }
+    unsigned what = 0;
     if (__builtin_expect(number == SYS_seccomp, 0) && hook_is_recording()) {
         what = seccomp_confines(&arguments);
     } else if (__builtin_expect(number == SYS_prctl, 0) && hook_is_recording()) {
         const struct arguments shifted = {{arguments.list[1], arguments.list[2]}};
         what = prctl_confines((int)arguments.list[0], &shifted);
     }
+    uint32_t before = 0;
     if (what != 0) {
         before = confine(what, number == SYS_seccomp && (arguments.list[1] & SECCOMP_FILTER_FLAG_TSYNC) != 0);
     }
-    result = heap_real.syscall(number, arguments.list[0], arguments.list[1], arguments.list[2],
-                               arguments.list[3], arguments.list[4], arguments.list[5]);
+    long result = heap_real.syscall(number, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3],
+                                    arguments.list[4], arguments.list[5]);
     if (what != 0 && has_failed(result, arguments.list[1])) {
         recorder_confine_undo(before);
     }

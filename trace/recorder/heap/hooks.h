@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * What every hook begins with: may the real function be called, is anything recorded, who called. All inline:
  * with the recorder off a hook is one load, one branch and a jump.
@@ -47,8 +46,7 @@ static inline bool hook_is_off(void)
 
 static inline bool hook_can_call(void)
 {
-    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF, 1) ||
-           heap_ready();
+    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF, 1) || heap_ready();
 }
 
 static inline bool hook_records(void)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When main is over. What it leaves behind must be distinguished from what destructors, exit handlers and interpreters free later, so
- * each of the ways out is met before those run:
+ * When main is over. What it leaves behind must be distinguished from what destructors, exit handlers and interpreters
+ * free later, so each of the ways out is met before those run:
  *
  *   exit(), by any thread    the hook
- *   main returns             the destructor of a thread-local variable of the main thread, which the C library runs before
- *                            exit handlers: no wrapper of main, which every stack would show
+ *   main returns             the destructor of a thread-local variable of the main thread, which the C library runs
+ *                            before exit handlers: no wrapper of main, which every stack would show
  *   a Python interpreter     tears down its modules inside main. Py_IsInitialized answers 0 from then on; it is asked
  *                            before each free by the main thread, since a free is what the teardown begins with
  *
@@ -39,7 +39,6 @@ static struct {
 void main_end_emit(void)
 {
     struct varve_record record = {0};
-
     if (preload_is_on && recorder_reentrant_depth == 0 && recorder_process_main_ends()) {
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_MAIN_END, 0);
         varve_emit(&record);
@@ -49,8 +48,7 @@ void main_end_emit(void)
 /* ---- main returns ---- */
 
 /* Not in every C library. `object`: some address in the library that the destructor is of, which then stays. */
-extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *argument, void *object)
-    __attribute__((weak));
+extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *argument, void *object) __attribute__((weak));
 
 /* A main thread that calls pthread_exit does not come here. */
 static void main_returned(void *unused)
@@ -86,15 +84,13 @@ void main_end_find_python(void)
 {
     static const char *const names[] = {"Py_RunMain", "Py_Exit"};
     struct elf_object object;
-    void *address;
-
     if (!is_main_thread || !elf_symbol_object("Py_RunMain", &object)) {
         return;
     }
     for (unsigned i = 0; i < 2; i++) {
         python.endings[i] = elf_symbol_range(&object, names[i]);
     }
-    address = elf_symbol_in(&object, "Py_IsInitialized");
+    void *address = elf_symbol_in(&object, "Py_IsInitialized");
     __builtin_memcpy(&python.is_initialized, &address, sizeof(address));
     main_end_is_watched = address != NULL;
 }
@@ -121,7 +117,6 @@ static void look_at_stack(void *argument)
     struct look *look = argument;
     uint64_t pcs[FRAMES_MAX];
     unsigned count = native_stack_capture(&look->start, pcs, FRAMES_MAX);
-
     for (unsigned i = 0; i < count && !look->is_ending; i++) {
         look->is_ending = is_ending(pcs[i]);
     }
@@ -130,14 +125,11 @@ static void look_at_stack(void *argument)
 void main_end_look(void)
 {
     struct look look = {.start = hook_start(HOOK_FRAME())};
-    struct recorder_signals saved;
     int saved_errno = errno;
-    bool is_initialized;
-
     if (!is_main_thread) {
         return;
     }
-    is_initialized = python.is_initialized() != 0;
+    bool is_initialized = python.is_initialized() != 0;
     if (is_initialized == python.was_initialized) {
         return;
     }
@@ -146,6 +138,7 @@ void main_end_look(void)
         return;
     }
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     (void)recorder_on_stack(look_at_stack, &look);
     recorder_signals_restore(&saved);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * The moment at which the program's own code is over: main returned, exit was called, or a Python interpreter that is
  * the program begins to tear itself down. One event main_end for each process.

@@ -31,7 +31,6 @@ void free_aligned_sized(void *memory, size_t alignment, size_t size);
 static size_t product(size_t count, size_t size)
 {
     size_t bytes;
-
     return __builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -40,7 +39,6 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
 {
     struct varve_record record = {0};
     unsigned flags = memory == NULL ? VARVE_FLAG_FAILED : 0;
-
     record.addr = (uintptr_t)memory;
     record.size = size;
     record.arg = alignment;
@@ -53,9 +51,8 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
 
 static inline void note_free(void *memory, enum varve_cause cause)
 {
-    struct varve_record record = {0};
-
     main_end_watch();
+    struct varve_record record = {0};
     record.addr = (uintptr_t)memory;
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_FREE, 0);
     record.cause = (uint8_t)cause;
@@ -76,12 +73,10 @@ void heap_note_free(void *memory, enum varve_cause cause)
 static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr_t *frame)
 {
     struct callsite_start start = hook_start(frame);
-    void *memory;
-
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(16, size);
     }
-    memory = heap_real.malloc(size);
+    void *memory = heap_real.malloc(size);
     if (hook_records()) {
         note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
     }
@@ -152,12 +147,10 @@ HOOK void free_aligned_sized(void *memory, size_t alignment, size_t size)
 }
 
 /* `memory` is what the real function has given. */
-static inline void *noted(void *memory, size_t size, size_t alignment, enum varve_cause cause,
-                          const uintptr_t *frame)
+static inline void *noted(void *memory, size_t size, size_t alignment, enum varve_cause cause, const uintptr_t *frame)
 {
     if (hook_records()) {
         const struct callsite_start start = hook_start(frame);
-
         note_alloc(memory, size, alignment, cause, &start);
     }
     return memory;
@@ -175,7 +168,6 @@ static void *bootstrap_realloc(void *old, size_t size)
 {
     size_t keep = heap_bootstrap_size(old);
     void *memory = hook_can_call() ? malloc(size) : heap_bootstrap_alloc(16, size);
-
     if (memory != NULL) {
         memcpy(memory, old, keep < size ? keep : size);
     }
@@ -183,17 +175,15 @@ static void *bootstrap_realloc(void *old, size_t size)
 }
 
 /* Apart from its caller: the record is not on the stack while the call site is looked for. */
-static __attribute__((noinline)) void note_realloc(void *old, void *memory, size_t bytes,
-                                                   enum varve_cause cause, uint32_t callsite)
+static __attribute__((noinline)) void note_realloc(void *old, void *memory, size_t bytes, enum varve_cause cause,
+                                                   uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
-
     record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
     record.size = bytes;
     record.arg = (uintptr_t)old;
-    record.dev_seq_kind_flags =
-        varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
     record.callsite = callsite;
     record.cause = (uint8_t)cause;
     varve_emit(&record);
@@ -201,11 +191,9 @@ static __attribute__((noinline)) void note_realloc(void *old, void *memory, size
 
 /* What realloc and reallocarray have in common. The C library's reallocarray calls realloc by name, which
  * would come back here: so only realloc is ever called. */
-static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause,
-                              const struct callsite_start *start)
+static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause, const struct callsite_start *start)
 {
     void *memory;
-
     if (old == NULL) {
         memory = heap_real.realloc(NULL, bytes);
         note_alloc(memory, bytes, 0, cause, start);
@@ -220,7 +208,6 @@ static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause,
 static inline void *general_realloc(void *old, size_t bytes, enum varve_cause cause, const uintptr_t *frame)
 {
     struct callsite_start start = hook_start(frame);
-
     if (heap_bootstrap_owns(old)) {
         return bootstrap_realloc(old, bytes);
     }
@@ -238,7 +225,6 @@ HOOK void *realloc(void *old, size_t size)
 HOOK void *reallocarray(void *old, size_t count, size_t size)
 {
     size_t bytes;
-
     if (__builtin_mul_overflow(count, size, &bytes)) {
         errno = ENOMEM;
         return NULL;
@@ -248,13 +234,11 @@ HOOK void *reallocarray(void *old, size_t count, size_t size)
 
 HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
 {
-    int failed;
-
     if (!hook_can_call()) {
         *memory_out = heap_bootstrap_alloc(alignment, size);
         return *memory_out != NULL ? 0 : ENOMEM;
     }
-    failed = heap_real.posix_memalign(memory_out, alignment, size);
+    int failed = heap_real.posix_memalign(memory_out, alignment, size);
     noted(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, HOOK_FRAME());
     return failed;
 }
@@ -264,8 +248,7 @@ HOOK void *aligned_alloc(size_t alignment, size_t size)
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(alignment, size);
     }
-    return noted(heap_real.aligned_alloc(alignment, size), size, alignment, VARVE_CAUSE_ALIGNED_ALLOC,
-                 HOOK_FRAME());
+    return noted(heap_real.aligned_alloc(alignment, size), size, alignment, VARVE_CAUSE_ALIGNED_ALLOC, HOOK_FRAME());
 }
 
 HOOK void *memalign(size_t alignment, size_t size)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * An allocation and a free into the ring.
  */

@@ -19,17 +19,15 @@
 static size_t whole_pages(size_t bytes)
 {
     size_t page = heap_page_bytes;
-
     return (bytes + page - 1) & ~(page - 1);
 }
 
 /* Apart from `note`: its record is not on the stack while the call site is looked for. */
-static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes,
-                                           uint64_t arg, enum varve_cause cause, uint32_t callsite)
+static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
+                                           enum varve_cause cause, uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = address == MAP_FAILED;
-
     record.addr = has_failed ? 0 : (uintptr_t)address;
     record.size = whole_pages(bytes);
     record.requested = kind == VARVE_KIND_MMAP ? bytes : 0;
@@ -40,8 +38,8 @@ static __attribute__((noinline)) void emit(enum varve_kind kind, const void *add
     varve_emit(&record);
 }
 
-static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
-                 enum varve_cause cause, const struct callsite_start *start)
+static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg, enum varve_cause cause,
+                 const struct callsite_start *start)
 {
     emit(kind, address, bytes, arg, cause, hook_callsite(start));
 }
@@ -49,18 +47,14 @@ static void note(enum varve_kind kind, const void *address, size_t bytes, uint64
 HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     uint64_t arg = (uint32_t)protection | ((uint64_t)(uint32_t)flags << 32);
-    struct callsite_start start;
-    void *memory;
-
     if (!hook_can_call()) {
-        return (void *)hook_answer(
-            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
+        return (void *)hook_answer((long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
     }
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);
     }
-    start = hook_start(HOOK_FRAME());
-    memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    struct callsite_start start = hook_start(HOOK_FRAME());
+    void *memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
     note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
     return memory;
 }
@@ -75,9 +69,6 @@ static bool is_range(const void *address, size_t bytes)
 
 HOOK int munmap(void *address, size_t bytes)
 {
-    struct callsite_start start;
-    int failed;
-
     if (!hook_can_call()) {
         return (int)hook_answer(recorder_sys_munmap(address, bytes));
     }
@@ -85,9 +76,9 @@ HOOK int munmap(void *address, size_t bytes)
         return heap_real.munmap(address, bytes);
     }
     main_end_watch();
-    start = hook_start(HOOK_FRAME());
+    struct callsite_start start = hook_start(HOOK_FRAME());
     note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
-    failed = heap_real.munmap(address, bytes);
+    int failed = heap_real.munmap(address, bytes);
     if (failed != 0) {
         note(VARVE_KIND_MMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     }
@@ -100,7 +91,6 @@ HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
     void *wanted = NULL;
     void *memory;
     bool gives_up;
-
     if ((flags & MREMAP_FIXED) != 0) {
         va_list arguments;
         va_start(arguments, flags);

@@ -36,43 +36,42 @@
 
 /* X(NAME, function, symbol, alignment, parameters, arguments); size_t is `m`, an unsigned long, where we run
  */
-#define CXX_NEW_LIST(X)                                                                                 \
-    X(NEW, cxx_new, "_Znwm", 0, (size_t size), (size))                                                  \
-    X(NEW_ARRAY, cxx_new_array, "_Znam", 0, (size_t size), (size))                                      \
-    X(NEW_NOTHROW, cxx_new_nothrow, "_ZnwmRKSt9nothrow_t", 0, (size_t size, const void *nothrow),       \
-      (size, nothrow))                                                                                  \
-    X(NEW_ARRAY_NOTHROW, cxx_new_array_nothrow, "_ZnamRKSt9nothrow_t", 0,                               \
-      (size_t size, const void *nothrow), (size, nothrow))                                              \
-    X(NEW_ALIGNED, cxx_new_aligned, "_ZnwmSt11align_val_t", alignment, (size_t size, size_t alignment), \
-      (size, alignment))                                                                                \
-    X(NEW_ARRAY_ALIGNED, cxx_new_array_aligned, "_ZnamSt11align_val_t", alignment,                      \
-      (size_t size, size_t alignment), (size, alignment))                                               \
-    X(NEW_ALIGNED_NOTHROW, cxx_new_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", alignment,    \
-      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))                 \
-    X(NEW_ARRAY_ALIGNED_NOTHROW, cxx_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t",   \
-      alignment, (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))
+#define CXX_NEW_LIST(X)                                                                                             \
+    X(NEW, cxx_new, "_Znwm", 0, (size_t size), (size))                                                              \
+    X(NEW_ARRAY, cxx_new_array, "_Znam", 0, (size_t size), (size))                                                  \
+    X(NEW_NOTHROW, cxx_new_nothrow, "_ZnwmRKSt9nothrow_t", 0, (size_t size, const void *nothrow), (size, nothrow))  \
+    X(NEW_ARRAY_NOTHROW, cxx_new_array_nothrow, "_ZnamRKSt9nothrow_t", 0, (size_t size, const void *nothrow),       \
+      (size, nothrow))                                                                                              \
+    X(NEW_ALIGNED, cxx_new_aligned, "_ZnwmSt11align_val_t", alignment, (size_t size, size_t alignment),             \
+      (size, alignment))                                                                                            \
+    X(NEW_ARRAY_ALIGNED, cxx_new_array_aligned, "_ZnamSt11align_val_t", alignment, (size_t size, size_t alignment), \
+      (size, alignment))                                                                                            \
+    X(NEW_ALIGNED_NOTHROW, cxx_new_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", alignment,                \
+      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))                             \
+    X(NEW_ARRAY_ALIGNED_NOTHROW, cxx_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", alignment,    \
+      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))
 
 /* X(NAME, function, symbol, parameters, arguments) */
-#define CXX_DELETE_LIST(X)                                                                                   \
-    X(DELETE, cxx_delete, "_ZdlPv", (void *memory), (memory))                                                \
-    X(DELETE_ARRAY, cxx_delete_array, "_ZdaPv", (void *memory), (memory))                                    \
-    X(DELETE_NOTHROW, cxx_delete_nothrow, "_ZdlPvRKSt9nothrow_t", (void *memory, const void *nothrow),       \
-      (memory, nothrow))                                                                                     \
-    X(DELETE_ARRAY_NOTHROW, cxx_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t",                                \
-      (void *memory, const void *nothrow), (memory, nothrow))                                                \
-    X(DELETE_SIZED, cxx_delete_sized, "_ZdlPvm", (void *memory, size_t size), (memory, size))                \
-    X(DELETE_ARRAY_SIZED, cxx_delete_array_sized, "_ZdaPvm", (void *memory, size_t size), (memory, size))    \
-    X(DELETE_ALIGNED, cxx_delete_aligned, "_ZdlPvSt11align_val_t", (void *memory, size_t alignment),         \
-      (memory, alignment))                                                                                   \
-    X(DELETE_ARRAY_ALIGNED, cxx_delete_array_aligned, "_ZdaPvSt11align_val_t",                               \
-      (void *memory, size_t alignment), (memory, alignment))                                                 \
-    X(DELETE_SIZED_ALIGNED, cxx_delete_sized_aligned, "_ZdlPvmSt11align_val_t",                              \
-      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                              \
-    X(DELETE_ARRAY_SIZED_ALIGNED, cxx_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t",                  \
-      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                              \
-    X(DELETE_ALIGNED_NOTHROW, cxx_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t",             \
-      (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))                   \
-    X(DELETE_ARRAY_ALIGNED_NOTHROW, cxx_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", \
+#define CXX_DELETE_LIST(X)                                                                                         \
+    X(DELETE, cxx_delete, "_ZdlPv", (void *memory), (memory))                                                      \
+    X(DELETE_ARRAY, cxx_delete_array, "_ZdaPv", (void *memory), (memory))                                          \
+    X(DELETE_NOTHROW, cxx_delete_nothrow, "_ZdlPvRKSt9nothrow_t", (void *memory, const void *nothrow),             \
+      (memory, nothrow))                                                                                           \
+    X(DELETE_ARRAY_NOTHROW, cxx_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t", (void *memory, const void *nothrow), \
+      (memory, nothrow))                                                                                           \
+    X(DELETE_SIZED, cxx_delete_sized, "_ZdlPvm", (void *memory, size_t size), (memory, size))                      \
+    X(DELETE_ARRAY_SIZED, cxx_delete_array_sized, "_ZdaPvm", (void *memory, size_t size), (memory, size))          \
+    X(DELETE_ALIGNED, cxx_delete_aligned, "_ZdlPvSt11align_val_t", (void *memory, size_t alignment),               \
+      (memory, alignment))                                                                                         \
+    X(DELETE_ARRAY_ALIGNED, cxx_delete_array_aligned, "_ZdaPvSt11align_val_t", (void *memory, size_t alignment),   \
+      (memory, alignment))                                                                                         \
+    X(DELETE_SIZED_ALIGNED, cxx_delete_sized_aligned, "_ZdlPvmSt11align_val_t",                                    \
+      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                                    \
+    X(DELETE_ARRAY_SIZED_ALIGNED, cxx_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t",                        \
+      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                                    \
+    X(DELETE_ALIGNED_NOTHROW, cxx_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t",                   \
+      (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))                         \
+    X(DELETE_ARRAY_ALIGNED_NOTHROW, cxx_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t",       \
       (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))
 
 #define CXX_ENUM_NEW(NAME, function, symbol, alignment, parameters, arguments) CXX_##NAME,
@@ -115,7 +114,6 @@ __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
 static bool is_recorded_in(const struct elf_object *object)
 {
     void *allocate = elf_symbol_in(object, "malloc");
-
     return allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0;
 }
 
@@ -136,7 +134,6 @@ static bool scan_objects(void)
     struct elf_object object;
     bool is_behind = heap_is_late;
     bool is_malloc_before = false;
-
     for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
         if (map->l_ld == _DYNAMIC) {
             is_behind = true;
@@ -169,7 +166,6 @@ bool heap_cxx_prepare(bool is_recorded)
 {
     bool is_malloc_ours = scan_objects();
     void (*function)(void);
-
     for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
         globals[i].is_recorded = globals[i].is_recorded && is_recorded;
         if (!globals[i].is_recorded) {
@@ -194,11 +190,10 @@ struct local {
 static void find_caller(struct local *local)
 {
     struct loaded_object object;
-    struct elf_walk walk;
-
     if (!loaded_object_find(local->caller, &object)) {
         return;
     }
+    struct elf_walk walk;
     elf_walk_begin(&walk);
     while (!local->has_object && elf_walk_next(&walk, &local->object)) {
         local->has_object = local->object.bias == object.bias;
@@ -210,12 +205,10 @@ static bool match_definition(struct local *local, const struct elf_object *objec
 {
     void *function = object->dynamic != _DYNAMIC ? elf_symbol_in(object, local->name) : NULL;
     bool is_caller = local->has_object && object->dynamic == local->object.dynamic;
-    bool is_needed = false;
-
     if (function == NULL) {
         return false;
     }
-    is_needed = local->has_object && !local->is_needed && elf_symbol_is_needed(object, &local->object);
+    bool is_needed = local->has_object && !local->is_needed && elf_symbol_is_needed(object, &local->object);
     if (is_caller || local->choice.function == NULL || is_needed) {
         local->is_needed = is_needed;
         local->choice = (struct cxx_choice){function, is_recorded_in(object)};
@@ -226,12 +219,11 @@ static bool match_definition(struct local *local, const struct elf_object *objec
 static void look_up_now(void *argument)
 {
     struct local *local = argument;
-    struct elf_object object;
-    struct elf_walk walk;
-    bool is_over = false;
-
     find_caller(local);
+    struct elf_walk walk;
     elf_walk_begin(&walk);
+    struct elf_object object;
+    bool is_over = false;
     while (!is_over && elf_walk_next(&walk, &object)) {
         is_over = match_definition(local, &object);
     }
@@ -242,7 +234,6 @@ static uint64_t look_up(enum cxx_function which, uintptr_t caller)
 {
     struct local local = {.name = names[which], .caller = caller - 1};
     struct recorder_signals saved;
-
     recorder_reentrant_begin(&saved);
     if (!recorder_on_stack(look_up_now, &local)) {
         look_up_now(&local);
@@ -254,7 +245,6 @@ static uint64_t look_up(enum cxx_function which, uintptr_t caller)
 static uint64_t cached_find(const struct cached *cached, uint64_t key)
 {
     uint64_t value = __atomic_load_n(&cached->value, __ATOMIC_ACQUIRE);
-
     return value != 0 && (__atomic_load_n(&cached->key, __ATOMIC_ACQUIRE) ^ value) == key ? value : 0;
 }
 
@@ -267,17 +257,13 @@ static void cached_keep(struct cached *cached, uint64_t key, uint64_t value)
 static uint64_t choose_by_object(enum cxx_function which, uintptr_t caller)
 {
     struct loaded_object object;
-    struct cached *cached;
-    uint64_t key;
-    uint64_t value;
-
     if (!loaded_object_find(caller - 1, &object)) {
         return look_up(which, caller);
     }
-    key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
-    cached = &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) %
-                           CACHED_OBJECTS];
-    value = cached_find(cached, key);
+    uint64_t key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
+    struct cached *cached =
+        &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) % CACHED_OBJECTS];
+    uint64_t value = cached_find(cached, key);
     if (value == 0) {
         value = look_up(which, caller);
         cached_keep(cached, key, value);
@@ -292,7 +278,6 @@ static struct cxx_choice choose_by_caller(enum cxx_function which, uintptr_t cal
     bool is_usable = __atomic_load_n(&objects_closing, __ATOMIC_ACQUIRE) == 0 &&
                      __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF;
     uint64_t value = is_usable ? cached_find(cached, key) : 0;
-
     if (value == 0 && is_usable) {
         value = choose_by_object(which, caller);
         cached_keep(cached, key, value);
@@ -360,35 +345,33 @@ static bool note_delete(void *memory, const uintptr_t *frame)
 
 /* Both halves are left by a jump where nothing is recorded here: no frame of ours is in the program's stack.
  */
-#define CXX_NEW_HOOK(NAME, hook, symbol, alignment, parameters, arguments)                           \
-    static __attribute__((noinline)) void *hook##_general(UNPACK parameters, const uintptr_t *frame) \
-    {                                                                                                \
-        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                     \
-        struct callsite_start start;                                                                 \
-        void *(*real)parameters;                                                                     \
-        void *memory;                                                                                \
-                                                                                                     \
-        memcpy(&real, &choice.function, sizeof(real));                                               \
-        if (choice.function == NULL) {                                                               \
-            return new_without_library(size, alignment);                                             \
-        }                                                                                            \
-        if (!choice.is_recorded) {                                                                   \
-            return real arguments;                                                                   \
-        }                                                                                            \
-        start = hook_start(frame);                                                                   \
-        heap_last_recorded = NULL;                                                                   \
-        memory = real arguments;                                                                     \
-        note_new(memory, size, alignment, &start);                                                   \
-        return memory;                                                                               \
-    }                                                                                                \
-    void *hook parameters __asm__(symbol);                                                           \
-    HOOK void *hook parameters                                                                       \
-    {                                                                                                \
-        void *(*real)parameters =                                                                    \
-            (void *(*)parameters)__atomic_load_n(&passed[CXX_##NAME], __ATOMIC_ACQUIRE);             \
-                                                                                                     \
-        return __builtin_expect(real != NULL, 1) ? real arguments                                    \
-                                                 : hook##_general(UNPACK arguments, HOOK_FRAME());   \
+#define CXX_NEW_HOOK(NAME, hook, symbol, alignment, parameters, arguments)                                          \
+    static __attribute__((noinline)) void *hook##_general(UNPACK parameters, const uintptr_t *frame)                \
+    {                                                                                                               \
+        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                                    \
+        struct callsite_start start;                                                                                \
+        void *(*real)parameters;                                                                                    \
+        void *memory;                                                                                               \
+                                                                                                                    \
+        memcpy(&real, &choice.function, sizeof(real));                                                              \
+        if (choice.function == NULL) {                                                                              \
+            return new_without_library(size, alignment);                                                            \
+        }                                                                                                           \
+        if (!choice.is_recorded) {                                                                                  \
+            return real arguments;                                                                                  \
+        }                                                                                                           \
+        start = hook_start(frame);                                                                                  \
+        heap_last_recorded = NULL;                                                                                  \
+        memory = real arguments;                                                                                    \
+        note_new(memory, size, alignment, &start);                                                                  \
+        return memory;                                                                                              \
+    }                                                                                                               \
+    void *hook parameters __asm__(symbol);                                                                          \
+    HOOK void *hook parameters                                                                                      \
+    {                                                                                                               \
+        void *(*real)parameters = (void *(*)parameters)__atomic_load_n(&passed[CXX_##NAME], __ATOMIC_ACQUIRE);      \
+                                                                                                                    \
+        return __builtin_expect(real != NULL, 1) ? real arguments : hook##_general(UNPACK arguments, HOOK_FRAME()); \
     }
 
 #define CXX_DELETE_HOOK(NAME, hook, symbol, parameters, arguments)                                           \

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * operator new and delete, and what is recorded twice unless the two know of each other.
  */

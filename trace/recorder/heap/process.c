@@ -30,7 +30,6 @@ static bool can_note(void)
 static void leave(void)
 {
     struct varve_record record = {0};
-
     if (hook_is_recording() && recorder_process_current() != NULL) {
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PROCESS_EXIT, 0);
         varve_emit(&record);
@@ -72,8 +71,6 @@ HOOK __attribute__((noreturn)) void _Exit(int status)
 
 HOOK int dlclose(void *handle)
 {
-    int result;
-
     if (!hook_can_call() || heap_real.dlclose == NULL) {
         return -1;
     }
@@ -81,7 +78,7 @@ HOOK int dlclose(void *handle)
         python_stack_pin_library();
     }
     heap_cxx_closing();
-    result = heap_real.dlclose(handle);
+    int result = heap_real.dlclose(handle);
     heap_cxx_closed();
     if (hook_is_recording()) {
         callsite_modules_changed();
@@ -111,10 +108,8 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.path = path, .envp = envp, .is_in_process = true};
     struct exec_noted noted;
-    int result;
-
     executing(&noted, &call);
-    result = heap_real.execve(path, argv, envp);
+    int result = heap_real.execve(path, argv, envp);
     execute_failed(&noted);
     return result;
 }
@@ -123,10 +118,8 @@ HOOK int execv(const char *path, char *const argv[])
 {
     const struct exec_call call = {.path = path, .envp = environ, .is_in_process = true};
     struct exec_noted noted;
-    int result;
-
     executing(&noted, &call);
-    result = heap_real.execv(path, argv);
+    int result = heap_real.execv(path, argv);
     execute_failed(&noted);
     return result;
 }
@@ -135,10 +128,8 @@ HOOK int execvp(const char *file, char *const argv[])
 {
     const struct exec_call call = {.path = file, .envp = environ, .is_searched = true, .is_in_process = true};
     struct exec_noted noted;
-    int result;
-
     executing(&noted, &call);
-    result = heap_real.execvp(file, argv);
+    int result = heap_real.execvp(file, argv);
     execute_failed(&noted);
     return result;
 }
@@ -147,10 +138,8 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.path = file, .envp = envp, .is_searched = true, .is_in_process = true};
     struct exec_noted noted;
-    int result;
-
     executing(&noted, &call);
-    result = heap_real.execvpe(file, argv, envp);
+    int result = heap_real.execvpe(file, argv, envp);
     execute_failed(&noted);
     return result;
 }
@@ -159,10 +148,8 @@ HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.fd = fd, .envp = envp, .is_in_process = true};
     struct exec_noted noted;
-    int result;
-
     executing(&noted, &call);
-    result = heap_real.fexecve(fd, argv, envp);
+    int result = heap_real.fexecve(fd, argv, envp);
     execute_failed(&noted);
     return result;
 }
@@ -176,17 +163,14 @@ static void spawning(struct exec_noted *noted, const struct exec_call *call)
     }
 }
 
-HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path,
-                     const posix_spawn_file_actions_t *restrict actions,
+HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *restrict actions,
                      const posix_spawnattr_t *restrict attributes, char *const argv[restrict],
                      char *const envp[restrict])
 {
     const struct exec_call call = {.path = path, .envp = envp};
     struct exec_noted noted;
-    int error;
-
     spawning(&noted, &call);
-    error = heap_real.posix_spawn(pid, path, actions, attributes, argv, envp);
+    int error = heap_real.posix_spawn(pid, path, actions, attributes, argv, envp);
     if (error != 0) {
         exec_note_failed(&noted);
     }
@@ -194,16 +178,13 @@ HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path,
 }
 
 HOOK int posix_spawnp(pid_t *restrict pid, const char *restrict file,
-                      const posix_spawn_file_actions_t *restrict actions,
-                      const posix_spawnattr_t *restrict attributes, char *const argv[restrict],
-                      char *const envp[restrict])
+                      const posix_spawn_file_actions_t *restrict actions, const posix_spawnattr_t *restrict attributes,
+                      char *const argv[restrict], char *const envp[restrict])
 {
     const struct exec_call call = {.path = file, .envp = envp, .is_searched = true};
     struct exec_noted noted;
-    int error;
-
     spawning(&noted, &call);
-    error = heap_real.posix_spawnp(pid, file, actions, attributes, argv, envp);
+    int error = heap_real.posix_spawnp(pid, file, actions, attributes, argv, envp);
     if (error != 0) {
         exec_note_failed(&noted);
     }
@@ -214,7 +195,6 @@ HOOK int system(const char *command)
 {
     const struct exec_call call = {.path = "/bin/sh", .envp = environ};
     struct exec_noted noted;
-
     if (command != NULL) {
         spawning(&noted, &call);
     }
@@ -225,10 +205,8 @@ HOOK FILE *popen(const char *command, const char *mode)
 {
     const struct exec_call call = {.path = "/bin/sh", .envp = environ};
     struct exec_noted noted;
-    FILE *stream;
-
     spawning(&noted, &call);
-    stream = heap_real.popen(command, mode);
+    FILE *stream = heap_real.popen(command, mode);
     if (stream == NULL) {
         exec_note_failed(&noted);
     }
@@ -254,10 +232,9 @@ HOOK FILE *popen(const char *command, const char *mode)
 
 HOOK int execl(const char *path, const char *argument, ...)
 {
-    char **argv;
     va_list list;
-
     va_start(list, argument);
+    char **argv;
     COLLECT_ARGUMENTS(argv, argument, list);
     va_end(list);
     return execv(path, argv);
@@ -265,10 +242,9 @@ HOOK int execl(const char *path, const char *argument, ...)
 
 HOOK int execlp(const char *file, const char *argument, ...)
 {
-    char **argv;
     va_list list;
-
     va_start(list, argument);
+    char **argv;
     COLLECT_ARGUMENTS(argv, argument, list);
     va_end(list);
     return execvp(file, argv);
@@ -276,13 +252,11 @@ HOOK int execlp(const char *file, const char *argument, ...)
 
 HOOK int execle(const char *path, const char *argument, ...)
 {
-    char **argv;
-    char *const *envp;
     va_list list;
-
     va_start(list, argument);
+    char **argv;
     COLLECT_ARGUMENTS(argv, argument, list);
-    envp = va_arg(list, char *const *);
+    char *const *envp = va_arg(list, char *const *);
     va_end(list);
     return execve(path, argv, envp);
 }

@@ -35,9 +35,7 @@ static uint32_t find_lock;
 static bool is_behind_c_library(void)
 {
     struct elf_object object;
-
-    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC;
-         map = map->l_next) {
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC; map = map->l_next) {
         if (elf_symbol_tables_of_map(map, &object) && elf_symbol_in(&object, "__libc_start_main") != NULL) {
             return true;
         }
@@ -50,8 +48,6 @@ static void *find_late(const char *name)
 {
     void *function = dlsym(RTLD_DEFAULT, name);
     struct loaded_object own, its;
-    struct elf_object object;
-
     if (function == NULL || !loaded_object_find((uintptr_t)_DYNAMIC, &own) ||
         !loaded_object_find((uintptr_t)function, &its)) {
         return NULL;
@@ -59,6 +55,7 @@ static void *find_late(const char *name)
     if (its.handle == own.handle) {
         return NULL;
     }
+    struct elf_object object;
     if (its.name[0] != '\0' || !elf_symbol_object(name, &object) || object.path[0] == '\0') {
         return function;
     }
@@ -74,7 +71,6 @@ void *heap_real_find(const char *name)
 static void die(const char *name)
 {
     static const char text[] = "varve: the C library has no ";
-
     recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
     recorder_sys_write(STDERR_FILENO, name, __builtin_strlen(name));
     recorder_sys_write(STDERR_FILENO, "\n", 1);
@@ -103,9 +99,6 @@ static void find_all(void)
 
 bool heap_ready(void)
 {
-    struct recorder_signals saved;
-    bool is_on;
-
     if (recorder_reentrant_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         return false; /* an allocation by dlsym, inside the lookup of this very thread */
     }
@@ -115,9 +108,9 @@ bool heap_ready(void)
     } else {
         recorder_session_find();
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
-    if (!recorder_lock_soon(
-            &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
+    if (!recorder_lock_soon(&find_lock)) { /* its holder waits for the loader, which may wait for this thread */
         recorder_reentrant_end(&saved);
         return false;
     }
@@ -126,7 +119,7 @@ bool heap_ready(void)
         heap_page_bytes = getauxval(AT_PAGESZ);
         find_all();
         preload_is_on = recorder_prepare();
-        is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
+        bool is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
         if (preload_is_on) {
             main_end_prepare();
         }
@@ -145,11 +138,10 @@ bool heap_ready(void)
  * whose malloc is not ours may never come to an event: they attach now, so that the collector knows of them. */
 __attribute__((constructor)) static void prepare(void)
 {
-    struct recorder_signals saved;
-
     if (__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         heap_ready();
     }
+    struct recorder_signals saved;
     if (recorder_malloc_is_unhooked && preload_is_on) {
         recorder_reentrant_begin(&saved);
         (void)recorder_process_attach();

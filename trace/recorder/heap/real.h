@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * The real functions behind our hooks, and whether anything is recorded.
  */
@@ -24,9 +23,8 @@
     X(mmap, void *, (void *, size_t, int, int, int, off_t)) \
     X(munmap, int, (void *, size_t))
 
-#define HEAP_SPAWN_PARAMETERS                                                                             \
-    (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, \
-     char *const *)
+#define HEAP_SPAWN_PARAMETERS \
+    (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)
 
 #define HEAP_OPTIONAL_LIST(X)                                     \
     X(memalign, void *, (size_t, size_t))                         \

@@ -24,7 +24,6 @@ static bool may_wait;
 static inline int cancellation_off(void)
 {
     int before = PTHREAD_CANCEL_ENABLE;
-
     if (may_wait) {
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     }
@@ -47,8 +46,7 @@ static inline void cancellation_restore(int before)
 
 /* ---- records ---- */
 
-static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq,
-                        const struct varve_record *record)
+static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq, const struct varve_record *record)
 {
     const struct lttng_provider_record fields = {
         .process = origin->process,
@@ -70,7 +68,6 @@ static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_se
         .callsite = record->callsite,
         .flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED),
     };
-
     switch (varve_record_kind(record)) {
 #define EMIT_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) \
     case VARVE_KIND_##NAME:                                                     \
@@ -87,7 +84,6 @@ static void emit_record_waiting(const struct varve_sink_origin *origin, uint64_t
                                 const struct varve_record *record)
 {
     int before;
-
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     emit_record(origin, ring_seq, record);
     (void)pthread_setcancelstate(before, &before);
@@ -156,7 +152,6 @@ static struct sink_provider provider = {
 static void find_states(void)
 {
     static const int never = 0;
-
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         tracepoint_states[kind] = &never;
     }

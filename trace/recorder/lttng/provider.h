@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the provider library */
 /*
  * What the parts of the provider library need of each other.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: LTTng's macros read this file several times */
 /*
  * The tracepoints of the provider `varve`, as LTTng's macros want them described. Those of records are made from
  * VARVE_EVENT_LIST, all of one event class, so that one function writes them; their fields are named and meant like
@@ -15,8 +14,8 @@
 #ifndef VARVE_TRACE_RECORDER_LTTNG_PROVIDER_EVENTS_H
 #define VARVE_TRACE_RECORDER_LTTNG_PROVIDER_EVENTS_H
 
-/* A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at each call, and
- * twice more if a filter is on. A text that is NULL is written as an empty one. */
+/* A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at each call,
+ * and twice more if a filter is on. A text that is NULL is written as an empty one. */
 
 /* All of the provider is in one library, which exports nothing of it. */
 #define LTTNG_UST_TRACEPOINT_HIDDEN_DEFINITION
@@ -50,8 +49,7 @@ static inline const char *lttng_provider_text(const char *text)
 }
 
 /* An enumeration wants a label for each value; the text of "no cause" is empty. */
-#define VARVE_LTTNG_CAUSE(code, NAME, text) \
-    lttng_ust_field_enum_value(sizeof(text) > 1 ? (text) : "none", (code))
+#define VARVE_LTTNG_CAUSE(code, NAME, text) lttng_ust_field_enum_value(sizeof(text) > 1 ? (text) : "none", (code))
 
 #define VARVE_LTTNG_INSTANCE(code, NAME, name, group, addr, size, requested, arg, meaning) \
     LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(varve, record, varve, name,                        \

@@ -39,7 +39,6 @@ struct lttng_ust_session;
 static void trace_began(void *data, struct lttng_ust_session *session)
 {
     const struct sink_host *host = data;
-
     (void)session; /* opaque */
     if (lttng_provider_is_wanted()) {
         host->started(host->context);
@@ -52,8 +51,6 @@ bool lttng_provider_watch_starts(const struct sink_host *host)
     void (*probe)(void *, struct lttng_ust_session *) = trace_began;
     void *library = dlopen(LTTNG_UST_TRACEPOINT_LIB_SONAME, RTLD_NOW | RTLD_NOLOAD);
     void *symbol = NULL;
-    void *data;
-
     if (library != NULL) { /* kept open: the probe stays */
         symbol = dlsym(library, "lttng_ust_tracepoint_provider_register");
     }
@@ -61,7 +58,8 @@ bool lttng_provider_watch_starts(const struct sink_host *host)
         return false;
     }
     memcpy(&add_probe, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
-    memcpy(&data, &host, sizeof(host));          /* nor one that takes away const */
+    void *data;
+    memcpy(&data, &host, sizeof(host)); /* nor one that takes away const */
     return add_probe("lttng_ust_statedump", "end", (void (*)(void))probe, data,
                      "struct lttng_ust_session *, session") == 0;
 }

@@ -90,8 +90,7 @@ static struct {
 
 static inline bool is_attached(void)
 {
-    return __builtin_expect(attachment != NULL, 1) &&
-           __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == ATTACHED;
+    return __builtin_expect(attachment != NULL, 1) && __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == ATTACHED;
 }
 
 /* Signals are blocked: no handler of this thread can wait for the lock, and nothing cancels its owner. */
@@ -109,9 +108,8 @@ static void lock_leave(void)
 /* With room in the file for what is appended under one lock, if there is any to be had. */
 static void lock_enter_to_append(void)
 {
-    struct callsite_window window;
-
     lock_enter();
+    struct callsite_window window;
     while (callsite_window_is_wanted(&window)) {
         lock_leave();
         callsite_window_open(&window);
@@ -128,10 +126,8 @@ static void lock_enter_to_append(void)
 /* `python` is the hash of the Python frames, whichever way it was found. */
 static inline struct stack_hash hash_stack(const struct stack *stack, struct stack_hash python)
 {
-    const uint64_t sizes =
-        (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
+    const uint64_t sizes = (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
     struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
-
     stack_hash_words(&hash, stack->pcs, stack->native_count);
     if (stack->python_count > 0) {
         hash.low = stack_hash_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
@@ -146,7 +142,6 @@ static struct stack_hash hash_code(const struct python_frame *frame)
     const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
                               frame->first_line};
     struct stack_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
-
     stack_hash_words(&hash, words, 4);
     hash.low += hash.low == 0;
     return hash;
@@ -156,7 +151,6 @@ static struct stack_hash hash_code(const struct python_frame *frame)
 static struct stack_hash hash_position(struct stack_hash code, const struct python_frame *frame)
 {
     const uint64_t instruction = frame->instruction;
-
     stack_hash_words(&code, &instruction, 1);
     code.low += code.low == 0;
     return code;
@@ -172,13 +166,11 @@ static COLD void modules_replaced(void)
 
 static void modules_check_now(void *unused)
 {
-    bool replaced;
-
     (void)unused;
     if (is_attached() && __atomic_exchange_n(&callsites.modules_changed, false, __ATOMIC_ACQ_REL)) {
         loaded_object_forget();
         lock_enter_to_append();
-        replaced = modules_scan() > 0;
+        bool replaced = modules_scan() > 0;
         lock_leave();
         if (replaced) {
             modules_replaced();
@@ -191,10 +183,8 @@ static COLD bool run_aside(void (*function)(void *argument), void *argument)
 {
     const int saved_errno = errno;
     struct recorder_signals signals;
-    bool is_done;
-
     recorder_reentrant_begin(&signals);
-    is_done = recorder_on_stack(function, argument);
+    bool is_done = recorder_on_stack(function, argument);
     recorder_reentrant_end(&signals);
     errno = saved_errno;
     return is_done;
@@ -209,21 +199,18 @@ static COLD void modules_check(void)
 /* Writes the object to the file if need be. False if it replaced another one. */
 static bool module_note(const struct loaded_object *object)
 {
-    struct module_description module;
-    enum module_state state;
-
     lock_enter();
-    state = module_lookup(object);
+    enum module_state state = module_lookup(object);
     lock_leave();
     if (state == MODULE_KNOWN) {
         return true;
     }
+    struct module_description module;
     module_describe(object, &module);
     lock_enter_to_append();
     state = module_lookup(object);
     if (state != MODULE_KNOWN) {
-        (void)module_write(
-            &module); /* without it the frames keep their addresses; the next site tries again */
+        (void)module_write(&module); /* without it the frames keep their addresses; the next site tries again */
     }
     lock_leave();
     if (memmem(module.path, module.path_bytes, "libpython", strlen("libpython")) != NULL) {
@@ -237,10 +224,8 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
 {
     struct loaded_object object = {0};
     bool same = true;
-
     for (unsigned i = 0; i < count; i++) {
         const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
-
         if (stack->pcs[i] != CALLSITE_FILE_CUT && (call < object.start || call >= object.end) &&
             loaded_object_find(call, &object)) {
             same = module_note(&object) && same;
@@ -253,34 +238,30 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
 
 static void line_keep(struct stack_hash hash, uint32_t line)
 {
-    if (callsite_table_find(&callsites.lines, hash) == 0 &&
-        callsite_table_reserve(&callsites.lines) == VARVE_OK) {
+    if (callsite_table_find(&callsites.lines, hash) == 0 && callsite_table_reserve(&callsites.lines) == VARVE_OK) {
         callsite_table_insert(&callsites.lines, hash, line + 1);
     }
 }
 
 /* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
-static COLD uint32_t code_describe(const struct python_frame *frame, struct stack_hash hash,
-                                   struct stack_hash position, uint32_t *line)
+static COLD uint32_t code_describe(const struct python_frame *frame, struct stack_hash hash, struct stack_hash position,
+                                   uint32_t *line)
 {
     struct callsite_file_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
-    uint32_t code;
-
     if (!python_stack_describe(frame, name, sizeof(name), file, sizeof(file), line)) {
         *line = 0;
         return 0;
     }
     lock_enter_to_append();
-    code = callsite_table_find(&callsites.codes, hash);
+    uint32_t code = callsite_table_find(&callsites.codes, hash);
     if (code == 0 && callsites.code_count < CALLSITE_FILE_NUMBER_MAX &&
         callsite_table_reserve(&callsites.codes) == VARVE_OK) {
         entry.code = callsites.code_count + 1;
         entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
         entry.file_bytes = (uint16_t)strnlen(file, sizeof(file));
-        struct callsite_part parts[] = {
-            {&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
+        struct callsite_part parts[] = {{&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
 
         if (callsite_file_append(CALLSITE_FILE_TAG_CODE, parts, 3) == VARVE_OK) {
             code = ++callsites.code_count;
@@ -298,7 +279,6 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     const struct stack_hash hash = hash_code(frame), position = hash_position(hash, frame);
     const uint32_t code = callsite_table_find(&callsites.codes, hash);
     const uint32_t known = callsite_table_find(&callsites.lines, position);
-
     *line = known - 1;
     return code != 0 && known != 0 ? code : code_describe(frame, hash, position, line);
 }
@@ -306,7 +286,6 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
 static uint64_t frame_key(const struct python_frame *frame)
 {
     const struct stack_hash position = hash_position(hash_code(frame), frame);
-
     return position.low ^ frame->is_entry;
 }
 
@@ -316,7 +295,6 @@ static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned
     for (unsigned i = 0; i < count; i++) {
         const struct python_frame *frame = &stack->frames[i];
         struct callsite_file_python described = {.line = CALLSITE_FILE_CUT};
-
         if (frame->code != NULL) {
             described.code = code_note(frame, &described.line);
             described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
@@ -335,30 +313,25 @@ struct python_words {
 };
 
 /* The nodes of a stack, written if they are new; false: there is no room. */
-static bool nodes_note(const struct stack *stack, const struct python_words *python,
-                       struct callsite_file_site *entry)
+static bool nodes_note(const struct stack *stack, const struct python_words *python, struct callsite_file_site *entry)
 {
     if (stack->native_count > 0) {
-        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
-                                       stack->native_count, stack->generation);
+        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs, stack->native_count,
+                                       stack->generation);
     }
     if (stack->python_count > 0) {
-        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, python->keys, python->words,
-                                       stack->python_count, stack->generation);
+        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, python->keys, python->words, stack->python_count,
+                                       stack->generation);
     }
-    return (entry->native != 0 || stack->native_count == 0) &&
-           (entry->python != 0 || stack->python_count == 0);
+    return (entry->native != 0 || stack->native_count == 0) && (entry->python != 0 || stack->python_count == 0);
 }
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t callsite_add(const struct stack *stack, const struct python_words *python,
-                             struct stack_hash hash)
+static uint32_t callsite_add(const struct stack *stack, const struct python_words *python, struct stack_hash hash)
 {
     struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
     const struct callsite_part part = {&entry, sizeof(entry)};
-
-    if (entry.callsite > callsites.limit ||
-        callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
+    if (entry.callsite > callsites.limit || callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
         __atomic_store_n(&callsites.is_full, true, __ATOMIC_RELAXED);
         callsite_file_lost();
         return CALLSITE_FILE_NOT_KEPT;
@@ -385,20 +358,18 @@ static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
     const struct stack *stack = note->stack;
-    struct python_words python;
-    unsigned native_known, python_known;
-
     if (!is_attached()) {
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
+    struct python_words python;
     for (unsigned i = 0; i < stack->python_count; i++) {
         python.keys[i] = frame_key(&stack->frames[i]);
     }
     lock_enter();
-    native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
-                                     stack->native_count, stack->generation);
-    python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words,
-                                     stack->python_count, stack->generation);
+    unsigned native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
+                                              stack->native_count, stack->generation);
+    unsigned python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words,
+                                              stack->python_count, stack->generation);
     lock_leave();
     if (!stack_note_modules(stack, stack->native_count - native_known)) {
         modules_replaced();
@@ -417,7 +388,6 @@ static void callsite_note_now(void *argument)
 static COLD uint32_t callsite_note(struct stack *stack, struct stack_hash hash, bool *again)
 {
     struct note note = {.stack = stack, .hash = hash};
-
     (void)run_aside(callsite_note_now, &note);
     *again = note.again;
     return note.callsite;
@@ -427,7 +397,6 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
 {
     struct stack_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
     uint32_t callsite = callsite_table_find(&callsites.callsites, hash);
-
     *again = false;
     if (__builtin_expect(callsite != 0, 1)) {
         return callsite;
@@ -440,8 +409,8 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
 }
 
 /*
- * What of `count` frames, innermost first, is kept if that is more than `depth`: a quarter of them innermost, a mark, and the
- * outermost, which stacks share. Of a stack that was not walked to its end no outermost ones are known.
+ * What of `count` frames, innermost first, is kept if that is more than `depth`: a quarter of them innermost, a mark,
+ * and the outermost, which stacks share. Of a stack that was not walked to its end no outermost ones are known.
  */
 static inline unsigned frames_kept_inside(unsigned count, unsigned depth)
 {
@@ -451,17 +420,14 @@ static inline unsigned frames_kept_inside(unsigned count, unsigned depth)
 static COLD void native_cut(struct stack *stack, unsigned depth)
 {
     const unsigned inside = frames_kept_inside(stack->native_count, depth), outside = depth - inside;
-
     stack->pcs[inside] = CALLSITE_FILE_CUT;
-    memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside],
-            outside * sizeof(stack->pcs[0]));
+    memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside], outside * sizeof(stack->pcs[0]));
     stack->native_count = depth + 1;
 }
 
 static COLD void python_cut(struct stack *stack, unsigned depth)
 {
     const unsigned inside = frames_kept_inside(stack->python_count, depth), outside = depth - inside;
-
     stack->frames[inside] = (struct python_frame){0};
     memmove(&stack->frames[inside + 1], &stack->frames[stack->python_count - outside],
             outside * sizeof(stack->frames[0]));
@@ -485,16 +451,14 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
  * With the hash of the Python frames alone, which costs far less than the frames. False if that is not
  * enough: it is unknown, the site is new, or a parent stack is published.
  */
-static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
-                                                               unsigned depth, uint32_t *callsite)
+static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks, unsigned depth,
+                                                               uint32_t *callsite)
 {
-    struct stack_hash python = {0};
-
     stack_begin(stack, stacks, depth);
+    struct stack_hash python = {0};
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 &&
-         parent_stack_inherit(stack->frames, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 && parent_stack_inherit(stack->frames, 1) > 0)) {
         return false;
     }
     *callsite = 0;
@@ -511,7 +475,6 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
 {
     uint32_t callsite = 0;
     bool again = true;
-
     for (unsigned attempt = 0; again && attempt < 2; attempt++) {
         if (attempt > 0 || !is_begun) {
             stack_begin(stack, stacks, depth);
@@ -536,7 +499,6 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
 static void attach_process_now(void *unused)
 {
     void (*attach)(void) = __atomic_load_n(&attach_process, __ATOMIC_ACQUIRE);
-
     (void)unused;
     if (attach != NULL) {
         attach();
@@ -557,8 +519,8 @@ static COLD bool attach_now(void)
     return is_attached();
 }
 
-static inline __attribute__((always_inline)) uint32_t
-capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
+static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch, const struct callsite_start *start,
+                                                                   uint32_t how)
 {
     const struct attachment *now = attachment;
     const uint32_t stacks = now->stacks | how;
@@ -566,7 +528,6 @@ capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
     struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
     const bool has_memo = (stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX;
     uint32_t callsite;
-
     if (has_memo && stack_lookup(&stack, stacks, now->depth, &callsite)) {
         return callsite;
     }
@@ -583,7 +544,6 @@ static void capture_now(void *argument)
 {
     struct capture *capture = argument;
     struct scratch scratch;
-
     capture->callsite = capture_into(&scratch, capture->start, capture->how);
 }
 
@@ -591,13 +551,11 @@ static void capture_now(void *argument)
 static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t how)
 {
     struct capture capture = {start, how, 0};
-
     (void)run_aside(capture_now, &capture);
     return capture.callsite;
 }
 
-static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start,
-                                                              uint32_t how)
+static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start, uint32_t how)
 {
     if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
         return 0;
@@ -606,12 +564,11 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
         modules_check();
     }
     struct recorder_scratch *scratch = recorder_scratch_acquire();
-    uint32_t callsite;
 
     if (__builtin_expect(scratch == NULL, 0)) {
         return capture_aside(start, how);
     }
-    callsite = capture_into(scratch, start, how);
+    uint32_t callsite = capture_into(scratch, start, how);
     recorder_scratch_release(scratch);
     return callsite;
 }
@@ -661,23 +618,20 @@ void callsite_release(void)
 
 int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth)
 {
-    int error;
-
     if (attachment == NULL) {
         attachment = recorder_map_wiped(sizeof(*attachment));
         if (attachment == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
     }
-    const bool is_again =
-        __atomic_load_n(&attachment->state, __ATOMIC_RELAXED) != NOT_ATTACHED; /* only in tests */
+    const bool is_again = __atomic_load_n(&attachment->state, __ATOMIC_RELAXED) != NOT_ATTACHED; /* only in tests */
 
     /* In a fork child no other thread exists, whatever its parent was doing. */
     callsites_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX - 1;
-    error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
-                                                  : callsite_file_open(callsite_file_path, is_again);
+    int error =
+        attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(callsite_file_path, is_again);
     __atomic_store_n(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, __ATOMIC_RELEASE);
     return error;
 }

@@ -41,13 +41,10 @@ static struct {
 static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 {
     const uint64_t end = offset + bytes;
-    uint64_t size;
-    bool done;
-
     recorder_sys_flock(fd, LOCK_EX);
-    size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
+    uint64_t size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
     size = size > offset ? size : offset;
-    done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
+    bool done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
     recorder_sys_flock(fd, LOCK_UN); /* not by close: a fork may have a copy of the descriptor */
     return done;
 }
@@ -55,15 +52,13 @@ static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
 {
     window->size = bytes;
-    window->bytes =
-        space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
+    window->bytes = space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
     return window->bytes != NULL;
 }
 
 static bool window_map(int fd, struct callsite_window *window)
 {
     size_t step = window->offset < STEP_FIRST ? STEP_FIRST : (size_t)window->offset;
-
     step = step < STEP_LARGEST ? step : STEP_LARGEST;
     return window_map_at(fd, window, step) || window_map_at(fd, window, STEP_LEAST);
 }
@@ -78,7 +73,6 @@ void callsite_window_unmap(const struct callsite_window *window)
 void callsite_window_open(struct callsite_window *window)
 {
     int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
-
     if (fd >= 0) {
         (void)window_map(fd, window);
         recorder_sys_close(fd);
@@ -89,7 +83,6 @@ void callsite_window_open(struct callsite_window *window)
 static void head_write(struct callsite_file_entry entry)
 {
     uint64_t head;
-
     memcpy(&head, &entry, sizeof(head));
     __atomic_store_n((uint64_t *)(void *)(file.bytes + file.used), head, __ATOMIC_RELEASE);
 }
@@ -97,7 +90,6 @@ static void head_write(struct callsite_file_entry entry)
 void callsite_window_install(struct callsite_window *window)
 {
     struct callsite_window old = {file.bytes, file.size, 0};
-
     if (window->offset != file.end) {
         return; /* another thread was first: its own goes */
     }
@@ -107,8 +99,7 @@ void callsite_window_install(struct callsite_window *window)
     }
     if (file.used < file.size) {
         head_write((struct callsite_file_entry){
-            CALLSITE_FILE_TAG_PADDING,
-            (uint32_t)(file.size - file.used - sizeof(struct callsite_file_entry))});
+            CALLSITE_FILE_TAG_PADDING, (uint32_t)(file.size - file.used - sizeof(struct callsite_file_entry))});
     }
     file.bytes = window->bytes;
     file.size = window->size;
@@ -135,8 +126,7 @@ static void forget(bool is_mapped)
     if (is_mapped) {
         callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
         if (file.counts != NULL) {
-            recorder_unmap((char *)file.counts - sizeof(struct callsite_file_entry),
-                           CALLSITE_FILE_FIRST_PAGE_BYTES);
+            recorder_unmap((char *)file.counts - sizeof(struct callsite_file_entry), CALLSITE_FILE_FIRST_PAGE_BYTES);
         }
     }
     file.bytes = NULL;
@@ -151,18 +141,16 @@ int callsite_file_open(const char *path, bool is_again)
     static const struct callsite_file_loss none;
     const struct callsite_part part = {&none, sizeof(none)};
     struct callsite_window window = {.offset = 0};
-    unsigned char *first = NULL;
-    int fd;
-
     forget(is_again);
     if (strlen(path) >= sizeof(file.path)) {
         return VARVE_ERROR_INVALID;
     }
     memcpy(file.path, path, strlen(path) + 1);
-    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
     }
+    unsigned char *first = NULL;
     if (window_map(fd, &window)) {
         first = recorder_map_window(fd, 0, CALLSITE_FILE_FIRST_PAGE_BYTES);
     }
@@ -194,9 +182,8 @@ int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsign
 {
     struct callsite_file_entry entry = {.tag = tag};
     unsigned char *to = file.bytes + file.used + sizeof(entry);
-    size_t bytes = 0;
-
     assert(count <= CALLSITE_PARTS_MAX);
+    size_t bytes = 0;
     for (unsigned i = 0; i < count; i++) {
         bytes += parts[i].bytes;
     }

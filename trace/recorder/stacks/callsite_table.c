@@ -53,19 +53,16 @@ uint32_t callsite_table_find(const struct callsite_table *table, struct stack_ha
     const unsigned bits = (unsigned)(tagged & TABLE_BITS_MASK);
     const struct table_entry *entries = table_entries(tagged);
     const size_t mask = ((size_t)1 << bits) - 1;
-
     if (tagged == 0) {
         return 0;
     }
     for (size_t i = hash.low & mask;; i = (i + 1) & mask) {
         uint64_t key = __atomic_load_n(&entries[i].word[0], __ATOMIC_ACQUIRE);
-
         if (key == 0) {
             return 0;
         }
         if (key == hash.low) {
             uint64_t rest = __atomic_load_n(&entries[i].word[1], __ATOMIC_RELAXED);
-
             if ((uint32_t)(rest >> 32) == entry_check_bits(hash)) {
                 return (uint32_t)rest;
             }
@@ -79,7 +76,6 @@ static void entry_put(uintptr_t tagged, uint64_t key, uint64_t rest)
     const size_t mask = ((size_t)1 << (tagged & TABLE_BITS_MASK)) - 1;
     struct table_entry *entries = table_entries(tagged);
     size_t i = key & mask;
-
     while (__atomic_load_n(&entries[i].word[0], __ATOMIC_RELAXED) != 0) {
         i = (i + 1) & mask;
     }
@@ -92,7 +88,6 @@ int callsite_table_reserve(struct callsite_table *table)
     const uintptr_t old = __atomic_load_n(&table->entries, __ATOMIC_RELAXED);
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
     const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
-
     if (old != 0 && table->count < ((size_t)1 << old_bits) / 4 * 3) {
         return VARVE_OK;
     }
@@ -108,7 +103,6 @@ int callsite_table_reserve(struct callsite_table *table)
     for (size_t i = 0; old != 0 && i < (size_t)1 << old_bits; i++) {
         const struct table_entry *entry = &table_entries(old)[i];
         uint64_t key = __atomic_load_n(&entry->word[0], __ATOMIC_RELAXED);
-
         if (key != 0) {
             entry_put(tagged, key, __atomic_load_n(&entry->word[1], __ATOMIC_RELAXED));
         }
@@ -124,7 +118,6 @@ int callsite_table_reserve(struct callsite_table *table)
 void callsite_table_insert(struct callsite_table *table, struct stack_hash hash, uint32_t number)
 {
     const uintptr_t tagged = __atomic_load_n(&table->entries, __ATOMIC_RELAXED);
-
     assert(tagged != 0 && hash.low != 0);
     entry_put(tagged, hash.low, (uint64_t)entry_check_bits(hash) << 32 | number);
     table->count++;
@@ -140,7 +133,6 @@ static void entries_unmap(uintptr_t tagged)
 void callsite_table_reset(struct callsite_table *table)
 {
     const struct callsite_table old = *table;
-
     __atomic_store_n(&table->entries, 0, __ATOMIC_RELAXED);
     table->count = 0;
     memset(table->outgrown, 0, sizeof(table->outgrown));

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Hash to number, read without a lock.
  */
@@ -14,8 +13,8 @@
 
 /* All zero is an empty table. Owner: its user, who also orders the writers. */
 struct callsite_table {
-    uintptr_t entries; /* pages; the low 12 bits hold the logarithm of the number of entries */
-    uint32_t count;    /* writers only */
+    uintptr_t entries;                        /* pages; the low 12 bits hold the logarithm of the number of entries */
+    uint32_t count;                           /* writers only */
     uintptr_t outgrown[CALLSITE_TABLE_SIZES]; /* smaller ones before it, whose addresses stay; writers only */
 };
 

@@ -47,7 +47,6 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
 {
     while (bytes >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) note;
-
         memcpy(&note, at, sizeof(note));
         size_t name = ((size_t)note.n_namesz + 3) & ~(size_t)3;
         size_t description = ((size_t)note.n_descsz + 3) & ~(size_t)3;
@@ -55,8 +54,8 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
         if (name > bytes || description > bytes || sizeof(note) + name + description > bytes) {
             return NULL;
         }
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-            memcmp(at + sizeof(note), "GNU", 4) == 0 && note.n_descsz <= MODULE_BUILD_ID_MAX) {
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at + sizeof(note), "GNU", 4) == 0 &&
+            note.n_descsz <= MODULE_BUILD_ID_MAX) {
             *id_bytes = (uint16_t)note.n_descsz;
             return at + sizeof(note) + name;
         }
@@ -71,15 +70,12 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
 static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * headers)
 {
     ElfW(Ehdr) file;
-    unsigned count;
-
-    if (object->end - object->start < sizeof(file) ||
-        !recorder_read_memory(&file, object->start, sizeof(file)) ||
+    if (object->end - object->start < sizeof(file) || !recorder_read_memory(&file, object->start, sizeof(file)) ||
         memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof(*headers) ||
         file.e_phoff > object->end - object->start) {
         return 0;
     }
-    count = file.e_phnum < SEGMENTS_MAX ? file.e_phnum : SEGMENTS_MAX;
+    unsigned count = file.e_phnum < SEGMENTS_MAX ? file.e_phnum : SEGMENTS_MAX;
     return count * sizeof(*headers) <= object->end - object->start - file.e_phoff &&
                    recorder_read_memory(headers, object->start + file.e_phoff, count * sizeof(*headers))
                ? count
@@ -89,22 +85,19 @@ static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * he
 static void describe_build_id(struct module_description *module)
 {
     const struct loaded_object *object = &module->object;
-    unsigned char notes[NOTES_MAX];
     ElfW(Phdr) headers[SEGMENTS_MAX];
     const unsigned count = headers_read(object, headers);
-
     module->build_id_bytes = 0;
     module->build_id_address = 0;
+    unsigned char notes[NOTES_MAX];
     for (unsigned i = 0; i < count && module->build_id_bytes == 0; i++) {
         const uintptr_t at = object->bias + headers[i].p_vaddr;
         const size_t bytes = headers[i].p_memsz < NOTES_MAX ? headers[i].p_memsz : NOTES_MAX;
-        const unsigned char *id;
-
-        if (headers[i].p_type != PT_NOTE || at < object->start || at > object->end ||
-            bytes > object->end - at || !recorder_read_memory(notes, at, bytes)) {
+        if (headers[i].p_type != PT_NOTE || at < object->start || at > object->end || bytes > object->end - at ||
+            !recorder_read_memory(notes, at, bytes)) {
             continue;
         }
-        id = note_build_id(notes, bytes, &module->build_id_bytes);
+        const unsigned char *id = note_build_id(notes, bytes, &module->build_id_bytes);
         if (id != NULL) {
             memcpy(module->build_id, id, module->build_id_bytes);
             module->build_id_address = at + (uintptr_t)(id - notes);
@@ -122,17 +115,14 @@ static void describe_path(struct module_description *module)
 {
     const char *name = module->object.name;
     char link[MODULE_PATH_MAX];
-
     if (name == NULL || name[0] == '\0') {
         long bytes = recorder_sys_readlink("/proc/self/exe", link, sizeof(link));
-
         path_set(module, link, bytes > 0 ? (size_t)bytes : 0);
         return;
     }
     if (name[0] != '/' && recorder_sys_getcwd(link, sizeof(link)) > 0 && link[0] == '/') {
         /* Loaded by a relative name: most likely relative to where the program still is. */
         char path[2 * MODULE_PATH_MAX];
-
         recorder_format(path, sizeof(path), "%s/%s", link, name);
         path_set(module, path, strlen(path));
         return;
@@ -154,7 +144,6 @@ static int append_gone(struct module_known *known)
     struct callsite_file_gone gone = {.number = known->number};
     struct callsite_part part = {&gone, sizeof(gone)};
     int error = callsite_file_append(CALLSITE_FILE_TAG_MODULE_GONE, &part, 1);
-
     if (error == VARVE_OK) {
         known->is_gone = true;
     }
@@ -168,15 +157,13 @@ static bool overlaps(const struct loaded_object *a, const struct loaded_object *
 
 enum module_state module_lookup(const struct loaded_object *object)
 {
-    enum module_state state = MODULE_NEW;
-
     /* The kernel's own object needs no file. */
     if (object->start == getauxval(AT_SYSINFO_EHDR)) {
         return MODULE_KNOWN;
     }
+    enum module_state state = MODULE_NEW;
     for (uint32_t i = 0; i < modules.count; i++) {
         const struct module_known *known = &modules.known[i];
-
         if (!known->is_gone && overlaps(&known->object, object)) {
             if (loaded_object_equal(&known->object, object)) {
                 return MODULE_KNOWN;
@@ -197,7 +184,6 @@ static struct module_known *module_slot(void)
     if (modules.count == modules.capacity) {
         uint32_t capacity = modules.capacity == 0 ? 32 : modules.capacity * 2;
         struct module_known *known = recorder_map(capacity * sizeof(*known));
-
         if (known == NULL) {
             return NULL;
         }
@@ -223,13 +209,10 @@ int module_write(const struct module_description *module)
         .build_id_bytes = module->build_id_bytes,
         .path_bytes = module->path_bytes,
     };
-    struct callsite_part parts[] = {{&entry, sizeof(entry)},
-                                    {module->build_id, module->build_id_bytes},
-                                    {module->path, module->path_bytes}};
-
+    struct callsite_part parts[] = {
+        {&entry, sizeof(entry)}, {module->build_id, module->build_id_bytes}, {module->path, module->path_bytes}};
     for (uint32_t i = 0; i < modules.count; i++) {
         struct module_known *known = &modules.known[i];
-
         if (!known->is_gone && overlaps(&known->object, object) && append_gone(known) != VARVE_OK) {
             return VARVE_ERROR_IO;
         }
@@ -258,23 +241,19 @@ int module_write(const struct module_description *module)
 static bool build_id_differs(const struct module_known *known)
 {
     unsigned char now[MODULE_BUILD_ID_MAX];
-
-    return known->build_id_bytes > 0 &&
-           recorder_read_memory(now, known->build_id_address, known->build_id_bytes) &&
+    return known->build_id_bytes > 0 && recorder_read_memory(now, known->build_id_address, known->build_id_bytes) &&
            memcmp(now, known->build_id, known->build_id_bytes) != 0;
 }
 
 unsigned modules_scan(void)
 {
     unsigned written = 0;
-
     for (uint32_t i = 0; i < modules.count; i++) {
         struct module_known *known = &modules.known[i];
-        struct loaded_object now;
-
         if (known->is_gone) {
             continue;
         }
+        struct loaded_object now;
         if (loaded_object_find(known->object.start, &now) && loaded_object_equal(&known->object, &now) &&
             !build_id_differs(known)) {
             continue;

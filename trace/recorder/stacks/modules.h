@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Loaded objects into the call-site file. Guarded by the lock of callsite.c, whose holders are called
  * writers here.

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
- * The stacks of this process image as a tree: a node is a frame below those of its parent. Two kinds of frames, native and
- * Python, each with a tree of its own. Guarded by the lock of callsite.c, whose holders are called writers here.
+ * The stacks of this process image as a tree: a node is a frame below those of its parent. Two kinds of frames, native
+ * and Python, each with a tree of its own. Guarded by the lock of callsite.c, whose holders are called writers here.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_STACK_TREE_H
 #define VARVE_TRACE_RECORDER_STACKS_STACK_TREE_H
@@ -37,15 +36,15 @@ struct stack_tree {
 
 /// How many of the outer frames of a stack are those of the one that was put last, by their keys (innermost first);
 /// `frames` of these, at the end, are filled in. Threads: writers.
-unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys,
-                           uint64_t *frames, unsigned count, unsigned generation);
+unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, uint64_t *frames,
+                           unsigned count, unsigned generation);
 
 /// The node of a stack: `frames`, innermost first, as words (a return address, or a struct callsite_file_python), and
 /// what they are recognized by, which may be the frames themselves. Nodes that are new are appended to the call-site
 /// file first. `generation`: of the loaded objects. Returns 0 if there is no room: in memory, in the file, or by
 /// STACK_TREE_NODES_MAX. Threads: writers.
-uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys,
-                        const uint64_t *frames, unsigned count, unsigned generation);
+uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, const uint64_t *frames,
+                        unsigned count, unsigned generation);
 
 /// Empty it and give its memory back. Threads: writers.
 void stack_tree_reset(struct stack_tree *tree);

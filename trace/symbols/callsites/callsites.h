@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Call sites of all processes of a recording, numbered: equal stacks have equal numbers. The collector announces the
  * call-site files (format/callsite_file.h) and asks for the number of each event's call site; at the end the frames are
@@ -45,27 +44,29 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
 int callsites_commit(struct callsites *callsites, struct store *store);
 /// After all processes of an interrupted recording were announced: takes the numbers from callsite_origin.
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message);
-/// While the program runs, between rounds: a millisecond's work on names and rows of call sites that were read. Names are looked
-/// up in a thread of low priority. `*more_out`: there is more that could be done at once. What goes wrong, callsites_finish says.
-/// Not by who continues a recording.
+/// While the program runs, between rounds: a millisecond's work on names and rows of call sites that were read. Names
+/// are looked up in a thread of low priority. `*more_out`: there is more that could be done at once. What goes wrong,
+/// callsites_finish says. Not by who continues a recording.
 void callsites_step(struct callsites *callsites, struct store *store, bool *more_out);
-/// While the program runs: the frames that a call site is known by, as far as callsites_step has come: `user_out`, the innermost that is
-/// not plumbing, and `symbol_out`, the innermost that is no allocation function. Texts are borrowed until the next call of any
-/// function here. False: not yet, or not now, while the thread that looks names up is at it.
+/// While the program runs: the frames that a call site is known by, as far as callsites_step has come: `user_out`, the
+/// innermost that is not plumbing, and `symbol_out`, the innermost that is no allocation function. Texts are borrowed
+/// until the next call of any function here. False: not yet, or not now, while the thread that looks names up is at it.
 bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct store_symbol *user_out,
                        struct store_symbol *symbol_out);
-/// After the last event, before callsites_finish: the remaining names are looked up in a thread while the caller goes on.
+/// After the last event, before callsites_finish: the remaining names are looked up in a thread while
+/// the caller goes on.
 int callsites_hurry(struct callsites *callsites, struct varve_message *message);
 /// Before the first event: rows of call sites wait until callsites_join has said which are kept.
 int callsites_hold(struct callsites *callsites, struct varve_message *message);
 uint32_t callsites_count(const struct callsites *callsites);
-/// After the last event, before callsites_finish: call sites that are small give up their stacks. `sizes[n]`: enum join_size
-/// (model/derive/join.h) of call site n, from 1 to callsites_count; `joined[n]` becomes the call site whose figures have its own
-/// from then on: itself, or the one that all small ones share which leave the kept stacks at the same frame. The unused go.
-int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined,
-                   store_progress progress, void *context, struct varve_message *message);
-/// Write module, symbol, stack_node, callsite, as far as callsites_step has not. Native and Python frames are merged: each run of
-/// interpreter-loop frames stands for its Python frames.
+/// After the last event, before callsites_finish: call sites that are small give up their stacks. `sizes[n]`: enum
+/// join_size (model/derive/join.h) of call site n, from 1 to callsites_count; `joined[n]` becomes the call site whose
+/// figures have its own from then on: itself, or the one that all small ones share which leave the kept stacks at the
+/// same frame. The unused go.
+int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined, store_progress progress,
+                   void *context, struct varve_message *message);
+/// Write module, symbol, stack_node, callsite, as far as callsites_step has not. Native and Python frames are merged:
+/// each run of interpreter-loop frames stands for its Python frames.
 int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,
                      struct varve_message *message);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Interning for the call sites of all processes: texts and frames are bytes, one after the other, with a hash index beside
- * them. Called by reader.c and resolver.c.
+ * Interning for the call sites of all processes: texts and frames are bytes, one after the other, with a hash index
+ * beside them. Called by reader.c and resolver.c.
  */
 #include "trace/symbols/callsites/intern.h"
 
@@ -48,8 +48,7 @@ uint32_t intern(struct interned *interned, const void *bytes, size_t length, siz
     if (slot == NULL || slot->number != 0) {
         return slot != NULL ? (uint32_t)slot->number : 0;
     }
-    if (interned->count >= COUNT_MAX || end > BYTES_MAX ||
-        !array_grow(&interned->bytes, &interned->capacity, end, 1) ||
+    if (interned->count >= COUNT_MAX || end > BYTES_MAX || !array_grow(&interned->bytes, &interned->capacity, end, 1) ||
         !ARRAY_GROW(interned->entries, interned->entry_capacity, (size_t)interned->count + 1)) {
         return 0;
     }
@@ -58,8 +57,7 @@ uint32_t intern(struct interned *interned, const void *bytes, size_t length, siz
     if (length > 0) {
         memcpy(to, bytes, length);
     }
-    interned->entries[interned->count++] =
-        (struct interned_entry){(uint32_t)(interned->used / UNIT), (uint32_t)length};
+    interned->entries[interned->count++] = (struct interned_entry){(uint32_t)(interned->used / UNIT), (uint32_t)length};
     interned->used = end;
     index_fill(&interned->index, slot, hash, interned->count);
     return interned->count;

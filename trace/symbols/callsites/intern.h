@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
- * Equal things get equal numbers. Everything that repeats is stored once and named by a number from 1 (0 = none), because a
- * recording has many more stacks than distinct frames:
+ * Equal things get equal numbers. Everything that repeats is stored once and named by a number from 1 (0 = none),
+ * because a recording has many more stacks than distinct frames:
  *
  *   text  ◄─ pair (module: path, build id; code object: function, file) ◄─ frame ◄─ node (parent, frame) ◄─ stack
  */
@@ -35,8 +34,8 @@ struct callsites_frame {
     uint32_t is_python; /* 0 or 1 */
 };
 
-/// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries). `zeros`: so many zero bytes
-/// follow a new one.
+/// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries). `zeros`: so many zero
+/// bytes follow a new one.
 uint32_t intern(struct interned *interned, const void *bytes, size_t length, size_t zeros);
 void interned_free(struct interned *interned);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tree out of two: the native frames of threads and the frames of their Python interpreters. The native stack shows the
- * interpreter loop where Python runs; one call of the loop runs a Python function and, since CPython 3.11, what that calls in
- * Python as well. So each frame of the loop stands for the Python frames up to and including the next one that entered the
- * loop. Either may lack frames, or the loop's name be unknown: every Python frame is shown all the same. Called by finish.c.
+ * One tree out of two: the native frames of threads and the frames of their Python interpreters. The native stack shows
+ * the interpreter loop where Python runs; one call of the loop runs a Python function and, since CPython 3.11, what
+ * that calls in Python as well. So each frame of the loop stands for the Python frames up to and including the next one
+ * that entered the loop. Either may lack frames, or the loop's name be unknown: every Python frame is shown all the
+ * same. Called by finish.c.
  */
 #include "trace/symbols/callsites/merge.h"
 
@@ -17,10 +18,10 @@
 #include <stdlib.h>
 
 /*
- * A line stands for a pair of nodes, the native and the Python frames that are shown from there outwards. The line of a pair
- * follows from that of the next pair, outside of it; lines of pairs that were met before are not made again, and stacks share
- * most of their pairs. Python frames of a stack without a frame of the loop are shown innermost: the native node of their
- * pairs is marked, since there the same nodes make other lines.
+ * A line stands for a pair of nodes, the native and the Python frames that are shown from there outwards. The line of a
+ * pair follows from that of the next pair, outside of it; lines of pairs that were met before are not made again, and
+ * stacks share most of their pairs. Python frames of a stack without a frame of the loop are shown innermost: the
+ * native node of their pairs is marked, since there the same nodes make other lines.
  */
 #define APART 0x80000000U
 
@@ -70,7 +71,6 @@ static void step_add(const struct callsites_merge *merge, struct step *step, uin
 static void step_add_python(const struct callsites_merge *merge, struct step *step)
 {
     bool is_last = false;
-
     while (step->next.second != 0 && !is_last) {
         is_last = is_entry(merge, step->next.second);
         step_add(merge, step, step->next.second);
@@ -78,16 +78,15 @@ static void step_add_python(const struct callsites_merge *merge, struct step *st
     }
 }
 
-/* Frames are missing here: what is outside of the mark is put together from the outermost ends, where nothing is missing. */
+/* Frames are missing here: what is outside of the mark is put together from the outermost ends, where
+ * nothing is missing. */
 static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t mark)
 {
     uint32_t python = step->next.second;
-
     while (python != 0 && !(roles_of(merge, python) & CALLSITES_ROLE_CUT)) {
         python = parent_of(merge, python);
     }
-    for (; python != 0 && step->next.second != python;
-         step->next.second = parent_of(merge, step->next.second)) {
+    for (; python != 0 && step->next.second != python; step->next.second = parent_of(merge, step->next.second)) {
         step_add(merge, step, step->next.second);
     }
     step->next.second = python != 0 ? parent_of(merge, python) : step->next.second;
@@ -104,8 +103,6 @@ static void step_over_cut(const struct callsites_merge *merge, struct step *step
 static void step_out(const struct callsites_merge *merge, struct pair pair, struct step *step)
 {
     const uint32_t native = pair.first;
-    uint32_t roles;
-
     step->next = pair;
     step->count = 0;
     if (native == 0 || (native & APART) != 0) {
@@ -115,7 +112,7 @@ static void step_out(const struct callsites_merge *merge, struct pair pair, stru
         return;
     }
     step->next.first = parent_of(merge, native);
-    roles = roles_of(merge, native);
+    uint32_t roles = roles_of(merge, native);
     if (pair.second != 0 && (roles & CALLSITES_ROLE_CUT)) {
         step_over_cut(merge, step, native);
     } else if (pair.second != 0 && (roles & CALLSITES_ROLE_LOOP) && !(roles & CALLSITES_ROLE_RECORDER)) {
@@ -135,7 +132,6 @@ static uint32_t user_of(const struct callsites_line *lines, uint32_t line, uint3
 {
     const uint32_t user = outer != 0 ? lines[outer].user : 0;
     const unsigned rank = rank_of(&lines[line]);
-
     return rank != VARVE_FRAME_PLUMBING && (user == 0 || rank >= rank_of(&lines[user])) ? line : user;
 }
 
@@ -146,18 +142,14 @@ static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
     const struct callsites_resolved *resolved = &merge->resolved[id - 1];
     const bool has_pc =
         !frame->is_python && frame->position <= INT64_MAX && !(merge->roles[id - 1] & CALLSITES_ROLE_CUT);
-
     for (uint32_t i = resolved->count; i-- > 0;) {
         const struct callsites_line_symbol *symbol = &merge->symbols[resolved->start + i];
         const uint32_t outer = *line, number = merge->line_count + 1;
         const uint16_t depth = outer != 0 ? merge->lines[outer].depth : 0;
-        int error;
-
         if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
             return VARVE_ERROR_NO_MEMORY;
         }
-        error =
-            merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
+        int error = merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
         if (error != VARVE_OK) {
             return error;
         }
@@ -178,7 +170,6 @@ static bool is_none(struct pair pair)
 static bool pair_done(struct callsites_merge *merge, struct pair pair, uint32_t line)
 {
     uint32_t number = pairs_intern(&merge->done, pair);
-
     if (number == 0 || !ARRAY_GROW(merge->done_line, merge->done_capacity, number)) {
         return false;
     }
@@ -189,17 +180,14 @@ static bool pair_done(struct callsites_merge *merge, struct pair pair, uint32_t 
 int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out)
 {
     struct step step;
-    uint32_t line = 0;
-    size_t steps = 0;
-    int error = VARVE_OK;
-
     step.next = stack;
     if (stack.second != 0 && stack.first != 0 && loops_of(merge, stack.first) == 0) {
         step.next.first |= APART;
     }
+    uint32_t line = 0;
+    size_t steps = 0;
     while (!is_none(step.next)) {
         uint32_t done = pairs_find(&merge->done, step.next);
-
         if (done != 0) {
             line = merge->done_line[done - 1];
             break;
@@ -210,9 +198,9 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
         merge->path[steps++] = step.next;
         step_out(merge, step.next, &step);
     }
+    int error = VARVE_OK;
     while (steps > 0 && error == VARVE_OK) {
         const struct pair pair = merge->path[--steps];
-
         step_out(merge, pair, &step);
         while (step.count > 0 && error == VARVE_OK) {
             error = add_frame(merge, step.frames[--step.count], &line);
@@ -229,7 +217,6 @@ static void add_roles(struct callsites_merge *merge)
 {
     const struct callsites_resolved *resolved = &merge->resolved[merge->role_count];
     uint32_t roles = 0;
-
     for (uint32_t k = 0; k < resolved->count; k++) {
         roles |= merge->symbols[resolved->start + k].roles;
     }
@@ -240,11 +227,9 @@ static void add_loops(struct callsites_merge *merge)
 {
     const uint32_t node = ++merge->node_count;
     const bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
-
     assert(parent_of(merge, node) < node);
-    merge->loops[node - 1] =
-        loops_of(merge, parent_of(merge, node)) +
-        (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
+    merge->loops[node - 1] = loops_of(merge, parent_of(merge, node)) +
+                             (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
 }
 
 int callsites_merge_extend(struct callsites_merge *merge)
@@ -256,8 +241,7 @@ int callsites_merge_extend(struct callsites_merge *merge)
     while (merge->role_count < merge->frame_count) {
         add_roles(merge);
     }
-    while (merge->node_count < merge->nodes->count &&
-           frame_of(merge, merge->node_count + 1) <= merge->frame_count) {
+    while (merge->node_count < merge->nodes->count && frame_of(merge, merge->node_count + 1) <= merge->frame_count) {
         add_loops(merge);
     }
     return VARVE_OK;
@@ -289,10 +273,8 @@ void callsites_merge_close(struct callsites_merge *merge)
 static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
 {
     bool has_torch = false;
-
     for (; line != 0; line = lines[line].parent) {
         uint32_t roles = lines[line].roles;
-
         if (roles & CALLSITES_ROLE_PYTHON) {
             return has_torch || (roles & CALLSITES_ROLE_TORCH);
         }
@@ -304,12 +286,11 @@ static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
     return false;
 }
 
-/* The innermost Python line, the program's own rather than PyTorch's or one that only allocates; NULL if there is none. */
-static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line,
-                                                bool is_torch_passed)
+/* The innermost Python line, the program's own rather than PyTorch's or one that only allocates; NULL
+ * if there is none. */
+static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line, bool is_torch_passed)
 {
     const struct callsites_line *first = NULL;
-
     for (; line != 0; line = lines[line].parent) {
         if (!(lines[line].roles & CALLSITES_ROLE_PYTHON)) {
             continue;
@@ -325,11 +306,10 @@ static const struct callsites_line *python_line(const struct callsites_line *lin
 
 uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line)
 {
-    const struct callsites_line *chosen = NULL;
-
     if (is_torch_call(lines, line)) {
         return python_line(lines, line, true)->symbol;
     }
+    const struct callsites_line *chosen = NULL;
     for (uint32_t at = line; at != 0; at = lines[at].parent) {
         chosen = &lines[at]; /* nothing but allocation functions: the outermost says most */
         if (!(chosen->roles & CALLSITES_ROLE_ALLOCATION)) {
@@ -339,7 +319,6 @@ uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line
     /* Where Python called into code that says nothing, the Python line does. */
     if (chosen && (chosen->roles & (CALLSITES_ROLE_INTERPRETER | CALLSITES_ROLE_UNNAMED))) {
         const struct callsites_line *python = python_line(lines, line, false);
-
         chosen = python ? python : chosen;
     }
     return chosen ? chosen->symbol : 0;
@@ -348,6 +327,5 @@ uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line
 uint32_t callsites_line_user(const struct callsites_line *lines, uint32_t line)
 {
     const uint32_t user = line != 0 ? lines[line].user : 0;
-
     return user != 0 ? lines[user].symbol : callsites_line_symbol(lines, line);
 }

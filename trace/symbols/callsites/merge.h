@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * The trees of native and of Python frames into one tree of what is shown.
  */
@@ -63,8 +62,8 @@ struct callsites_merge {
     uint32_t line_count;
     uint32_t *roles; /* of frame n at [n - 1] */
     size_t role_count, role_capacity;
-    uint32_t *
-        loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
+    uint32_t
+        *loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
     uint32_t node_count; /* all of whose frames are resolved */
     size_t loop_capacity;
     struct pairs done;   /* pairs of nodes, see merge.c */
@@ -74,8 +73,8 @@ struct callsites_merge {
     size_t path_capacity;
 };
 
-/// After the fields above are set, and whenever they have grown. Errors: VARVE_ERROR_NO_MEMORY. callsites_merge_close is due in
-/// any case.
+/// After the fields above are set, and whenever they have grown. Errors: VARVE_ERROR_NO_MEMORY. callsites_merge_close
+/// is due in any case.
 int callsites_merge_extend(struct callsites_merge *merge);
 /// May callsites_merge_stack be called for it yet?
 bool callsites_merge_knows(const struct callsites_merge *merge, struct pair stack);
@@ -88,7 +87,8 @@ void callsites_merge_close(struct callsites_merge *merge);
 /// The symbol that stands for the whole stack of a line: the innermost that is no allocation function; Python code
 /// rather than the interpreter's own, or PyTorch's; 0 for line 0.
 uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line);
-/// The symbol of the user's line, by enum varve_frame_rank; of a stack of nothing but plumbing as callsites_line_symbol.
+/// The symbol of the user's line, by enum varve_frame_rank; of a stack of nothing but plumbing as
+/// callsites_line_symbol.
 uint32_t callsites_line_user(const struct callsites_line *lines, uint32_t line);
 
 #endif

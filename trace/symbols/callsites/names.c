@@ -113,7 +113,6 @@ static int compare_name(const void *left, const void *right)
     const struct name *name = left;
     const char *entry = *(const char *const *)right;
     int order = strncmp(name->text, entry, name->length);
-
     return order ? order : -(int)(entry[name->length] != '\0');
 }
 
@@ -123,7 +122,6 @@ static struct name qualified_name(const char *function)
     static const char anonymous[] = "(anonymous namespace)";
     const char *start = function;
     const char *at = function;
-
     while (*at != '\0' && *at != '<') {
         if (has_prefix(at, anonymous)) {
             at += strlen(anonymous);
@@ -148,7 +146,6 @@ static bool is_torch_allocation(const char *function)
     const struct name name = qualified_name(function);
     const char *member = strstr(function, allocate);
     const char *allocator = strstr(function, "Allocator");
-
     if (name.length == strlen("at::empty") && has_prefix(name.text, "at::empty")) {
         return true;
     }
@@ -157,21 +154,19 @@ static bool is_torch_allocation(const char *function)
             return true;
         }
     }
-    return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL &&
-           allocator != NULL && allocator < member;
+    return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL && allocator != NULL &&
+           allocator < member;
 }
 
 bool callsites_name_is_allocation(const char *function)
 {
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
-    struct name name;
 
     if (has_prefix(function, "__GI_")) { /* glibc's names for its own calls */
         function += strlen("__GI_");
     }
-    name = (struct name){function, strcspn(function, ".@")};
-    if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names),
-                compare_name)) {
+    struct name name = (struct name){function, strcspn(function, ".@")};
+    if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names), compare_name)) {
         return true;
     }
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
@@ -201,14 +196,12 @@ bool callsites_name_is_interpreter_loop(const char *function)
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-
     return slash ? slash + 1 : path;
 }
 
 bool callsites_path_is_interpreter(const char *module_path)
 {
     const char *name = base_name(module_path);
-
     if (has_prefix(name, "libpython")) {
         return true;
     }
@@ -222,14 +215,12 @@ bool callsites_path_is_interpreter(const char *module_path)
 bool callsites_path_is_recorder(const char *module_path)
 {
     const char *name = base_name(module_path);
-
     return (has_prefix(name, "libvarve_") || has_prefix(name, "libvarve-")) && strstr(name, ".so") != NULL;
 }
 
 static bool is_one_of(const char *module_path, const char *const *names, size_t count)
 {
     const char *name = base_name(module_path);
-
     for (size_t i = 0; i < count; i++) {
         if (has_prefix(name, names[i])) {
             return strstr(name, ".so") != NULL;
@@ -241,23 +232,19 @@ static bool is_one_of(const char *module_path, const char *const *names, size_t 
 bool callsites_path_is_driver(const char *module_path)
 {
     static const char *const names[] = {"libcuda.so", "libcudart.so", "libcudart-", "libcupti.so"};
-
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
 bool callsites_path_is_storage(const char *module_path)
 {
     static const char *const names[] = {"libvarve.so"};
-
     return is_one_of(module_path, names, 1);
 }
 
 bool callsites_path_is_torch(const char *module_path)
 {
-    static const char *const names[] = {"libtorch", "libc10",      "libcublas",   "libcudnn",
-                                        "libcufft", "libcusolver", "libcusparse", "libnccl",
-                                        "libnvrtc", "libnvJitLink"};
-
+    static const char *const names[] = {"libtorch",    "libc10",      "libcublas", "libcudnn", "libcufft",
+                                        "libcusolver", "libcusparse", "libnccl",   "libnvrtc", "libnvJitLink"};
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
@@ -274,13 +261,11 @@ static bool is_below_one_of(const char *file, const char *const *folders, size_t
 bool callsites_path_is_storage_python(const char *file)
 {
     static const char *const folders[] = {"-packages/varve/", "/notebooks/varve/"};
-
     return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders));
 }
 
 bool callsites_path_is_torch_python(const char *file)
 {
     static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
-
     return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders));
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * What the name of a function or a file says about a frame.
  */
@@ -16,7 +15,7 @@ bool callsites_path_is_interpreter(const char *module_path);
 bool callsites_path_is_recorder(const char *module_path);
 bool callsites_path_is_driver(const char *module_path);  /* libcuda and what stands in front of it */
 bool callsites_path_is_storage(const char *module_path); /* libvarve.so: allocator and storages */
-bool callsites_path_is_torch(const char *module_path); /* native code of PyTorch and the libraries below it */
+bool callsites_path_is_torch(const char *module_path);   /* native code of PyTorch and the libraries below it */
 bool callsites_path_is_storage_python(const char *file); /* the Python package over libvarve.so */
 bool callsites_path_is_torch_python(const char *file);   /* Python code of PyTorch, or ours beside it */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stack is merged as soon as all its frames are resolved, and its new lines wait here until the store has room: while the
- * program runs nothing may be committed without the positions of the rings, so the store is never filled. Symbols get their
- * numbers from the order of the frames, so that rows can name them before theirs are written. At the end what is left is merged
- * in a thread, some stacks ahead of what the caller hands over. finish.c ends it.
+ * A stack is merged as soon as all its frames are resolved, and its new lines wait here until the store has room: while
+ * the program runs nothing may be committed without the positions of the rings, so the store is never filled. Symbols
+ * get their numbers from the order of the frames, so that rows can name them before theirs are written. At the end what
+ * is left is merged in a thread, some stacks ahead of what the caller hands over. finish.c ends it.
  */
 #include "trace/symbols/callsites/output.h"
 
@@ -53,7 +53,6 @@ struct ahead {
 static int add_row(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc)
 {
     struct callsites_output *output = context;
-
     (void)line;
     if (!ARRAY_GROW(output->rows, output->row_capacity, (size_t)output->row_count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
@@ -75,7 +74,6 @@ static int add_nothing(void *context, uint32_t line, uint32_t parent, uint32_t s
 void output_merge_set(const struct callsites *callsites, struct callsites_merge *merge, bool has_rows)
 {
     struct callsites_output *output = callsites->output;
-
     merge->nodes = &callsites->nodes;
     merge->frames = callsites->frames.bytes;
     merge->frame_count = output->resolved.count;
@@ -89,7 +87,6 @@ void output_merge_set(const struct callsites *callsites, struct callsites_merge 
 static int merge_extend(struct callsites *callsites)
 {
     struct callsites_output *output = callsites->output;
-
     output_merge_set(callsites, &output->merge, !output->is_held);
     return callsites_merge_extend(&output->merge);
 }
@@ -104,9 +101,7 @@ static bool pass_rows(struct callsites_output *output, struct store *store, bool
 {
     while (output->row_passed < output->row_count && has_room(store, is_end)) {
         const struct output_row *row = &output->rows[output->row_passed];
-
-        *error = store_stack_node(store, output->row_first + output->row_passed + 1, row->parent, row->symbol,
-                                  row->pc);
+        *error = store_stack_node(store, output->row_first + output->row_passed + 1, row->parent, row->symbol, row->pc);
         if (*error != VARVE_OK) {
             return false;
         }
@@ -124,9 +119,7 @@ static bool pass_rows(struct callsites_output *output, struct store *store, bool
 static bool merge_stack(struct callsites *callsites, uint32_t id, uint32_t *line_out, int *error)
 {
     struct callsites_output *output = callsites->output;
-
-    if (id > callsites->stacks.count ||
-        !callsites_merge_knows(&output->merge, callsites->stacks.pairs[id - 1])) {
+    if (id > callsites->stacks.count || !callsites_merge_knows(&output->merge, callsites->stacks.pairs[id - 1])) {
         return false;
     }
     if (id + FETCH_AHEAD <= callsites->stacks.count) {
@@ -140,7 +133,6 @@ static bool hold_stack(struct callsites *callsites, int *error)
 {
     struct callsites_output *output = callsites->output;
     uint32_t line = 0;
-
     if (!merge_stack(callsites, output->stacks + 1, &line, error)) {
         return false;
     }
@@ -162,7 +154,6 @@ static struct site site_of(const struct callsites_output *output, uint32_t line)
 static int pass_site(struct callsites_output *output, struct store *store, const struct site *site)
 {
     int error = store_callsite(store, output->stacks + 1, site->line, site->depth, site->symbol, site->user);
-
     output->stacks += error == VARVE_OK;
     return error;
 }
@@ -171,16 +162,14 @@ static int pass_site(struct callsites_output *output, struct store *store, const
 static bool pass_stack(struct callsites *callsites, struct store *store, bool is_end, int *error)
 {
     struct callsites_output *output = callsites->output;
-    struct site site;
     uint32_t line = 0;
-
     if (!merge_stack(callsites, output->stacks + 1, &line, error)) {
         return false;
     }
     if (!pass_rows(output, store, is_end, error) || !has_room(store, is_end)) {
         return false; /* merged again, it has the same line, and no new ones */
     }
-    site = site_of(output, line);
+    struct site site = site_of(output, line);
     *error = pass_site(output, store, &site);
     return *error == VARVE_OK;
 }
@@ -205,8 +194,7 @@ int output_open(struct callsites *callsites, struct varve_message *message)
     if (callsites->output == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    return callsites->output->resolver == NULL ? resolver_open(&callsites->output->resolver, message)
-                                               : VARVE_OK;
+    return callsites->output->resolver == NULL ? resolver_open(&callsites->output->resolver, message) : VARVE_OK;
 }
 
 static int step(struct callsites *callsites, struct store *store, bool *more_out)
@@ -215,7 +203,6 @@ static int step(struct callsites *callsites, struct store *store, bool *more_out
     const uint32_t lines = output->merge.line_count;
     const uint32_t stacks = output->stacks;
     int error = resolver_step(output->resolver, callsites, &output->resolved);
-
     if (error == VARVE_OK && output->resolved.count > 0) {
         error = merge_extend(callsites);
     }
@@ -224,8 +211,7 @@ static int step(struct callsites *callsites, struct store *store, bool *more_out
            (output->is_held ? hold_stack(callsites, &error) : pass_stack(callsites, store, false, &error))) {
     }
     *more_out = output->merge.line_count - lines >= STEP_LINES || output->stacks - stacks >= STEP_STACKS;
-    output->is_streamed =
-        !output->is_held && (output->is_streamed || output->stacks + output->merge.line_count > 0);
+    output->is_streamed = !output->is_held && (output->is_streamed || output->stacks + output->merge.line_count > 0);
     return error;
 }
 
@@ -242,19 +228,17 @@ bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct st
                        struct store_symbol *symbol_out)
 {
     struct callsites_output *output = callsites->output;
-    uint32_t line = 0;
-    uint32_t user, symbol;
-
     if (output == NULL || output->error != VARVE_OK || callsite == 0 || callsite > output->stacks ||
         !resolver_rests(output->resolver)) {
         return false;
     }
     output_merge_set(callsites, &output->merge, !output->is_held);
+    uint32_t line = 0;
     if (callsites_merge_stack(&output->merge, callsites->stacks.pairs[callsite - 1], &line) != VARVE_OK) {
         return false; /* merged before, it has the line that it had, and no new ones */
     }
-    symbol = callsites_line_symbol(output->merge.lines, line);
-    user = callsites_line_user(output->merge.lines, line);
+    uint32_t symbol = callsites_line_symbol(output->merge.lines, line);
+    uint32_t user = callsites_line_user(output->merge.lines, line);
     *symbol_out = *user_out = (struct store_symbol){0};
     if (symbol != 0) {
         resolver_symbol(output->resolver, symbol, symbol_out);
@@ -270,10 +254,7 @@ int callsites_hurry(struct callsites *callsites, struct varve_message *message)
 {
     int error = output_open(callsites, message);
     struct callsites_output *output = callsites->output;
-
-    if (error == VARVE_OK) {
-        error = output->error;
-    }
+    VARVE_THEN(error, output->error);
     if (error == VARVE_OK && !output->is_hurrying) {
         error = resolver_hurry(output->resolver, callsites, &output->resolved);
         output->is_hurrying = error == VARVE_OK;
@@ -290,7 +271,6 @@ int output_merge_rest(struct callsites *callsites, store_progress progress, void
 {
     struct callsites_output *output = callsites->output;
     int error = merge_extend(callsites);
-
     if (error == VARVE_OK && !ARRAY_COVER(output->lines, output->line_capacity, callsites->stacks.count)) {
         error = VARVE_ERROR_NO_MEMORY;
     }
@@ -318,7 +298,6 @@ static void rows_swap(struct callsites_output *output, struct batch *batch)
 {
     struct output_row *rows = output->rows;
     const size_t capacity = output->row_capacity;
-
     output->rows = batch->rows;
     output->row_capacity = batch->row_capacity;
     batch->rows = rows;
@@ -329,14 +308,12 @@ static void rows_swap(struct callsites_output *output, struct batch *batch)
 static bool batch_fill(struct ahead *ahead, struct batch *batch, int *error)
 {
     struct callsites_output *output = ahead->callsites->output;
-    bool has_more = true;
-
     batch->site_count = batch->site_passed = batch->row_passed = 0;
     rows_swap(output, batch);
     output->row_count = 0;
+    bool has_more = true;
     while (batch->site_count < BATCH_STACKS && has_more) {
         uint32_t line = 0;
-
         has_more = merge_stack(ahead->callsites, ahead->stacks + 1, &line, error);
         if (has_more) {
             ahead->stacks++;
@@ -352,18 +329,15 @@ static bool batch_fill(struct ahead *ahead, struct batch *batch, int *error)
 static void *merge_run(void *context)
 {
     struct ahead *ahead = context;
-
     pthread_mutex_lock(&ahead->mutex);
     while (!ahead->must_end && !ahead->is_over) {
-        int error = VARVE_OK;
-        bool is_over;
-
         if (ahead->made - ahead->taken == BATCHES) {
             pthread_cond_wait(&ahead->changed, &ahead->mutex);
             continue;
         }
         pthread_mutex_unlock(&ahead->mutex);
-        is_over = batch_fill(ahead, &ahead->batches[ahead->made % BATCHES], &error);
+        int error = VARVE_OK;
+        bool is_over = batch_fill(ahead, &ahead->batches[ahead->made % BATCHES], &error);
         pthread_mutex_lock(&ahead->mutex);
         ahead->made++;
         ahead->is_over = is_over;
@@ -377,14 +351,13 @@ static void *merge_run(void *context)
 /* The next batch, NULL after the last one; it is given back with the next call. */
 static struct batch *batch_take(struct ahead *ahead, bool gives_back)
 {
-    struct batch *batch = NULL;
-
     pthread_mutex_lock(&ahead->mutex);
     ahead->taken += gives_back;
     pthread_cond_signal(&ahead->changed);
     while (ahead->taken == ahead->made && !ahead->is_over) {
         pthread_cond_wait(&ahead->changed, &ahead->mutex);
     }
+    struct batch *batch = NULL;
     if (ahead->taken < ahead->made) {
         batch = &ahead->batches[ahead->taken % BATCHES];
     }
@@ -395,10 +368,8 @@ static struct batch *batch_take(struct ahead *ahead, bool gives_back)
 static int batch_pass(struct callsites_output *output, struct store *store, struct batch *batch)
 {
     int error = VARVE_OK;
-
     while (batch->row_passed < batch->row_count && error == VARVE_OK) {
         const struct output_row *row = &batch->rows[batch->row_passed];
-
         error = store_stack_node(store, output->row_first + 1, row->parent, row->symbol, row->pc);
         batch->row_passed += error == VARVE_OK;
         output->row_first += error == VARVE_OK;
@@ -414,13 +385,10 @@ static int batch_pass(struct callsites_output *output, struct store *store, stru
 static int batches_return(struct ahead *ahead)
 {
     struct callsites_output *output = ahead->callsites->output;
-
     for (; ahead->taken < ahead->made; ahead->taken++) {
         const struct batch *batch = &ahead->batches[ahead->taken % BATCHES];
-
         for (uint32_t i = batch->row_passed; i < batch->row_count; i++) {
             const struct output_row *row = &batch->rows[i];
-
             if (add_row(output, 0, row->parent, row->symbol, row->pc) != VARVE_OK) {
                 return VARVE_ERROR_NO_MEMORY;
             }
@@ -440,14 +408,12 @@ static bool ahead_start(struct ahead *ahead, struct callsites *callsites)
 
 static int ahead_end(struct ahead *ahead)
 {
-    int error;
-
     pthread_mutex_lock(&ahead->mutex);
     ahead->must_end = true;
     pthread_cond_signal(&ahead->changed);
     pthread_mutex_unlock(&ahead->mutex);
     pthread_join(ahead->thread, NULL);
-    error = batches_return(ahead);
+    int error = batches_return(ahead);
     return error == VARVE_OK ? ahead->error : error;
 }
 
@@ -462,14 +428,10 @@ static void ahead_free(struct ahead *ahead)
 }
 
 /* As many stacks as there are; nothing waits in the output before. */
-static int pass_ahead(struct callsites *callsites, struct store *store, store_progress progress,
-                      void *context)
+static int pass_ahead(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     struct ahead *ahead = calloc(1, sizeof(*ahead));
-    struct batch *batch = NULL;
     uint64_t commit_at = (uint64_t)callsites->output->stacks + COMMIT_STACKS;
-    int error = VARVE_OK, merge_error;
-
     if (ahead == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -477,6 +439,8 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
         ahead_free(ahead);
         return VARVE_OK; /* the caller does without */
     }
+    struct batch *batch = NULL;
+    int error = VARVE_OK;
     while (error == VARVE_OK && (batch = batch_take(ahead, batch != NULL)) != NULL) {
         error = batch_pass(callsites->output, store, batch);
         if (error == VARVE_OK && callsites->output->stacks >= commit_at) {
@@ -487,7 +451,7 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
             progress(context, "call sites", callsites->output->stacks, callsites->stacks.count);
         }
     }
-    merge_error = ahead_end(ahead);
+    int merge_error = ahead_end(ahead);
     ahead_free(ahead);
     return error == VARVE_OK ? merge_error : error;
 }
@@ -495,12 +459,10 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
 int output_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     struct callsites_output *output = callsites->output;
-    int error;
-
     if (!output->is_streamed) {
         rows_restart(output);
     }
-    error = merge_extend(callsites);
+    int error = merge_extend(callsites);
     if (error == VARVE_OK && pass_rows(output, store, true, &error) &&
         callsites->stacks.count - output->stacks > BATCH_STACKS) {
         error = pass_ahead(callsites, store, progress, context);

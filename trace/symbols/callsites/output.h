@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
- * Call sites on their way into the database: frames are resolved, stacks merged, and rows of nodes and call sites handed over, in
- * order of their numbers and as far as possible while the program runs. The rows are the same however much was done by then.
+ * Call sites on their way into the database: frames are resolved, stacks merged, and rows of nodes and call sites
+ * handed over, in order of their numbers and as far as possible while the program runs. The rows are the same however
+ * much was done by then.
  */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_OUTPUT_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_OUTPUT_H

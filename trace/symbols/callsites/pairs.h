@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * Distinct pairs of numbers, numbered in turn: 8 bytes for a pair, and 5 to 11 in the table.
  */
@@ -28,8 +27,8 @@ uint32_t pairs_intern(struct pairs *pairs, struct pair pair);
 uint32_t pairs_find(const struct pairs *pairs, struct pair pair);
 /// A pair will be asked for soon: its place in a large table is brought near. It need not be there.
 void pairs_fetch(const struct pairs *pairs, struct pair pair);
-/// Replace all of them by `array`, number n at [n - 1], which is taken over; the first of equal ones is found from now on,
-/// and {0, 0} is not found. VARVE_ERROR_NO_MEMORY.
+/// Replace all of them by `array`, number n at [n - 1], which is taken over; the first of equal ones is found from now
+/// on, and {0, 0} is not found. VARVE_ERROR_NO_MEMORY.
 int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count);
 void pairs_free(struct pairs *pairs);
 

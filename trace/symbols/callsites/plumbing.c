@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patterns of frames that are not the user's own code, and the rank of a frame by them. Each symbol is ranked once, so a pattern
- * costs little: those with a fixed first character lie in a list of their own per character. A pattern is no glob of fnmatch, to
- * which the brackets of `operator new[]` and the bytes of names in other encodings mean something.
+ * Patterns of frames that are not the user's own code, and the rank of a frame by them. Each symbol is ranked once, so
+ * a pattern costs little: those with a fixed first character lie in a list of their own per character. A pattern is no
+ * glob of fnmatch, to which the brackets of `operator new[]` and the bytes of names in other encodings mean something.
  */
 #include "trace/symbols/callsites/plumbing.h"
 
@@ -70,16 +70,13 @@ static bool list_matches(const struct pattern *pattern, const char *text)
 static bool matches(const struct varve_plumbing *plumbing, enum kind kind, const char *text)
 {
     struct pattern *const *lists = plumbing->lists[kind];
-
-    return text != NULL &&
-           (list_matches(lists[(unsigned char)text[0]], text) || list_matches(lists[LISTS - 1], text));
+    return text != NULL && (list_matches(lists[(unsigned char)text[0]], text) || list_matches(lists[LISTS - 1], text));
 }
 
 static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text, size_t bytes)
 {
     struct pattern *pattern = malloc(sizeof(*pattern) + bytes + 1);
     struct pattern **list = &plumbing->lists[kind][text[0] == '*' ? LISTS - 1 : (unsigned char)text[0]];
-
     if (pattern == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -92,57 +89,47 @@ static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text
 
 static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t bytes)
 {
-    static const char *const kinds[KIND_LIMIT] = {[KIND_FUNCTION] = "function:",
-                                                  [KIND_FILE] = "file:",
-                                                  [KIND_MODULE] = "module:",
-                                                  [KIND_LIBRARY] = "library:"};
-    int error;
-
+    static const char *const kinds[KIND_LIMIT] = {
+        [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:", [KIND_MODULE] = "module:", [KIND_LIBRARY] = "library:"};
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
-
         if (bytes >= length && strncmp(text, kinds[kind], length) == 0) {
-            return bytes > length ? add(plumbing, (enum kind)kind, text + length, bytes - length)
-                                  : VARVE_ERROR_INVALID;
+            return bytes > length ? add(plumbing, (enum kind)kind, text + length, bytes - length) : VARVE_ERROR_INVALID;
         }
     }
     if (bytes == 0 || memchr(text, '/', bytes) == NULL) {
         return bytes > 0 ? add(plumbing, KIND_FUNCTION, text, bytes) : VARVE_ERROR_INVALID;
     }
-    error = add(plumbing, KIND_FILE, text, bytes);
+    int error = add(plumbing, KIND_FILE, text, bytes);
     return error == VARVE_OK ? add(plumbing, KIND_MODULE, text, bytes) : error;
 }
 
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message)
 {
     const int error = add_pattern(plumbing, pattern, strlen(pattern));
-
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "pattern '%s': %s", pattern,
-                                                 error == VARVE_ERROR_INVALID ? "nothing to look for"
-                                                                              : varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "pattern '%s': %s", pattern,
+                                   error == VARVE_ERROR_INVALID ? "nothing to look for" : varve_strerror(error));
 }
 
 int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message)
 {
     static const char spaces[] = " \t\r";
-
     for (unsigned long number = 1; *text != '\0'; number++) {
         const char *line = text + strspn(text, spaces);
         size_t bytes = strcspn(line, "\n");
-        int error = VARVE_OK;
-
         text = line + bytes + (line[bytes] == '\n');
         while (bytes > 0 && strchr(spaces, line[bytes - 1]) != NULL) {
             bytes--;
         }
+        int error = VARVE_OK;
         if (bytes > 0 && line[0] != '#') {
             error = add_pattern(plumbing, line, bytes);
         }
         if (error != VARVE_OK) {
             return varve_message_set(message, error, "line %lu: %s", number,
-                                     error == VARVE_ERROR_INVALID ? "nothing to look for"
-                                                                  : varve_strerror(error));
+                                     error == VARVE_ERROR_INVALID ? "nothing to look for" : varve_strerror(error));
         }
     }
     return VARVE_OK;
@@ -151,9 +138,8 @@ int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, 
 int varve_plumbing_open(struct varve_plumbing **plumbing_out)
 {
     struct varve_plumbing *plumbing = calloc(1, sizeof(*plumbing));
-    const int error = plumbing != NULL ? varve_plumbing_add_lines(plumbing, callsites_plumbing_txt, NULL)
-                                       : VARVE_ERROR_NO_MEMORY;
-
+    const int error =
+        plumbing != NULL ? varve_plumbing_add_lines(plumbing, callsites_plumbing_txt, NULL) : VARVE_ERROR_NO_MEMORY;
     if (error != VARVE_OK) {
         varve_plumbing_close(plumbing);
         plumbing = NULL;
@@ -171,7 +157,6 @@ void varve_plumbing_close(struct varve_plumbing *plumbing)
         for (unsigned i = 0; i < LISTS; i++) {
             for (struct pattern *pattern = plumbing->lists[kind][i]; pattern != NULL;) {
                 struct pattern *next = pattern->next;
-
                 free(pattern);
                 pattern = next;
             }
@@ -184,9 +169,7 @@ void varve_plumbing_close(struct varve_plumbing *plumbing)
 static bool function_matches(const struct varve_plumbing *plumbing, const char *function)
 {
     const char *name = callsites_name_begin(function);
-
-    return matches(plumbing, KIND_FUNCTION, function) ||
-           (name != function && matches(plumbing, KIND_FUNCTION, name));
+    return matches(plumbing, KIND_FUNCTION, function) || (name != function && matches(plumbing, KIND_FUNCTION, name));
 }
 
 static bool is_runtime(const struct varve_plumbing *plumbing, const char *module)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * How near a frame is to the user's own code. The table of what is plumbing is plumbing.txt; trace/trace.h has the interface,
- * since who reads a database adds patterns of the user's. Here is what the writers of call sites share.
+ * How near a frame is to the user's own code. The table of what is plumbing is plumbing.txt; trace/trace.h has the
+ * interface, since who reads a database adds patterns of the user's. Here is what the writers of call sites share.
  */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_PLUMBING_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_PLUMBING_H

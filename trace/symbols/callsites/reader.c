@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the call-site files of all processes while they are written, and numbers their stacks for the whole recording. A file
- * may be anything: not there yet, growing, cut in the middle of an entry by a kill, damaged. Sizes that contradict each other
- * mean that the next entry cannot be found: the file ends there. Numbers that make no sense cost only their own entry. Both are
- * counted. The collector asks for the number of every event, so a known number costs two array look-ups.
+ * Reads the call-site files of all processes while they are written, and numbers their stacks for the whole recording.
+ * A file may be anything: not there yet, growing, cut in the middle of an entry by a kill, damaged. Sizes that
+ * contradict each other mean that the next entry cannot be found: the file ends there. Numbers that make no sense cost
+ * only their own entry. Both are counted. The collector asks for the number of every event, so a known number costs
+ * two array look-ups.
  */
 #include "trace/symbols/callsites/reader.h"
 
@@ -50,7 +51,6 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
     struct callsite_file_code code;
     struct callsite_file_stack callsite;
     size_t chain_bytes = sizeof(struct callsite_file_nodes);
-
     switch (entry->tag) {
     case CALLSITE_FILE_TAG_PADDING:
         return true;
@@ -72,8 +72,7 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
         return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
     case CALLSITE_FILE_TAG_NATIVE:
     case CALLSITE_FILE_TAG_PYTHON:
-        return entry->bytes >= chain_bytes &&
-               entry->bytes <= chain_bytes + CALLSITE_FILE_DEPTH_MAX * sizeof(uint64_t);
+        return entry->bytes >= chain_bytes && entry->bytes <= chain_bytes + CALLSITE_FILE_DEPTH_MAX * sizeof(uint64_t);
     case CALLSITE_FILE_TAG_SITE:
         return entry->bytes == sizeof(struct callsite_file_site);
     case CALLSITE_FILE_TAG_STACK:
@@ -81,8 +80,7 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
             return false;
         }
         memcpy(&callsite, payload, sizeof(callsite));
-        return callsite.native_count <= CALLSITE_FILE_DEPTH_MAX &&
-               callsite.python_count <= CALLSITE_FILE_DEPTH_MAX &&
+        return callsite.native_count <= CALLSITE_FILE_DEPTH_MAX && callsite.python_count <= CALLSITE_FILE_DEPTH_MAX &&
                is_padded(entry, sizeof(callsite) + callsite.native_count * sizeof(uint64_t) +
                                     callsite.python_count * sizeof(struct callsite_file_python));
     default:
@@ -92,27 +90,24 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
 
 /* ---- modules ---- */
 
-static void take_module(struct callsites *callsites, struct callsites_process *process,
-                        const uint8_t *payload)
+static void take_module(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_module module;
     struct pair pair = {0, 0};
-    struct range range;
-    uint32_t number;
-
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
     pair.first = intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes, 1);
     if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX) {
         pair.second = intern(&callsites->texts, payload, module.build_id_bytes, 1);
     }
-    number = pairs_intern(&callsites->modules, pair);
+    uint32_t number = pairs_intern(&callsites->modules, pair);
     if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || number == 0 ||
         !ranges_reserve(&process->mapped, 1) ||
         !ARRAY_GROW(process->modules, process->module_capacity, process->module_count + 1)) {
         process->errors++;
         return;
     }
+    struct range range;
     /* What the new range overlaps was unmapped without a word. */
     while (ranges_first(&process->mapped, module.base, module.end, &range)) {
         ranges_remove(&process->mapped, range.start);
@@ -125,9 +120,8 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_gone gone;
-    struct range range;
-
     memcpy(&gone, payload, sizeof(gone));
+    struct range range;
     for (uint64_t at = 0; ranges_first(&process->mapped, at, UINT64_MAX, &range); at = range.end) {
         if (process->modules[range.id - 1].number == gone.number) {
             ranges_remove(&process->mapped, range.start);
@@ -141,16 +135,13 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_code code;
-    struct pair pair;
-    uint32_t number;
-
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
+    struct pair pair;
     pair.first = intern(&callsites->texts, payload, code.name_bytes, 1);
     pair.second = intern(&callsites->texts, payload + code.name_bytes, code.file_bytes, 1);
-    number = pairs_intern(&callsites->codes, pair);
-    if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX ||
-        !index_reserve(&process->codes)) {
+    uint32_t number = pairs_intern(&callsites->codes, pair);
+    if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX || !index_reserve(&process->codes)) {
         process->errors++;
         return;
     }
@@ -181,27 +172,22 @@ static void numbers_set(struct callsites_numbers *numbers, uint32_t number, uint
 /* ---- stacks ---- */
 
 /* A call at the very end of a module returns past it: the module is that of the call, one byte before. */
-static uint32_t native_frame(struct callsites *callsites, const struct callsites_process *process,
-                             uint64_t pc)
+static uint32_t native_frame(struct callsites *callsites, const struct callsites_process *process, uint64_t pc)
 {
     struct callsites_frame frame = {pc, 0, 0};
     const struct range *range = ranges_at(&process->mapped, pc ? pc - 1 : 0);
-
     if (range) {
         const struct callsites_module *module = &process->modules[range->id - 1];
-
         frame.position = pc - module->bias;
         frame.owner = module->module;
     }
     return intern(&callsites->frames, &frame, sizeof(frame), 0);
 }
 
-static uint32_t python_frame(struct callsites *callsites, const struct callsites_process *process,
-                             uint64_t word)
+static uint32_t python_frame(struct callsites *callsites, const struct callsites_process *process, uint64_t word)
 {
     struct callsites_frame frame = {.is_python = 1};
     struct callsite_file_python python;
-
     memcpy(&python, &word, sizeof(python));
     frame.position = python.line;
     frame.owner = (uint32_t)index_find(&process->codes, python.code);
@@ -209,34 +195,31 @@ static uint32_t python_frame(struct callsites *callsites, const struct callsites
 }
 
 /* The number of a frame, which the file has as a word of 8 bytes; 0 without memory. */
-static uint32_t frame_number(struct callsites *callsites, const struct callsites_process *process,
-                             bool is_python, const uint8_t *payload)
+static uint32_t frame_number(struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                             const uint8_t *payload)
 {
     uint64_t word;
-
     memcpy(&word, payload, sizeof(word));
     return is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
 }
 
 /* The node of a frame inside `parent`; 0 without memory. */
-static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process,
-                           bool is_python, uint32_t parent, const uint8_t *payload)
+static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                           uint32_t parent, const uint8_t *payload)
 {
     const struct pair node = {parent, frame_number(callsites, process, is_python, payload)};
-
     return node.second ? pairs_intern(&callsites->nodes, node) : 0;
 }
 
 static bool node_is_python(const struct callsites *callsites, uint32_t number)
 {
     const uint32_t frame = callsites->nodes.pairs[number - 1].second;
-
     return ((const struct callsites_frame *)callsites->frames.bytes)[frame - 1].is_python != 0;
 }
 
 /* The recording's number of a node of the file, 0 for none; false: it is not there, or of the other kind. */
-static bool find_node(const struct callsites *callsites, const struct callsites_process *process,
-                      bool is_python, uint32_t number, uint32_t *node_out)
+static bool find_node(const struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                      uint32_t number, uint32_t *node_out)
 {
     *node_out = numbers_find(&process->nodes, number);
     return number == 0 || (*node_out != 0 && node_is_python(callsites, *node_out) == is_python);
@@ -256,16 +239,15 @@ static void take_chunk(struct callsites *callsites, const struct callsites_proce
 static void take_nodes(struct callsites *callsites, struct callsites_process *process, bool is_python,
                        const uint8_t *payload, size_t bytes)
 {
-    uint32_t frames[CHAIN_CHUNK];
     struct callsite_file_nodes chain;
-    size_t i = 0, count = 0;
-    uint32_t node;
-
     memcpy(&chain, payload, sizeof(chain));
+    uint32_t node;
     if (!find_node(callsites, process, is_python, chain.parent, &node)) {
         process->errors++;
         return;
     }
+    uint32_t frames[CHAIN_CHUNK];
+    size_t i = 0, count = 0;
     for (size_t at = sizeof(chain); at < bytes; at += sizeof(uint64_t), chain.first++, i++) {
         if (i == count) {
             i = 0;
@@ -275,8 +257,7 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
         }
         node = frames[i] ? pairs_intern(&callsites->nodes, (struct pair){node, frames[i]}) : 0;
         /* A number that comes twice keeps its first frame: call sites may refer to it. */
-        if (node == 0 || numbers_find(&process->nodes, chain.first) ||
-            !numbers_reserve(&process->nodes, chain.first)) {
+        if (node == 0 || numbers_find(&process->nodes, chain.first) || !numbers_reserve(&process->nodes, chain.first)) {
             process->errors++;
             return;
         }
@@ -287,12 +268,10 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
 static uint32_t intern_stack(struct callsites *callsites, struct pair stack, struct callsites_origin origin)
 {
     uint32_t count = callsites->stacks.count;
-    uint32_t number;
-
     if (!ARRAY_GROW(callsites->origins, callsites->origin_capacity, (size_t)count + 1)) {
         return 0;
     }
-    number = pairs_intern(&callsites->stacks, stack);
+    uint32_t number = pairs_intern(&callsites->stacks, stack);
     if (number > count) {
         callsites->origins[count] = origin;
     }
@@ -304,7 +283,6 @@ static void add_callsite(struct callsites *callsites, struct callsites_process *
                          uint32_t local, struct pair stack)
 {
     uint32_t number = 0;
-
     if (numbers_find(&process->callsites, local) == 0 && numbers_reserve(&process->callsites, local)) {
         number = intern_stack(callsites, stack, (struct callsites_origin){process_id, local});
     }
@@ -319,9 +297,8 @@ static void take_site(struct callsites *callsites, struct callsites_process *pro
                       const uint8_t *payload)
 {
     struct callsite_file_site site;
-    struct pair stack;
-
     memcpy(&site, payload, sizeof(site));
+    struct pair stack;
     if (!find_node(callsites, process, false, site.native, &stack.first) ||
         !find_node(callsites, process, true, site.python, &stack.second)) {
         process->errors++;
@@ -335,8 +312,7 @@ static bool take_frames(struct callsites *callsites, const struct callsites_proc
                         const uint8_t *payload, unsigned count, uint32_t *node_out)
 {
     for (*node_out = 0; count > 0; count--) {
-        *node_out =
-            take_frame(callsites, process, is_python, *node_out, payload + (count - 1) * sizeof(uint64_t));
+        *node_out = take_frame(callsites, process, is_python, *node_out, payload + (count - 1) * sizeof(uint64_t));
         if (*node_out == 0) {
             return false;
         }
@@ -348,13 +324,12 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
                        const uint8_t *payload)
 {
     struct callsite_file_stack whole;
-    struct pair stack;
-
     memcpy(&whole, payload, sizeof(whole));
     payload += sizeof(whole);
+    struct pair stack;
     if (!take_frames(callsites, process, false, payload, whole.native_count, &stack.first) ||
-        !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t),
-                     whole.python_count, &stack.second)) {
+        !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t), whole.python_count,
+                     &stack.second)) {
         process->errors++;
         return;
     }
@@ -362,20 +337,17 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
 }
 
 /* What the process had no room for, as one call site with one frame. */
-static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_process *process,
-                                  uint32_t process_id)
+static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_process *process, uint32_t process_id)
 {
     const struct callsites_frame frame = {.position = CALLSITES_POSITION_NOT_KEPT};
     struct pair node = {0, 0};
     struct pair stack = {0, 0};
-
     if (process->not_kept == 0) {
         node.second = intern(&callsites->frames, &frame, sizeof(frame), 0);
         stack.first = node.second ? pairs_intern(&callsites->nodes, node) : 0;
-        process->not_kept = stack.first
-                                ? intern_stack(callsites, stack,
-                                               (struct callsites_origin){process_id, CALLSITE_FILE_NOT_KEPT})
-                                : 0;
+        process->not_kept =
+            stack.first ? intern_stack(callsites, stack, (struct callsites_origin){process_id, CALLSITE_FILE_NOT_KEPT})
+                        : 0;
     }
     return process->not_kept;
 }
@@ -417,7 +389,6 @@ static bool entry_take(struct callsites *callsites, struct callsites_process *pr
 int callsites_open(struct callsites **callsite_file_out)
 {
     struct callsites *callsites = calloc(1, sizeof(*callsites));
-
     *callsite_file_out = NULL;
     if (!callsites) {
         return VARVE_ERROR_NO_MEMORY;
@@ -466,7 +437,6 @@ void callsites_close(struct callsites *callsites)
     }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         struct callsites_process *process = callsites->processes[i];
-
         if (!process) {
             continue;
         }
@@ -489,8 +459,6 @@ void callsites_close(struct callsites *callsites)
 
 int callsites_process(struct callsites *callsites, uint32_t process_id, const char *path)
 {
-    struct callsites_process *process;
-
     if (process_id == 0 || process_id > PROCESS_ID_MAX) {
         return VARVE_ERROR_INVALID;
     }
@@ -501,7 +469,7 @@ int callsites_process(struct callsites *callsites, uint32_t process_id, const ch
     if (callsites->processes[process_id]) {
         return VARVE_ERROR_INVALID;
     }
-    process = calloc(1, sizeof(*process));
+    struct callsites_process *process = calloc(1, sizeof(*process));
     if (!process) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -520,7 +488,6 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 {
     struct callsite_file_entry entry;
     size_t at = 0;
-
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, callsites->buffer + at, sizeof(entry));
         if (entry.tag == 0 || entry.bytes > ENTRY_BYTES_MAX || bytes - at - sizeof(entry) < entry.bytes) {
@@ -535,17 +502,15 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 static void tell_listener(const struct callsites *callsites, struct unroll *unroll, uint32_t process_id,
                           const struct callsite_file_entry *entry, const uint8_t *payload)
 {
-    struct unroll_stack stack;
-
     if (callsites->listener == NULL) {
         return;
     }
+    struct unroll_stack stack;
     if (entry->tag == CALLSITE_FILE_TAG_NATIVE || entry->tag == CALLSITE_FILE_TAG_PYTHON) {
         (void)unroll_take(unroll, entry, payload); /* without memory its call sites are not reported */
     } else if (entry->tag == CALLSITE_FILE_TAG_SITE) {
         if (unroll_site(unroll, payload, &stack)) {
-            callsites->listener(callsites->listener_context, process_id, &stack.entry,
-                                (const uint8_t *)&stack.stack);
+            callsites->listener(callsites->listener_context, process_id, &stack.entry, (const uint8_t *)&stack.stack);
         }
     } else if (entry->tag < CALLSITE_FILE_TAG_PADDING) {
         callsites->listener(callsites->listener_context, process_id, entry, payload);
@@ -553,12 +518,11 @@ static void tell_listener(const struct callsites *callsites, struct unroll *unro
 }
 
 /* Takes the complete entries at the front of the buffer; returns their bytes. */
-static size_t take_entries(struct callsites *callsites, struct callsites_process *process,
-                           uint32_t process_id, size_t bytes)
+static size_t take_entries(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                           size_t bytes)
 {
     struct callsite_file_entry entry;
     size_t at = 0;
-
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, callsites->buffer + at, sizeof(entry));
         if (entry.tag == 0 && entry.bytes == 0) {
@@ -577,8 +541,7 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
             process->is_ended = true;
             break;
         }
-        tell_listener(callsites, &process->unroll, process_id, &entry,
-                      callsites->buffer + at + sizeof(entry));
+        tell_listener(callsites, &process->unroll, process_id, &entry, callsites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
     }
     return at;
@@ -598,7 +561,6 @@ static void replay_process(const struct callsites *callsites, const struct calls
     uint8_t *entries = malloc(process->offset + 1);
     struct unroll unroll = {NULL, 0};
     struct callsite_file_entry entry;
-
     if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
         for (uint64_t at = 0; at + sizeof(entry) <= process->offset; at += sizeof(entry) + entry.bytes) {
             memcpy(&entry, entries + at, sizeof(entry));
@@ -627,11 +589,8 @@ void callsites_replay(const struct callsites *callsites)
 }
 
 /* True if the file is open and is a file; `size_out` is how much it holds now. */
-static bool process_file_open(struct callsites *callsites, struct callsites_process *process,
-                              uint64_t *size_out)
+static bool process_file_open(struct callsites *callsites, struct callsites_process *process, uint64_t *size_out)
 {
-    struct stat status;
-
     if (process->file < 0) {
         process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (process->file < 0) {
@@ -639,6 +598,7 @@ static bool process_file_open(struct callsites *callsites, struct callsites_proc
         }
         callsites->open_files++;
     }
+    struct stat status;
     if (fstat(process->file, &status) != 0 || !S_ISREG(status.st_mode)) {
         process->errors++;
         process->is_ended = true;
@@ -652,14 +612,11 @@ static void process_read(struct callsites *callsites, struct callsites_process *
                          uint32_t wanted)
 {
     uint64_t size = 0;
-
     if (process->is_ended) {
         return;
     }
     while (process_file_open(callsites, process, &size) && process->offset < size) {
         ssize_t bytes = pread(process->file, callsites->buffer, BUFFER_BYTES, (off_t)process->offset);
-        size_t complete, taken;
-
         if (bytes < 0 && errno == EINTR) {
             continue;
         }
@@ -670,11 +627,11 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         }
         /* A payload may be written between its own copy and that of its head: what is behind heads that were
          * there is copied again. */
-        complete = complete_bytes(callsites, (size_t)bytes);
+        size_t complete = complete_bytes(callsites, (size_t)bytes);
         if (pread(process->file, callsites->buffer, complete, (off_t)process->offset) != (ssize_t)complete) {
             continue;
         }
-        taken = take_entries(callsites, process, process_id, (size_t)bytes);
+        size_t taken = take_entries(callsites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
         if (taken == 0 || process->is_ended || (wanted && numbers_find(&process->callsites, wanted))) {
@@ -695,7 +652,6 @@ static void read_lost(struct callsites *callsites, struct callsites_process *pro
         struct callsite_file_loss lost;
     } first;
     uint64_t size = 0;
-
     if (!process->is_ended && process_file_open(callsites, process, &size) &&
         pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
         first.entry.tag == CALLSITE_FILE_TAG_LOST) {
@@ -706,7 +662,6 @@ static void read_lost(struct callsites *callsites, struct callsites_process *pro
 void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 {
     struct callsites_process *process = process_of(callsites, process_id);
-
     if (!process) {
         return;
     }
@@ -718,12 +673,10 @@ void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint32_t local)
 {
     struct callsites_process *process = process_of(callsites, process_id);
-    uint32_t number;
-
     if (local == 0 || !process) {
         return 0;
     }
-    number = numbers_find(&process->callsites, local);
+    uint32_t number = numbers_find(&process->callsites, local);
     if (number) {
         return number;
     }
@@ -744,9 +697,7 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
 static int commit_unknown(struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
-
-    for (uint32_t id = 1;
-         callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
+    for (uint32_t id = 1; callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
         if (callsites->processes[id] && callsites->processes[id]->unknown) {
             result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
                                 callsites->processes[id]->unknown);
@@ -761,7 +712,6 @@ static uint32_t origin_run(const struct callsites *callsites, uint32_t number)
 {
     const struct callsites_origin *first = &callsites->origins[number - 1];
     uint32_t count = 1;
-
     while (number + count <= callsites->stacks.count && first[count].process_id == first->process_id &&
            first[count].local == first->local + count) {
         count++;
@@ -775,7 +725,6 @@ int callsites_commit(struct callsites *callsites, struct store *store)
         uint32_t number = callsites->committed + 1, count = origin_run(callsites, number);
         const struct callsites_origin *origin = &callsites->origins[number - 1];
         int result = store_callsite_origin(store, number, origin->process_id, origin->local, count);
-
         if (result != VARVE_OK) {
             return result;
         }
@@ -787,7 +736,8 @@ int callsites_commit(struct callsites *callsites, struct store *store)
 /* ---- an interrupted recording: the numbers that its stored events already carry ----
  *
  * The files are read as always, which numbers the stacks in the order of reading; then the stacks are put where
- * callsite_origin says, and those that were not stored follow. A number whose stack is gone keeps its slot, with an empty stack. */
+ * callsite_origin says, and those that were not stored follow. A number whose stack is gone keeps its slot,
+ * with an empty stack. */
 
 struct origin {
     uint32_t number, process_id, local;
@@ -799,12 +749,10 @@ struct origins {
     size_t count, capacity;
 };
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
-                       uint32_t count)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite, uint32_t count)
 {
     struct origins *origins = context;
     struct callsites_process *process = process_of(origins->callsites, process_id);
-
     if (count > ORIGINS_MAX - origins->count || count > CALLSITE_FILE_NOT_KEPT) {
         return VARVE_ERROR_CORRUPT;
     }
@@ -824,9 +772,7 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
 static int take_unknown(void *context, int64_t idx, int64_t value)
 {
     struct callsites *callsites = context;
-    struct callsites_process *process =
-        idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
-
+    struct callsites_process *process = idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
     if (process && value > 0) {
         process->unknown = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
     }
@@ -847,14 +793,13 @@ static uint32_t find_read(const struct callsites_process *process, uint32_t loca
 }
 
 /* Fill the numbers 1..origins->count. */
-static int place_stored(const struct callsites *callsites, const struct origins *origins,
-                        const struct placed *placed, struct varve_message *message)
+static int place_stored(const struct callsites *callsites, const struct origins *origins, const struct placed *placed,
+                        struct varve_message *message)
 {
     for (size_t i = 0; i < origins->count; i++) {
         const struct origin *origin = &origins->rows[i];
         struct callsites_process *process = process_of(callsites, origin->process_id);
         uint32_t read = process ? find_read(process, origin->local) : 0;
-
         if (origin->number == 0 || origin->number > origins->count || placed->is_taken[origin->number]) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "call site %u of %zu in callsite_origin",
                                      origin->number, origins->count);
@@ -877,7 +822,6 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
 {
     uint32_t count = (uint32_t)origins->count;
     int result = place_stored(callsites, origins, placed, message);
-
     if (result != VARVE_OK) {
         free(placed->stacks);
         free(placed->origins);
@@ -892,7 +836,6 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
     }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         struct callsites_process *process = callsites->processes[i];
-
         for (size_t at = 0; process && at < process->callsites.capacity; at++) {
             process->callsites.ours[at] = placed->moved[process->callsites.ours[at]];
         }
@@ -917,7 +860,6 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
         .is_taken = calloc(origins->count + 1, sizeof(*placed.is_taken)),
     };
     int result = VARVE_ERROR_NO_MEMORY;
-
     if (placed.stacks && placed.origins && placed.moved && placed.is_taken) {
         result = place_all(callsites, origins, &placed, message);
     } else {
@@ -926,32 +868,25 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
     }
     free(placed.moved);
     free(placed.is_taken);
-    return result == VARVE_ERROR_NO_MEMORY
-               ? varve_message_set(message, result, "no memory for the call sites")
-               : result;
+    return result == VARVE_ERROR_NO_MEMORY ? varve_message_set(message, result, "no memory for the call sites")
+                                           : result;
 }
 
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)
 {
     struct origins origins = {.callsites = callsites};
-    int result;
-
     assert(callsites->committed == 0);
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         if (callsites->processes[i]) {
             process_read(callsites, callsites->processes[i], (uint32_t)i, 0);
         }
     }
-    result = store_each_callsite_origin(store, take_origin, &origins, message);
-    if (result == VARVE_OK) {
-        result = store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message);
-    }
+    int result = store_each_callsite_origin(store, take_origin, &origins, message);
+    VARVE_THEN(result, store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message));
     if (result == VARVE_ERROR_CORRUPT) {
         result = varve_message_set(message, result, "too many call sites in callsite_origin");
     }
-    if (result == VARVE_OK) {
-        result = renumber(callsites, &origins, message);
-    }
+    VARVE_THEN(result, renumber(callsites, &origins, message));
     free(origins.rows);
     return result;
 }

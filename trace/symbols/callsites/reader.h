@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * The state of one recording: the call-site files of its processes, and the tables that they are interned in.
  */
@@ -70,10 +69,8 @@ struct callsites {
     struct interned texts, frames;
     struct pairs modules; /* texts: path, build id or 0 */
     struct pairs codes;   /* texts: function, file */
-    struct pairs
-        nodes; /* node outside of it or 0, which has a smaller number and the same kind of frame; frame */
-    struct pairs
-        stacks; /* innermost node of native, of Python frames, 0 if there is none; both 0: it is gone */
+    struct pairs nodes;   /* node outside of it or 0, which has a smaller number and the same kind of frame; frame */
+    struct pairs stacks;  /* innermost node of native, of Python frames, 0 if there is none; both 0: it is gone */
     struct callsites_origin *origins; /* of stack n at [n - 1] */
     size_t origin_capacity;
     uint32_t committed; /* stacks up to this number have their origin in the store */

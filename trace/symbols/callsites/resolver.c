@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One batch of frames at a time. While a batch is under way everything in struct resolver but its last fields is the thread's,
- * else the caller's; so the thread reads copies of what the caller goes on changing. Within a batch frames are resolved in order
- * of module and address, so that few debug files are open at a time and each is read in one sweep; then symbols are numbered in
- * the order of the frames. Called by output.c.
+ * One batch of frames at a time. While a batch is under way everything in struct resolver but its last fields is the
+ * thread's, else the caller's; so the thread reads copies of what the caller goes on changing. Within a batch frames
+ * are resolved in order of module and address, so that few debug files are open at a time and each is read in one
+ * sweep; then symbols are numbered in the order of the frames. Called by output.c.
  */
 #include "trace/symbols/callsites/resolver.h"
 
@@ -100,7 +100,6 @@ struct resolver {
 static uint64_t monotonic_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
@@ -115,7 +114,6 @@ static void fail(struct resolver *resolver, int error)
 static uint32_t text_number(struct resolver *resolver, const char *text)
 {
     uint32_t number = text != NULL ? intern(&resolver->texts, text, strlen(text), 1) : 0;
-
     if (text != NULL && number == 0) {
         fail(resolver, VARVE_ERROR_NO_MEMORY);
     }
@@ -141,7 +139,6 @@ static struct varve_writer_symbol symbol_of(const struct resolver *resolver, con
 static bool rank_add(struct resolver *resolver, const struct symbol_key *key, uint32_t roles)
 {
     const struct varve_writer_symbol symbol = symbol_of(resolver, key);
-
     if (!ARRAY_GROW(resolver->ranks, resolver->rank_capacity, resolver->rank_count + 1)) {
         return false;
     }
@@ -155,15 +152,14 @@ static void add_place(struct resolver *resolver, const struct symbol_key *key, u
 {
     /* a key whose rank is missing is the last one */
     uint32_t number = resolver->error == VARVE_OK ? intern(&resolver->keys, key, sizeof(*key), 0) : 0;
-
     if (number == 0 || (number > resolver->rank_count && !rank_add(resolver, key, roles)) ||
         resolver->place_count >= UINT32_MAX ||
         !ARRAY_GROW(resolver->places, resolver->place_capacity, resolver->place_count + 1)) {
         fail(resolver, VARVE_ERROR_NO_MEMORY);
         return;
     }
-    resolver->places[resolver->place_count++] = (struct callsites_line_symbol){
-        number, roles | (uint32_t)resolver->ranks[number - 1] << CALLSITES_RANK_SHIFT};
+    resolver->places[resolver->place_count++] =
+        (struct callsites_line_symbol){number, roles | (uint32_t)resolver->ranks[number - 1] << CALLSITES_RANK_SHIFT};
 }
 
 static void take_native(void *context, const struct symbols_frame *frame)
@@ -175,9 +171,7 @@ static void take_native(void *context, const struct symbols_frame *frame)
                                    .module = module != NULL ? module->text : 0,
                                    .line = frame->line,
                                    .is_inlined = frame->is_inlined};
-    uint32_t roles =
-        (module != NULL ? module->roles : 0) | (frame->function == NULL ? CALLSITES_ROLE_UNNAMED : 0U);
-
+    uint32_t roles = (module != NULL ? module->roles : 0) | (frame->function == NULL ? CALLSITES_ROLE_UNNAMED : 0U);
     if (frame->function != NULL && callsites_name_is_allocation(frame->function)) {
         roles |= CALLSITES_ROLE_ALLOCATION;
     }
@@ -190,10 +184,8 @@ static void take_native(void *context, const struct symbols_frame *frame)
 static void resolve_outside(struct resolver *resolver, uint64_t position)
 {
     struct symbol_key key = {0};
-
     if (position == CALLSITES_POSITION_CUT || position == CALLSITES_POSITION_NOT_KEPT) {
-        key.function =
-            text_number(resolver, position == CALLSITES_POSITION_CUT ? CUT_FUNCTION : NOT_KEPT_FUNCTION);
+        key.function = text_number(resolver, position == CALLSITES_POSITION_CUT ? CUT_FUNCTION : NOT_KEPT_FUNCTION);
         add_place(resolver, &key, CALLSITES_ROLE_CUT);
     } else {
         add_place(resolver, &key, CALLSITES_ROLE_UNNAMED);
@@ -204,16 +196,14 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
 {
     static const struct symbols_frame unknown = {NULL, NULL, 0, false};
     struct resolver_module *module = &resolver->modules[frame->owner - 1];
-    int error = VARVE_OK;
-
     resolver->module = module;
     if (module->is_torn) {
         take_native(resolver, &unknown);
         return;
     }
     /* A return address is after the call, which may be the last instruction of its line or function. */
-    error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
-                            frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
+    int error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
+                                frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
     if (error != VARVE_OK) {
         fail(resolver, error);
     }
@@ -223,7 +213,6 @@ static void resolve_python(struct resolver *resolver, const struct callsites_fra
 {
     struct symbol_key key = {.is_python = 1};
     uint32_t roles = CALLSITES_ROLE_PYTHON;
-
     if (frame->owner == 0 && frame->position == CALLSITE_FILE_CUT) {
         key.function = text_number(resolver, CUT_FUNCTION);
         add_place(resolver, &key, roles | CALLSITES_ROLE_CUT);
@@ -236,7 +225,6 @@ static void resolve_python(struct resolver *resolver, const struct callsites_fra
     key.line = (uint32_t)frame->position & ~CALLSITE_FILE_PYTHON_ENTRY;
     if (key.file != 0) {
         const char *file = callsites_text(&resolver->texts, key.file, NULL);
-
         roles |= callsites_path_is_torch_python(file) ? CALLSITES_ROLE_TORCH : 0U;
         roles |= callsites_path_is_storage_python(file) ? CALLSITES_ROLE_ALLOCATION : 0U;
     }
@@ -259,7 +247,6 @@ static void on_bus_error(int number)
 static void guard_install(struct resolver *resolver)
 {
     struct sigaction action = {.sa_handler = on_bus_error, .sa_flags = SA_NODEFER};
-
     sigaction(SIGBUS, &action, &resolver->before);
 }
 
@@ -268,7 +255,6 @@ static void resolve_next(struct resolver *resolver)
     const uint32_t at = resolver->order[resolver->order_at];
     const struct callsites_frame *frame = &resolver->frames[at];
     const size_t start = resolver->place_count;
-
     if (frame->is_python) {
         resolve_python(resolver, frame);
     } else if (frame->owner == 0) {
@@ -276,8 +262,7 @@ static void resolve_next(struct resolver *resolver)
     } else {
         resolve_native(resolver, frame);
     }
-    resolver->resolved[at] =
-        (struct callsites_resolved){(uint32_t)start, (uint32_t)(resolver->place_count - start)};
+    resolver->resolved[at] = (struct callsites_resolved){(uint32_t)start, (uint32_t)(resolver->place_count - start)};
     __atomic_store_n(&resolver->done, ++resolver->order_at, __ATOMIC_RELAXED);
 }
 
@@ -286,7 +271,6 @@ static void give_module_up(struct resolver *resolver)
 {
     struct symbols *fresh = NULL;
     const uint32_t owner = resolver->frames[resolver->order[resolver->order_at]].owner;
-
     if (symbols_open(&fresh, NULL) != VARVE_OK) {
         fail(resolver, VARVE_ERROR_NO_MEMORY);
         return;
@@ -298,7 +282,6 @@ static void give_module_up(struct resolver *resolver)
 static void resolve_batch(struct resolver *resolver)
 {
     sigjmp_buf guard;
-
     if (sigsetjmp(guard, 0) != 0) {
         give_module_up(resolver);
     }
@@ -328,10 +311,8 @@ static void number_batch(struct resolver *resolver)
 {
     for (size_t i = 0; i < resolver->frame_count; i++) {
         const struct callsites_resolved *resolved = &resolver->resolved[i];
-
         for (uint32_t k = 0; k < resolved->count; k++) {
             struct callsites_line_symbol *place = &resolver->places[resolved->start + k];
-
             place->symbol = number_of_key(resolver, place->symbol);
             if (place->symbol == 0) {
                 fail(resolver, VARVE_ERROR_NO_MEMORY);
@@ -357,11 +338,9 @@ static void run_batch(struct resolver *resolver)
 static void *run_beside(void *context)
 {
     struct resolver *resolver = context;
-
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 10); /* on Linux, of this thread alone */
     while (!__atomic_load_n(&resolver->must_end, __ATOMIC_ACQUIRE)) {
-        if (sem_wait(&resolver->work) == 0 &&
-            __atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE) == STATE_BUSY) {
+        if (sem_wait(&resolver->work) == 0 && __atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE) == STATE_BUSY) {
             run_batch(resolver);
         }
     }
@@ -397,9 +376,7 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
 {
     struct resolver_module module = {.path = strdup(callsites_text(&callsites->texts, pair->first, NULL))};
     const char *build_id = callsites_text(&callsites->texts, pair->second, &module.build_id_bytes);
-
-    if (module.path == NULL ||
-        !ARRAY_GROW(resolver->modules, resolver->module_capacity, resolver->module_count + 1)) {
+    if (module.path == NULL || !ARRAY_GROW(resolver->modules, resolver->module_capacity, resolver->module_count + 1)) {
         free(module.path);
         return false;
     }
@@ -408,12 +385,12 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
     }
     memcpy(module.build_id, build_id, module.build_id_bytes);
     module.text = text_number(resolver, module.path);
-    module.roles = (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
-                   (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
-                   (callsites_path_is_driver(module.path) || callsites_path_is_storage(module.path)
-                        ? CALLSITES_ROLE_ALLOCATION
-                        : 0U) |
-                   (callsites_path_is_torch(module.path) ? CALLSITES_ROLE_TORCH : 0U);
+    module.roles =
+        (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
+        (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
+        (callsites_path_is_driver(module.path) || callsites_path_is_storage(module.path) ? CALLSITES_ROLE_ALLOCATION
+                                                                                         : 0U) |
+        (callsites_path_is_torch(module.path) ? CALLSITES_ROLE_TORCH : 0U);
     resolver->modules[resolver->module_count++] = module;
     return true;
 }
@@ -430,7 +407,6 @@ static bool add_owners(struct resolver *resolver, const struct callsites *callsi
     }
     while (resolver->code_count < callsites->codes.count) {
         const struct pair *code = &callsites->codes.pairs[resolver->code_count];
-
         resolver->codes[resolver->code_count++] =
             (struct pair){text_number(resolver, callsites_text(&callsites->texts, code->first, NULL)),
                           text_number(resolver, callsites_text(&callsites->texts, code->second, NULL))};
@@ -442,9 +418,7 @@ static bool add_owners(struct resolver *resolver, const struct callsites *callsi
 static int compare_frames(const void *left, const void *right, void *context)
 {
     const struct callsites_frame *frames = context;
-    const struct callsites_frame *a = &frames[*(const uint32_t *)left],
-                                 *b = &frames[*(const uint32_t *)right];
-
+    const struct callsites_frame *a = &frames[*(const uint32_t *)left], *b = &frames[*(const uint32_t *)right];
     if (a->is_python != b->is_python) {
         return a->is_python < b->is_python ? -1 : 1;
     }
@@ -461,16 +435,13 @@ static int batch_extend(struct resolver *resolver, const struct callsites *calls
     const size_t before = resolver->frame_count;
     const size_t count = callsites->frames.count - resolver->taken;
     const size_t left = resolver->order_count - resolver->order_at;
-
-    if (!add_owners(resolver, callsites) ||
-        !ARRAY_GROW(resolver->frames, resolver->frame_capacity, count + 1) ||
+    if (!add_owners(resolver, callsites) || !ARRAY_GROW(resolver->frames, resolver->frame_capacity, count + 1) ||
         !ARRAY_GROW(resolver->resolved, resolver->resolved_capacity, count + 1) ||
         !ARRAY_GROW(resolver->order, resolver->order_capacity, resolver->order_count + count - before + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (count > before) {
-        memcpy(&resolver->frames[before], &all[resolver->taken + before],
-               (count - before) * sizeof(*resolver->frames));
+        memcpy(&resolver->frames[before], &all[resolver->taken + before], (count - before) * sizeof(*resolver->frames));
     }
     memmove(resolver->order, resolver->order + resolver->order_at, left * sizeof(*resolver->order));
     for (size_t i = before; i < count; i++) {
@@ -480,8 +451,7 @@ static int batch_extend(struct resolver *resolver, const struct callsites *calls
     resolver->order_count = left + count - before;
     resolver->order_at = 0;
     __atomic_store_n(&resolver->done, 0, __ATOMIC_RELAXED);
-    qsort_r(resolver->order, resolver->order_count, sizeof(*resolver->order), compare_frames,
-            resolver->frames);
+    qsort_r(resolver->order, resolver->order_count, sizeof(*resolver->order), compare_frames, resolver->frames);
     return VARVE_OK;
 }
 
@@ -489,7 +459,6 @@ static int batch_extend(struct resolver *resolver, const struct callsites *calls
 static int batch_take(struct resolver *resolver, struct resolved_frames *out)
 {
     const size_t base = out->symbol_count;
-
     if (resolver->error != VARVE_OK) {
         return resolver->error;
     }
@@ -499,8 +468,8 @@ static int batch_take(struct resolver *resolver, struct resolved_frames *out)
         return VARVE_ERROR_NO_MEMORY;
     }
     for (size_t i = 0; i < resolver->frame_count; i++) {
-        out->frames[out->count++] = (struct callsites_resolved){(uint32_t)base + resolver->resolved[i].start,
-                                                                resolver->resolved[i].count};
+        out->frames[out->count++] =
+            (struct callsites_resolved){(uint32_t)base + resolver->resolved[i].start, resolver->resolved[i].count};
     }
     for (size_t i = 0; i < resolver->place_count; i++) {
         out->symbols[out->symbol_count++] = resolver->places[i];
@@ -518,16 +487,12 @@ static int batch_take(struct resolver *resolver, struct resolved_frames *out)
 int resolver_open(struct resolver **resolver_out, struct varve_message *message)
 {
     struct resolver *resolver = calloc(1, sizeof(*resolver));
-    int error;
-
     *resolver_out = NULL;
     if (resolver == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = varve_plumbing_open(&resolver->plumbing);
-    if (error == VARVE_OK) {
-        error = symbols_open(&resolver->symbols, message);
-    }
+    int error = varve_plumbing_open(&resolver->plumbing);
+    VARVE_THEN(error, symbols_open(&resolver->symbols, message));
     if (error != VARVE_OK) {
         varve_plumbing_close(resolver->plumbing);
         free(resolver);
@@ -572,16 +537,13 @@ static bool is_due(const struct resolver *resolver, uint64_t frames)
 {
     const uint64_t now_ns = monotonic_ns();
     const uint64_t took_ns = resolver->ended_ns - resolver->began_ns;
-
     return frames > 0 && now_ns - resolver->ended_ns >= REST * took_ns &&
            (frames >= FRAMES_MIN || now_ns - resolver->ended_ns >= WAIT_MAX_NS);
 }
 
-int resolver_step(struct resolver *resolver, const struct callsites *callsites,
-                  struct resolved_frames *resolved)
+int resolver_step(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved)
 {
     int error = VARVE_OK;
-
     switch (__atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE)) {
     case STATE_DONE:
         return batch_take(resolver, resolved);
@@ -608,36 +570,28 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites,
     }
 }
 
-int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
-                   struct resolved_frames *resolved)
+int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved)
 {
-    int error;
-
     end_thread(resolver);
     resolver->must_end = false;
-    error = resolver->is_numbered ? batch_take(resolver, resolved) : resolver->error;
-    if (error == VARVE_OK) {
-        error = batch_extend(resolver, callsites);
-    }
+    int error = resolver->is_numbered ? batch_take(resolver, resolved) : resolver->error;
+    VARVE_THEN(error, batch_extend(resolver, callsites));
     if (error == VARVE_OK && !begin_thread(resolver, run_at_once)) {
         run_batch(resolver);
     }
     return error;
 }
 
-int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress,
-                  void *context)
+int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress, void *context)
 {
     while (resolver->has_thread) {
         struct timespec until;
-
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += (until.tv_nsec + PROGRESS_EVERY_NS) / 1000000000;
         until.tv_nsec = (until.tv_nsec + PROGRESS_EVERY_NS) % 1000000000;
         resolver->has_thread = pthread_timedjoin_np(resolver->thread, NULL, &until) == ETIMEDOUT;
         if (progress != NULL) {
-            progress(context, "symbols", __atomic_load_n(&resolver->done, __ATOMIC_RELAXED),
-                     resolver->order_count);
+            progress(context, "symbols", __atomic_load_n(&resolver->done, __ATOMIC_RELAXED), resolver->order_count);
         }
     }
     if (resolver->symbols == NULL) {
@@ -664,7 +618,6 @@ void resolver_symbol(const struct resolver *resolver, uint32_t number, struct st
     const uint32_t key = resolver->symbol_keys[number - 1];
     const struct varve_writer_symbol symbol =
         symbol_of(resolver, (const struct symbol_key *)resolver->keys.bytes + (key - 1));
-
     *symbol_out = (struct store_symbol){.function = symbol.function,
                                         .file = symbol.file,
                                         .module = symbol.module,

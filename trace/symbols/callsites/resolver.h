@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
- * Names for frames, in a thread of its own: batch by batch while the program runs, the rest after its end. What comes out depends
- * on the order of the frames alone, not on when which of them were asked for. Everything here is called by one thread.
+ * Names for frames, in a thread of its own: batch by batch while the program runs, the rest after its end. What comes
+ * out depends on the order of the frames alone, not on when which of them were asked for. Everything here is
+ * called by one thread.
  */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_RESOLVER_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_RESOLVER_H
@@ -32,16 +32,14 @@ struct resolved_frames {
 int resolver_open(struct resolver **resolver_out, struct varve_message *message);
 void resolver_close(struct resolver *resolver);
 
-/// While the program runs: what is resolved is appended to `resolved`, and the thread, which gives way to everybody else and
-/// rests for most of the time, gets the frames that are new. Never waits.
-int resolver_step(struct resolver *resolver, const struct callsites *callsites,
-                  struct resolved_frames *resolved);
-/// The program is over: the thread resolves all that is left, as fast as it can. To be called once, before resolver_wait.
-int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
-                   struct resolved_frames *resolved);
+/// While the program runs: what is resolved is appended to `resolved`, and the thread, which gives way to everybody
+/// else and rests for most of the time, gets the frames that are new. Never waits.
+int resolver_step(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
+/// The program is over: the thread resolves all that is left, as fast as it can. To be called once,
+/// before resolver_wait.
+int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
 /// After resolver_hurry: until everything is resolved, and appended to `resolved`. `progress` may be NULL.
-int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress,
-                  void *context);
+int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress, void *context);
 
 /// The thread has no batch: resolver_symbol may be called for what is in `resolved`, until the next resolver_step.
 bool resolver_rests(const struct resolver *resolver);

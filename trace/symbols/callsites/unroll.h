@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * Whole stacks out of a call-site file's nodes, for those who want each stack by itself.
  */

@@ -86,7 +86,8 @@ class Takeover:
             cache_info_slot.guard_benchmark(self.torch, missing)
 
     def change_by_program(self, allocator):
-        """Stands for torch._C._cuda_changeCurrentAllocator: as without varve, that is an error once CUDA has started."""
+        """Stands for torch._C._cuda_changeCurrentAllocator: as without varve, that is an error once
+        CUDA has started."""
         if self.torch.cuda.is_initialized():
             return self.change(allocator)
         if not self.native:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python line of what backward() allocates. PyTorch runs the backward pass on threads of its own that have no Python
-frames, while the thread that called backward() waits: its frames are published to the recorder for that time, and stand for
-the missing ones."""
+"""The Python line of what backward() allocates. PyTorch runs the backward pass on threads of its own that have no
+Python frames, while the thread that called backward() waits: its frames are published to the recorder for that time,
+and stand for the missing ones."""
 
 import ctypes
 import functools

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuDNN's benchmark mode asks the allocator in C++ for its largest free block (cacheInfo), which the pluggable allocator
-answers with an exception. There is no hook for it, but it is a virtual function: our allocator object gets a copy of its
-table with that one slot replaced by varve_torch_cache_info_method. The slot is found by its address, which PyTorch's
-library exports by name, so no layout of any version is assumed; if anything is not as expected, nothing is touched."""
+"""cuDNN's benchmark mode asks the allocator in C++ for its largest free block (cacheInfo), which the pluggable
+allocator answers with an exception. There is no hook for it, but it is a virtual function: our allocator object gets a
+copy of its table with that one slot replaced by varve_torch_cache_info_method. The slot is found by its address, which
+PyTorch's library exports by name, so no layout of any version is assumed; if anything is not as expected,
+nothing is touched."""
 
 import ctypes
 import os
@@ -79,7 +80,8 @@ def fill(pointer, library, torch_library="libtorch_cuda.so"):
 
 
 def guard_benchmark(torch, missing):
-    """Without the slot torch.backends.cudnn.benchmark = True ends in an exception at the first convolution: keep it off."""
+    """Without the slot torch.backends.cudnn.benchmark = True ends in an exception at the first
+    convolution: keep it off."""
     global is_guarding
     original = torch._C._set_cudnn_benchmark
     is_guarding = True

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUPTI has one subscriber. If varve's recorder is it (varve record --cupti) and the program starts PyTorch's profiler on
-CUDA, the program comes first: varve unsubscribes before the profiler subscribes. With VARVE_CUPTI_PROFILER=keep varve
-stays; then PyTorch's profiler fails to subscribe, and says so itself."""
+"""CUPTI has one subscriber. If varve's recorder is it (varve record --cupti) and the program starts PyTorch's profiler
+on CUDA, the program comes first: varve unsubscribes before the profiler subscribes. With VARVE_CUPTI_PROFILER=keep
+varve stays; then PyTorch's profiler fails to subscribe, and says so itself."""
 
 import ctypes
 import os

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.MemPool on varve. PyTorch's own class asks the current allocator in C++ for a pool, which the pluggable one
-refuses; use_mem_pool itself needs no more than the pool's number. So another class of the same name and methods stands
-in its place. A pool with an allocator of its own, whose segments the native allocator would cut, is not to be had."""
+"""torch.cuda.MemPool on varve. PyTorch's own class asks the current allocator in C++ for a pool, which the pluggable
+one refuses; use_mem_pool itself needs no more than the pool's number. So another class of the same name and methods
+stands in its place. A pool with an allocator of its own, whose segments the native allocator would cut, is
+not to be had."""
 
 from .messages import say
 

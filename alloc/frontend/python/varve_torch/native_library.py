@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvarve-torch.so for Python: the declarations of alloc/frontend/torch/torch.h, which is where they are explained, and
-methods that give Python values or raise RuntimeError. Calls are made without the interpreter's lock: the allocator's
-own locks are held by threads that may want it."""
+"""libvarve-torch.so for Python: the declarations of alloc/frontend/torch/torch.h, which is where they are explained,
+and methods that give Python values or raise RuntimeError. Calls are made without the interpreter's lock: the
+allocator's own locks are held by threads that may want it."""
 
 import contextlib
 import ctypes
@@ -38,8 +38,8 @@ class Snapshot(Structure):
 
 class Settings(Structure):
     _fields_ = [("text", c_char * 1024), ("policy", c_char * 32), ("device", c_char * 32),
-                ("max_split_size", c_uint64), ("max_non_split_rounding_size", c_uint64), ("large_segment_size", c_uint64),
-                ("roundup_power2_divisions", c_uint64 * DIVISIONS),
+                ("max_split_size", c_uint64), ("max_non_split_rounding_size", c_uint64),
+                ("large_segment_size", c_uint64), ("roundup_power2_divisions", c_uint64 * DIVISIONS),
                 ("garbage_collection_threshold", c_double), ("memory_fraction", c_double),
                 ("expandable_segments", c_uint32), ("release_lock_on_cudamalloc", c_uint32),
                 ("graph_capture_record_stream_reuse", c_uint32), ("reserved", c_uint32)]
@@ -87,7 +87,8 @@ class Library:
             setattr(self, name, function)
         version = self.interface_version()
         if version != INTERFACE_VERSION:
-            raise RuntimeError(f"{path} has interface {version}, and this shim {INTERFACE_VERSION}: install them together")
+            raise RuntimeError(f"{path} has interface {version}, and this shim {INTERFACE_VERSION}: install them "
+                               "together")
 
     def address(self, name):
         """Of a function, as PyTorch's setters take it; None if the library has no such function."""

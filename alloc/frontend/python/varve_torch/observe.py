@@ -56,7 +56,8 @@ class Observer:
 
         def record(*arguments, **options):
             if not self.is_mine:
-                say("the program changes PyTorch's memory history: from there on the trace has what the program asked for")
+                say("the program changes PyTorch's memory history: from there on the trace has what the program "
+                    "asked for")
             return original(*arguments, **options)
 
         return record
@@ -66,7 +67,8 @@ class Observer:
             return
         self.is_mine = True
         try:
-            self.torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=sys.maxsize)
+            self.torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python",
+                                                          max_entries=sys.maxsize)
         finally:
             self.is_mine = False
         self.owner = os.getpid()
@@ -100,7 +102,8 @@ observer = None
 def start(torch):
     global observer
     if not hasattr(torch._C, "_cuda_init") or not hasattr(torch._C, RECORD):
-        say("this PyTorch is built without CUDA, or keeps no history of its allocator; --torch=observe has nothing to do")
+        say("this PyTorch is built without CUDA, or keeps no history of its allocator; --torch=observe has nothing "
+            "to do")
         return
     observer = Observer(torch)
     observer.begin()

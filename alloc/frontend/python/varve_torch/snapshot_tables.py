@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dictionary of torch.cuda.memory._snapshot(), made from varve's allocator: the keys of PyTorch 2.11, so that its own
-_memory_viz.py and other tools read it. Frames are empty: stacks go into the trace, and not through the program's memory."""
+"""The dictionary of torch.cuda.memory._snapshot(), made from varve's allocator: the keys of PyTorch 2.11, so that its
+own _memory_viz.py and other tools read it. Frames are empty: stacks go into the trace, and not through the
+program's memory."""
 
 from .native_library import DIVISIONS, UNLIMITED
 
@@ -57,7 +58,8 @@ def settings_entry(settings):
         "release_lock_on_cudamalloc": bool(settings.release_lock_on_cudamalloc),
         "pinned_use_cuda_host_register": False,
         "graph_capture_record_stream_reuse": bool(settings.graph_capture_record_stream_reuse),
-        "roundup_power2_divisions": {str(1 << entry): settings.roundup_power2_divisions[entry] for entry in range(DIVISIONS)},
+        "roundup_power2_divisions": {str(1 << entry): settings.roundup_power2_divisions[entry]
+                                     for entry in range(DIVISIONS)},
     }
 
 

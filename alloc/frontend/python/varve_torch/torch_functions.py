@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's pluggable interface has only an exception for: statistics, snapshots, history, out-of-memory observers.
-torch.cuda.memory asks for all of it through functions of torch._C, which are looked up at each call, so these are
-replaced, and everything in Python above them (memory_summary, _dump_snapshot, torch.accelerator) works unchanged."""
+"""What PyTorch's pluggable interface has only an exception for: statistics, snapshots, history, out-of-memory
+observers. torch.cuda.memory asks for all of it through functions of torch._C, which are looked up at each call, so
+these are replaced, and everything in Python above them (memory_summary, _dump_snapshot, torch.accelerator)
+works unchanged."""
 
 import sys
 
@@ -69,7 +70,8 @@ class TorchFunctions:
         self.replaced = {}
 
     def is_initialized(self):
-        """torch.accelerator asks the allocator that PyTorch has registered for the device, which is never a plugged one."""
+        """torch.accelerator asks the allocator that PyTorch has registered for the device, which is never
+        a plugged one."""
         return self.torch.cuda.is_initialized()
 
     def empty_cache(self, *_more):
@@ -130,4 +132,5 @@ class TorchFunctions:
                 self.replaced[name](text)
                 break
         if self.varve.set_settings(text.encode()) < 0:
-            say(f"the allocator settings '{text}' are not taken: {(self.varve.message() or b'').decode(errors='replace')}")
+            say(f"the allocator settings '{text}' are not taken: "
+                f"{(self.varve.message() or b'').decode(errors='replace')}")

@@ -79,11 +79,13 @@ static const struct ctf_field_spec record_fields[] = {
 static const struct ctf_field_spec process_fields[] = {
     FIELD(process, trace_id), FIELD(process, process), FIELD(process, parent), FIELD(process, pid),
     FIELD(process, parent_pid), FIELD(process, rank), FIELD(process, clock_kind), FIELD(process, start_ticks),
-    FIELD(process, start_ticks_proc), TEXT(process.executable, "executable"), TEXT(process.command_line, "command_line"), FIELDS_END,
+    FIELD(process, start_ticks_proc), TEXT(process.executable, "executable"),
+    TEXT(process.command_line, "command_line"), FIELDS_END,
 };
 
 static const struct ctf_field_spec process_end_fields[] = {
-    FIELD(process_end, process), FIELD(process_end, pid), FIELD(process_end, end), TEXT(process_end.exec_path, "exec_path"),
+    FIELD(process_end, process), FIELD(process_end, pid), FIELD(process_end, end),
+    TEXT(process_end.exec_path, "exec_path"),
     FIELDS_END,
 };
 
@@ -102,7 +104,8 @@ static const struct ctf_field_spec clock_fields[] = {
 
 static const struct ctf_field_spec module_fields[] = {
     FIELD(module, process), FIELD(module, pid), FIELD(module, base), FIELD(module, end), FIELD(module, bias),
-    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, item.of.module.build_id_bytes), FIELDS_END,
+    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, item.of.module.build_id_bytes),
+    FIELDS_END,
 };
 
 static const struct ctf_field_spec module_gone_fields[] = {
@@ -176,7 +179,6 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
         {"lttng_discards_of_unknown_size", false, counts->uncounted},
     };
     int error = VARVE_OK;
-
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && error == VARVE_OK; i++) {
         if (rows[i].value > 0) {
             error = varve_rebuild_stat(rebuild, rows[i].name, rows[i].is_loss, rows[i].value);
@@ -189,13 +191,11 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
 static void provider_add(struct ctf_counts *counts, const char *name, uint64_t events)
 {
     size_t length = strcspn(name, ":");
-
     if (length >= sizeof(counts->providers[0].name)) {
         length = sizeof(counts->providers[0].name) - 1;
     }
     for (size_t i = 0; i < CTF_PROVIDERS; i++) {
         char *known = counts->providers[i].name;
-
         if (known[0] == '\0') {
             memcpy(known, name, length);
             known[length] = '\0';
@@ -274,7 +274,6 @@ void ctf_classes_free(struct ctf_classes *classes)
 static bool class_fits(const bt_field_class *class, enum ctf_field_use use)
 {
     bt_field_class_type type = bt_field_class_get_type(class);
-
     switch (use) {
     case CTF_FIELD_INTEGER:
         return bt_field_class_type_is(type, BT_FIELD_CLASS_TYPE_INTEGER);
@@ -289,14 +288,12 @@ static bool class_fits(const bt_field_class *class, enum ctf_field_use use)
 static void fields_find(struct event_class *class, const bt_field_class *payload)
 {
     uint64_t count = bt_field_class_structure_get_member_count(payload);
-
     for (const struct ctf_field_spec *spec = class->spec->fields; spec->name != NULL; spec++) {
         for (uint64_t i = 0; i < count && i <= UINT16_MAX; i++) {
             const bt_field_class_structure_member *member =
                 bt_field_class_structure_borrow_member_by_index_const(payload, i);
             const bt_field_class *type = bt_field_class_structure_member_borrow_field_class_const(member);
             struct field *field = &class->fields[class->field_count];
-
             if (strcmp(bt_field_class_structure_member_get_name(member), spec->name) != 0 ||
                 !class_fits(type, spec->use)) {
                 continue;
@@ -322,7 +319,6 @@ static void class_resolve(struct event_class *class)
     static const char statedump[] = "statedump_";
     const char *name = bt_event_class_get_name(class->key);
     const bt_field_class *payload = bt_event_class_borrow_payload_field_class_const(class->key);
-
     if (name == NULL || strncmp(name, ours, strlen(ours)) != 0) {
         return;
     }
@@ -340,11 +336,9 @@ static void class_resolve(struct event_class *class)
 static struct event_class *class_add(struct ctf_classes *classes, const bt_event_class *key)
 {
     struct event_class *class = calloc(1, sizeof(*class));
-
     if (class != NULL && classes->count == classes->capacity) {
         size_t capacity = classes->capacity * 2 + 64;
         struct event_class **grown = realloc(classes->known, capacity * sizeof(struct event_class *));
-
         if (grown == NULL) {
             free(class);
             return NULL;
@@ -366,7 +360,6 @@ static struct event_class *class_of(struct ctf_classes *classes, const bt_event_
 {
     for (size_t i = 0; i < classes->count; i++) {
         struct event_class *class = classes->known[i];
-
         if (class->key == key) {
             classes->known[i] = classes->known[i / 2];
             classes->known[i / 2] = class;
@@ -380,8 +373,7 @@ static struct event_class *class_of(struct ctf_classes *classes, const bt_event_
 
 static uint64_t integer_of(const bt_field *field, bool is_signed)
 {
-    return is_signed ? (uint64_t)bt_field_integer_signed_get_value(field)
-                     : bt_field_integer_unsigned_get_value(field);
+    return is_signed ? (uint64_t)bt_field_integer_signed_get_value(field) : bt_field_integer_unsigned_get_value(field);
 }
 
 static void store(void *target, unsigned bytes, uint64_t value)
@@ -406,7 +398,6 @@ static void store(void *target, unsigned bytes, uint64_t value)
 static bool fits(uint64_t value, unsigned bytes)
 {
     uint64_t above = value >> (bytes * 8);
-
     return above == 0 || (above == UINT64_MAX >> (bytes * 8) && (value >> (bytes * 8 - 1) & 1) != 0);
 }
 
@@ -417,20 +408,17 @@ static const char *text_of(const bt_field *field)
 }
 
 /* The count is that of the array, whatever the event says: a larger one would be read past its end. */
-static bool array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field,
-                       char *structure)
+static bool array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field, char *structure)
 {
     struct scratch *scratch = &classes->scratch[classes->arrays++];
     unsigned bytes = member->spec->bytes;
     uint64_t count = bt_field_array_get_length(field);
-
     if (count > ARRAY_ELEMENTS_MAX) {
         count = 0; /* damage */
     }
     if (scratch->bytes == NULL || count * bytes > scratch->capacity) {
         size_t capacity = (size_t)count * bytes * 2 + 64;
         void *grown = realloc(scratch->bytes, capacity);
-
         if (grown == NULL) {
             return false;
         }
@@ -439,7 +427,6 @@ static bool array_read(struct ctf_classes *classes, const struct field *member, 
     }
     for (uint64_t i = 0; i < count; i++) {
         const bt_field *element = bt_field_array_borrow_element_field_by_index_const(field, i);
-
         store((char *)scratch->bytes + i * bytes, bytes, integer_of(element, member->is_signed));
     }
     memcpy(structure + member->spec->offset, &scratch->bytes, sizeof(scratch->bytes));
@@ -454,10 +441,8 @@ static bool fields_read(struct ctf_classes *classes, const struct event_class *c
     for (unsigned i = 0; i < class->field_count; i++) {
         const struct field *member = &class->fields[i];
         const bt_field *field = bt_field_structure_borrow_member_field_by_index_const(payload, member->index);
-
         if (member->spec->use == CTF_FIELD_INTEGER) {
             uint64_t value = integer_of(field, member->is_signed);
-
             if (member->may_exceed && !fits(value, member->spec->bytes)) {
                 classes->clipped++;
             }
@@ -496,10 +481,8 @@ static void record_pack(struct varve_sink_item *item, const struct event_record 
 static bool item_read(struct ctf_classes *classes, const struct event_class *class, const bt_field *payload)
 {
     struct varve_sink_item *item = &classes->read.item;
-    struct event_record fields;
-    const char *none = "";
-
     item->kind = class->spec->kind;
+    struct event_record fields;
     if (item->kind == VARVE_SINK_ITEM_RECORD) {
         memset(&fields, 0, sizeof(fields));
         if (payload != NULL && !fields_read(classes, class, payload, (char *)&fields)) {
@@ -510,6 +493,7 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
     }
     memset(&item->of, 0, sizeof(item->of));
     classes->read.line_count = 0;
+    const char *none = "";
     for (const struct ctf_field_spec *spec = class->spec->fields; spec->name != NULL; spec++) {
         if (spec->use == CTF_FIELD_TEXT) {
             memcpy((char *)&classes->read + spec->offset, &none, sizeof(none));
@@ -530,7 +514,6 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
 int ctf_event_take(struct ctf_classes *classes, const bt_event *event, ctf_take *take, void *context)
 {
     struct event_class *class = class_of(classes, bt_event_borrow_class_const(event));
-
     if (class == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -550,7 +533,6 @@ void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *cou
     for (size_t i = 0; i < classes->count; i++) {
         const struct event_class *class = classes->known[i];
         const char *name;
-
         switch (class->role) {
         case ROLE_OTHER:
             name = bt_event_class_get_name(class->key);
@@ -563,8 +545,7 @@ void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *cou
             counts->statedump += class->seen;
             break;
         case ROLE_ITEM:
-            *(class->spec->kind == VARVE_SINK_ITEM_RECORD ? &counts->records : &counts->definitions) +=
-                class->seen;
+            *(class->spec->kind == VARVE_SINK_ITEM_RECORD ? &counts->records : &counts->definitions) += class->seen;
             break;
         }
     }

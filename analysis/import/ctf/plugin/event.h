@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define CTF_PROVIDERS 8
 
 struct ctf_counts {
@@ -51,9 +47,5 @@ void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *cou
 int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *counts);
 /// Count events of another provider; `name` may be that of an event (PROVIDER:EVENT).
 void ctf_counts_other(struct ctf_counts *counts, const char *name, uint64_t events);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -19,9 +19,8 @@ BT_PLUGIN_VERSION(VARVE_VERSION_MAJOR, VARVE_VERSION_MINOR, VARVE_VERSION_PATCH,
 BT_PLUGIN_SINK_COMPONENT_CLASS(sqlite, ctf_sink_consume);
 BT_PLUGIN_SINK_COMPONENT_CLASS_DESCRIPTION(sqlite, "Write events of the provider varve to a trace database.");
 BT_PLUGIN_SINK_COMPONENT_CLASS_HELP(
-    sqlite,
-    "Parameters: `path` (string, required), the database to write; `force` (bool), it may be replaced. "
-    "Events of other providers are passed over.");
+    sqlite, "Parameters: `path` (string, required), the database to write; `force` (bool), it may be replaced. "
+            "Events of other providers are passed over.");
 BT_PLUGIN_SINK_COMPONENT_CLASS_INITIALIZE_METHOD(sqlite, ctf_sink_initialize_sqlite);
 BT_PLUGIN_SINK_COMPONENT_CLASS_GRAPH_IS_CONFIGURED_METHOD(sqlite, ctf_sink_configured);
 BT_PLUGIN_SINK_COMPONENT_CLASS_FINALIZE_METHOD(sqlite, ctf_sink_finalize);

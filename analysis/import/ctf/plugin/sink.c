@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAUSE(self, ...)                                       \
-    (void)bt_current_thread_error_append_cause_from_component( \
-        bt_self_component_sink_as_self_component(self), "sink.c", __LINE__, __VA_ARGS__)
+#define CAUSE(self, ...)                                                                                      \
+    (void)bt_current_thread_error_append_cause_from_component(bt_self_component_sink_as_self_component(self), \
+                                                              "sink.c", __LINE__, __VA_ARGS__)
 
 struct sink {
     struct ctf_sink_target own; /* of the plug-in */
@@ -35,7 +35,6 @@ struct range {
 static int rebuild_take(void *context, const struct varve_sink_item *item)
 {
     struct sink *sink = context;
-
     sink->own.error = varve_rebuild_item(sink->rebuild, item);
     return sink->own.error;
 }
@@ -53,20 +52,17 @@ static struct range *range_of(struct sink *sink, const struct varve_sink_origin 
 {
     struct range *range = sink->range_count > 0 ? &sink->ranges[sink->range_last] : NULL;
     size_t i = sink->range_count;
-
     if (range != NULL && range->process == origin->process && range->ring == origin->ring) {
         return range;
     }
     assert(i == 0 || sink->ranges != NULL);
-    while (i > 0 &&
-           (sink->ranges[i - 1].process != origin->process || sink->ranges[i - 1].ring != origin->ring)) {
+    while (i > 0 && (sink->ranges[i - 1].process != origin->process || sink->ranges[i - 1].ring != origin->ring)) {
         i--;
     }
     if (i == 0) {
         if (sink->range_count == sink->range_capacity) {
             size_t capacity = sink->range_capacity * 2 + 16;
             struct range *grown = realloc(sink->ranges, capacity * sizeof(*grown));
-
             if (grown == NULL) {
                 return NULL;
             }
@@ -85,7 +81,6 @@ static int number_take(void *context, const struct varve_sink_item *item)
     struct sink *sink = context;
     uint64_t number = item->of.record.ring_seq;
     struct range *range;
-
     if (item->kind != VARVE_SINK_ITEM_RECORD || number == 0) {
         return VARVE_OK;
     }
@@ -132,7 +127,6 @@ static int open_target(bt_self_component_sink *self, struct sink *sink, const bt
     const bt_value *path = bt_value_map_borrow_entry_value_const(parameters, "path");
     const bt_value *force = bt_value_map_borrow_entry_value_const(parameters, "force");
     struct varve_message message = {""};
-
     if (path == NULL || !bt_value_is_string(path)) {
         CAUSE(self, "the parameter `path` is missing, the database to write: --params='path=\"trace.db\"'");
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
@@ -142,8 +136,8 @@ static int open_target(bt_self_component_sink *self, struct sink *sink, const bt
               bt_value_string_get(path));
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
     }
-    if (varve_rebuild_open(bt_value_string_get(path), force != NULL && bt_value_bool_get(force),
-                           &sink->rebuild, &message) != VARVE_OK) {
+    if (varve_rebuild_open(bt_value_string_get(path), force != NULL && bt_value_bool_get(force), &sink->rebuild,
+                           &message) != VARVE_OK) {
         sink->rebuild = NULL;
         CAUSE(self, "%s", message.text);
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
@@ -167,18 +161,15 @@ static int numbers_begin(bt_self_component_sink *self, struct sink *sink, const 
 }
 
 static int initialize(bt_self_component_sink *self, const bt_value *parameters, void *target,
-                      int (*begin)(bt_self_component_sink *self, struct sink *sink,
-                                   const bt_value *parameters))
+                      int (*begin)(bt_self_component_sink *self, struct sink *sink, const bt_value *parameters))
 {
     int status = BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_OK;
     struct sink *sink = calloc(1, sizeof(*sink));
-
     if (sink == NULL) {
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_MEMORY_ERROR;
     }
     sink->target = target;
-    if (bt_self_component_sink_add_input_port(self, "in", NULL, NULL) !=
-        BT_SELF_COMPONENT_ADD_PORT_STATUS_OK) {
+    if (bt_self_component_sink_add_input_port(self, "in", NULL, NULL) != BT_SELF_COMPONENT_ADD_PORT_STATUS_OK) {
         status = BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
     } else if (target == NULL) {
         status = begin(self, sink, parameters);
@@ -191,16 +182,14 @@ static int initialize(bt_self_component_sink *self, const bt_value *parameters, 
     return status;
 }
 
-int ctf_sink_initialize_sqlite(bt_self_component_sink *self,
-                               bt_self_component_sink_configuration *configuration,
+int ctf_sink_initialize_sqlite(bt_self_component_sink *self, bt_self_component_sink_configuration *configuration,
                                const bt_value *parameters, void *target)
 {
     (void)configuration;
     return initialize(self, parameters, target, open_target);
 }
 
-int ctf_sink_initialize_numbers(bt_self_component_sink *self,
-                                bt_self_component_sink_configuration *configuration,
+int ctf_sink_initialize_numbers(bt_self_component_sink *self, bt_self_component_sink_configuration *configuration,
                                 const bt_value *parameters, void *target)
 {
     (void)configuration;
@@ -215,7 +204,6 @@ void ctf_sink_finalize(bt_self_component_sink *self)
 int ctf_sink_configured(bt_self_component_sink *self)
 {
     struct sink *sink = bt_self_component_get_data(bt_self_component_sink_as_self_component(self));
-
     switch (bt_message_iterator_create_from_sink_component(
         self, bt_self_component_sink_borrow_input_port_by_name(self, "in"), &sink->messages)) {
     case BT_MESSAGE_ITERATOR_CREATE_FROM_SINK_COMPONENT_STATUS_OK:
@@ -230,8 +218,7 @@ int ctf_sink_configured(bt_self_component_sink *self)
 /* ---- messages ---- */
 
 /* A loss of unknown size is one at least. */
-static void count_loss(struct ctf_counts *counts, uint64_t *sum, bt_property_availability is_counted,
-                       uint64_t count)
+static void count_loss(struct ctf_counts *counts, uint64_t *sum, bt_property_availability is_counted, uint64_t count)
 {
     if (is_counted != BT_PROPERTY_AVAILABILITY_AVAILABLE) {
         counts->uncounted++;
@@ -245,11 +232,10 @@ static int message_take(struct sink *sink, const bt_message *message)
     struct ctf_counts *counts = &sink->target->counts;
     bt_property_availability is_counted;
     uint64_t count = 0;
-
     switch (bt_message_get_type(message)) {
     case BT_MESSAGE_TYPE_EVENT:
-        return ctf_event_take(sink->target->classes, bt_message_event_borrow_event_const(message),
-                              sink->target->take, sink->target->context);
+        return ctf_event_take(sink->target->classes, bt_message_event_borrow_event_const(message), sink->target->take,
+                              sink->target->context);
     case BT_MESSAGE_TYPE_DISCARDED_EVENTS:
         is_counted = bt_message_discarded_events_get_count(message, &count);
         count_loss(counts, &counts->discarded_events, is_counted, count);
@@ -269,7 +255,6 @@ static void append_count(char *text, size_t bytes, uint64_t count)
     size_t length = strlen(text);
     char digits[32];
     int digit_count = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)count);
-
     for (int i = 0; i < digit_count && length + 2 < bytes; i++) {
         if (i > 0 && (digit_count - i) % 3 == 0) {
             text[length++] = ',';
@@ -299,7 +284,6 @@ static int sink_end(bt_self_component_sink *self, struct sink *sink)
     struct varve_message message = {""};
     struct varve_rebuild *rebuild = sink->rebuild;
     int error;
-
     if (rebuild == NULL) {
         return sink->target == &sink->own ? numbers_end(sink) : VARVE_OK;
     }
@@ -324,7 +308,6 @@ static void append_error(bt_self_component_sink *self, struct sink *sink, int er
 {
     struct varve_collect_result result;
     struct varve_message message = {""};
-
     if (sink->rebuild != NULL && sink->own.error != VARVE_OK) {
         (void)varve_rebuild_finish(sink->rebuild, NULL, NULL, &result, &message);
         sink->rebuild = NULL;
@@ -339,7 +322,6 @@ int ctf_sink_consume(bt_self_component_sink *self)
     bt_message_array_const messages;
     uint64_t count = 0;
     int error = VARVE_OK;
-
     switch (bt_message_iterator_next(sink->messages, &messages, &count)) {
     case BT_MESSAGE_ITERATOR_NEXT_STATUS_OK:
         break;
@@ -354,9 +336,7 @@ int ctf_sink_consume(bt_self_component_sink *self)
         return BT_COMPONENT_CLASS_SINK_CONSUME_METHOD_STATUS_ERROR;
     }
     for (uint64_t i = 0; i < count; i++) {
-        if (error == VARVE_OK) {
-            error = message_take(sink, messages[i]);
-        }
+        VARVE_THEN(error, message_take(sink, messages[i]));
         bt_message_put_ref(messages[i]);
     }
     if (error != VARVE_OK) {

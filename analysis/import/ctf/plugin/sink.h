@@ -10,10 +10,6 @@
 
 #include "analysis/import/ctf/plugin/event.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct bt_self_component_sink;
 struct bt_self_component_sink_configuration;
 struct bt_value;
@@ -36,9 +32,5 @@ int ctf_sink_initialize_numbers(struct bt_self_component_sink *self,
 int ctf_sink_configured(struct bt_self_component_sink *self);
 int ctf_sink_consume(struct bt_self_component_sink *self);
 void ctf_sink_finalize(struct bt_self_component_sink *self);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

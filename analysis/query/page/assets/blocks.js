@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses over time: a rectangle is an allocation, from its first byte to its last and from its birth to its end. The part of time is that of
-// all charts; addresses zoom by themselves. Allocations that are not among the largest are a raster behind: the darker, the fuller.
+// Addresses over time: a rectangle is an allocation, from its first byte to its last and from its birth to its end. The
+// part of time is that of all charts; addresses zoom by themselves. Allocations that are not among the largest are a
+// raster behind: the darker, the fuller.
 "use strict";
 varve.blocks = (() => {
     const {make, section, absent, controls, select, button} = varve.dom;
@@ -18,7 +19,8 @@ varve.blocks = (() => {
         for (let i = 0; i < one.blocks.length; i += 6) {
             const [at, size, begin, lifetime, stream, line] = one.blocks.slice(i, i + 6);
             time += begin;
-            one.rects.push({at, size, begin: time, end: lifetime < 0 ? one.end : time + lifetime, isFreed: lifetime >= 0, stream, line});
+            one.rects.push({at, size, begin: time, end: lifetime < 0 ? one.end : time + lifetime,
+                isFreed: lifetime >= 0, stream, line});
         }
         one.sizes = d3.extent(one.rects, rect => Math.log2(rect.size + 1));
         one.places = [];
@@ -45,7 +47,8 @@ varve.blocks = (() => {
         const canvas = make("canvas", {width: one.columns, height: cells.length / one.columns});
         const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
         cells.forEach((value, i) => {
-            const row = canvas.height - 1 - Math.floor(i / canvas.width), at = 4 * (row * canvas.width + i % canvas.width);
+            const row = canvas.height - 1 - Math.floor(i / canvas.width),
+                at = 4 * (row * canvas.width + i % canvas.width);
             image.data[at] = image.data[at + 1] = 128;
             image.data[at + 2] = 140;
             image.data[at + 3] = value === 0 ? 0 : 30 + value * 2;
@@ -54,7 +57,8 @@ varve.blocks = (() => {
         return canvas;
     }
 
-    const area = () => ({left: LEFT, top: TOP, width: Math.max(10, figure.width - LEFT - RIGHT), height: figure.height - TOP - BOTTOM});
+    const area = () => ({left: LEFT, top: TOP, width: Math.max(10, figure.width - LEFT - RIGHT),
+        height: figure.height - TOP - BOTTOM});
     const xScale = box => d3.scaleLinear([view.from, view.to], [box.left, box.left + box.width]);
     const yScale = box => d3.scaleLinear([low, high], [box.top + box.height, box.top]);
 
@@ -114,7 +118,9 @@ varve.blocks = (() => {
         if (hovered) {
             context.strokeStyle = color("mark");
             context.lineWidth = 2;
-            context.strokeRect(x(hovered.begin), y(hovered.at + hovered.size), Math.max(2, x(hovered.end) - x(hovered.begin)), Math.max(2, y(hovered.at) - y(hovered.at + hovered.size)));
+            context.strokeRect(x(hovered.begin), y(hovered.at + hovered.size),
+                Math.max(2, x(hovered.end) - x(hovered.begin)),
+                Math.max(2, y(hovered.at) - y(hovered.at + hovered.size)));
         }
         context.restore();
     }
@@ -148,7 +154,8 @@ varve.blocks = (() => {
 
     // Where addresses jump.
     function bands(context, box, y) {
-        const isShown = map.places.filter((band, i) => i > 0 && y(band.at) - y(band.at + band.size) > 10 && y(map.places[i - 1].at) - y(band.at) > 10);
+        const isShown = map.places.filter((band, i) => i > 0 && y(band.at) - y(band.at + band.size) > 10
+            && y(map.places[i - 1].at) - y(band.at) > 10);
         context.strokeStyle = color("faint");
         context.globalAlpha = 0.3;
         context.setLineDash([2, 3]);
@@ -166,8 +173,11 @@ varve.blocks = (() => {
     function find(point) {
         const box = area(), x = xScale(box), y = yScale(box), time = x.invert(point.x), place = y.invert(point.y);
         const slackTime = x.invert(1.5) - x.invert(0), slackPlace = y.invert(0) - y.invert(1.5);
-        const isIn = (one, dt, dp) => one.begin - dt <= time && time < one.end + dt && one.at - dp <= place && place < one.at + one.size + dp;
-        return {block: map.rects.find(one => isIn(one, 0, 0)) || map.rects.find(one => isIn(one, slackTime, slackPlace)), holder: map.holders.find(one => isIn(one, 0, 0)), place};
+        const isIn = (one, dt, dp) => one.begin - dt <= time && time < one.end + dt && one.at - dp <= place
+            && place < one.at + one.size + dp;
+        return {block: map.rects.find(one => isIn(one, 0, 0))
+            || map.rects.find(one => isIn(one, slackTime, slackPlace)),
+            holder: map.holders.find(one => isIn(one, 0, 0)), place};
     }
 
     function hover(point, event) {
@@ -179,10 +189,13 @@ varve.blocks = (() => {
         if (block) {
             const at = varve.data.place(...map.lines.slice(3 * block.line, 3 * block.line + 3));
             varve.dom.tip(event, [`${bytes(block.size)} at ${address(block.at)}`, at.what, at.path,
-                `from ${duration(block.begin)}, ${block.isFreed ? `for ${duration(block.end - block.begin)}` : "never freed"}; stream ${block.stream}`,
+                `from ${duration(block.begin)}, ` +
+                `${block.isFreed ? `for ${duration(block.end - block.begin)}` : "never freed"}; stream ${block.stream}`,
                 holder ? `in a segment of ${bytes(holder.size)}, pool ${holder.pool}` : "", exactBytes(block.size)]);
         } else {
-            varve.dom.tip(event, holder ? [`not in use: a segment of ${bytes(holder.size)}`, `at ${address(place)}`, `pool ${holder.pool}, stream ${holder.stream}, from ${duration(holder.begin)} to ${duration(holder.end)}`] : null);
+            varve.dom.tip(event, holder ? [`not in use: a segment of ${bytes(holder.size)}`, `at ${address(place)}`,
+                `pool ${holder.pool}, stream ${holder.stream}, from ${duration(holder.begin)} to ` +
+                `${duration(holder.end)}`] : null);
         }
     }
 
@@ -195,12 +208,14 @@ varve.blocks = (() => {
 
     // What the colours of sizes mean; others have no order.
     function legend() {
-        const sample = make("canvas", {width: 160, height: 12}), context = sample.getContext("2d"), [least, most] = map.sizes;
+        const sample = make("canvas", {width: 160, height: 12}), context = sample.getContext("2d"),
+            [least, most] = map.sizes;
         for (let i = 0; i < 160; i++) {
             context.fillStyle = sizeColor(Math.pow(2, least + i / 160 * (most - least)));
             context.fillRect(i, 0, 1, 12);
         }
-        scale.replaceChildren(...key !== "size" ? [] : [bytes(Math.round(Math.pow(2, least) - 1)), sample, `${bytes(Math.round(Math.pow(2, most) - 1))} in one allocation`]);
+        scale.replaceChildren(...key !== "size" ? [] : [bytes(Math.round(Math.pow(2, least) - 1)), sample,
+            `${bytes(Math.round(Math.pow(2, most) - 1))} in one allocation`]);
     }
 
     const zoomPlace = (factor, middle) => moveTo(middle - (middle - low) * factor, middle + (high - middle) * factor);
@@ -210,33 +225,43 @@ varve.blocks = (() => {
         map = unpack(maps[i]);
         hovered = null;
         reset();
-        readout.textContent = `${count(map.rects.length)} allocations${map.others > 0 ? `, the largest by size times lifetime; ${count(map.others)} others are the grey behind them` : ""}` +
-            `${map.holders.length > 0 ? `; ${count(map.holders.length)} segments` : ""}; ${bytes(map.height)} of addresses, in ${count(map.places.length)} ${map.places.length === 1 ? "range" : "ranges"}. Dotted lines: addresses jump.`;
+        readout.textContent = `${count(map.rects.length)} allocations` +
+            (map.others > 0 ? ", the largest by size times lifetime; " +
+                `${count(map.others)} others are the grey behind them` : "") +
+            `${map.holders.length > 0 ? `; ${count(map.holders.length)} segments` : ""}; ${bytes(map.height)} of ` +
+            `addresses, in ${count(map.places.length)} ${map.places.length === 1 ? "range" : "ranges"}. Dotted ` +
+            `lines: addresses jump.`;
         legend();
     }
 
     function begin() {
         const element = section("map", "Addresses over time",
-            "Where allocations lay, and how long. Move and zoom in time as above; Shift and wheel zooms addresses, dragging moves both.");
+            "Where allocations lay, and how long. Move and zoom in time as above; Shift and wheel zooms addresses, " +
+            "dragging moves both.");
         const reason = varve.data.part("meta").no_allocations;
         maps = varve.data.part("maps").filter(one => one.blocks.length > 0);
         if (reason || maps.length === 0) {
-            absent(element, reason ? `Addresses are not known: this recording has ${reason}.` : "No allocation was recorded.");
+            absent(element, reason ? `Addresses are not known: this recording has ${reason}.`
+                : "No allocation was recorded.");
             return;
         }
-        const name = one => `${varve.data.seriesName(one, maps)}${new Set(maps.map(other => other.process)).size > 1 ? `, ${varve.data.processName(one.process)}` : ""}`;
+        const name = one => varve.data.seriesName(one, maps) +
+            (new Set(maps.map(other => other.process)).size > 1 ? `, ${varve.data.processName(one.process)}` : "");
         const menu = select("of", maps.map((one, i) => [i, name(one)]), 0, i => choose(Number(i)));
         menu.querySelector("select").id = "map-of";
-        const shown = varve.timeline.shown(), first = Math.max(0, maps.findIndex(one => one.domain === shown.domain && one.device === shown.device));
+        const shown = varve.timeline.shown(), first = Math.max(0,
+            maps.findIndex(one => one.domain === shown.domain && one.device === shown.device));
         menu.querySelector("select").value = first;
-        controls(element, menu, select("colour", [["size", "size"], ["line", "line"], ["stream", "stream"]], key, value => { key = value; figure.redraw(); legend(); }),
-            ...varve.figure.zoomButtons(),
-            button("addresses +", "zoom into addresses (])", () => zoomPlace(0.5, (low + high) / 2)), button("addresses \u2212", "([)", () => zoomPlace(2, (low + high) / 2)),
+        controls(element, menu, select("colour", [["size", "size"], ["line", "line"], ["stream", "stream"]], key,
+            value => { key = value; figure.redraw(); legend(); }), ...varve.figure.zoomButtons(),
+            button("addresses +", "zoom into addresses (])", () => zoomPlace(0.5, (low + high) / 2)),
+            button("addresses \u2212", "([)", () => zoomPlace(2, (low + high) / 2)),
             button("all addresses", "", reset));
         readout = make("div", {className: "readout"});
         map = unpack(maps[first]);
         high = map.height;
-        figure = varve.figure.make(element, "map of addresses over time; arrows move, plus and minus zoom in time, brackets zoom addresses, page up and down move addresses", 440,
+        figure = varve.figure.make(element, "map of addresses over time; arrows move, plus and minus zoom in time, " +
+            "brackets zoom addresses, page up and down move addresses", 440,
             (...canvas) => figure && draw(...canvas));
         scale = make("div", {className: "legend"});
         element.append(readout, scale);
@@ -246,7 +271,8 @@ varve.blocks = (() => {
             click: (at, event, time) => varve.live.choose(time),
             drag: (dx, dy) => moveTo(low + dy / area().height * (high - low), high + dy / area().height * (high - low)),
             zoom: (factor, at) => zoomPlace(factor, yScale(area()).invert(at.y)),
-            keys: {"]": () => zoomPlace(0.6, (low + high) / 2), "[": () => zoomPlace(1 / 0.6, (low + high) / 2), PageUp: () => page(0.4), PageDown: () => page(-0.4),
+            keys: {"]": () => zoomPlace(0.6, (low + high) / 2), "[": () => zoomPlace(1 / 0.6, (low + high) / 2),
+                PageUp: () => page(0.4), PageDown: () => page(-0.4),
                 ArrowUp: () => page(0.1), ArrowDown: () => page(-0.1)},
         });
         view.watchers.push(figure.redraw);

@@ -37,7 +37,8 @@ varve.data = (() => {
         return `${found.program || "process"} ${found.pid}${found.rank === undefined ? "" : ` (rank ${found.rank})`}`;
     }
 
-    const domainName = code => (part("meta").domains.find(domain => domain.code === code) || {name: `domain ${code}`}).name;
+    const domainName = code => (part("meta").domains.find(domain => domain.code === code)
+        || {name: `domain ${code}`}).name;
 
     // A domain, and the device where it matters.
     function seriesName(series, all) {

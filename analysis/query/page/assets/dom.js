@@ -64,11 +64,13 @@ varve.dom = (() => {
         }
         if (!box.parentNode)
             document.body.append(box);
-        box.replaceChildren(...lines.filter(line => line).map((line, i) => make("div", {className: i === 0 ? "title" : i > 1 ? "faint" : ""}, line)));
+        box.replaceChildren(...lines.filter(line => line).map((line, i) =>
+            make("div", {className: i === 0 ? "title" : i > 1 ? "faint" : ""}, line)));
         box.hidden = false;
         const width = box.offsetWidth, height = box.offsetHeight;
-        box.style.left = `${Math.max(4, event.clientX + 14 + width > innerWidth ? event.clientX - width - 10 : event.clientX + 14)}px`;
-        box.style.top = `${Math.max(4, event.clientY + 16 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 16)}px`;
+        const isRight = event.clientX + 14 + width > innerWidth, isLow = event.clientY + 16 + height > innerHeight;
+        box.style.left = `${Math.max(4, isRight ? event.clientX - width - 10 : event.clientX + 14)}px`;
+        box.style.top = `${Math.max(4, isLow ? event.clientY - height - 10 : event.clientY + 16)}px`;
     }
 
     return {make, section, absent, controls, select, button, toggle, tip};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Canvases: their size in pixels of the screen, colours of the style, axes; and the part of time that all charts show together.
+// Canvases: their size in pixels of the screen, colours of the style, axes; and the part of time that all
+// charts show together.
 "use strict";
 varve.figure = (() => {
     const {bytes, timeTick} = varve.format;
@@ -7,9 +8,11 @@ varve.figure = (() => {
 
     // Of the style; asked for ten thousand times in a picture, so kept until the colours of the system change.
     let colors = {};
-    const color = name => colors[name] = colors[name] || getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    const color = name => colors[name] = colors[name]
+        || getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-    // draw(context, width, height) is called whenever the canvas has changed: its size, the colours of the system, or redraw().
+    // draw(context, width, height) is called whenever the canvas has changed: its size, the colours of the
+    // system, or redraw().
     function make(parent, label, height, draw) {
         const canvas = varve.dom.make("canvas", {tabIndex: 0, role: "img"});
         const box = varve.dom.make("div", {className: "figure-box"}, canvas);
@@ -69,7 +72,8 @@ varve.figure = (() => {
         setView(middle - (middle - view.from) * factor, middle + (view.to - middle) * factor);
     }
 
-    const panTime = share => setView(view.from + share * (view.to - view.from), view.to + share * (view.to - view.from));
+    const panTime = share => setView(view.from + share * (view.to - view.from),
+        view.to + share * (view.to - view.from));
     const resetTime = () => setView(view.begin, view.end);
 
     // ---- axes ----
@@ -118,10 +122,11 @@ varve.figure = (() => {
         context.stroke();
     }
 
-    // ---- the pointer and the keyboard: drag to pan, wheel to zoom (with Ctrl, or once the chart has the focus), double click for all ----
+    // ---- the pointer and the keyboard ----
 
-    // area(): of the plot; on.hover(point, event), on.leave(), on.click(point, event), on.drag(dx, dy) and on.zoom(factor, point, isVertical)
-    // may be left out; what they do not do is done to the part of time.
+    // Drag to pan, wheel to zoom (with Ctrl, or once the chart has the focus), double click for all.
+    // area(): of the plot; on.hover(point, event), on.leave(), on.click(point, event), on.drag(dx, dy) and
+    // on.zoom(factor, point, isVertical) may be left out; what they do not do is done to the part of time.
     function interact(figure, area, on) {
         const canvas = figure.canvas;
         let pressed = null;
@@ -175,8 +180,10 @@ varve.figure = (() => {
                 zoomTime(factor, timeAt(at));
         }, {passive: false});
         canvas.addEventListener("keydown", event => {
-            const step = {ArrowLeft: () => panTime(-0.15), ArrowRight: () => panTime(0.15), "+": () => zoomTime(0.6), "=": () => zoomTime(0.6),
-                "-": () => zoomTime(1 / 0.6), "0": () => { resetTime(); if (on.reset) on.reset(); }}[event.key] || (on.keys || {})[event.key];
+            const step = {ArrowLeft: () => panTime(-0.15), ArrowRight: () => panTime(0.15), "+": () => zoomTime(0.6),
+                "=": () => zoomTime(0.6),
+                "-": () => zoomTime(1 / 0.6), "0": () => { resetTime(); if (on.reset) on.reset(); }}[event.key]
+                || (on.keys || {})[event.key];
             if (step && !event.ctrlKey && !event.metaKey) {
                 event.preventDefault();
                 step();
@@ -186,8 +193,10 @@ varve.figure = (() => {
 
     // Buttons for those who do not know the wheel.
     const zoomButtons = () => [
-        varve.dom.button("+", "zoom in (+)", () => zoomTime(0.5)), varve.dom.button("\u2212", "zoom out (-)", () => zoomTime(2)),
-        varve.dom.button("\u25c0", "earlier (left arrow)", () => panTime(-0.25)), varve.dom.button("\u25b6", "later (right arrow)", () => panTime(0.25)),
+        varve.dom.button("+", "zoom in (+)", () => zoomTime(0.5)),
+            varve.dom.button("\u2212", "zoom out (-)", () => zoomTime(2)),
+        varve.dom.button("\u25c0", "earlier (left arrow)", () => panTime(-0.25)),
+        varve.dom.button("\u25b6", "later (right arrow)", () => panTime(0.25)),
         varve.dom.button("all", "the whole run (0, or a double click)", resetTime)];
 
     return {make, color, view, setView, zoomTime, panTime, resetTime, axes, timeAxis, byteTicks, interact, zoomButtons};

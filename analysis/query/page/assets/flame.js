@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flame graph: callers above what they call, or turned round, the allocating lines above their callers. As wide as its share.
+// The flame graph: callers above what they call, or turned round, the allocating lines above their callers. As
+// wide as its share.
 "use strict";
 varve.flame = (() => {
     const {make, section, absent, controls, select, button, toggle} = varve.dom;
@@ -9,13 +10,16 @@ varve.flame = (() => {
     let trees, shown, tree, root, figure, scroll, info, matchText;
     let isInverted = false, hovered = null, pattern = "";
 
-    const words = {peak: "live at the peak", allocated: "allocated", leaked: "never freed", temporary: "temporary allocations"};
+    const words = {peak: "live at the peak", allocated: "allocated", leaked: "never freed",
+        temporary: "temporary allocations"};
 
     function node(frame, parent) {
-        return {frame, parent, children: [], value: 0, allocations: 0, own: 0, depth: parent ? parent.depth + 1 : 0, from: 0, to: 1};
+        return {frame, parent, children: [], value: 0, allocations: 0, own: 0, depth: parent ? parent.depth + 1 : 0,
+            from: 0, to: 1};
     }
 
-    // Callers come first in the list, so one pass makes the tree. What was left out below a frame becomes a box of its own.
+    // Callers come first in the list, so one pass makes the tree. What was left out below a frame becomes
+    // a box of its own.
     function unpack(packed) {
         const nodes = [], list = packed.nodes;
         for (let i = 0; i < list.length; i += 5) {
@@ -81,15 +85,18 @@ varve.flame = (() => {
         return sum;
     };
 
-    // Python in blues and greens, native code in oranges; a file or library has one shade. Frames of Python also have a line at their left; functions differ in lightness.
+    // Python in blues and greens, native code in oranges; a file or library has one shade. Frames of Python also have a
+    // line at their left; functions differ in lightness.
     function frameColor(one) {
         if (one.frame === null)
             return "#c9ced6";
         if (one.frame < 0)
             return "#dddddd";
-        const at = place(one), shade = hash(at.isPython ? at.path.replace(/:\d+$/, "") : at.module || at.path) % 1000 / 1000;
+        const at = place(one), shade = hash(at.isPython ? at.path.replace(/:\d+$/, "") : at.module
+            || at.path) % 1000 / 1000;
         const light = hash(at.what) % 1000 / 1000 * 0.14 - 0.07;
-        return at.isPython ? d3.hsl(165 + 60 * shade, 0.5, 0.7 + light).toString() : d3.hsl(18 + 34 * shade, 0.82, 0.7 + light).toString();
+        return at.isPython ? d3.hsl(165 + 60 * shade, 0.5, 0.7 + light).toString()
+            : d3.hsl(18 + 34 * shade, 0.82, 0.7 + light).toString();
     }
 
     function isMatch(one) {
@@ -128,7 +135,8 @@ varve.flame = (() => {
         const scale = width / (root.to - root.from || 1);
         const stack = [root];
         while (stack.length > 0) {
-            const one = stack.pop(), box = {one, x: (one.from - root.from) * scale, width: (one.to - one.from) * scale, y: one.depth * ROW};
+            const one = stack.pop(), box = {one, x: (one.from - root.from) * scale, width: (one.to - one.from) * scale,
+                y: one.depth * ROW};
             if (box.width < 0.4)
                 continue;
             list.push(box);
@@ -156,7 +164,8 @@ varve.flame = (() => {
                 context.strokeRect(x + 1, y + 1, Math.max(0, wide - 2 - GAP), ROW - 3);
             }
             if (wide > 34) {
-                const at = place(one), label = one.frame === null || one.frame < 0 ? at.what : `${at.what}  ${at.where}`;
+                const at = place(one), label = one.frame === null || one.frame < 0 ? at.what
+                    : `${at.what}  ${at.where}`;
                 if (at.isPython) {
                     context.fillStyle = "#17405e";
                     context.fillRect(x, y, 3, ROW - 1);
@@ -165,7 +174,8 @@ varve.flame = (() => {
                 context.beginPath();
                 context.rect(x, y, wide - 4, ROW);
                 context.clip();
-                context.fillStyle = one.matches ? "#ffffff" : pattern && !isAbove ? varve.figure.color("ink") : "#10151b";
+                context.fillStyle = one.matches ? "#ffffff" : pattern && !isAbove ? varve.figure.color("ink")
+                    : "#10151b";
                 context.fillText(label.slice(0, Math.ceil(wide / 4)), x + (at.isPython ? 7 : 5), y + ROW / 2);
                 context.restore();
             }
@@ -173,12 +183,15 @@ varve.flame = (() => {
     }
 
     function boxAt(point) {
-        return (figure.boxes || []).find(box => point.y >= box.y && point.y < box.y + ROW && point.x >= box.x && point.x < box.x + Math.max(1, box.width));
+        return (figure.boxes || []).find(box => point.y >= box.y && point.y < box.y + ROW && point.x >= box.x
+            && point.x < box.x + Math.max(1, box.width));
     }
 
     function describe(one) {
         const at = place(one);
-        return [at.what, `${figureText(one.value)}, ${share(one.value, tree.value)} of all${one.own > 0 && one.frame >= 0 && one.frame !== null && !isInverted ? `; itself ${figureText(one.own)}` : ""}`,
+        const hasOwn = one.own > 0 && one.frame >= 0 && one.frame !== null && !isInverted;
+        return [at.what, `${figureText(one.value)}, ${share(one.value, tree.value)} of all` +
+            (hasOwn ? `; itself ${figureText(one.own)}` : ""),
             at.path, at.module && at.module !== at.path ? at.module : "", at.isPython ? "Python" : "",
             one.frame !== null && one.frame < 0 ? "frames that are too small for the page, together" : "",
             !shown.is_count ? exactBytes(one.value) : ""];
@@ -187,7 +200,8 @@ varve.flame = (() => {
     function zoom(one) {
         root = one;
         resize();
-        info.textContent = root === tree ? "" : `Zoomed to ${place(root).what}: ${figureText(root.value)}, ${share(root.value, tree.value)} of all. Escape shows all again.`;
+        info.textContent = root === tree ? "" : `Zoomed to ${place(root).what}: ${figureText(root.value)}, ` +
+            `${share(root.value, tree.value)} of all. Escape shows all again.`;
     }
 
     function resize() {
@@ -210,14 +224,19 @@ varve.flame = (() => {
         zoom(tree);
         varve.flame.note.textContent = tree.value === 0 ? `Nothing of ${shown.domain} was ${words[shown.metric]}.`
             : !shown.has_stacks ? "This recording has no stacks: there is one frame."
-            : `${figureText(tree.value)} ${shown.is_count ? "freed before their thread allocated again" : words[shown.metric]}. ` +
-              `Blue and green, with a line at the left: Python; orange: native code. Frames of allocators and interpreters are folded into their callers${shown.share_min > 0 ? `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : ""}.`;
+            : `${figureText(tree.value)} ` +
+              `${shown.is_count ? "freed before their thread allocated again" : words[shown.metric]}. ` +
+              `Blue and green, with a line at the left: Python; orange: native code. Frames of allocators and ` +
+              "interpreters are folded into their callers" +
+              (shown.share_min > 0 ?
+                  `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : "") + ".";
     }
 
     // Arrows go from box to box: down to the largest callee, up to the caller, left and right between siblings.
     function walk(event) {
         const one = hovered || root, siblings = one.parent ? one.parent.children : [one], at = siblings.indexOf(one);
-        const next = {ArrowDown: one.children[0], ArrowUp: one.parent, ArrowLeft: siblings[at - 1], ArrowRight: siblings[at + 1]}[event.key];
+        const next = {ArrowDown: one.children[0], ArrowUp: one.parent, ArrowLeft: siblings[at - 1],
+            ArrowRight: siblings[at + 1]}[event.key];
         if (event.key === "Enter" && one)
             zoom(one);
         else if (event.key === "Escape")
@@ -262,7 +281,8 @@ varve.flame = (() => {
 
     function begin() {
         const element = section("flame", "Flame graph",
-            "Who calls what allocates, native code and Python in one stack. Click a box to zoom into it, click it again or press Escape for all.");
+            "Who calls what allocates, native code and Python in one stack. Click a box to zoom into it, click it " +
+            "again or press Escape for all.");
         trees = varve.data.part("flame");
         if (trees.length === 0) {
             absent(element, "No allocation was recorded.");
@@ -271,21 +291,27 @@ varve.flame = (() => {
         const domains = [...new Set(trees.map(one => one.domain))];
         const initial = domains.includes(varve.timeline.shown().domain) ? varve.timeline.shown().domain : domains[0];
         let domain = initial, metric = "peak";
-        const box = make("input", {type: "search", placeholder: "function, file or module", id: "flame-search", "aria-label": "search the flame graph"});
+        const box = make("input", {type: "search", placeholder: "function, file or module", id: "flame-search",
+            "aria-label": "search the flame graph"});
         box.addEventListener("input", () => search(box.value));
         matchText = make("span", {className: "readout", id: "flame-match", role: "status"});
-        const domainList = select("domain", domains.map(name => [name, name]), domain, key => { domain = key; choose(domain, metric); });
-        const metricList = select("by", Object.entries(words), metric, key => { metric = key; choose(domain, metric); });
+        const domainList = select("domain", domains.map(name => [name, name]), domain,
+            key => { domain = key; choose(domain, metric); });
+        const metricList = select("by", Object.entries(words), metric,
+            key => { metric = key; choose(domain, metric); });
         domainList.querySelector("select").id = "flame-domain";
         metricList.querySelector("select").id = "flame-metric";
         controls(element, domainList, metricList,
-            toggle("inverted", "the allocating lines first, callers below them", false, isOn => { isInverted = isOn; choose(domain, metric); }),
-            button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box, matchText);
+            toggle("inverted", "the allocating lines first, callers below them", false,
+                isOn => { isInverted = isOn; choose(domain, metric); }),
+            button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box,
+            matchText);
         scroll = make("div", {className: "scroll", id: "flame-graph"});
         element.append(scroll);
         info = make("div", {className: "readout", role: "status"});
         varve.flame.note = make("p", {className: "explanation"});
-        figure = varve.figure.make(scroll, "flame graph; arrows go from frame to frame, Enter zooms, Escape shows all", 120, (...canvas) => figure && draw(...canvas));
+        figure = varve.figure.make(scroll, "flame graph; arrows go from frame to frame, Enter zooms, Escape shows all",
+            120, (...canvas) => figure && draw(...canvas));
         element.append(info, varve.flame.note);
         listen();
         choose(domain, metric);
@@ -293,7 +319,9 @@ varve.flame = (() => {
 
     return {
         begin, note: null, matched: 0,
-        state: () => ({domain: shown.domain, metric: shown.metric, isInverted, total: tree.value, root: place(root).what, rootValue: root.value,
-            boxes: (figure.boxes || []).map(box => ({x: box.x, y: box.y, width: box.width, what: place(box.one).what, value: box.one.value}))}),
+        state: () => ({domain: shown.domain, metric: shown.metric, isInverted, total: tree.value,
+            root: place(root).what, rootValue: root.value,
+            boxes: (figure.boxes || []).map(box => ({x: box.x, y: box.y, width: box.width, what: place(box.one).what,
+                value: box.one.value}))}),
     };
 })();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures for people, as `varve report` prints them. The page's one global name is `varve`; each script adds its part to it.
+// Figures for people, as `varve report` prints them. The page's one global name is `varve`; each script
+// adds its part to it.
 "use strict";
 const varve = {};
 
@@ -25,7 +26,9 @@ varve.format = (() => {
         for (const [unit, length] of [["s", 1e9], ["ms", 1e6], ["us", 1e3]])
             if (ns >= length) {
                 const value = ns / length;
-                return `${value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : Math.round(value).toLocaleString("en")} ${unit}`;
+                const text = value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1)
+                    : Math.round(value).toLocaleString("en");
+                return `${text} ${unit}`;
             }
         return `${ns} ns`;
     }
@@ -36,7 +39,8 @@ varve.format = (() => {
 
     // Ticks of a time axis: as many digits as tell them apart.
     function timeTick(ns, step) {
-        const [unit, length] = step >= 1e8 ? ["s", 1e9] : step >= 1e5 ? ["ms", 1e6] : step >= 100 ? ["us", 1e3] : ["ns", 1];
+        const [unit, length] = step >= 1e8 ? ["s", 1e9] : step >= 1e5 ? ["ms", 1e6] : step >= 100 ? ["us", 1e3]
+            : ["ns", 1];
         const digits = Math.max(0, -Math.floor(Math.log10(step / length) + 1e-9));
         return `${(ns / length).toFixed(digits)} ${unit}`;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why reserved memory served no request, over time: what was live, and above it the rungs of the view `ladder`, up to what was reserved.
+// Why reserved memory served no request, over time: what was live, and above it the rungs of the view `ladder`, up to
+// what was reserved.
 "use strict";
 varve.ladder = (() => {
     const {make, section, absent, controls, select, toggle} = varve.dom;
@@ -13,7 +14,8 @@ varve.ladder = (() => {
         ["unsplit_remainder", "unsplit remainder", "#59a14f", "blocks given out whole, larger than their size class"],
         ["stream_pending", "stream pending", "#9c755f", "freed, but other streams still use them"],
         ["cached_segments", "cached segments", "#bab0ac", "whole segments without a block in use"],
-        ["segment_quantum", "segment quantum", "#edc948", "no block has had it yet: segments are larger than a request needs"],
+        ["segment_quantum", "segment quantum", "#edc948", "no block has had it yet: segments are larger than a " +
+            "request needs"],
         ["pool_segregation", "pool segregation", "#b07aa1", "free, but of another pool or stream"],
         ["external_holes", "external holes", "#e15759", "holes between blocks"],
     ];
@@ -29,7 +31,8 @@ varve.ladder = (() => {
         return one;
     }
 
-    const area = () => ({left: LEFT, top: TOP, width: Math.max(10, figure.width - LEFT - RIGHT), height: figure.height - TOP - BOTTOM});
+    const area = () => ({left: LEFT, top: TOP, width: Math.max(10, figure.width - LEFT - RIGHT),
+        height: figure.height - TOP - BOTTOM});
     const xScale = box => d3.scaleLinear([view.from, view.to], [box.left, box.left + box.width]);
 
     // Rows of the view for each column of pixels: the one with the most reserved.
@@ -108,7 +111,8 @@ varve.ladder = (() => {
         const width = context.measureText(text).width + 10;
         let best = -1, height = 0;
         for (let i = 0; i + width < values.length; i += 8) {
-            const tall = Math.min(y(begin[i]) - y(begin[i] + values[i]), y(begin[i + Math.floor(width)]) - y(begin[i + Math.floor(width)] + values[i + Math.floor(width)]));
+            const tall = Math.min(y(begin[i]) - y(begin[i] + values[i]),
+                y(begin[i + Math.floor(width)]) - y(begin[i + Math.floor(width)] + values[i + Math.floor(width)]));
             if (tall > height) {
                 height = tall;
                 best = i;
@@ -143,18 +147,23 @@ varve.ladder = (() => {
 
     function begin() {
         const element = section("ladder", "Why reserved memory serves no request",
-            "What a caching allocator had of its device: what was live, and above it each byte that was not, by the reason.");
+            "What a caching allocator had of its device: what was live, and above it each byte that was not, by the " +
+            "reason.");
         const reason = varve.data.part("meta").no_events;
         ladders = varve.data.part("ladder").filter(one => one.reserved.some(value => value !== 0));
         if (reason || ladders.length === 0) {
-            absent(element, reason ? `The ladder needs every event: this recording has ${reason}.` : "No caching allocator was recorded.");
+            absent(element, reason ? `The ladder needs every event: this recording has ${reason}.`
+                : "No caching allocator was recorded.");
             return;
         }
         shown = unpack(ladders[0]);
-        const menu = select("allocator", ladders.map((one, i) => [i, `GPU ${one.device}, ${varve.data.processName(one.process)}`]), 0,
+        const menu = select("allocator", ladders.map((one, i) =>
+            [i, `GPU ${one.device}, ${varve.data.processName(one.process)}`]), 0,
             i => { shown = unpack(ladders[i]); figure.redraw(); });
-        controls(element, menu, toggle("without live", "only what serves no request", false, isOn => { isUnused = isOn; figure.redraw(); }), ...varve.figure.zoomButtons());
-        figure = varve.figure.make(element, "stacked area of the fragmentation ladder; arrows move, plus and minus zoom", 320, (...canvas) => figure && draw(...canvas));
+        controls(element, menu, toggle("without live", "only what serves no request", false,
+            isOn => { isUnused = isOn; figure.redraw(); }), ...varve.figure.zoomButtons());
+        figure = varve.figure.make(element, "stacked area of the fragmentation ladder; arrows move, plus and minus " +
+            "zoom", 320, (...canvas) => figure && draw(...canvas));
         figure.redraw();
         readout = make("div", {className: "readout"});
         element.append(readout);
@@ -172,7 +181,8 @@ varve.ladder = (() => {
     }
 
     // Of each row: do the rungs add up to what was reserved?
-    const addsUp = () => (ladders || []).map(unpack).every(one => one.times.every((_, i) => one.rungs.reduce((sum, rung) => sum + rung[i], 0) === one.reservedAt[i]));
+    const addsUp = () => (ladders || []).map(unpack).every(one =>
+        one.times.every((_, i) => one.rungs.reduce((sum, rung) => sum + rung[i], 0) === one.reservedAt[i]));
 
     return {begin, addsUp};
 })();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was live at the chosen moment: the largest lines of the chosen domain then, and the sum of all others. Exact at each moment.
+// What was live at the chosen moment: the largest lines of the chosen domain then, and the sum of all others.
+// Exact at each moment.
 "use strict";
 varve.live = (() => {
     const {make, button} = varve.dom;
@@ -11,8 +12,8 @@ varve.live = (() => {
     // Series of the chosen domain and device: of one process, or of all.
     function matching() {
         const shown = varve.timeline.shown();
-        return live.series.filter(series => varve.data.domainName(series.domain) === shown.domain && series.device === shown.device &&
-            (shown.process === 0 || series.process === shown.process));
+        return live.series.filter(series => varve.data.domainName(series.domain) === shown.domain
+            && series.device === shown.device && (shown.process === 0 || series.process === shown.process));
     }
 
     function unpack(series) {
@@ -37,14 +38,17 @@ varve.live = (() => {
         }
         const rows = [...sums.values()].filter(row => row.bytes !== 0).sort((a, b) => b.bytes - a.bytes);
         rest += rows.slice(ROWS).reduce((sum, row) => sum + row.bytes, 0);
-        return {rows: rows.slice(0, ROWS), rest, all: rows.reduce((sum, row, i) => sum + (i < ROWS ? row.bytes : 0), rest)};
+        return {rows: rows.slice(0, ROWS), rest, all: rows.reduce((sum, row, i) => sum + (i < ROWS ? row.bytes : 0),
+            rest)};
     }
 
     function row(size, all, place) {
         const bar = make("span", {className: "bar"});
         bar.style.width = `${all > 0 ? 100 * size / all : 0}%`;
-        return make("div", {className: "live-row", title: `${exactBytes(size)}\n${place.what}\n${place.path}`}, bar, make("span", {}, bytes(size)),
-            make("span", {}, share(size, all)), make("span", {className: "who"}, place.what, " ", make("span", {className: "where"}, place.where)));
+        return make("div", {className: "live-row", title: `${exactBytes(size)}\n${place.what}\n${place.path}`}, bar,
+            make("span", {}, bytes(size)),
+            make("span", {}, share(size, all)), make("span", {className: "who"}, place.what, " ",
+                make("span", {className: "where"}, place.where)));
     }
 
     function show() {
@@ -57,7 +61,8 @@ varve.live = (() => {
         if (rest !== 0)
             list.append(row(rest, all, {what: "all other lines", where: "", path: ""}));
         if (rows.length > 0 && rows.every(one => one.at[0] < 0))
-            list.append(make("p", {className: "explanation"}, "No stack was recorded with these allocations, so there is no line to name."));
+            list.append(make("p", {className: "explanation"},
+                "No stack was recorded with these allocations, so there is no line to name."));
         if (all === 0)
             list.append(make("p", {className: "explanation"}, "Nothing of this domain was live."));
         varve.timeline.markMoment(times[at]);
@@ -81,7 +86,8 @@ varve.live = (() => {
         }
     }
 
-    // By its event, since a recording may have one time for many. That of a process may be no moment: then it is the one before.
+    // By its event, since a recording may have one time for many. That of a process may be no moment: then it
+    // is the one before.
     function peak() {
         const shown = varve.timeline.shown();
         if (shown.peak_seq === undefined) {
@@ -103,13 +109,18 @@ varve.live = (() => {
         seqs = varve.data.sums(live.seq);
         head = make("h3", {id: "live-head", "aria-live": "polite"});
         list = make("div", {className: "live-list", id: "live-list", tabIndex: 0});
-        element.append(make("div", {className: "live-head"}, head, button("\u25c0", "the moment before (p)", () => step(-1)),
-            button("peak", "the moment of the peak", peak), button("\u25b6", "the next moment (n)", () => step(1))), list);
-        element.append(make("p", {className: "explanation"}, `By the user's line; exact at each of ${count(times.length)} moments, of which the nearest to a click is taken.`));
+        element.append(make("div", {className: "live-head"}, head,
+            button("\u25c0", "the moment before (p)", () => step(-1)),
+            button("peak", "the moment of the peak", peak), button("\u25b6", "the next moment (n)", () => step(1))),
+            list);
+        element.append(make("p", {className: "explanation"},
+            `By the user's line; exact at each of ${count(times.length)} moments, of which the nearest to a click ` +
+            `is taken.`));
         varve.timeline.whenChosen(show);
         if (times.length > 0)
             peak();
     }
 
-    return {begin, choose, step, lines, state: () => ({at, seq: at < 0 ? null : seqs[at], ...(at < 0 ? {} : lines(at))})};
+    return {begin, choose, step, lines, state: () => ({at, seq: at < 0 ? null : seqs[at],
+        ...(at < 0 ? {} : lines(at))})};
 })();

@@ -5,19 +5,22 @@
     const {make} = varve.dom;
     const {bytes, duration, count} = varve.format;
 
-    const meaning = name => (varve.data.part("meta").domains.find(domain => domain.name === name) || {meaning: ""}).meaning;
+    const meaning = name => (varve.data.part("meta").domains.find(domain => domain.name === name)
+        || {meaning: ""}).meaning;
 
     function totals(element) {
         const all = varve.data.part("curves").series.filter(series => series.process === 0);
         const box = make("div", {className: "totals"});
         for (const series of all)
-            box.append(make("div", {className: "total", title: meaning(series.domain)}, make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
+            box.append(make("div", {className: "total", title: meaning(series.domain)},
+                make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
                 make("div", {className: "figure", title: varve.format.exactBytes(series.peak)}, bytes(series.peak)),
                 make("div", {className: "more"}, `${duration(series.peak_t)} after the start`)));
         const rss = varve.data.part("curves").rss.most;
         if (rss.length > 0)
             box.append(make("div", {className: "total"}, make("div", {className: "what"}, "resident memory, at most"),
-                make("div", {className: "figure"}, bytes(d3.max(varve.data.sums(rss)))), make("div", {className: "more"}, "as the kernel counts it")));
+                make("div", {className: "figure"}, bytes(d3.max(varve.data.sums(rss)))),
+                make("div", {className: "more"}, "as the kernel counts it")));
         element.append(box);
     }
 
@@ -28,7 +31,8 @@
         element.prepend(nav);
     }
 
-    // A program may load libraries for long before it has any memory of the kind that was recorded: charts begin where there is some.
+    // A program may load libraries for long before it has any memory of the kind that was recorded: charts begin
+    // where there is some.
     function beginView() {
         const {view, setView} = varve.figure;
         const first = d3.min(varve.data.part("curves").series, series => series.t[0]);
@@ -40,7 +44,8 @@
         main.replaceChildren();
         varve.figure.view.end = Math.max(1, meta.end);
         beginView();
-        const parts = [["header", () => totals(document.querySelector("header"))], ["timeline", varve.timeline.begin], ["flame graph", varve.flame.begin],
+        const parts = [["header", () => totals(document.querySelector("header"))], ["timeline", varve.timeline.begin],
+            ["flame graph", varve.flame.begin],
             ["map", varve.blocks.begin], ["ladder", varve.ladder.begin], ["tables", varve.tables.begin]];
         for (const [name, begin] of parts) {
             try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections of `varve report`, each as a table: a click on a heading sorts, the box filters, figures are exact in their titles.
+// The sections of `varve report`, each as a table: a click on a heading sorts, the box filters, figures are exact
+// in their titles.
 "use strict";
 varve.tables = (() => {
     const {make, button} = varve.dom;
@@ -13,7 +14,8 @@ varve.tables = (() => {
             return {value, text: "-", title: ""};
         switch (kind) {
         case "t": return {value: varve.data.name(value), text: varve.data.name(value), title: varve.data.name(value)};
-        case "p": return {value: varve.data.name(value), text: varve.data.name(value).replace(/^.*\/(?=[^/]*\/[^/])/, "\u2026/"), title: varve.data.name(value)};
+        case "p": return {value: varve.data.name(value), text: varve.data.name(value).replace(/^.*\/(?=[^/]*\/[^/])/,
+            "\u2026/"), title: varve.data.name(value)};
         case "b": return {value, text: bytes(value), title: exactBytes(value)};
         case "d": return {value, text: duration(value), title: `${count(value)} ns`};
         case "%": return {value, text: `${(value / 10).toFixed(1)} %`, title: ""};
@@ -40,17 +42,21 @@ varve.tables = (() => {
             const text = value === null ? "" : String(value);
             return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
         };
-        return [section.columns.map(quote).join(","), ...rows.map(row => row.map(one => quote(one.value)).join(","))].join("\n") + "\n";
+        return [section.columns.map(quote).join(","), ...rows.map(row =>
+            row.map(one => quote(one.value)).join(","))].join("\n") + "\n";
     }
 
     function build(element, section) {
-        const rows = unpack(section), body = make("tbody", {}), note = make("span", {className: "readout", role: "status"});
+        const rows = unpack(section), body = make("tbody", {}),
+            note = make("span", {className: "readout", role: "status"});
         let order = null, isDown = false, pattern = "", visible = rows;
         const fill = () => {
-            visible = rows.filter(row => !pattern || row.some(one => String(one.text).toLowerCase().includes(pattern) || String(one.title).toLowerCase().includes(pattern)));
+            visible = rows.filter(row => !pattern || row.some(one => String(one.text).toLowerCase().includes(pattern)
+                || String(one.title).toLowerCase().includes(pattern)));
             if (order !== null)
                 visible = [...visible].sort((a, b) => (isDown ? -1 : 1) * compare(a[order].value, b[order].value));
-            body.replaceChildren(...visible.map(row => row.element = row.element || make("tr", {}, ...row.map((one, i) =>
+            body.replaceChildren(...visible.map(row => row.element = row.element
+                || make("tr", {}, ...row.map((one, i) =>
                 make("td", {className: isText(section.kinds[i]) ? "" : "number", title: one.title}, one.text)))));
             note.textContent = pattern ? `${count(visible.length)} of ${count(rows.length)} rows` : "";
         };
@@ -60,7 +66,8 @@ varve.tables = (() => {
                 isDown = order === i ? !isDown : !isText(section.kinds[i]);
                 order = i;
                 heads.forEach(other => other.removeAttribute("aria-sort"));
-                heads.forEach((other, k) => { other.firstChild.textContent = (section.columns[k] || "\u00a0") + (k === i ? isDown ? " \u25be" : " \u25b4" : ""); });
+                heads.forEach((other, k) => { other.firstChild.textContent = (section.columns[k] || "\u00a0")
+                    + (k === i ? isDown ? " \u25be" : " \u25b4" : ""); });
                 head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
                 fill();
             }));
@@ -77,16 +84,20 @@ varve.tables = (() => {
             }
         });
         varve.dom.controls(element, rows.length > 5 ? box : null, copy, note);
-        element.append(make("div", {className: "table-box", tabIndex: 0}, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
+        element.append(make("div", {className: "table-box", tabIndex: 0},
+            make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
         fill();
     }
 
     // A table is built when it is opened first.
     function add(parent, section, isOpen) {
-        const summary = make("summary", {}, make("h3", {}, section.title), make("span", {className: "rows"}, `  ${count(section.all)} ${section.all === 1 ? "row" : "rows"}`));
+        const summary = make("summary", {}, make("h3", {}, section.title),
+            make("span", {className: "rows"}, `  ${count(section.all)} ${section.all === 1 ? "row" : "rows"}`));
         const details = make("details", {className: "section-table", id: `table-${section.key}`}, summary,
-            make("p", {className: "explanation"}, section.explanation + (section.all * section.kinds.length > section.rows.length ?
-                ` The first ${count(section.rows.length / section.kinds.length)} of ${count(section.all)} rows are here; varve report --json has more.` : "")));
+            make("p", {className: "explanation"}, section.explanation
+                + (section.all * section.kinds.length > section.rows.length ?
+                ` The first ${count(section.rows.length / section.kinds.length)} of ${count(section.all)} rows are ` +
+                `here; varve report --json has more.` : "")));
         let isBuilt = false;
         details.addEventListener("toggle", () => {
             if (details.open && !isBuilt) {
@@ -103,7 +114,8 @@ varve.tables = (() => {
     }
 
     function begin() {
-        const element = varve.dom.section("tables", "Tables", "Click a heading to sort. The same rows are in varve report --json.");
+        const element = varve.dom.section("tables", "Tables",
+            "Click a heading to sort. The same rows are in varve report --json.");
         const sections = varve.data.part("tables"), empty = sections.filter(section => section.rows.length === 0);
         sections.filter(section => section.rows.length > 0).forEach((section, i) => add(element, section, i < 3));
         if (empty.length > 0)

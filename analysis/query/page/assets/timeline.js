@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory over time: live bytes of a domain, what its allocator reserved, resident memory, named phases and failures; an overview below with
-// the part of time that is shown. A click chooses a moment.
+// Memory over time: live bytes of a domain, what its allocator reserved, resident memory, named phases and failures; an
+// overview below with the part of time that is shown. A click chooses a moment.
 "use strict";
 varve.timeline = (() => {
     const {make, section, absent, controls, select, toggle} = varve.dom;
@@ -48,7 +48,8 @@ varve.timeline = (() => {
         context.fillStyle = style;
         context.beginPath();
         context.moveTo(area.left, y(0));
-        values.forEach((value, i) => { context.lineTo(area.left + i, y(value)); context.lineTo(area.left + i + 1, y(value)); });
+        values.forEach((value, i) => { context.lineTo(area.left + i, y(value));
+            context.lineTo(area.left + i + 1, y(value)); });
         context.lineTo(area.left + values.length, y(0));
         context.fill();
     }
@@ -65,7 +66,8 @@ varve.timeline = (() => {
 
     // Above the plot: two lanes of phases, or the marks of failures.
     const top = () => curves.marks.length > 0 ? 28 : 14;
-    const area = () => ({left: LEFT, top: top(), width: Math.max(10, chart.width - LEFT - RIGHT), height: chart.height - top() - BOTTOM});
+    const area = () => ({left: LEFT, top: top(), width: Math.max(10, chart.width - LEFT - RIGHT),
+        height: chart.height - top() - BOTTOM});
     const xScale = box => d3.scaleLinear([view.from, view.to], [box.left, box.left + box.width]);
 
     function drawPhases(context, box, x) {
@@ -73,7 +75,8 @@ varve.timeline = (() => {
         context.textBaseline = "middle";
         context.textAlign = "left";
         for (const mark of [...curves.marks].sort((a, b) => a.begin - b.begin)) {
-            const from = Math.max(box.left, x(mark.begin)), to = Math.min(box.left + box.width, x(mark.end === undefined ? view.end : mark.end));
+            const from = Math.max(box.left, x(mark.begin)),
+                to = Math.min(box.left + box.width, x(mark.end === undefined ? view.end : mark.end));
             const lane = lanes.findIndex(end => end <= from);
             if (to < box.left || from > box.left + box.width || lane < 0)
                 continue;
@@ -130,8 +133,10 @@ varve.timeline = (() => {
     function draw(context) {
         const box = area(), x = xScale(box), series = unpack(shown);
         const live = columns(series.times, series.bytesAt, x, box), most = columns(series.times, series.mostAt, x, box);
-        const reserved = hasReserved && series.reservedAt ? columns(series.times, series.reservedAt, x, box).highs : null;
-        const rss = hasRss && curves.rss.times.length > 0 ? columns(curves.rss.times, curves.rss.mostAt, x, box).highs : null;
+        const reserved = hasReserved && series.reservedAt ? columns(series.times, series.reservedAt, x, box).highs
+            : null;
+        const rss = hasRss && curves.rss.times.length > 0 ? columns(curves.rss.times, curves.rss.mostAt, x, box).highs
+            : null;
         const highest = Math.max(1, d3.max(most.highs), reserved ? d3.max(reserved) : 0, rss ? d3.max(rss) : 0);
         const y = d3.scaleLinear([0, highest * 1.04], [box.top + box.height, box.top]);
         varve.figure.axes(context, box, x, y);
@@ -143,7 +148,8 @@ varve.timeline = (() => {
         fillColumns(context, live.lows, y, box, color("live"));
         strokeColumns(context, most.highs, y, box, color("live"));
         if (series.requestedAt)
-            strokeColumns(context, columns(series.times, series.requestedAt, x, box).highs, y, box, color("ink"), [1, 3]);
+            strokeColumns(context, columns(series.times, series.requestedAt, x, box).highs, y, box, color("ink"),
+                [1, 3]);
         if (rss)
             strokeColumns(context, rss, y, box, color("rss"), [7, 4]);
         drawPhases(context, box, x);
@@ -155,7 +161,8 @@ varve.timeline = (() => {
     }
 
     function drawOverview(context, width, height) {
-        const box = {left: LEFT, top: 4, width: Math.max(10, width - LEFT - RIGHT), height: height - 8}, series = unpack(shown);
+        const box = {left: LEFT, top: 4, width: Math.max(10, width - LEFT - RIGHT), height: height - 8},
+            series = unpack(shown);
         const x = d3.scaleLinear([view.begin, view.end], [box.left, box.left + box.width]);
         const highs = new Float64Array(Math.ceil(box.width));
         series.times.forEach((time, i) => {
@@ -184,10 +191,12 @@ varve.timeline = (() => {
         let drag = null;
         const timeAt = event => {
             const width = overview.width - LEFT - RIGHT;
-            return view.begin + (event.clientX - canvas.getBoundingClientRect().left - LEFT) / width * (view.end - view.begin);
+            return view.begin + (event.clientX - canvas.getBoundingClientRect().left - LEFT) / width
+                * (view.end - view.begin);
         };
         canvas.addEventListener("pointerdown", event => {
-            const time = timeAt(event), near = 7 * (view.end - view.begin) / overview.width, isWhole = view.to - view.from > 0.999 * (view.end - view.begin);
+            const time = timeAt(event), near = 7 * (view.end - view.begin) / overview.width,
+                isWhole = view.to - view.from > 0.999 * (view.end - view.begin);
             canvas.setPointerCapture(event.pointerId);
             if (Math.abs(time - view.from) < near)
                 drag = {fixed: view.to};
@@ -218,7 +227,8 @@ varve.timeline = (() => {
                 parts.push([" · requested ", bytes(series.requestedAt[i])]);
             if (series.reservedAt)
                 parts.push([" · reserved ", bytes(series.reservedLastAt[i])],
-                    [", of which not allocated ", share(series.reservedLastAt[i] - series.bytesAt[i], series.reservedLastAt[i])]);
+                    [", of which not allocated ", share(series.reservedLastAt[i] - series.bytesAt[i],
+                        series.reservedLastAt[i])]);
         }
         const r = before(curves.rss.times, time);
         if (r >= 0)
@@ -254,25 +264,31 @@ varve.timeline = (() => {
         const fill = (process, name) => {
             const choices = ofProcess(process);
             const at = Math.max(0, choices.findIndex(series => `${series.domain}/${series.device}` === name));
-            list.replaceChildren(...choices.map((series, i) => make("option", {value: i}, varve.data.seriesName(series, choices))));
+            list.replaceChildren(...choices.map((series, i) =>
+                make("option", {value: i}, varve.data.seriesName(series, choices))));
             list.value = at;
             return choices[at];
         };
         list.id = "timeline-domain";
         shown = fill(0, initial());
-        const process = select("process", processes.map(id => [id, id === 0 ? "all together" : varve.data.processName(id)]), 0,
+        const process = select("process", processes.map(id =>
+            [id, id === 0 ? "all together" : varve.data.processName(id)]), 0,
             id => choose(fill(Number(id), `${shown.domain}/${shown.device}`)));
         process.hidden = processes.length < 2;
         return controls(element, domain, process,
-            ...!all.some(series => series.reserved) ? [] : [toggle("reserved", "what the caching allocator had of the device", true, isOn => { hasReserved = isOn; chart.redraw(); })],
-            ...curves.rss.times.length === 0 ? [] : [toggle("resident (RSS)", "memory of all recorded processes as the kernel counts it", true, isOn => { hasRss = isOn; chart.redraw(); })],
+            ...!all.some(series => series.reserved) ? [] : [toggle("reserved",
+                "what the caching allocator had of the device", true, isOn => { hasReserved = isOn; chart.redraw(); })],
+            ...curves.rss.times.length === 0 ? [] : [toggle("resident (RSS)",
+                "memory of all recorded processes as the kernel counts it", true,
+                isOn => { hasRss = isOn; chart.redraw(); })],
             ...varve.figure.zoomButtons());
     }
 
     // Blocks of a caching allocator are what such a run is about; else the heap.
     function initial() {
         const names = all.filter(series => series.process === 0).map(series => `${series.domain}/${series.device}`);
-        return names.find(name => name.startsWith("block/")) || names.find(name => name.startsWith("heap/")) || names[0];
+        return names.find(name => name.startsWith("block/")) || names.find(name => name.startsWith("heap/"))
+            || names[0];
     }
 
     function legend(element) {
@@ -297,7 +313,8 @@ varve.timeline = (() => {
             return svg;
         };
         const key = (name, ...of) => make("span", {className: "key"}, swatch(...of), name);
-        element.append(make("div", {className: "legend"}, key("live", "live"), key("the most within a step", "live-soft"),
+        element.append(make("div", {className: "legend"}, key("live", "live"),
+            key("the most within a step", "live-soft"),
             all.some(series => series.reserved) ? key("reserved", "reserved") : null,
             all.some(series => series.requested) ? key("requested", "ink", "1 3") : null,
             curves.rss.times.length > 0 ? key("resident memory", "rss", "7 4") : null,
@@ -307,7 +324,8 @@ varve.timeline = (() => {
 
     function begin() {
         const element = section("timeline", "Memory over time",
-            "Click at a moment to see what was live then. Drag to move, Ctrl and wheel to zoom (the wheel alone once the chart is clicked), or drag in the strip below.");
+            "Click at a moment to see what was live then. Drag to move, Ctrl and wheel to zoom (the wheel alone " +
+            "once the chart is clicked), or drag in the strip below.");
         curves = varve.data.part("curves");
         all = curves.series;
         curves.rss.times = varve.data.sums(curves.rss.t);
@@ -320,9 +338,11 @@ varve.timeline = (() => {
         menus(element);
         const left = make("div", {}), right = make("div", {id: "live"});
         element.append(make("div", {className: "beside"}, left, right));
-        chart = varve.figure.make(left, "live bytes over time; arrows move, plus and minus zoom, 0 shows all, Enter chooses the moment in the middle",
+        chart = varve.figure.make(left, "live bytes over time; arrows move, plus and minus zoom, 0 shows all, Enter " +
+            "chooses the moment in the middle",
             330, context => chart && draw(context));
-        overview = varve.figure.make(left, "the whole run; drag to choose the part that is shown", OVERVIEW, (...canvas) => overview && drawOverview(...canvas));
+        overview = varve.figure.make(left, "the whole run; drag to choose the part that is shown", OVERVIEW,
+            (...canvas) => overview && drawOverview(...canvas));
         chart.redraw();
         overview.redraw();
         readout = make("div", {className: "readout", "aria-live": "off"});
@@ -332,7 +352,8 @@ varve.timeline = (() => {
         varve.figure.interact(chart, area, {
             hover, leave: () => { cursor = null; chart.redraw(); },
             click: (at, event, time) => varve.live.choose(time),
-            keys: {Enter: () => varve.live.choose((view.from + view.to) / 2), n: () => varve.live.step(1), p: () => varve.live.step(-1)},
+            keys: {Enter: () => varve.live.choose((view.from + view.to) / 2), n: () => varve.live.step(1),
+                p: () => varve.live.step(-1)},
         });
         view.watchers.push(() => { chart.redraw(); overview.redraw(); });
         varve.live.begin(right);
@@ -343,7 +364,8 @@ varve.timeline = (() => {
         shown: () => shown || {}, // a damaged database may have maps and no totals
         whenChosen: watch => watchers.push(watch),
         markMoment: time => { moment = time; chart.redraw(); },
-        state: () => ({domain: shown && shown.domain, process: shown && shown.process, device: shown && shown.device, from: view.from, to: view.to, moment}),
+        state: () => ({domain: shown && shown.domain, process: shown && shown.process, device: shown && shown.device,
+            from: view.from, to: view.to, moment}),
         timeAt: pixel => xScale(area()).invert(pixel), pixelOf: time => xScale(area())(time),
     };
 })();

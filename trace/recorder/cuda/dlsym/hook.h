@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) */
 /*
  * Between lookup.c and the one file cuda_dlsym_*.c that fits the processor, which defines dlsym itself.
  */

@@ -34,8 +34,6 @@ static __thread bool thread_has_ended;
 static struct recorder_area *area_map(void)
 {
     char *memory = recorder_map(ALL_BYTES);
-    struct recorder_area *area;
-
     if (memory == NULL) {
         return NULL;
     }
@@ -43,7 +41,7 @@ static struct recorder_area *area_map(void)
         recorder_unmap(memory, ALL_BYTES);
         return NULL;
     }
-    area = (struct recorder_area *)(memory + GUARD_BYTES + STACK_BYTES);
+    struct recorder_area *area = (struct recorder_area *)(memory + GUARD_BYTES + STACK_BYTES);
     area->low = (uintptr_t)memory + GUARD_BYTES;
     area->next = (uintptr_t)area;
     return area;
@@ -56,11 +54,10 @@ static void area_unmap(struct recorder_area *area)
 
 struct recorder_area *recorder_area_make(void)
 {
-    struct recorder_signals signals;
-
     if (thread_has_ended) {
         return NULL;
     }
+    struct recorder_signals signals;
     recorder_signals_block(&signals); /* a handler would make another one */
     if (recorder_area_current == NULL) {
         recorder_area_current = area_map();
@@ -72,7 +69,6 @@ struct recorder_area *recorder_area_make(void)
 void recorder_stack_thread_end(void)
 {
     struct recorder_area *area = recorder_area_current;
-
     thread_has_ended = true;
     recorder_area_current = NULL;
     if (area != NULL) {
@@ -84,7 +80,6 @@ void recorder_stack_thread_end(void)
 static bool on_temporary_stack(void (*function)(void *argument), void *argument)
 {
     struct recorder_area *area = area_map();
-
     if (area == NULL) {
         return false;
     }
@@ -98,12 +93,10 @@ static bool on_temporary_stack(void (*function)(void *argument), void *argument)
 
 bool recorder_on_stack(void (*function)(void *argument), void *argument)
 {
-    struct recorder_area *area = NULL;
-
     if (recorder_is_confined()) {
         return false; /* it can't keep handlers from running on this stack */
     }
-    area = recorder_area_current != NULL ? recorder_area_current : recorder_area_make();
+    struct recorder_area *area = recorder_area_current != NULL ? recorder_area_current : recorder_area_make();
     if (area == NULL) {
         return thread_has_ended && on_temporary_stack(function, argument);
     }
@@ -123,13 +116,11 @@ void recorder_off_stack(void (*function)(void *argument), void *argument)
 {
     struct recorder_area *area = recorder_area_current;
     uintptr_t program = area != NULL ? area->program : 0;
-    uintptr_t next;
-
     if (program == 0) {
         function(argument);
         return;
     }
-    next = area->next;
+    uintptr_t next = area->next;
     area->program = 0;
     recorder_stack_call(function, argument, program & ~(uintptr_t)15, &area->next);
     area->next = next;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The recorder's own memory of a thread: a stack on which everything runs that needs more than a few hundred
  * bytes, and room for the frames of a call site. The program's stack may be one of PTHREAD_STACK_MIN, a
@@ -65,8 +64,7 @@ static inline struct recorder_scratch *recorder_scratch_acquire(void)
 
 static inline void recorder_scratch_release(struct recorder_scratch *scratch)
 {
-    struct recorder_area *area =
-        (struct recorder_area *)((char *)scratch - offsetof(struct recorder_area, scratch));
+    struct recorder_area *area = (struct recorder_area *)((char *)scratch - offsetof(struct recorder_area, scratch));
 
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     area->is_taken = false;

@@ -104,7 +104,6 @@ WALK_INLINE uint32_t rule_cached(uintptr_t address)
 {
     uint64_t *set = rules[rule_set(address)];
     uint64_t entry = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-
     if (UNLIKELY((uint32_t)(entry >> 32) != rule_tag(address))) {
         entry = __atomic_load_n(&set[1], __ATOMIC_RELAXED);
         if ((uint32_t)(entry >> 32) != rule_tag(address)) {
@@ -122,7 +121,6 @@ struct search {
 static void search_now(void *argument)
 {
     struct search *search = argument;
-
     search->rule = unwind_rule_find(search->address);
 }
 
@@ -131,18 +129,16 @@ static WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
     uint64_t *set = rules[rule_set(address)];
     struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
-    struct recorder_signals signals;
-
     if (!loaded_object_is_at(address)) {
         return search.rule; /* soon answered: code made at run time comes here at every walk */
     }
+    struct recorder_signals signals;
     recorder_signals_block(&signals);
     (void)recorder_on_stack(search_now, &search);
     recorder_signals_restore(&signals);
     if (unwind_rule_kind(search.rule) != UNWIND_NONE) {
         /* Newest first; two threads here may drop a rule of each other, which is found again. */
         uint64_t older = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-
         __atomic_store_n(&set[1], older, __ATOMIC_RELAXED);
         __atomic_store_n(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, __ATOMIC_RELAXED);
     }
@@ -181,17 +177,14 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
     const uintptr_t span = window->limit - sizeof(uintptr_t) - floor;
     const uintptr_t *fp_from = NULL;
     uintptr_t cfa;
-
     if (kind == UNWIND_FRAME) {
         cfa = frame->fp + 16;
         fp_from = (const uintptr_t *)frame->fp;
-        if (UNLIKELY(cfa <= frame->sp || frame->fp - floor > span || cfa - 8 - floor > span ||
-                     (cfa & 7) != 0)) {
+        if (UNLIKELY(cfa <= frame->sp || frame->fp - floor > span || cfa - 8 - floor > span || (cfa & 7) != 0)) {
             return false;
         }
     } else if (kind == UNWIND_RSP || kind == UNWIND_RBP) {
         const uintptr_t slot = unwind_rule_slot_bytes(rule);
-
         cfa = (kind == UNWIND_RBP ? frame->fp : frame->sp) + unwind_rule_offset_bytes(rule);
         fp_from = slot != 0 ? (const uintptr_t *)(cfa - slot) : NULL;
         if (UNLIKELY(cfa <= frame->sp || cfa - 8 - floor > span || (cfa & 7) != 0 ||
@@ -218,9 +211,7 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
 {
     const uintptr_t context = walk->at.sp;
     struct frame next = {.fp_from = NULL};
-
-    if (++walk->signal_frames > SIGNAL_FRAMES_MAX ||
-        !stack_window_read(&walk->window, context + 120, &next.fp) ||
+    if (++walk->signal_frames > SIGNAL_FRAMES_MAX || !stack_window_read(&walk->window, context + 120, &next.fp) ||
         !stack_window_read(&walk->window, context + 160, &next.sp) ||
         !stack_window_read(&walk->window, context + 168, &next.pc)) {
         return false;
@@ -247,7 +238,6 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     struct frame next = {.fp = walk->at.fp};
     const uintptr_t offset = unwind_rule_offset_bytes(rule);
     uintptr_t slot = unwind_rule_slot_bytes(rule);
-
     switch (unwind_rule_kind(rule)) {
     case UNWIND_FRAME:
     case UNWIND_RBP:
@@ -275,8 +265,7 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     default:
         return false;
     }
-    if (next.sp <= walk->at.sp ||
-        (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+    if (next.sp <= walk->at.sp || (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
         !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
         (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
         return false;
@@ -291,7 +280,6 @@ static WALK_COLD void walk_slow(struct walk *walk)
 {
     const uintptr_t address = walk->at.pc - (walk->exact ? 0 : 1);
     uint32_t rule = rule_cached(address);
-
     if (unwind_rule_kind(rule) == UNWIND_NONE) {
         rule = rule_fill(address);
     }
@@ -309,7 +297,6 @@ WALK_INLINE void walk_steps(struct walk *walk, uintptr_t moved)
     const struct stack_window window = walk->window;
     struct frame frame = walk->at;
     unsigned count = walk->count;
-
     while (count < walk->max && frame_step(&frame, &window, moved)) {
         walk->pcs[count++] = frame.pc;
     }
@@ -341,7 +328,6 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
 {
     struct frame frame = walk->at;
     unsigned filled = 0;
-
     memo->frames[filled++] = frame;
     memo->complete = false;
     while (walk->count < walk->max && filled < MEMO_FRAMES) {
@@ -375,14 +361,11 @@ static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met
 /* Takes over what follows frame `met` as far as it is unchanged; the walk goes on behind it. */
 WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigned met)
 {
-    unsigned end =
-        walk->max - walk->count < MEMO_FRAMES - 1 - met ? met + 1 + walk->max - walk->count : MEMO_FRAMES;
+    unsigned end = walk->max - walk->count < MEMO_FRAMES - 1 - met ? met + 1 + walk->max - walk->count : MEMO_FRAMES;
     uint64_t *pcs = walk->pcs + walk->count;
     unsigned i = met + 1;
-
     for (; i < end; i++) {
         const struct frame *frame = &memo->frames[i];
-
         if (UNLIKELY(*(const uintptr_t *)(frame->sp - 8) != frame->pc ||
                      (frame->fp_from != NULL && *frame->fp_from != frame->fp))) {
             break;
@@ -400,7 +383,6 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
     struct frame frame = walk->at;
     unsigned walked = 0;
     unsigned i = memo->first;
-
     for (;;) {
         while (i < MEMO_FRAMES && memo->frames[i].sp < frame.sp) {
             i++;
@@ -439,7 +421,6 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
 static WALK_COLD struct stack_memo *memo_make(void)
 {
     struct recorder_signals signals;
-
     recorder_signals_block(&signals); /* a handler would make another one */
     if (thread_memo == NULL) {
         thread_memo = recorder_map(sizeof(*thread_memo));
@@ -454,15 +435,13 @@ static WALK_COLD struct stack_memo *memo_make(void)
 void native_stack_thread_end(void)
 {
     struct stack_memo *memo = thread_memo;
-
     thread_memo = &no_memo;
     if (memo != NULL && memo != &no_memo) {
         recorder_unmap(memo, sizeof(*memo));
     }
 }
 
-static void walk_begin(struct walk *walk, const struct callsite_start *start, uint64_t *pcs, unsigned max,
-                       void *copy)
+static void walk_begin(struct walk *walk, const struct callsite_start *start, uint64_t *pcs, unsigned max, void *copy)
 {
     walk->at = (struct frame){.pc = start->pc, .sp = start->sp, .fp = start->fp};
     walk->window.copy = copy;
@@ -480,7 +459,6 @@ static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_
 {
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
     struct walk walk;
-
     walk_begin(&walk, start, pcs, max, copy);
     if (stack_window_open(&walk.window, start->sp, 0)) {
         walk_plain(&walk);
@@ -492,7 +470,6 @@ static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_
 WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 {
     unsigned generation = __atomic_load_n(&rules_generation, __ATOMIC_ACQUIRE);
-
     if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
         return;
     }
@@ -510,12 +487,9 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
     walk_plain(walk);
 }
 
-UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
-                                                 unsigned max)
+UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
     struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
-    unsigned count;
-
     if (max == 0) {
         return 0;
     }
@@ -530,7 +504,7 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     walk_begin(&memo->walk, start, pcs, max, memo->copy);
     walk_all(&memo->walk, memo);
-    count = memo->walk.count;
+    unsigned count = memo->walk.count;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memo->busy = false;
     return count;

@@ -16,8 +16,7 @@ enum { FRAME_CALLER = -2, FRAME_RETURN = -1 };
 enum { FRAME_CALLER = 0, FRAME_RETURN = 1 };
 #endif
 
-UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
-                                                 unsigned max)
+UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
     uintptr_t copy[STACK_COPY_BYTES / sizeof(uintptr_t)];
     struct stack_window window = {.copy = copy};
@@ -36,10 +35,8 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
         uintptr_t caller;
         uintptr_t pc;
 
-        if (!stack_window_read(&window, fp + (uintptr_t)(FRAME_CALLER * (intptr_t)sizeof(uintptr_t)),
-                               &caller) ||
-            !stack_window_read(&window, fp + (uintptr_t)(FRAME_RETURN * (intptr_t)sizeof(uintptr_t)), &pc) ||
-            pc == 0) {
+        if (!stack_window_read(&window, fp + (uintptr_t)(FRAME_CALLER * (intptr_t)sizeof(uintptr_t)), &caller) ||
+            !stack_window_read(&window, fp + (uintptr_t)(FRAME_RETURN * (intptr_t)sizeof(uintptr_t)), &pc) || pc == 0) {
             break;
         }
         pcs[count++] = pc;

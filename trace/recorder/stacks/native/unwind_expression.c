@@ -39,7 +39,6 @@ static void term_binary(struct expression *terms, unsigned opcode)
 {
     struct unwind_term right = term_pop(terms);
     struct unwind_term left = term_pop(terms);
-
     if (opcode == 0x22 && left.base == UNWIND_BASE_NONE) { /* plus: keep the register on the left */
         struct unwind_term swap = left;
         left = right;
@@ -69,7 +68,6 @@ static void term_binary(struct expression *terms, unsigned opcode)
 static void term_dereference(struct expression *terms)
 {
     struct unwind_term top = term_pop(terms);
-
     if (top.base != UNWIND_BASE_RSP && top.base != UNWIND_BASE_RBP) {
         terms->bad = true;
         return;
@@ -80,18 +78,15 @@ static void term_dereference(struct expression *terms)
 struct unwind_term unwind_expression_evaluate(struct unwind_reader code, uintptr_t address)
 {
     struct expression terms = {.count = 0};
-
     while (code.at < code.end && !terms.bad && !code.bad) {
         unsigned opcode = (unsigned)unwind_read_fixed(&code, 1);
-
         if (opcode >= 0x30 && opcode <= 0x4f) { /* lit0 to lit31 */
             term_push(&terms, UNWIND_BASE_NONE, (int64_t)opcode - 0x30);
         } else if (opcode == 0x70 + UNWIND_REGISTER_RSP || opcode == 0x70 + UNWIND_REGISTER_RBP) { /* breg */
             term_push(&terms, opcode == 0x70 + UNWIND_REGISTER_RSP ? UNWIND_BASE_RSP : UNWIND_BASE_RBP,
                       unwind_read_sleb(&code));
         } else if (opcode == 0x70 + UNWIND_REGISTER_RIP) {
-            term_push(&terms, UNWIND_BASE_NONE,
-                      (int64_t)((uint64_t)address + (uint64_t)unwind_read_sleb(&code)));
+            term_push(&terms, UNWIND_BASE_NONE, (int64_t)((uint64_t)address + (uint64_t)unwind_read_sleb(&code)));
         } else if (opcode == 0x08) { /* const1u */
             term_push(&terms, UNWIND_BASE_NONE, (int64_t)unwind_read_fixed(&code, 1));
         } else if (opcode == 0x23) { /* plus_uconst */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * DWARF expressions of unwind tables, as a register or a word of the stack plus a constant.
  */

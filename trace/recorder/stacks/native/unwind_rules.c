@@ -67,7 +67,6 @@ static struct saved_register *row_register(struct interpreter *state, struct unw
 static void save_at(struct interpreter *state, uint64_t number, int64_t offset)
 {
     struct saved_register *saved = row_register(state, &state->row, number);
-
     if (saved != NULL) {
         *saved = (struct saved_register){.kind = SAVED_OFFSET, .offset = offset};
     }
@@ -76,7 +75,6 @@ static void save_at(struct interpreter *state, uint64_t number, int64_t offset)
 static void save_as(struct interpreter *state, uint64_t number, enum saved_kind kind)
 {
     struct saved_register *saved = row_register(state, &state->row, number);
-
     if (saved != NULL) {
         *saved = (struct saved_register){.kind = kind};
     }
@@ -85,7 +83,6 @@ static void save_as(struct interpreter *state, uint64_t number, enum saved_kind 
 static void restore_initial(struct interpreter *state, uint64_t number)
 {
     struct saved_register *saved = row_register(state, &state->row, number);
-
     if (saved != NULL) {
         *saved = *row_register(state, &state->initial, number);
     }
@@ -95,7 +92,6 @@ static struct unwind_reader block_read(struct unwind_reader *reader)
 {
     uint64_t bytes = unwind_read_uleb(reader);
     struct unwind_reader block = {reader->at, reader->at, false};
-
     if (bytes > (size_t)(reader->end - reader->at)) {
         reader->bad = true;
         return block;
@@ -117,7 +113,6 @@ static bool step_cfa(struct interpreter *state, unsigned opcode, struct unwind_r
 {
     const int64_t data_alignment = state->entry->data_alignment;
     uint64_t number;
-
     switch (opcode) {
     case 0x0c: /* def_cfa */
         number = unwind_read_uleb(code);
@@ -149,14 +144,11 @@ static bool step_cfa(struct interpreter *state, unsigned opcode, struct unwind_r
 static bool step_register(struct interpreter *state, unsigned opcode, struct unwind_reader *code)
 {
     const int64_t data_alignment = state->entry->data_alignment;
-    struct saved_register *saved;
-    uint64_t number;
-
-    if (opcode < 0x05 ||
-        (opcode > 0x11 && opcode != 0x14 && opcode != 0x15 && opcode != 0x16 && opcode != 0x2f)) {
+    if (opcode < 0x05 || (opcode > 0x11 && opcode != 0x14 && opcode != 0x15 && opcode != 0x16 && opcode != 0x2f)) {
         return false;
     }
-    number = unwind_read_uleb(code);
+    uint64_t number = unwind_read_uleb(code);
+    struct saved_register *saved;
     switch (opcode) {
     case 0x05: /* offset_extended */
         save_at(state, number, (int64_t)unwind_read_uleb(code) * data_alignment);
@@ -201,7 +193,6 @@ static bool step_register(struct interpreter *state, unsigned opcode, struct unw
 static void step_control(struct interpreter *state, unsigned opcode, struct unwind_reader *code)
 {
     const uint64_t alignment = state->entry->code_alignment;
-
     switch (opcode) {
     case 0x00: /* nop */
         break;
@@ -244,7 +235,6 @@ static bool run(struct interpreter *state, struct unwind_reader code)
     while (code.at < code.end && !code.bad && state->location <= state->address) {
         unsigned byte = (unsigned)unwind_read_fixed(&code, 1);
         unsigned low = byte & 0x3f;
-
         switch (byte & 0xc0) {
         case 0x40: /* advance_loc */
             state->location += low * state->entry->code_alignment;
@@ -257,8 +247,7 @@ static bool run(struct interpreter *state, struct unwind_reader code)
             break;
         default:
             /* remember_state and restore_state lie among the numbers of register instructions */
-            if (low == 0x0a || low == 0x0b ||
-                (!step_cfa(state, low, &code) && !step_register(state, low, &code))) {
+            if (low == 0x0a || low == 0x0b || (!step_cfa(state, low, &code) && !step_register(state, low, &code))) {
                 step_control(state, low, &code);
             }
             break;
@@ -289,7 +278,6 @@ static uint32_t rule_of_base(enum unwind_base base, int64_t offset, uint32_t slo
 static uint32_t rule_of_realigned(const struct unwind_row *row, struct unwind_term cfa, uintptr_t address)
 {
     struct unwind_term rbp = {UNWIND_BASE_NONE, 0};
-
     if (row->rbp.kind == SAVED_EXPRESSION) {
         rbp = unwind_expression_evaluate(row->rbp.expression, address);
     }
@@ -303,12 +291,11 @@ static uint32_t rule_of_realigned(const struct unwind_row *row, struct unwind_te
 static uint32_t rule_of_row(const struct unwind_row *row, bool is_signal_frame, uintptr_t address)
 {
     struct unwind_term cfa = {UNWIND_BASE_NONE, 0};
-
     if (row->cfa_is_expression) {
         cfa = unwind_expression_evaluate(row->cfa_expression, address);
     } else if (row->cfa_register == UNWIND_REGISTER_RSP || row->cfa_register == UNWIND_REGISTER_RBP) {
-        cfa = (struct unwind_term){
-            row->cfa_register == UNWIND_REGISTER_RSP ? UNWIND_BASE_RSP : UNWIND_BASE_RBP, row->cfa_offset};
+        cfa = (struct unwind_term){row->cfa_register == UNWIND_REGISTER_RSP ? UNWIND_BASE_RSP : UNWIND_BASE_RBP,
+                                   row->cfa_offset};
     }
     if (row->rip.kind == SAVED_NEVER) {
         return unwind_rule(UNWIND_END, 0, 0);
@@ -340,11 +327,10 @@ uint32_t unwind_rule_find(uintptr_t address)
 {
     struct loaded_object object;
     struct unwind_entry entry;
-    struct interpreter state;
-
     if (!loaded_object_find(address, &object) || !unwind_entry_find(&object, address, &entry)) {
         return unwind_rule(UNWIND_NONE, 0, 0);
     }
+    struct interpreter state;
     state.entry = &entry;
     state.address = address;
     state.location = 0; /* the CIE's instructions hold everywhere */

@@ -39,10 +39,8 @@ struct index_row {
 uint64_t unwind_read_long_uleb(struct unwind_reader *reader)
 {
     uint64_t value = 0;
-
     for (unsigned shift = 0; shift < 64; shift += 7) {
         uint64_t byte = unwind_read_fixed(reader, 1);
-
         value |= (byte & 0x7f) << shift;
         if ((byte & 0x80) == 0) {
             return value;
@@ -55,10 +53,8 @@ uint64_t unwind_read_long_uleb(struct unwind_reader *reader)
 int64_t unwind_read_sleb(struct unwind_reader *reader)
 {
     uint64_t value = 0;
-
     for (unsigned shift = 0; shift < 64; shift += 7) {
         uint64_t byte = unwind_read_fixed(reader, 1);
-
         value |= (byte & 0x7f) << shift;
         if ((byte & 0x80) == 0) {
             if ((byte & 0x40) != 0 && shift + 7 < 64) {
@@ -75,7 +71,6 @@ uint64_t unwind_read_pointer(struct unwind_reader *reader, unsigned encoding, ui
 {
     uintptr_t here = (uintptr_t)reader->at;
     uint64_t value = 0;
-
     switch (encoding & POINTER_FORMAT) {
     case POINTER_ABSOLUTE:
     case POINTER_UDATA8:
@@ -130,7 +125,6 @@ static bool reader_open(struct unwind_reader *reader, const struct loaded_object
 static bool entry_open(struct unwind_reader *reader)
 {
     uint64_t bytes = unwind_read_fixed(reader, 4);
-
     if (bytes == UINT32_MAX) {
         bytes = unwind_read_fixed(reader, 8);
     }
@@ -163,7 +157,6 @@ static bool augmentation_read(const char *letters, struct unwind_reader *reader,
             entry->pointer_encoding = (unsigned char)unwind_read_fixed(&data, 1);
         } else if (*letters == 'P') {
             unsigned encoding = (unsigned)unwind_read_fixed(&data, 1);
-
             (void)unwind_read_pointer(&data, encoding & ~(unsigned)POINTER_INDIRECT, 0);
         } else if (*letters == 'L') {
             (void)unwind_read_fixed(&data, 1);
@@ -180,7 +173,6 @@ static bool augmentation_read(const char *letters, struct unwind_reader *reader,
 static bool common_read(const struct loaded_object *object, uintptr_t at, struct unwind_entry *entry)
 {
     struct unwind_reader reader;
-
     if (!reader_open(&reader, object, at) || !entry_open(&reader) || unwind_read_fixed(&reader, 4) != 0) {
         return false;
     }
@@ -210,7 +202,6 @@ static uintptr_t index_search(const struct loaded_object *object, uintptr_t addr
 {
     const uintptr_t base = (uintptr_t)object->eh_frame_hdr;
     struct unwind_reader reader;
-
     if (base == 0 || !reader_open(&reader, object, base) || unwind_read_fixed(&reader, 1) != 1) {
         return 0;
     }
@@ -229,14 +220,13 @@ static uintptr_t index_search(const struct loaded_object *object, uintptr_t addr
     }
     const struct index_row *rows = (const void *)reader.at;
     int64_t wanted = (int64_t)(address - base);
-    uint64_t low = 0;
 
     if (wanted < rows[0].start) {
         return 0;
     }
+    uint64_t low = 0;
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-
         if (rows[middle].start <= wanted) {
             low = middle;
         } else {
@@ -248,10 +238,9 @@ static uintptr_t index_search(const struct loaded_object *object, uintptr_t addr
 
 bool unwind_entry_find(const struct loaded_object *object, uintptr_t address, struct unwind_entry *entry)
 {
-    struct unwind_reader reader;
     uintptr_t at = index_search(object, address);
-
     *entry = (struct unwind_entry){0};
+    struct unwind_reader reader;
     if (at == 0 || !reader_open(&reader, object, at) || !entry_open(&reader)) {
         return false;
     }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * From an address to its frame description entry, and the bytes of its tables.
  */
@@ -31,8 +30,8 @@ struct unwind_entry {
     struct unwind_reader special;
 };
 
-/* Inline, with a constant number of bytes: the instructions of a function with thousands of calls are thousands of bytes,
- * which are read once per call site. */
+/* Inline, with a constant number of bytes: the instructions of a function with thousands of calls are thousands of
+ * bytes, which are read once per call site. */
 static inline uint64_t unwind_read_fixed(struct unwind_reader *reader, unsigned bytes)
 {
     uint64_t value = 0;

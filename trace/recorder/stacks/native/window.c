@@ -48,7 +48,6 @@ static uintptr_t main_stack_top(void)
 static bool pages_readable(uintptr_t from, uintptr_t to)
 {
     char byte;
-
     for (uintptr_t page = from; page < to; page += PAGE_BYTES) {
         if (!recorder_read_memory(&byte, page, sizeof(byte))) {
             return false;
@@ -68,11 +67,10 @@ static void own_stack_set(struct own_stack *own, uintptr_t low, uintptr_t high)
 static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own, uintptr_t sp)
 {
     const uintptr_t page = sp & ~(PAGE_BYTES - 1);
-    uintptr_t top;
-
     if (own->kind == THREAD_UNKNOWN) {
         own->kind = recorder_sys_gettid() == recorder_sys_getpid() ? THREAD_MAIN : THREAD_OTHER;
     }
+    uintptr_t top;
     if (own->kind == THREAD_MAIN) {
         top = main_stack_top() & ~(uintptr_t)7;
         if (sp >= top || top - sp > MAIN_STACK_BYTES) {
@@ -97,7 +95,6 @@ static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own
 static bool window_copy(struct stack_window *window, uintptr_t from)
 {
     uintptr_t bytes = PAGE_BYTES - from % PAGE_BYTES;
-
     bytes = bytes < STACK_COPY_BYTES ? bytes : STACK_COPY_BYTES;
     window->own = false;
     window->floor = from;
@@ -109,7 +106,6 @@ static bool window_copy(struct stack_window *window, uintptr_t from)
 bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t below)
 {
     struct own_stack *own = &own_stack;
-
     if ((sp >= own->low && sp < own->high) || own_stack_find(own, sp)) {
         window->own = true;
         window->floor = sp - own->low > below ? sp - below : own->low;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * One frame of the interpreter: what lies at its address, and its part of a stack's hash. Inline: stack.c
  * reads frames to capture them, memo.c those that it does not remember.
@@ -35,8 +34,8 @@ enum python_frame_kind {
     PYTHON_FRAME_END,    /* there is none, or nothing that can be believed */
 };
 
-static inline void python_frame_set(struct python_frame *frame, const struct python_layout *layout,
-                                    const char *code, int64_t instruction)
+static inline void python_frame_set(struct python_frame *frame, const struct python_layout *layout, const char *code,
+                                    int64_t instruction)
 {
     frame->code = code;
     frame->name = python_pointer(code, layout->code_name);
@@ -53,9 +52,8 @@ static inline void python_frame_set(struct python_frame *frame, const struct pyt
  * its function has begun (cells, generator objects are made before, and the interpreter itself does not show
  * it); so are the frames on the C stack of 3.12, which mark where a loop was entered.
  */
-static inline enum python_frame_kind python_frame_read(const struct python_layout *layout,
-                                                       const void *code_type, const char *at,
-                                                       struct python_frame *frame)
+static inline enum python_frame_kind python_frame_read(const struct python_layout *layout, const void *code_type,
+                                                       const char *at, struct python_frame *frame)
 {
     if (at == NULL || !python_readable(at, layout->frame_bytes)) {
         return PYTHON_FRAME_END;
@@ -74,8 +72,7 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
         return PYTHON_FRAME_SHOWN;
     }
     int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
-    if (owner != PYTHON_OWNER_GENERATOR &&
-        offset < 2 * (int64_t)python_int(code, layout->code_first_traceable)) {
+    if (owner != PYTHON_OWNER_GENERATOR && offset < 2 * (int64_t)python_int(code, layout->code_first_traceable)) {
         return PYTHON_FRAME_HIDDEN;
     }
     python_frame_set(frame, layout, code, offset);
@@ -87,8 +84,8 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
 
 /* Add the next frame, outside-in. Two independent chains, and in each only the last of the three steps waits
  * for the frame before. */
-static inline void python_hash_frame(struct stack_hash *hash, const void *code, const void *name,
-                                     const void *filename, uint64_t position)
+static inline void python_hash_frame(struct stack_hash *hash, const void *code, const void *name, const void *filename,
+                                     uint64_t position)
 {
     const uint64_t a = (uintptr_t)code;
     const uint64_t b = (uintptr_t)name;
@@ -96,10 +93,10 @@ static inline void python_hash_frame(struct stack_hash *hash, const void *code, 
     const uint64_t low = stack_hash_mix(a ^ UINT64_C(0xa0761d6478bd642f), b ^ UINT64_C(0x8ebc6af09c88c6e3));
     const uint64_t high = stack_hash_mix(a ^ UINT64_C(0xe7037ed1a0b428db), b ^ UINT64_C(0x589965cc75374cc3));
 
-    hash->low = stack_hash_mix(hash->low ^ low, stack_hash_mix(c ^ UINT64_C(0x1d8e4e27c47d124f),
-                                                               position ^ UINT64_C(0xd6e8feb86659fd93)));
-    hash->high = stack_hash_mix(hash->high ^ high, stack_hash_mix(c ^ UINT64_C(0xeb44accab455d165),
-                                                                  position ^ UINT64_C(0x9fb21c651e98df25)));
+    hash->low = stack_hash_mix(
+        hash->low ^ low, stack_hash_mix(c ^ UINT64_C(0x1d8e4e27c47d124f), position ^ UINT64_C(0xd6e8feb86659fd93)));
+    hash->high = stack_hash_mix(
+        hash->high ^ high, stack_hash_mix(c ^ UINT64_C(0xeb44accab455d165), position ^ UINT64_C(0x9fb21c651e98df25)));
 }
 
 /* Where in its code object a frame stands, as one word. */

@@ -72,8 +72,8 @@ static inline uint64_t word_at(const char *base, size_t offset)
 
 static inline uint16_t tag_of(const struct memo_walk *walk, const char *frame)
 {
-    uint16_t value;
     assert(frame != NULL); /* found readable before */
+    uint16_t value;
     memcpy(&value, frame + walk->tag_at, sizeof(value));
     return value & walk->tag_mask;
 }
@@ -103,7 +103,6 @@ static inline bool memo_follow(struct memo_walk *walk)
     unsigned slot = walk->slot;
     unsigned shown = walk->shown;
     bool complete = false;
-
     while (at == memo->frames[slot]) {
         const struct known_frame *known = &memo->known[slot];
         if (at == NULL) {
@@ -115,8 +114,7 @@ static inline bool memo_follow(struct memo_walk *walk)
             break;
         }
         if ((((word_at(at, instruction_at) & walk->instruction_mask) ^ known->instruction) |
-             (uint64_t)(tag_of(walk, at) ^ known->tag) |
-             (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
+             (uint64_t)(tag_of(walk, at) ^ known->tag) | (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
              (word_at(known->code, filename_at) ^ (uintptr_t)known->filename)) != 0) {
             break;
         }
@@ -141,7 +139,6 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
     const struct python_layout *layout = walk->layout;
     struct python_frame frame = {0};
     enum python_frame_kind kind = python_frame_read(layout, walk->code_type, walk->at, &frame);
-
     walk->is_too_deep = kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max;
     if (kind == PYTHON_FRAME_END || walk->is_too_deep) {
         return false;
@@ -184,7 +181,6 @@ static bool memo_insert(struct memo_walk *walk, unsigned count, unsigned met)
 {
     struct python_memo *memo = walk->memo;
     const unsigned found = walk->slot - memo->first;
-
     if (found + count > met) {
         return false;
     }
@@ -207,7 +203,6 @@ static bool memo_meet(struct memo_walk *walk, bool *complete)
 {
     struct python_memo *memo = walk->memo;
     unsigned count = 0;
-
     for (;;) {
         unsigned met = walk->at != NULL ? walk->slot : MEMO_ENTRIES;
         while (met < MEMO_ENTRIES && memo->frames[met] != walk->at) {
@@ -236,7 +231,6 @@ static void memo_rehash(const struct memo_walk *walk)
     unsigned slot = memo->hash_end == end ? walk->dirty : end;
     struct stack_hash hash = {0};
     unsigned outer = slot;
-
     if (slot < end) {
         hash = memo->hashes[slot];
     }
@@ -247,8 +241,8 @@ static void memo_rehash(const struct memo_walk *walk)
     while (slot-- > memo->first) {
         const struct known_frame *known = &memo->known[slot];
         if (known->shown != 0) {
-            bool is_entry = mark || walk->layout->frames_are_objects ||
-                            (walk->layout->has_entry_flag && (known->tag & 0xff) != 0);
+            bool is_entry =
+                mark || walk->layout->frames_are_objects || (walk->layout->has_entry_flag && (known->tag & 0xff) != 0);
             python_hash_frame(&hash, known->code, known->name, known->filename,
                               python_hash_position(known->offset, is_entry));
         }
@@ -261,7 +255,6 @@ static void memo_rehash(const struct memo_walk *walk)
 static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
 {
     struct python_memo *memo = recorder_map(sizeof(*memo));
-
     thread_memo = memo != NULL ? memo : NO_MEMO;
     if (memo != NULL) {
         memo->first = MEMO_ENTRIES;
@@ -269,18 +262,17 @@ static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
     return thread_memo;
 }
 
-unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
-                          unsigned max, struct stack_hash *hash)
+unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at, unsigned max,
+                          struct stack_hash *hash)
 {
     struct python_memo *memo = __builtin_expect(thread_memo != NULL, 1) ? thread_memo : memo_make();
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};
-    bool complete = false;
-
     if (memo == NO_MEMO || max > PYTHON_MEMO_FRAMES_MAX) {
         return PYTHON_STACK_UNKNOWN;
     }
     walk_layout(&walk, layout);
     walk.slot = memo->first;
+    bool complete = false;
     while (!complete) {
         if (walk.at != memo->frames[walk.slot]) {
             if (!memo_meet(&walk, &complete)) {
@@ -307,7 +299,6 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
 void python_memo_thread_end(void)
 {
     struct python_memo *memo = thread_memo;
-
     thread_memo = NO_MEMO;
     if (memo != NULL && memo != NO_MEMO) {
         recorder_unmap(memo, sizeof(*memo));

@@ -23,10 +23,10 @@ bool python_memory_probe(const void *address, size_t bytes)
     }
     for (uintptr_t page = first; page <= last; page++) {
         uintptr_t *slot = &python_pages[page % PYTHON_PAGE_SLOTS];
-        char byte;
         if (__atomic_load_n(slot, __ATOMIC_RELAXED) == page) {
             continue;
         }
+        char byte;
         if (!recorder_read_memory(&byte, page * PYTHON_PAGE_BYTES, 1)) {
             return false;
         }

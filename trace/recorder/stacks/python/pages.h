@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Memory of the interpreter that may not be there: which pages can be read.
  */
@@ -31,8 +30,8 @@ static inline bool python_page_known(uintptr_t address)
 static inline bool python_readable(const void *address, size_t bytes)
 {
     uintptr_t first = (uintptr_t)address;
-    return python_plausible(address) && ((python_page_known(first) && python_page_known(first + bytes - 1)) ||
-                                         python_memory_probe(address, bytes));
+    return python_plausible(address) &&
+           ((python_page_known(first) && python_page_known(first + bytes - 1)) || python_memory_probe(address, bytes));
 }
 
 #endif

@@ -36,18 +36,15 @@ static void write_begin(struct published *published)
 
 void varve_python_stack_publish(uint32_t skip)
 {
-    struct python_frame frames[PUBLISHED_MAX];
     struct published *published;
     uint32_t nobody = 0;
-    unsigned count;
-
     if (publish_depth++ > 0 || (published = recorder_map_wiped_once(&shared, sizeof(*published))) == NULL ||
-        !__atomic_compare_exchange_n(&published->owner, &nobody, 1, false, __ATOMIC_SEQ_CST,
-                                     __ATOMIC_SEQ_CST)) {
+        !__atomic_compare_exchange_n(&published->owner, &nobody, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         return;
     }
     is_owner = true;
-    count = python_stack_capture(frames, PUBLISHED_MAX);
+    struct python_frame frames[PUBLISHED_MAX];
+    unsigned count = python_stack_capture(frames, PUBLISHED_MAX);
     skip = skip < count ? skip : count;
     write_begin(published);
     memcpy(published->frames, frames + skip, (count - skip) * sizeof(frames[0]));
@@ -58,7 +55,6 @@ void varve_python_stack_publish(uint32_t skip)
 void varve_python_stack_withdraw(void)
 {
     struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
-
     if (publish_depth == 0 || --publish_depth > 0 || !is_owner) {
         return;
     }
@@ -72,14 +68,11 @@ void varve_python_stack_withdraw(void)
 unsigned parent_stack_inherit(struct python_frame *frames, unsigned max)
 {
     struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
-    uint32_t version;
-    unsigned count;
-
     if (published == NULL || __atomic_load_n(&published->owner, __ATOMIC_ACQUIRE) == 0) {
         return 0;
     }
-    version = __atomic_load_n(&published->version, __ATOMIC_ACQUIRE);
-    count = __atomic_load_n(&published->count, __ATOMIC_RELAXED);
+    uint32_t version = __atomic_load_n(&published->version, __ATOMIC_ACQUIRE);
+    unsigned count = __atomic_load_n(&published->count, __ATOMIC_RELAXED);
     if (version % 2 != 0 || count > PUBLISHED_MAX) {
         return 0;
     }

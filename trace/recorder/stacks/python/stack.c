@@ -85,7 +85,6 @@ void python_stack_pin_library(void)
 {
     const char *path = __atomic_exchange_n(&interpreter_path, NULL, __ATOMIC_ACQ_REL);
     struct recorder_signals saved;
-
     if (path != NULL) {
         recorder_reentrant_begin(&saved);
         (void)dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
@@ -122,9 +121,8 @@ static bool interpreter_find(void)
 static bool interpreter_is_complete(void)
 {
     return interpreter.layout != NULL && interpreter.types.code != NULL && interpreter.types.frame != NULL &&
-           interpreter.types.unicode != NULL && interpreter.types.bytes != NULL &&
-           interpreter.current_state != NULL && interpreter.own_state != NULL &&
-           interpreter.is_initialized != NULL;
+           interpreter.types.unicode != NULL && interpreter.types.bytes != NULL && interpreter.current_state != NULL &&
+           interpreter.own_state != NULL && interpreter.is_initialized != NULL;
 }
 
 static void interpreter_find_now(void *argument)
@@ -169,10 +167,8 @@ static int interpreter_search(void)
 static int interpreter_phase_now(void)
 {
     int now = __atomic_load_n(&phase, __ATOMIC_ACQUIRE);
-    if (now == INTERPRETER_SEARCHING &&
-        __atomic_load_n(&searcher, __ATOMIC_SEQ_CST) != recorder_sys_getpid()) {
-        __atomic_compare_exchange_n(&phase, &now, INTERPRETER_ABSENT, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST);
+    if (now == INTERPRETER_SEARCHING && __atomic_load_n(&searcher, __ATOMIC_SEQ_CST) != recorder_sys_getpid()) {
+        __atomic_compare_exchange_n(&phase, &now, INTERPRETER_ABSENT, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         now = INTERPRETER_ABSENT;
     }
     return now == INTERPRETER_ABSENT ? interpreter_search() : now;
@@ -185,10 +181,10 @@ static int interpreter_phase_now(void)
  * hence the careful read. */
 static bool is_of_this_thread(const char *state)
 {
-    pthread_t thread;
     if (state == other_threads_state) {
         return false;
     }
+    pthread_t thread;
     if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
         thread != pthread_self()) {
         other_threads_state = state;
@@ -228,8 +224,7 @@ static unsigned walk_frames(const char *at, struct python_frame *frames, unsigne
     enum python_frame_kind kind;
     unsigned count = 0;
     unsigned steps = STEPS_MAX;
-    for (; (kind = python_frame_read(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END &&
-           steps > 0;
+    for (; (kind = python_frame_read(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END && steps > 0;
          steps--, at = python_pointer(at, layout->frame_previous)) {
         if (kind == PYTHON_FRAME_SHOWN && count == max) {
             break;
@@ -259,8 +254,7 @@ static bool stack_is_safe(const char *state, int now)
         return false;
     case PYTHON_VERDICT_BAD:
         if (__atomic_fetch_add(&stacks_refused, 1, __ATOMIC_RELAXED) + 1 == REFUSE_AFTER) {
-            __atomic_compare_exchange_n(&phase, &now, INTERPRETER_REFUSED, false, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST);
+            __atomic_compare_exchange_n(&phase, &now, INTERPRETER_REFUSED, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         }
         return false;
     case PYTHON_VERDICT_GOOD:
@@ -268,8 +262,7 @@ static bool stack_is_safe(const char *state, int now)
     }
     unsigned before = __atomic_fetch_add(&frames_verified, looked_at, __ATOMIC_RELAXED);
     if (before + looked_at >= TRUST_AFTER_FRAMES) {
-        __atomic_compare_exchange_n(&phase, &now, INTERPRETER_TRUSTED, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST);
+        __atomic_compare_exchange_n(&phase, &now, INTERPRETER_TRUSTED, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     }
     return true;
 }
@@ -325,10 +318,10 @@ unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
     if (capturing || max == 0) {
         return 0;
     }
-    unsigned count = 0;
     capturing = true;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     int now = interpreter_phase_now();
+    unsigned count = 0;
     if (now == INTERPRETER_UNVERIFIED) {
         count = PYTHON_STACK_UNKNOWN;
     } else if (now == INTERPRETER_TRUSTED) {

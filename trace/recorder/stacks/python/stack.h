@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Frames of a CPython interpreter in this process. Nothing here allocates, takes a lock or changes anything of the
  * interpreter.

@@ -55,8 +55,8 @@ static uint32_t code_point(const char *data, size_t index, unsigned kind)
     }
 }
 
-bool python_text_copy(const struct python_layout *layout, const struct python_types *types,
-                      const void *object, char *out, size_t out_bytes)
+bool python_text_copy(const struct python_layout *layout, const struct python_types *types, const void *object,
+                      char *out, size_t out_bytes)
 {
     if (out_bytes == 0 || !python_readable(object, PYTHON_UNICODE_STATE + sizeof(uint32_t)) ||
         python_pointer(object, PYTHON_OB_TYPE) != types->unicode) {
@@ -160,8 +160,8 @@ static uint32_t locations_line(const uint8_t *table, size_t bytes, int32_t first
     return 0;
 }
 
-uint32_t python_line_find(enum python_line_format format, const uint8_t *table, size_t table_bytes,
-                          int32_t first_line, int32_t offset)
+uint32_t python_line_find(enum python_line_format format, const uint8_t *table, size_t table_bytes, int32_t first_line,
+                          int32_t offset)
 {
     if (offset < 0) {
         return line_or_none(first_line);

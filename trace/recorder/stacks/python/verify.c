@@ -42,8 +42,7 @@ static int64_t bytes_length(const struct python_types *types, const void *object
 }
 
 /* The code object of one frame, and that the frame's instruction lies in it. */
-static bool code_is_good(const struct python_layout *layout, const struct python_types *types,
-                         const char *frame)
+static bool code_is_good(const struct python_layout *layout, const struct python_types *types, const char *frame)
 {
     char code[256];
     const char *address = python_pointer(frame, layout->frame_code);
@@ -67,8 +66,7 @@ static bool code_is_good(const struct python_layout *layout, const struct python
            offset % 2 == 0 && offset >= -2 && offset < 2 * units;
 }
 
-static bool frame_is_good(const struct python_layout *layout, const struct python_types *types,
-                          const char *frame)
+static bool frame_is_good(const struct python_layout *layout, const struct python_types *types, const char *frame)
 {
     if (layout->frames_are_objects) {
         return python_pointer(frame, PYTHON_OB_TYPE) == types->frame && code_is_good(layout, types, frame);
@@ -79,17 +77,15 @@ static bool frame_is_good(const struct python_layout *layout, const struct pytho
                code_is_good(layout, types, frame);
     }
     /* The entry frame on the C stack is only half written: the interpreter sets what it needs itself. */
-    return owner == PYTHON_OWNER_CSTACK ||
-           (owner < PYTHON_OWNER_CSTACK && code_is_good(layout, types, frame));
+    return owner == PYTHON_OWNER_CSTACK || (owner < PYTHON_OWNER_CSTACK && code_is_good(layout, types, frame));
 }
 
 enum python_verdict python_verify_stack(const struct python_layout *layout, const struct python_types *types,
                                         const void *state, unsigned *frames)
 {
-    char head[256];
     *frames = 0;
-    if (!python_plausible(state) ||
-        !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
+    char head[256];
+    if (!python_plausible(state) || !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
         python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
         return PYTHON_VERDICT_BAD;
     }
@@ -103,10 +99,10 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
     }
     bool entered = layout->frames_are_objects; /* the outermost frame was entered from C */
     for (; at != NULL; (*frames)++) {
-        char frame[128];
         if (*frames == CHAIN_MAX) {
             return PYTHON_VERDICT_NO_FRAMES;
         }
+        char frame[128];
         if (!python_plausible(at) || !recorder_read_memory(frame, (uintptr_t)at, layout->frame_bytes) ||
             !frame_is_good(layout, types, frame)) {
             return PYTHON_VERDICT_BAD;
