@@ -51,7 +51,7 @@ function(_varve_test_says labels_out costs_out file)
     list(APPEND labels threads)
   endif()
   if(says MATCHES "Reads damaged input: "
-     OR (file MATCHES "\\.c$" AND file MATCHES "${VARVE_FOLDERS_OF_READERS}" AND costs LESS_EQUAL 3))
+     OR (file MATCHES "\\.c$" AND file MATCHES "${VARVE_FOLDERS_OF_READERS}" AND costs LESS_EQUAL 9))
     list(APPEND labels memory)
   endif()
   set(${labels_out} ${labels} PARENT_SCOPE)

@@ -125,7 +125,7 @@ class CxxProgram(Attached):
         self.assertIn("attached_ns", self.varve("info", self.path).out)
 
     def test_again_and_again(self):
-        answer = self.answer_unattached(TARGET, self.folder, "4", "steady")
+        answer = self.answer_unattached(TARGET, self.folder, "2", "steady")
         process = self.begin(TARGET, self.folder, "2", "steady")
         self.check_cycles(process, 2000)
         self.assertEqual(self.quit(process), answer)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 3 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python.
 """Conversions of varve_array_copy, all pairs of types: every number of 16 bits, the edges of the other types and random
 bits, beside exact models and beside NumPy's astype where that is defined; strided, overlapping and unaligned arrays."""

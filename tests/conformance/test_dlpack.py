@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 2 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
 """Storages and NumPy by DLPack: a tensor taken over, viewed, written through the view and handed on has the same addresses
 everywhere and is released once, in every order of releases. NumPy speaks capsules of before version 1 where it is old; those of

@@ -21,7 +21,7 @@ import dtr_model  # noqa: E402
 import recording  # noqa: E402
 
 SEED = int(os.environ.get("VARVE_TEST_SEED") or 1)
-LOGS = int(os.environ.get("VARVE_DTR_LOGS") or (50 if recording.IS_FULL else 14))
+LOGS = int(os.environ.get("VARVE_DTR_LOGS") or (50 if recording.IS_FULL else 10))
 RUNS_OF_HEURISTIC = 2  # in each log
 FAILURES_MAX = 5
 

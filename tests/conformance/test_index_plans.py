@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s
 # Only with an unsanitized command: libvarve.so is never built with a sanitizer
 """Index plans of libvarve.so beside NumPy: random index expressions on random arrays, to read and to set, and bad ones. The
 results are equal bit for bit, views are views of the same elements, and errors say what NumPy says.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 5 s
 """The trace in the hands of others: babeltrace2 prints named fields and labels, its graphs can end in our sink, and the
 state of an allocator is emitted when tracing begins in mid-run."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 3 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
 # Slow: all views of seven traces, and their figures
 # Reads damaged input: databases with names that are no UTF-8, and what is no trace

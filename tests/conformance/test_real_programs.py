@@ -185,7 +185,7 @@ class RealProgram(recording.Case):
             else:
                 pid = next(iter(recording.children_of(server.pid)), server.pid) if command[0] == recording.VARVE else server.pid
                 os.kill(pid, stop)
-            outcome = recording.finish(server, 60)
+            outcome = recording.finish(server)
         finally:
             if server.poll() is None:
                 os.killpg(server.pid, signal.SIGKILL)

@@ -22,7 +22,7 @@ import recording  # noqa: E402
 PYTORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch")
 PAGE_BYTES_MAX = 10 << 20
 QUICK = ("test_drawn", "test_click_shows_what_was_live", "test_search_finds_its_share", "test_tables_sort_and_filter",
-         "test_replayed", "test_hostile_names", "test_nothing", "test_file", "test_damaged")
+         "test_hostile_names", "test_nothing", "test_file")
 
 # What was live in a domain after an event, by user's line: naively, from the view of all allocations.
 LIVE_SQL = """

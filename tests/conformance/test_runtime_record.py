@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """A runtime that computes under a budget, under `varve record`: what the tables say is what its own counters say."""
 
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 4 s
 """A hunt for leaks: a program plants twelve of them, each of another kind, beside twelve things that look alike and are none. All are
 found and nothing else is accused, by the tracker in the program, and by `varve leaks` from the trace, whether the program exits or is
 killed; and the table of storages is what the events say. Which storages are planted is in the program's own output."""

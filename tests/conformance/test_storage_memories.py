@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 8 s
 # Only with an unsanitized command: libvarve.so is never built with a sanitizer
 """Storages beside NumPy in memory that the processor leaves to its device, as it has to with a GPU's: index expressions, conversions of
 all pairs of types, copies of all strides, operators."""

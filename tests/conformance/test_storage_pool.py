@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 7 s
 # Only with an unsanitized command: libvarve.so is never built with a sanitizer
 """Storages beside NumPy in a pool of this machine's memory, as test_storage_memories.py has them in a device's."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 3 s
 """The Python side of `varve record --torch`: PyTorch's questions about its memory, answered from varve's allocator."""
 
 import ctypes

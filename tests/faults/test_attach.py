@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s
 """varve attach and varve detach where they can't do what they are asked for: one line, exit status 2, and the process as it
 was; and where somebody is killed meanwhile.
 Only with an unsanitized command: it loads a library into programs that have no sanitizer."""

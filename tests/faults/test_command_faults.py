@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 6 s
 # Only with an unsanitized command: it starts the program hundreds of times.
 """All commands where something is in the way: an output that is full, closed or misplaced, and names of functions that are long,
 missing or hostile. Which commands there are is taken from `varve help`."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 8 s
 """Programs that confine themselves (seccomp, PR_SET_TSC) live on under the recorder, and what could not be recorded is
 reported. The program confined.c dies by the first system call, or reading of the clock, that it does not expect."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 8 s
 """Every event is there, once, in order: what the workload programs say that they did is what the database holds."""
 
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 4 s
 """The CUDA recorder without a GPU: programs that reach a fake driver in every way, recorded, and each record compared
 with what the driver wrote down of the call. The programs check themselves that they are answered as without a
 recorder."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 6 s
 # Only with an unsanitized command: a preloaded allocator would stand in front of the sanitizer's, in varve itself.
 """operator new and delete, whoever serves them: the C++ library, jemalloc, tcmalloc, mimalloc, linked or preloaded, a
 library that only its own users see, the program itself. Each allocation is recorded once, and ends where it would."""

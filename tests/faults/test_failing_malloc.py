@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s
 """Some allocations of `varve record`, `recover` and `import` fail, each alone or with all after it; seeds are fixed.
 `./dev stress` goes on with others."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s
 """Programs under limits (file size, descriptors, address space, another root, another user) and recordings without
 room: the program is never harmed, and what could not be recorded is counted."""
 

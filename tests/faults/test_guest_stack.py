@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s
 """The recorder in somebody else's threads: how much of their stacks it takes, and that a hook waits for nobody's lock
 and reads no memory that may go."""
 

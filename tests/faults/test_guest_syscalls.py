@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 8 s
 """Programs and interceptors with system calls of their own: the recorder calls none of them, whatever stands in the C
 library's place, and is no cancellation point."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 6 s
 """The program's start and end: what can't be recorded is said in one line, exit statuses and signals pass through, and
 nothing half-written is left behind."""
 

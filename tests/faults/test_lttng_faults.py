@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 7 s
 # Runs threads: LTTng's, in the collector.
 """LTTng that is missing, broken, in use by others, or killed: the recording goes on, says so in a line, and leaves nothing
 behind."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s
 """Rings too small for a burst, disks too small for the recording, a recording directory that is deleted: the program is
 never harmed, and what is missing is counted and said."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 6 s
 """Many processes: fork, vfork, exec, daemons, children killed; each process image has its own rows and its own live blocks,
 and one that never allocates has none."""
 

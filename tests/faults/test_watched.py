@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 3 s
 """Recordings that `varve top` watches, when top, the collector or the program is stopped or killed, and what lies in a directory that
 is no recording, or no more: the database is the same as without, nothing stays behind, and top ends with one line.
 

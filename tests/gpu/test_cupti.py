@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """The CUPTI recorder on a real GPU: a program with the static runtime library, which the loader's symbols say nothing of,
 recorded by CUPTI alone and beside the CUDA recorder; what CUPTI's own activity records say of the same calls; the subscription that
 another profiler holds, or wants (torch.profiler); and what a callback costs. Needs nvcc, the profiler's part PyTorch too.

@@ -4,6 +4,7 @@
  * what is written to it, access that comes with set_access, work on streams that takes its time, contexts of
  * the threads that call, many threads at once, and captures that go on as if nothing had been called. It ends
  * with what the operations cost, for the record.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/cuda/device_rules.h"

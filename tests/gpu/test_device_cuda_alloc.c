@@ -5,6 +5,7 @@
  * is written is looked at, since memory handed out too early shows nowhere else. Most of it goes through
  * segments, expandable segments and the driver's own pool (cuda-async). It ends with the cost of a pair, for
  * the record.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/random.h"

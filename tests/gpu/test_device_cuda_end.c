@@ -2,6 +2,7 @@
 /*
  * The cuda device when its driver is no more: in a fork child, after the driver's own exit handlers, and
  * after a reset of the GPU.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/other_process.h"

@@ -2,6 +2,7 @@
 /*
  * Memory of the cuda device in other processes: segments from device to device and blocks from allocator to
  * allocator, written and read by both sides; handles that are stale, forged or one's own.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/other_process.h"

@@ -2,6 +2,7 @@
 /*
  * Many threads at one allocator on the cuda device, each with a stream of its own, and together short of
  * memory: what one frees another one gets, with the driver busy in between. All that they write is looked at.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/random.h"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """Operator logs (varve.oplog) of training steps on a GPU: `varve dtr` without a budget has the peak that PyTorch's allocator counts in
 the same step, unrecorded, within 1 %. Wants PyTorch, transformers and torchvision.
 

@@ -2,6 +2,7 @@
 /*
  * Storages in the GPU's memory: the rules of all memories (support/storage), random operations beside a model on the host, on
  * segments, expandable segments and the driver's pool.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/storage/random_rules.h"

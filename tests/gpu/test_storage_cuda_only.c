@@ -2,6 +2,7 @@
 /*
  * What only storages in a GPU's memory have: work that goes on behind the call, captured streams, the thread's context, a second
  * GPU, more elements than 32 bits count. The rest is in test_storage_cuda.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/storage/storage_rules.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Storages in the GPU's memory in another process (support/storage).
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/storage/ipc_rules.h"

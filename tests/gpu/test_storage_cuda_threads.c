@@ -3,6 +3,7 @@
  * Storages of many threads in the GPU's memory (support/storage), on segments, expandable segments and the driver's pool.
  *
  * Runs threads: it is what this is about.
+ * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/storage/thread_rules.h"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """DLPack on a GPU: a tensor of PyTorch taken over, viewed, written through the view and handed to CuPy and JAX has the same addresses
 everywhere and is released once, in every order of releases; whose stream waits for whose; which device it is. --memory host: the same
 with PyTorch and NumPy in host memory, without what only a GPU has."""

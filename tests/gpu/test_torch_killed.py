@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """SIGKILL in the middle of a training on the GPU: everything up to the last committed event is in the database, and the
 commands work on it."""
 

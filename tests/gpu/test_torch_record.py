@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """PyTorch on varve's allocator against PyTorch on its own, with recording: the same numbers bit for bit, the same memory,
 every block with its Python line, and the time of a step. Two processes take turns on the GPU (torch_support.py), so a model
 costs one start of each. VARVE_TEST_PAIRS and VARVE_TEST_STEPS change the five pairs and the steps of each, VARVE_TEST_WARMUP

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 1 s
 """PyTorch on its own allocator, seen from outside: what the CUDA recorder and CUPTI report of the same run, against PyTorch's
 own count and history of its calls of the driver; and the history itself as tables (--torch=observe)."""
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 3 s
 """`generated` with as many programs as every test run can afford (VARVE_GENERATED, default 6); its seed is fixed."""
 
 import os

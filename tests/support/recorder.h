@@ -192,7 +192,6 @@ static inline void run_scenario(struct session *session, scenario run, void *con
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(100); /* a scenario that hangs fails */
         recorder_begin(session);
         run(session, context);
         exit(0);

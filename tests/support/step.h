@@ -142,7 +142,6 @@ static inline int step_scenario(struct session *session, scenario run, void *con
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) {
             _exit(77);
         }
-        alarm(60);
         recorder_begin(session);
         run(session, context);
         exit(0);

@@ -345,7 +345,6 @@ static inline void sink_collect(struct sink_run *run)
     struct sink_log *log = run->log;
     uint64_t moved;
 
-    alarm(100);
     CHECK(collector != NULL, "no memory");
     collector->directory = run->session.directory;
     collector->quiet = true;

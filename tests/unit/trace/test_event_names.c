@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Costs: 1 s */
 /* The tables made from the lists of event_list.h, and the texts of errors. */
 #include "storage/array.h"
 #include "trace/error.h"

@@ -2,6 +2,7 @@
 /*
  * The policy bfc: what it cuts and wastes, how regions grow, what a device that refuses makes of them, and that one pool
  * serves all streams; then every decision of a random run against a plain model.
+ * Costs: 1 s
  */
 #include "support/alloc/pieces.h"
 

@@ -2,6 +2,7 @@
 /*
  * Calls that are wrong: each is refused with a reason, and afterwards everything is as it was: blocks,
  * statistics, records, and the calls that the device has seen.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -3,6 +3,7 @@
  * The chain that a request goes through when its pool has nothing, stage by stage on made-up addresses: what
  * each stage is allowed to do, what it records, and what comes next. The numbers are small enough to follow:
  * sizes of 20 MiB and more are blocks with a segment of their own.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -4,6 +4,7 @@
  * release_lock_on_cudamalloc leaves the lock open, as other threads would. After each the walkers run; no two
  * live blocks ever share a byte; at the end everything is given back. What is decided is not looked at here: recordings
  * of PyTorch's allocator say that (tests/conformance/test_replay_pytorch.py).
+ * Costs: 10 s, full 40 s
  */
 #include "support/alloc/hooks.h"
 #include "support/random.h"
@@ -181,9 +182,9 @@ TEST_WITH(test_anything_anywhere, rig_setup, rig_teardown)
 
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         for (size_t policy = 0; varve_alloc_policies()[policy] != NULL; policy++) {
-            chaos_run(*state, configs[i], varve_alloc_policies()[policy], i % 2 != 0);
+            if (test_is_full() || policy == 0 || policy % 4 == i) { /* quick: each policy under one of the settings */
+                chaos_run(*state, configs[i], varve_alloc_policies()[policy], i % 2 != 0);
+            }
         }
     }
 }
-
-/* Slow: a hundred thousand requests, each within others. */

@@ -3,6 +3,7 @@
  * Configuration strings of the allocator that are accepted: what each option sets, the fill rules of the
  * table of divisions, the order that options are read in, any locale, and the two environment variables. What
  * is refused is in test_alloc_config_errors.c.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

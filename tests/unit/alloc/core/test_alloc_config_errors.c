@@ -2,6 +2,7 @@
 /*
  * Mistakes in configuration strings: each is refused with a message that says which option, what was found,
  * where, and what would be right, and leaves the configuration as it was.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -3,6 +3,7 @@
  * Expandable segments: where memory is mapped, how much, what stays when the device fails half way, and what
  * is unmapped. Large pools grow in units of 20 MiB, small ones of 2; the device has 200 MiB, so a reservation
  * has 240.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -3,6 +3,7 @@
  * What the numbers in records mean: a recorder that emits names gives streams the numbers that all recorders
  * of the process share, and each pool is emitted before its number is used; another one has streams numbered by
  * their first appearance, and emits no names.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -5,6 +5,7 @@
  * which kills a process in strict mode at its first system call. The same random work is done several times
  * before, until nothing is new. Sanitizers bring their own malloc, so that the test is not for their builds.
  * Program of its own: it defines malloc.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

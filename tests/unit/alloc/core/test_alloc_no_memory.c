@@ -3,6 +3,7 @@
  * The allocator's own memory runs out: a realloc in this program, which stands before the C library's, fails
  * when the test says so. The request fails, nothing is half made, and the same request succeeds later.
  * Program of its own: it defines realloc.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -2,6 +2,7 @@
 /*
  * How long private pools live: they go when they have neither references nor segments, of whatever kind, and
  * not before; one pool can be emptied by itself; ids may be used and dropped without end.
+ * Costs: 1 s
  */
 #include "support/alloc/hooks.h"
 

@@ -3,6 +3,7 @@
  * Private pools: which requests they get, what leaves them and when, in which order their memory goes back,
  * and their two properties. While requests go to one, the allocator waits for no stream and gives nothing of
  * the default pool back.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -4,6 +4,7 @@
  * empty the cache or drop the very pool that is asked, and other threads that do so while
  * release_lock_on_cudamalloc leaves the lock open. The device's operations are hooked, so that each case
  * happens at a known moment and needs no second thread. test_alloc_chaos.c does the same at random.
+ * Costs: 1 s
  */
 #include "support/alloc/hooks.h"
 

@@ -3,6 +3,7 @@
  * What goes back to the device, in which order, and what stays: garbage collection with its ages, the release
  * of oversize blocks, and the release of everything. Several of these rules can't be learned from recorded
  * traces (a block of exactly the mean age, blocks that went in vain), so they are pinned here.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

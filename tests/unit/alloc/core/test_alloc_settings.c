@@ -2,6 +2,7 @@
 /*
  * What may be changed or asked while an allocator runs: the fraction and the limit, in both directions and at
  * their ends, what cache_info says, and peers.
+ * Costs: 1 s
  */
 #include "support/alloc/hooks.h"
 

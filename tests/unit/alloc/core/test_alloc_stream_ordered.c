@@ -3,6 +3,7 @@
  * The policy cuda-async: every request and every free goes to the device's own pool, in the order of streams,
  * and the allocator keeps nothing but what the device can't take back yet. Private pools are cached all the
  * same. What is looked at: records, figures, calls of the device, and that nothing is lost whatever fails.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 #include "support/random.h"

@@ -3,6 +3,7 @@
  * Blocks that several streams use: a freed one waits for an event of each, asked for only by later requests,
  * in the order of each stream. The events are scripted; a spy in the table of operations knows their names,
  * so that a single one can complete.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -7,6 +7,7 @@
  * empty_cache waits for streams with it.
  *
  * Threads only note what went wrong; the main thread asserts.
+ * Costs: 2 s
  */
 #include <cmocka.h>
 

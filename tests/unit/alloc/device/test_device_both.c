@@ -3,6 +3,7 @@
  * The rules of support/cuda/device_rules.h on the sim and on the host device, and what these two promise beyond: events
  * complete when they are recorded, peers are there without hardware, and options that make no sense are
  * refused.
+ * Costs: 1 s
  */
 #include "support/cuda/device_rules.h"
 

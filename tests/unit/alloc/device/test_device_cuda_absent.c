@@ -3,6 +3,7 @@
  * The cuda device where there is no driver, no GPU or no right to it: opening one ends with an error and one
  * line that says why, from whatever thread or process, as often as it is tried. On a machine with a GPU there
  * is nothing to see here, and the test is skipped.
+ * Costs: 1 s
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
  * The cuda device on a fake driver: what it calls, in which context and mode, and what becomes of every
  * failure. This is all of the device that can be seen without a GPU; whether the real driver does what it is
  * called for is tested in tests/gpu. Peers, other processes and pools: test_device_cuda_fake_share.c.
+ * Costs: 1 s
  */
 #include "support/cuda/fake_device.h"
 

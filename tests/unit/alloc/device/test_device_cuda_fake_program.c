@@ -2,6 +2,7 @@
 /*
  * Programs of the cuda device on a fake driver: what a launch hands on, what is refused, what the close gives back, and a
  * driver without programs.
+ * Costs: 1 s
  */
 #include "support/cuda/fake_device.h"
 

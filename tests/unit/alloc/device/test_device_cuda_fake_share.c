@@ -2,6 +2,7 @@
 /*
  * The cuda device on a fake driver, and others: peers, handles of other processes and of its own, and the
  * pool of stream-ordered memory, which a driver may lack and peers are let into.
+ * Costs: 1 s
  */
 #include "support/cuda/fake_device.h"
 

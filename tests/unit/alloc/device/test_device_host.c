@@ -4,6 +4,7 @@
  * access that comes with set_access alone; streams held back and waited for by another thread; segments
  * shared with other processes, with handles that are stale or forged; and many threads on one device, made
  * for the thread sanitizer.
+ * Costs: 1 s
  */
 #include "support/cuda/device.h"
 

@@ -2,6 +2,7 @@
 /*
  * Segments of the host device in other processes: both sides write and read, while the exporter frees and
  * closes; handles that are stale or forged are refused; a fork child has nothing of its parent's device.
+ * Costs: 1 s
  */
 #include "support/cuda/device.h"
 

@@ -3,6 +3,7 @@
  * The treap of address ranges against a sorted array that knows no better: random insertions, removals and
  * searches, with addresses on and off the alignment and below the floor, walked after each step; and its cost
  * with a million ranges.
+ * Costs: 1 s
  */
 #include <setjmp.h>
 #include <stdarg.h>

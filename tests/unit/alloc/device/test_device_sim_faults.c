@@ -3,6 +3,7 @@
  * Calls of the sim device that fail because a script says so, each of them and at the right time, and what
  * calls cost on its virtual clock: the measured points, the lines between them, and that nothing else takes
  * time.
+ * Costs: 1 s
  */
 #include "support/cuda/device.h"
 #include "alloc/device/sim/sim.h"

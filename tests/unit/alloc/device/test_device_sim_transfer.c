@@ -2,6 +2,7 @@
 /*
  * Copies and fills of the sim device: what they take on the virtual clock, that scripts count them and make them fail, and
  * which of its made-up ranges they may touch.
+ * Costs: 1 s
  */
 #include "support/cuda/device.h"
 

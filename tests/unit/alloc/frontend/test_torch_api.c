@@ -3,6 +3,7 @@
  * What the Python shim asks: figures are those of the allocator itself, a device that nobody has used has
  * zeros and stays closed, limits and settings take effect on open devices, and observers hear of failures in
  * PyTorch's terms, with no lock held.
+ * Costs: 1 s
  */
 #include "alloc/frontend/registry/registry.h"
 #include "alloc/frontend/torch/pools.h"

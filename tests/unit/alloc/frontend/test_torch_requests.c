@@ -3,6 +3,7 @@
  * PyTorch's requests, on devices without a GPU: what is served, what is ignored, what is refused and in which
  * words; two devices and many threads; private pools; and a fork child, which must neither allocate nor free
  * what its parent has.
+ * Costs: 1 s
  */
 #include "alloc/frontend/registry/registry.h"
 #include "alloc/frontend/torch/pools.h"

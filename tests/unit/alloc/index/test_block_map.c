@@ -4,6 +4,7 @@
  * puts, removals and searches, also for addresses that are not there, of addresses as segments give them
  * (round strides, dense runs, the ends of the address space). Then what the model cannot say: runs of filled
  * slots stay short for every stride, so costs stay constant, and a reserve makes the next put certain.
+ * Costs: 2 s
  */
 #include "alloc/index/block_map.h"
 #include "alloc/index/block_slab.h"

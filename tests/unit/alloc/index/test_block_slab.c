@@ -3,6 +3,7 @@
  * The slab of descriptors: what is taken is zeroed, aligned and nobody else's; what is given back comes again
  * before a new region does; a reserve makes the takes after it certain, which the kernel's refusal of memory
  * proves; regions grow and close gives them back. Each descriptor in use carries a stamp that must survive.
+ * Costs: 1 s
  */
 #include "alloc/index/block_slab.h"
 #include "alloc/index/pages.h"

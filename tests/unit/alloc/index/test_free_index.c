@@ -4,6 +4,7 @@
  * random insertions, removals, searches and walks with one stream and with hundreds, with equal sizes, few
  * sizes, sizes of every magnitude up to 2^60 and sizes beside the edges of bins. check() runs after each step
  * of the small runs, and is shown each kind of damage once. test_free_index_parts.c has the rest.
+ * Costs: 2 s
  */
 #include "alloc/index/block_slab.h"
 #include "alloc/index/free_index.h"

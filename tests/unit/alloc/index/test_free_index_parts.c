@@ -3,6 +3,7 @@
  * What a model of the free index cannot say (test_free_index.c has one): trees stay flat for every order and
  * stride of addresses, bins rise with sizes, streams do not move when others come, and a lack of memory
  * changes nothing.
+ * Costs: 1 s
  */
 #include "alloc/index/block_slab.h"
 #include "alloc/index/free_index.h"

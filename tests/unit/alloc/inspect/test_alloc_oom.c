@@ -2,6 +2,7 @@
 /*
  * A request that failed: every figure of its accounting, the words of its message, the advice, and the
  * observers, which run without the lock: another thread may allocate while one of them runs.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -3,6 +3,7 @@
  * An allocator that begins where another one stood: its snapshot is that of the other, it decides as that one
  * would from there on, and states that can't be are refused with the reason. The second device gives the
  * addresses of the snapshot, as the script of a replay does.
+ * Costs: 1 s
  */
 #include "support/alloc/rig.h"
 

@@ -2,6 +2,7 @@
 /*
  * Statistics: the keys and their order, that each key shows the figure of its name, how figures move, and
  * what the two resets leave. The moves are compared with a model that keeps every single change.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -2,6 +2,7 @@
 /*
  * Storages and views by the rules of all memories (support/storage): the C library's, a pool on the host device, a pool of a device that
  * the processor leaves everything to. What that device is asked for is seen on the simulated one.
+ * Costs: 1 s
  */
 #include "support/storage/random_rules.h"
 

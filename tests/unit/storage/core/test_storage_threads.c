@@ -4,6 +4,7 @@
  * device.
  *
  * Runs threads: it is what this is about.
+ * Costs: 2 s
  */
 #include "support/storage/thread_rules.h"
 

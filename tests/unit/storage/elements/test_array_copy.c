@@ -3,6 +3,7 @@
  * varve_array_copy and varve_array_fill against naive models: random views of one memory, which may overlap, copied element
  * by element from a copy of the memory made before. All bytes are compared, those around the target too. Then what is
  * refused. Conversions are beside NumPy in tests/conformance/test_casts.py.
+ * Costs: 6 s
  */
 #include "storage/storage.h"
 

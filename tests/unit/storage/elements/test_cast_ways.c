@@ -2,6 +2,7 @@
 /*
  * Conversions as the processor here gets them beside those that any processor runs: the same bits for random elements of all
  * pairs of types, whole runs and what is left beside them, at any address. What the bits must be: test_casts.py.
+ * Costs: 1 s
  */
 #include "storage/elements/cast.h"
 

@@ -3,6 +3,7 @@
  * Operators against naive models: random views of one memory, which may overlap, of all types, with small whole numbers, so
  * that every result is exact and there is one right answer. All bytes of the memory are compared, those around the result
  * too. Rounding, special numbers and the random numbers themselves are in tests/conformance/test_operators.py.
+ * Costs: 4 s
  */
 #include "storage/storage.h"
 

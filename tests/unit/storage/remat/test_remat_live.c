@@ -2,6 +2,7 @@
 /*
  * Live planners: random programs whose values show whether each recomputation was right, whose runs fail, and of which nothing is left
  * at the end; long ones that forget as they go; chains of any depth.
+ * Costs: 9 s
  */
 #include "programs.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Walks over evicted storages, and the regions that are kept of them, beside a depth-first search from each storage on its own.
+ * Costs: 1 s
  */
 #include "storage/remat/regions.h"
 #include "support/random.h"

@@ -2,6 +2,7 @@
 /*
  * Live planners under budgets that the locks of waiting operators leave no room in: these are opened, and taken again before the operator
  * runs. Operations that fail in the middle leave no lock, and nothing of what they were to make.
+ * Costs: 1 s
  */
 #include "programs.h"
 #include "storage/remat/planner.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cheapest run of neighbouring pieces, beside all runs tried one by one.
+ * Costs: 1 s
  */
 #include "storage/remat/planner.h"
 #include "support/random.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Logs that a runtime writes: the reader of logs takes them, and a planner that plays them meets what the runtime did.
+ * Costs: 1 s
  */
 #include "support/storage/runtime_rules.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runtimes of several threads, each in a pool of its own: they share nothing but the names of operators in traces.
+ * Costs: 1 s
  */
 #include "support/storage/runtime_rules.h"
 

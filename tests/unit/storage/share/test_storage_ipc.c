@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Storages of a pool in another process (support/storage), through the host device; what has no block is refused.
+ * Costs: 1 s
  */
 #include "support/storage/ipc_rules.h"
 

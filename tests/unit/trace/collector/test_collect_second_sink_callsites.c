@@ -2,6 +2,7 @@
 /*
  * Call-site files into the second sink: each entry once, when the collector has taken it, in the order of the
  * file; all of them again when a trace begins in mid-run, from files that are still there and as they were.
+ * Costs: 1 s
  */
 #include "support/lttng/second_sink.h"
 #include "support/callsites.h"

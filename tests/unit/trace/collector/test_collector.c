@@ -4,6 +4,7 @@
  * adds up for every ring; space goes back to a producer after the commit and not before; files go when their
  * rows are committed; and a collector that dies at any point leaves a directory from which `recover` makes
  * the same database, each event once.
+ * Costs: 2 s
  */
 #include "support/collector.h"
 #include "trace/collector/collector.h"

@@ -5,6 +5,7 @@
  * nor hangs, and the ring beside the damaged one is stored whole. The damaged one gives what it would have
  * given without damage, or the collector says that it could not be read to its end, or its loss is reported in
  * data_loss. Made for the address sanitizer.
+ * Costs: 5 s
  */
 #include "support/collector.h"
 #include "trace/collector/collector.h"

@@ -4,6 +4,7 @@
  * a program does so in a forked child (isolate), because launch_start changes the signals of its process for
  * good and launch_exit_like ends it. The programs are lines for /bin/sh; what they print comes back through a
  * pipe.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -3,6 +3,7 @@
  * trace/collector/launch/check.c: which programs can be recorded. Every case is a file made for it in a temporary folder; ELF
  * files are headers only, since nothing here is run. What depends on the user (setuid, file capabilities) is
  * also looked at from a child that has become nobody.
+ * Costs: 1 s
  */
 #include <stdbool.h>
 #include <cmocka.h>

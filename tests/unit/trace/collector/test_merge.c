@@ -4,6 +4,7 @@
  * us, a block is still freed before its address is handed out again, and each ring keeps its own order. No
  * event is merged while an older one may still come from a ring with an event in the middle. Rings that are
  * not there yet: test_merge_missing.c.
+ * Costs: 3 s
  */
 #include "support/collector.h"
 #include "trace/collector/clock.h"

@@ -3,6 +3,7 @@
  * The sums over the death of a collector: what it had retired, closed and removed before it died is in the
  * sums of the one that recovers, once; numbers in pages that no program can have counted to are neither
  * followed nor added up.
+ * Costs: 1 s
  */
 #include "support/collector.h"
 #include "trace/collector/collector.h"

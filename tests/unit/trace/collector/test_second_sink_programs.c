@@ -3,6 +3,7 @@
  * Whole programs under the preload library with the fake as second sink: threads and their ends, forks,
  * execs, signal handlers, call sites, a trace that comes and goes, SIGKILL. What workload and collector emitted
  * together is what the database has; nothing in it comes from the library's own threads, which allocate too.
+ * Costs: 4 s
  */
 #include "support/lttng/second_sink.h"
 

@@ -4,6 +4,7 @@
  * living one, removed without a trace of it and without touching what is not its own; and in words that help
  * when none of this can be done. The owner that lives is another process: a lock does not keep its holder
  * out.
+ * Costs: 1 s
  */
 #include "trace/collector/clock.h"
 #include "trace/collector/session/directory.h"

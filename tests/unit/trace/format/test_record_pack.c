@@ -3,6 +3,7 @@
  * Packed records: what goes in comes out, whatever the words are; the packer stays within the bounds that its
  * header promises; the unpacker, which reads files of crashed runs, takes nothing but exactly what the packer
  * makes and stays within its two buffers. Buffers are allocated to the byte, for the address sanitizer.
+ * Costs: 1 s
  */
 #include "trace/format/ring.h"
 #include "support/random.h"

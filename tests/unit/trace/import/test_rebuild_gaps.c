@@ -2,6 +2,7 @@
 /*
  * Rebuilding what a trace does not hold whole: missing records are reported where they are missing and nothing
  * is counted twice; numbers may be damaged.
+ * Costs: 1 s
  */
 #include "support/rebuild.h"
 

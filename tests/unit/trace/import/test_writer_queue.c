@@ -3,6 +3,7 @@
  * The second thread of varve_writer: what goes through it arrives whole and in order, between rows of small
  * tables too, and an error that it meets comes back to the caller, who leaves nothing behind. And what the
  * layout asks of the ranges of addresses since then, neighbours and joining, against a naive copy.
+ * Costs: 1 s
  */
 #include "trace/error.h"
 #include "trace/base/ranges.h"

@@ -2,6 +2,7 @@
 /*
  * The single rules of derive_event that a random stream (test_derive_model.c) would show less plainly, the
  * scratch file when the disk is full, and what damaged records are made into.
+ * Costs: 3 s
  */
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"

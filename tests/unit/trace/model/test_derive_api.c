@@ -2,6 +2,7 @@
 /*
  * Single rules of the CUDA API's events that random streams (test_derive_api_model.c) show less plainly: what
  * a free is emitted, which domain memory is in, physical memory, failures, resets, order.
+ * Costs: 1 s
  */
 #include "support/derive/lab.h"
 #include "trace/model/device/calls.h"

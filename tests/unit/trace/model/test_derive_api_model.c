@@ -4,6 +4,7 @@
  * devices, by the CUDA recorder and by CUPTI, with failures, resets, imported memory, handles used again
  * and missed events, go through derive and the store; in the middle the store is closed and resumed, so that
  * half of the events come back from the database. All derived columns must be the model's.
+ * Costs: 4 s
  */
 #include "support/derive/api_model.h"
 #include "support/random.h"

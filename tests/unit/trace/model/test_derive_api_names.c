@@ -2,6 +2,7 @@
 /*
  * What the numbers of devices and streams mean, which are a process' own until derive has seen them, and what
  * calls of the CUDA API cost.
+ * Costs: 1 s
  */
 #include "support/derive/lab.h"
 #include "trace/error.h"

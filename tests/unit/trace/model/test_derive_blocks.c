@@ -4,6 +4,7 @@
  * processes with two devices each. Rows of allocation are compared one by one, segments, totals and samples
  * with their definition in SQL. Single events: test_derive_allocator.c; the state of segments and blocks in
  * between: test_layout.c.
+ * Costs: 3 s
  */
 #include "support/derive/blocks_model.h"
 #include "support/derive/rows_expected.h"

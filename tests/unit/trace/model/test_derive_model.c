@@ -4,6 +4,7 @@
  * failed and cut off, mmap splits, unknown and double frees) go through derive and the store; the model keeps
  * plain lists, searches them from end to end and adds everything up anew after each event. Every column of
  * allocation, callsite_stat, total_stat, sample and of the completed events must agree.
+ * Costs: 1 s
  */
 #include "support/derive/model.h"
 #include "support/random.h"

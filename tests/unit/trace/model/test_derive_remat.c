@@ -3,6 +3,7 @@
  * Rematerialization against a naive model: random streams of its events, possible and impossible ones, of three processes, through derive
  * and the store. The model keeps the events and works every row out from all of them. Every column of every table must agree however much
  * is kept, the views must have the events where these are kept, and scores must be the same doubles.
+ * Costs: 2 s
  */
 #include "support/derive/rows_expected.h"
 #include "support/derive/rows_model.h"

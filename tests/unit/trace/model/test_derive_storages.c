@@ -3,6 +3,7 @@
  * Storages and phases against a naive model: random streams of their events, possible and impossible ones, of three processes, with
  * blocks that come and go under them, through derive and the store. The model keeps plain lists, searched from end to end. Every column
  * of `storage` and `mark` must agree; where what is gone is forgotten, every column of what is alive.
+ * Costs: 2 s
  */
 #include "support/derive/rows_expected.h"
 #include "support/derive/rows_model.h"

@@ -2,6 +2,7 @@
 /*
  * Call sites put together after random events: which are small, and what the sums of the others are afterwards, against figures
  * that are added up event by event. derive_check compares the sums over call sites with those of everything, at the peak too.
+ * Costs: 1 s
  */
 #include "support/derive/lab.h"
 #include "support/random.h"

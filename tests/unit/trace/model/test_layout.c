@@ -4,6 +4,7 @@
  * and at many events the layout that follows from keyframes and the events after them must be the model's,
  * block by block, with splits and merges or without. Then what damaged keyframes do, and what a writer
  * leaves behind.
+ * Costs: 2 s
  */
 #include "support/derive/blocks_model.h"
 #include "support/query.h"

@@ -3,6 +3,7 @@
  * Addresses that a second expandable segment gets after the first one is gone: what its blocks were last
  * asked for is nothing, whatever the first one's blocks at these addresses were. As long as a segment has any
  * memory, its unmapped blocks keep what they were asked for.
+ * Costs: 1 s
  */
 #include "trace/error.h"
 #include "trace/model/layout/layout.h"

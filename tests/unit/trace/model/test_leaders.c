@@ -2,6 +2,7 @@
 /*
  * The call sites that lead, after random events of two domains and two devices, against figures that are added up event by event:
  * nobody who is left out has more than who is in, in any order, and each has what it had at the look before.
+ * Costs: 1 s
  */
 #include "support/derive/lab.h"
 #include "support/random.h"

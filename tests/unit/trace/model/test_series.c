@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The thinning of samples.
+ * Costs: 1 s
  */
 #include "support/random.h"
 #include "trace/error.h"

@@ -2,6 +2,7 @@
 /*
  * The locks of the recorder: who waits sleeps, whatever its priority, and nobody waits for ever for a thread
  * that is stopped inside. The stopped thread is played by a lock that nobody will give back.
+ * Costs: 1 s
  */
 #include "support/recorder.h"
 #include "trace/format/session.h"

@@ -3,6 +3,7 @@
  * A thread that waits for the collector, as the overflow policy `block` says, for as long as a second: the
  * program's signal handlers run meanwhile. What they emit is put aside until the wait is over, and a child
  * that they fork goes on without waiting.
+ * Costs: 1 s
  */
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"

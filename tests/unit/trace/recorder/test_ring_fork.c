@@ -4,6 +4,7 @@
  * its parent's, however it was made (fork, or the bare system call), whatever its parent was doing: spilling,
  * with other threads in the middle of events, or itself inside an event that a handler which forks has
  * interrupted. That event goes on in the child as well when the handler returns there.
+ * Costs: 1 s
  */
 #include "support/step.h"
 
@@ -249,7 +250,6 @@ static void on_signal(int number)
     if (child == 0) {
         step_is_traced = 0;
         is_child = true;
-        alarm(20);
         if (present->emits) {
             emit(VARVE_KIND_HEAP_FREE, 7, 7);
         }

@@ -4,6 +4,7 @@
  * the ring's file can't grow, no ring can be made at all. The program waits for a bounded time and once only,
  * what is dropped is counted and noted in the stream, and when there is room again everything goes on. errno
  * and the signal mask of the program stay as they are.
+ * Costs: 5 s
  */
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"

@@ -4,6 +4,7 @@
  * them, for a collector that takes over in the middle too; a piece goes when it was taken whole, and what the session counts is
  * what there is; a piece that somebody removed is missed, and nothing else. At random, beside the ring's own model:
  * test_ring.c.
+ * Costs: 1 s
  */
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"

@@ -4,6 +4,7 @@
  * and releases at random, under each policy; and the ends of threads: the ring is retired, what its
  * destructors still emit is late. Made for the thread sanitizer: the consumer looks through the producers'
  * own mappings.
+ * Costs: 1 s
  */
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"

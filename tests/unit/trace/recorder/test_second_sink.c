@@ -5,6 +5,7 @@
  * the fields that the database has, by the workload before the record was published, or else by the
  * collector. What differs between scenarios is who had to emit. Signals and kills at chosen moments:
  * test_recorder_second_sink_steps.c.
+ * Costs: 2 s
  */
 #include "support/lttng/second_sink.h"
 

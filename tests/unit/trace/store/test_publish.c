@@ -3,6 +3,7 @@
  * Results that are there whole or not at all, whatever happens on the way, and the texts of errors: one line
  * that can be shown.
  * Program of its own: it defines renameat2.
+ * Costs: 1 s
  */
 #include <setjmp.h>
 #include <stdarg.h>

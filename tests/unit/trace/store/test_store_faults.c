@@ -2,6 +2,7 @@
 /*
  * The writer in trouble: full disks at every stage (a limit on file sizes stands for them, which fails the
  * same writes), a collector killed in the middle of everything, and the end: one file that opens read-only.
+ * Costs: 5 s
  */
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"

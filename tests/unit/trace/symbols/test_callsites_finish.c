@@ -4,6 +4,7 @@
  * keeps rows in memory, and the symbols are a fake whose names follow from the address, so that every row
  * that comes out can be known beforehand. Reading and numbering: test_callsites_reader.c.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 2 s
  */
 #include <cmocka.h>
 

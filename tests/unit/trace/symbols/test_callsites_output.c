@@ -4,6 +4,7 @@
  * does everything. Small call sites that are put together: against a model that looks for the deepest shared frame. The store and
  * the symbols are fakes; names follow from the address.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 7 s
  */
 #include "support/callsites.h"
 #include "support/random.h"

@@ -3,6 +3,7 @@
  * Which line of a stack stands for it: written as letters, innermost first, and the place that a reader would
  * name. m an allocation function, n the program's native code, u native code without a name, i the
  * interpreter, t native code of PyTorch, d the CUDA driver, T Python code of PyTorch, p the program's Python.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -4,6 +4,7 @@
  * recordings that are continued. The files are made by hand; of the store, only the table callsite_origin is
  * needed, which is an array here. Rows and names: test_callsites_finish.c.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 

@@ -3,6 +3,7 @@
  * LTTng's sessions with the real LTTng: alone, side by side and beside those of others, killed programs, killed
  * recorders, daemons that are killed, hang or do not start. Nothing of ours may be left afterwards, and nothing of
  * others be missing.
+ * Costs: 2 s
  */
 #include "support/lttng/session.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Costs: 1 s */
 /* What a trace lacks of the rings, by ring and number. */
 #include <cmocka.h>
 

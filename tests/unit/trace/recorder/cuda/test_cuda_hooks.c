@@ -4,6 +4,7 @@
  * layouts, numbers, and each function's prototype, under the exported name and at the version of its row. The
  * compiler does the comparing: with a toolkit at hand, a program that was built has passed. The table itself
  * is looked at everywhere.
+ * Costs: 1 s
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,6 +2,7 @@
 /*
  * All the ways in which CUPTI is not there, or not for libvarve-cupti.so, or leaves: the program goes on, and
  * its rings and one line on stderr say what became of it. Then threads, fork children and exit handlers.
+ * Costs: 1 s
  */
 #include "support/cuda/cupti.h"
 

@@ -3,6 +3,7 @@
  * libvarve-cupti.so against a fake CUPTI: a program (programs/cuda/cupti_play.c) loads it as the driver does and
  * plays the driver's calls; the records in its rings are compared with what the CUDA recorder makes of such
  * calls.
+ * Costs: 1 s
  */
 #include "support/cuda/cupti.h"
 

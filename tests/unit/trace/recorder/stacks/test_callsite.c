@@ -4,6 +4,7 @@
  * against a model; Python frames; and the program's ways with descriptors, limits and libraries. Threads,
  * signals and fork are the matter of test_callsite_load.c.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 1 s
  */
 #include "support/callsite_reading.h"
 

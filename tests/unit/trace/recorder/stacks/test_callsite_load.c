@@ -4,6 +4,7 @@
  * the same and different new stacks; captures interrupted by captures; fork children; libraries that go and
  * come back; and the memory of many call sites.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 1 s
  */
 #include "support/callsite_reading.h"
 #include "support/random.h"

@@ -5,6 +5,7 @@
  * code that the rules cannot describe, and against stacks that make no sense. Signals and other stacks are
  * the matter of test_native_stack_places.c.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 1 s
  */
 #include "support/native_stack_samples.h"
 #include "support/random.h"

@@ -3,6 +3,7 @@
  * The native stack walk where a malloc hook may find itself: in signal handlers at arbitrary instructions, on
  * signal stacks, in threads, on coroutines, in fork children. Compared with backtrace(), frame for frame.
  * Program of its own: it stands in for functions of the product.
+ * Costs: 1 s
  */
 #include "support/native_stack_samples.h"
 

@@ -6,6 +6,7 @@
  * process_vm_readv is forbidden; and a stack with all its names at every single malloc, with the output of
  * the same program without. Where there is a shared libpython, one is loaded late and locally into a process
  * that had none.
+ * Costs: 10 s, full 40 s
  */
 #include "trace/recorder/guest/memory.h"
 #include "trace/recorder/stacks/python/stack.h"
@@ -85,7 +86,7 @@ static void add_python(const char *path)
         "sep='\\n')\n";
     const char *argv[] = {path, "-c", question, NULL};
     char out[TEXT_BYTES];
-    if (python_count == PYTHONS_MAX || access(path, X_OK) != 0 || run(NULL, argv, out) != 0) {
+    if (python_count == (test_is_full() ? PYTHONS_MAX : 1) || access(path, X_OK) != 0 || run(NULL, argv, out) != 0) {
         return;
     }
     struct python *python = &pythons[python_count];
