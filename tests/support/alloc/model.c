@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator's model, from its smallest parts up: lists that are searched from end to end, blocks, the device as a
- * counter; segments and releases; private pools and figures; requests, frees, and the chain that a request goes through
- * when its pool has nothing. See model.h.
+ * The allocator's model, from its smallest parts up: sizes, blocks and the order of free ones, the device, segments, what
+ * releases them, private pools, frees, and the chain that a request goes through when its pool has nothing. See model.h.
  */
 #include "support/alloc/model.h"
 
@@ -10,88 +9,12 @@
 #include <string.h>
 
 #define MODEL_MIB UINT64_C(0x100000)
-#define MODEL_USES 16U  /* streams that one block can be recorded for */
-#define MODEL_RULES 32U /* scripted failures that wait */
-
-struct model_pool;
-
-struct model_block {
-    struct model_block *prev, *next; /* by address in the segment */
-    struct model_pool *pool;
-    uint64_t stream, addr, size, requested;
-    uint64_t freed_at;
-    uint64_t uses[MODEL_USES];        /* streams the block was recorded for */
-    bool use_is_captured[MODEL_USES]; /* … while a pool was being allocated to */
-    unsigned use_count;
-    unsigned event_count;
-    bool is_allocated, is_mapped;
-    uint64_t
-        base; /* of an expandable segment's addresses, which its units count from; 0: an ordinary segment */
-};
-
-/* Blocks in no order. */
-struct model_list {
-    struct model_block **items;
-    size_t count, capacity;
-};
-
-struct model_private;
-
-struct model_pool {
-    struct model_list free, unmapped;
-    uint64_t searches; /* the GC's clock */
-    bool is_small;
-    struct model_private *owner; /* NULL: the default pool */
-};
-
-struct model_private {
-    struct model_private *next; /* ascending ids */
-    struct varve_pool_id id;
-    struct model_pool large, small;
-    int64_t references;
-    uint64_t left_at; /* when the references came to 0; pools are released in that order */
-    bool is_no_split, is_use_on_oom;
-};
-
-struct model_capture {
-    struct varve_pool_id id;
-    bool (*filter)(void *context, uint64_t stream);
-    void *context;
-};
 
 /* An event that a stream has been given and a freed block waits for. */
 struct model_wait {
     uint64_t stream;
     struct model_block *block;
     bool is_complete;
-};
-
-struct model_rule {
-    enum varve_device_call call;
-    uint64_t first, last; /* calls, counted from 1 */
-    int error;
-};
-
-struct alloc_model {
-    struct alloc_model_options options;
-    struct varve_alloc_config config;
-    uint64_t limit; /* 0: none */
-    struct model_pool large, small;
-    struct model_private *privates;
-    uint64_t leaves;                   /* how often a pool's references came to 0 */
-    struct model_capture captures[32]; /* newest last */
-    size_t capture_count;
-    struct model_list active, deferred;
-    struct model_wait *waits; /* oldest first */
-    size_t wait_count, wait_capacity;
-    struct varve_alloc_stats stats;
-    uint64_t reserved; /* what limit and GC go by */
-    struct alloc_model_event *events;
-    size_t event_count, event_capacity;
-    uint64_t device_used;
-    uint64_t calls[VARVE_DEVICE_CALL_LIMIT];
-    struct model_rule rules[MODEL_RULES];
-    size_t rule_count;
 };
 
 /* One request on its way. */
@@ -121,6 +44,16 @@ void *alloc_model_grow(void *items, size_t count, size_t *capacity, size_t item_
 
 /* ---- sizes ---- */
 
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static uint64_t minimum(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static unsigned log2_floor(uint64_t value)
 {
     unsigned result = 0;
@@ -136,24 +69,19 @@ static uint64_t size_round(const struct varve_alloc_config *config, uint64_t siz
 {
     unsigned exponent = log2_floor(size);
     unsigned index = exponent < 20 ? 0 : exponent - 20;
-    uint64_t divisions;
-    uint64_t step;
+    uint64_t divisions = config->roundup_power2_divisions[index < 15 ? index : 15], step;
 
     if (size < 512) {
         return 512;
     }
-    divisions = config->roundup_power2_divisions[index < 15 ? index : 15];
     if (divisions <= 1 || size <= 512 * divisions) {
-        return (size + 511) / 512 * 512;
+        return round_up(size, 512);
     }
     step = (UINT64_C(1) << exponent) >> log2_floor(divisions);
     if (size == UINT64_C(1) << exponent) {
         return size;
     }
-    if (step == 0) {
-        return UINT64_C(2) << exponent;
-    }
-    return (size + step - 1) / step * step;
+    return step == 0 ? UINT64_C(2) << exponent : round_up(size, step);
 }
 
 static uint64_t segment_size_of(const struct varve_alloc_config *config, uint64_t size)
@@ -161,115 +89,26 @@ static uint64_t segment_size_of(const struct varve_alloc_config *config, uint64_
     if (size <= MODEL_MIB) {
         return 2 * MODEL_MIB;
     }
-    if (size < 10 * MODEL_MIB) {
-        return config->large_segment_size;
-    }
-    return (size + 2 * MODEL_MIB - 1) / (2 * MODEL_MIB) * (2 * MODEL_MIB);
-}
-
-/* ---- lists ---- */
-
-static void list_add(struct model_list *list, struct model_block *block)
-{
-    list->items = alloc_model_grow(list->items, list->count, &list->capacity, sizeof(*list->items));
-    list->items[list->count++] = block;
-}
-
-static void list_remove(struct model_list *list, const struct model_block *block)
-{
-    size_t i = 0;
-
-    while (i < list->count && list->items[i] != block) {
-        i++;
-    }
-    require(i < list->count);
-    list->count--;
-    memmove(&list->items[i], &list->items[i + 1], (list->count - i) * sizeof(struct model_block *));
-}
-
-/* As memcmp: the order of the free lists. */
-static int key_compare(const struct model_block *block, uint64_t stream, uint64_t size, uint64_t addr)
-{
-    if (block->stream != stream) {
-        return block->stream < stream ? -1 : 1;
-    }
-    if (block->size != size) {
-        return block->size < size ? -1 : 1;
-    }
-    if (block->addr != addr) {
-        return block->addr < addr ? -1 : 1;
-    }
-    return 0;
-}
-
-static struct model_block *list_after(const struct model_list *list, uint64_t stream, uint64_t size,
-                                      uint64_t addr, bool is_key_included)
-{
-    struct model_block *best = NULL;
-
-    for (size_t i = 0; i < list->count; i++) {
-        struct model_block *block = list->items[i];
-
-        if (key_compare(block, stream, size, addr) + (is_key_included ? 1 : 0) > 0 &&
-            (!best || key_compare(block, best->stream, best->size, best->addr) < 0)) {
-            best = block;
-        }
-    }
-    return best;
-}
-
-static struct model_block *list_next(const struct model_list *list, const struct model_block *block)
-{
-    return list_after(list, block->stream, block->size, block->addr, false);
-}
-
-static struct model_block *list_before(const struct model_list *list, uint64_t stream, uint64_t size,
-                                       uint64_t addr)
-{
-    struct model_block *best = NULL;
-
-    for (size_t i = 0; i < list->count; i++) {
-        struct model_block *block = list->items[i];
-
-        if (key_compare(block, stream, size, addr) < 0 &&
-            (!best || key_compare(block, best->stream, best->size, best->addr) > 0)) {
-            best = block;
-        }
-    }
-    return best;
-}
-
-/* ---- events and statistics ---- */
-
-static void emit(struct alloc_model *model, unsigned kind, uint64_t addr, uint64_t size, uint64_t requested)
-{
-    model->events =
-        alloc_model_grow(model->events, model->event_count, &model->event_capacity, sizeof(*model->events));
-    model->events[model->event_count++] = (struct alloc_model_event){kind, addr, size, requested};
-}
-
-static void stat_add(struct varve_alloc_stat *stat, int64_t change)
-{
-    stat->current += change;
-    if (change < 0) {
-        stat->freed -= change;
-    } else {
-        stat->allocated += change;
-        if (stat->current > stat->peak) {
-            stat->peak = stat->current;
-        }
-    }
-}
-
-static void stats_add(struct varve_alloc_stat *stats, const struct model_pool *pool, int64_t change)
-{
-    stat_add(&stats[VARVE_ALLOC_STAT_ALL], change);
-    stat_add(&stats[pool->is_small ? VARVE_ALLOC_STAT_SMALL_POOL : VARVE_ALLOC_STAT_LARGE_POOL], change);
+    return size < 10 * MODEL_MIB ? config->large_segment_size : round_up(size, 2 * MODEL_MIB);
 }
 
 /* ---- blocks ---- */
 
-static struct model_block *block_new(struct model_pool *pool, uint64_t stream, uint64_t addr, uint64_t size)
+static void list_add(struct model_list *list, struct model_block *block)
+{
+    list->items = alloc_model_grow(list->items, list->count, &list->capacity, sizeof(struct model_block *));
+    list->items[list->count++] = block;
+}
+
+static void emit(struct alloc_model *model, unsigned kind, const struct model_pool *pool, uint64_t addr, uint64_t size,
+                 uint64_t requested)
+{
+    model->events = alloc_model_grow(model->events, model->event_count, &model->event_capacity, sizeof(*model->events));
+    model->events[model->event_count++] = (struct alloc_model_event){kind, addr, size, requested, pool->is_small};
+}
+
+static struct model_block *block_new(struct alloc_model *model, struct model_pool *pool, uint64_t stream, uint64_t addr,
+                                     uint64_t size)
 {
     struct model_block *block = calloc(1, sizeof(*block));
 
@@ -278,8 +117,19 @@ static struct model_block *block_new(struct model_pool *pool, uint64_t stream, u
     block->stream = stream;
     block->addr = addr;
     block->size = size;
-    block->is_mapped = true;
+    list_add(&model->blocks, block);
     return block;
+}
+
+static void block_delete(struct alloc_model *model, struct model_block *block)
+{
+    size_t i = 0;
+
+    while (model->blocks.items[i] != block) {
+        require(++i < model->blocks.count);
+    }
+    model->blocks.items[i] = model->blocks.items[--model->blocks.count];
+    free(block);
 }
 
 static bool block_is_split(const struct model_block *block)
@@ -287,38 +137,21 @@ static bool block_is_split(const struct model_block *block)
     return block->prev || block->next;
 }
 
-static void block_insert(struct model_block *block)
+static void block_put(struct model_block *block)
 {
     block->freed_at = block->pool->searches;
-    list_add(&block->pool->free, block);
+    block->state = MODEL_FREE;
 }
 
-/* Cut the last `size` bytes off into a new block behind `block`, in no list. */
-static struct model_block *block_cut(struct model_block *block, uint64_t size)
+/* Cut the first `size` bytes off into a new block before `block`, in the same state. */
+static struct model_block *block_cut(struct alloc_model *model, struct model_block *block, uint64_t size)
 {
-    struct model_block *rest;
+    struct model_block *front = block_new(model, block->pool, block->stream, block->addr, size);
 
     require(size > 0 && size < block->size);
-    rest = block_new(block->pool, block->stream, block->addr + block->size - size, size);
-    rest->is_mapped = block->is_mapped;
-    rest->base = block->base;
-    rest->prev = block;
-    rest->next = block->next;
-    if (rest->next) {
-        rest->next->prev = rest;
-    }
-    block->next = rest;
-    block->size -= size;
-    return rest;
-}
-
-/* The same of its first `size` bytes. */
-static struct model_block *block_cut_front(struct model_block *block, uint64_t size)
-{
-    struct model_block *front = block_new(block->pool, block->stream, block->addr, size);
-
-    front->is_mapped = block->is_mapped;
+    front->state = block->state;
     front->base = block->base;
+    front->freed_at = block->freed_at;
     front->prev = block->prev;
     front->next = block;
     if (front->prev) {
@@ -330,39 +163,102 @@ static struct model_block *block_cut_front(struct model_block *block, uint64_t s
     return front;
 }
 
-static uint64_t block_merge(struct alloc_model *model, struct model_block *block,
-                            struct model_block *neighbour)
+/* The same, and what the block was asked for last goes with its first bytes. */
+static struct model_block *block_cut_end(struct alloc_model *model, struct model_block *block, uint64_t size)
+{
+    struct model_block *front = block_cut(model, block, size);
+
+    front->requested = block->requested;
+    block->requested = 0;
+    return front;
+}
+
+/* The block absorbs a neighbour in the same state, if it is one. */
+static void block_merge(struct alloc_model *model, struct model_block *block, struct model_block *neighbour)
 {
     uint64_t size;
-    uint64_t addr;
 
-    if (!neighbour || neighbour->is_allocated || neighbour->event_count || neighbour->use_count ||
-        neighbour->is_mapped != block->is_mapped) {
-        return 0;
+    if (!neighbour || neighbour->state != block->state) {
+        return;
     }
     size = neighbour->size;
-    addr = neighbour->addr;
     if (neighbour == block->prev) {
-        require(addr + size == block->addr);
-        block->addr = addr;
+        require(neighbour->addr + size == block->addr);
+        block->addr = neighbour->addr;
         block->prev = neighbour->prev;
         if (block->prev) {
             block->prev->next = block;
         }
     } else {
-        require(block->addr + block->size == addr);
+        require(block->addr + block->size == neighbour->addr);
         block->next = neighbour->next;
         if (block->next) {
             block->next->prev = block;
         }
     }
     block->size += size;
-    list_remove(neighbour->is_mapped ? &block->pool->free : &block->pool->unmapped, neighbour);
-    free(neighbour);
-    if (block->is_mapped) { /* unmapped address space is no free block */
-        emit(model, VARVE_KIND_MERGE, block->addr, block->size, size);
+    block_delete(model, neighbour);
+    if (block->state == MODEL_FREE) { /* unmapped address space is no free block */
+        emit(model, VARVE_KIND_MERGE, block->pool, block->addr, block->size, size);
     }
-    return size;
+}
+
+static void block_merge_both(struct alloc_model *model, struct model_block *block)
+{
+    block_merge(model, block, block->prev);
+    block_merge(model, block, block->next);
+}
+
+/* The order of the free blocks of a pool. */
+static int compare(const struct model_block *a, const struct model_block *b)
+{
+    if (a->stream != b->stream) {
+        return a->stream < b->stream ? -1 : 1;
+    }
+    if (a->size != b->size) {
+        return a->size < b->size ? -1 : 1;
+    }
+    return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+/* The free block of the pool that comes next after `key` in that order, or next before it (-1). */
+static struct model_block *nearest(const struct alloc_model *model, const struct model_pool *pool,
+                                   const struct model_block *key, int direction)
+{
+    struct model_block *best = NULL;
+
+    for (size_t i = 0; i < model->blocks.count; i++) {
+        struct model_block *block = model->blocks.items[i];
+
+        if (block->pool == pool && block->state == MODEL_FREE && compare(block, key) * direction > 0 &&
+            (!best || compare(block, best) * direction < 0)) {
+            best = block;
+        }
+    }
+    return best;
+}
+
+static struct model_block *next_free(const struct alloc_model *model, const struct model_block *block)
+{
+    return nearest(model, block->pool, block, 1);
+}
+
+static struct model_block *first_free(const struct alloc_model *model, const struct model_pool *pool, uint64_t stream,
+                                      uint64_t size)
+{
+    const struct model_block key = {.stream = stream, .size = size};
+
+    return nearest(model, pool, &key, 1);
+}
+
+struct model_block *alloc_model_block(const struct alloc_model *model, uint64_t addr)
+{
+    for (size_t i = 0; i < model->blocks.count; i++) {
+        if (model->blocks.items[i]->addr == addr) {
+            return model->blocks.items[i];
+        }
+    }
+    return NULL;
 }
 
 /* ---- the device ---- */
@@ -381,22 +277,16 @@ static int device_call(struct alloc_model *model, enum varve_device_call call)
     return VARVE_OK;
 }
 
-static int device_take(struct alloc_model *model, enum varve_device_call call, uint64_t bytes)
+/* `taken`: what the device has given and `reserved` does not count yet. */
+static int device_take(struct alloc_model *model, enum varve_device_call call, uint64_t taken, uint64_t bytes)
 {
     int error = device_call(model, call);
+    uint64_t left = model->options.capacity - model->reserved - taken;
 
-    if (error) {
-        return error;
-    }
-    if (model->options.capacity && bytes > model->options.capacity - model->device_used) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    model->device_used += bytes;
-    return VARVE_OK;
+    return error ? error : model->options.capacity && bytes > left ? VARVE_ERROR_NO_MEMORY : VARVE_OK;
 }
 
-bool alloc_model_fail(struct alloc_model *model, enum varve_device_call call, uint64_t nth, uint64_t count,
-                      int error)
+bool alloc_model_fail(struct alloc_model *model, enum varve_device_call call, uint64_t nth, uint64_t count, int error)
 {
     size_t kept = 0;
 
@@ -414,78 +304,45 @@ bool alloc_model_fail(struct alloc_model *model, enum varve_device_call call, ui
     return true;
 }
 
-#define MODEL_SMALL_UNIT UINT64_C(0x200000)
-
-static uint64_t round_up(uint64_t value, uint64_t unit)
+void alloc_model_stream_complete(struct alloc_model *model, uint64_t stream)
 {
-    return (value + unit - 1) / unit * unit;
-}
-
-static uint64_t minimum(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static void reserved_add(struct alloc_model *model, const struct model_pool *pool, int64_t change)
-{
-    model->reserved += (uint64_t)change;
-    stats_add(model->stats.reserved_bytes, pool, change);
+    for (size_t i = 0; i < model->wait_count; i++) {
+        model->waits[i].is_complete |= model->waits[i].stream == stream;
+    }
 }
 
 /* ---- expandable segments ---- */
 
 static uint64_t unit_of(const struct alloc_model *model, const struct model_pool *pool)
 {
-    return pool->is_small ? MODEL_SMALL_UNIT : model->config.large_segment_size;
-}
-
-static int units_take(struct alloc_model *model, uint64_t unit, uint64_t count)
-{
-    int error;
-
-    for (uint64_t i = 0; i < count; i++) {
-        error = device_take(model, VARVE_DEVICE_VMM_CREATE, unit);
-        if (error) {
-            model->device_used -= i * unit;
-            return error;
-        }
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        require(device_call(model, VARVE_DEVICE_VMM_MAP) == VARVE_OK);
-    }
-    require(device_call(model, VARVE_DEVICE_VMM_SET_ACCESS) == VARVE_OK);
-    return VARVE_OK;
+    return pool->is_small ? 2 * MODEL_MIB : model->config.large_segment_size;
 }
 
 static int block_map(struct alloc_model *model, struct model_block *block, uint64_t size)
 {
-    uint64_t unit = unit_of(model, block->pool);
-    uint64_t mapped = round_up(size, unit);
-    uint64_t addr = block->addr;
-    int error;
+    uint64_t unit = unit_of(model, block->pool), mapped = round_up(size, unit);
+    int error = VARVE_OK;
 
-    require(!block->is_mapped && (addr - block->base) % unit == 0 && mapped <= block->size);
-    error = units_take(model, unit, mapped / unit);
+    require(block->state == MODEL_UNMAPPED && (block->addr - block->base) % unit == 0 && mapped <= block->size);
+    for (uint64_t taken = 0; taken < mapped && !error; taken += unit) {
+        error = device_take(model, VARVE_DEVICE_VMM_CREATE, taken, unit);
+    }
     if (error) {
         return error;
     }
-    list_remove(&block->pool->unmapped, block);
     if (mapped < block->size) {
-        list_add(&block->pool->unmapped, block_cut(block, block->size - mapped));
+        block = block_cut_end(model, block, mapped);
     }
-    block->is_mapped = true;
-    emit(model, VARVE_KIND_SEGMENT_MAP, addr, mapped, 0);
-    block_merge(model, block, block->prev);
-    block_merge(model, block, block->next);
-    block_insert(block);
-    reserved_add(model, block->pool, (int64_t)mapped);
-    model->stats.num_device_alloc++;
+    block_put(block);
+    model->reserved += mapped;
+    emit(model, VARVE_KIND_SEGMENT_MAP, block->pool, block->addr, mapped, 0);
+    block_merge_both(model, block);
     return VARVE_OK;
 }
 
 static bool is_allocatable(const struct model_block *block)
 {
-    return block && !block->is_allocated && !block->event_count && !block->use_count;
+    return block && (block->state == MODEL_FREE || block->state == MODEL_UNMAPPED);
 }
 
 static bool has_room(const struct model_block *block, uint64_t size)
@@ -500,35 +357,33 @@ static bool has_room(const struct model_block *block, uint64_t size)
 }
 
 /* The unmapped block of that stream with the next higher address. */
-static struct model_block *unmapped_after(const struct model_list *list, uint64_t stream, uint64_t addr)
+static struct model_block *unmapped_after(const struct alloc_model *model, const struct model_request *request,
+                                          uint64_t addr)
 {
     struct model_block *best = NULL;
 
-    for (size_t i = 0; i < list->count; i++) {
-        struct model_block *block = list->items[i];
+    for (size_t i = 0; i < model->blocks.count; i++) {
+        struct model_block *block = model->blocks.items[i];
 
-        if (block->stream == stream && block->addr > addr && (!best || block->addr < best->addr)) {
+        if (block->pool == request->pool && block->state == MODEL_UNMAPPED && block->stream == request->stream &&
+            block->addr > addr && (!best || block->addr < best->addr)) {
             best = block;
         }
     }
     return best;
 }
 
-static int expandable_find(struct alloc_model *model, const struct model_request *request,
-                           struct model_block **block_out)
+static int expandable_find(struct alloc_model *model, const struct model_request *request, uint64_t *addr_out)
 {
-    struct model_pool *pool = request->pool;
-    uint64_t unit = unit_of(model, pool);
-    uint64_t total = model->options.total;
-    uint64_t bytes = round_up(total + total / 8, unit);
-    struct model_block *block = unmapped_after(&pool->unmapped, request->stream, 0);
+    uint64_t total = model->options.total, bytes = round_up(total + total / 8, unit_of(model, request->pool));
+    struct model_block *block = unmapped_after(model, request, 0);
     int error;
 
-    for (; block; block = unmapped_after(&pool->unmapped, request->stream, block->addr)) {
+    for (; block; block = unmapped_after(model, request, block->addr)) {
         struct model_block *start = is_allocatable(block->prev) ? block->prev : block;
 
         if (has_room(start, request->size)) {
-            *block_out = start;
+            *addr_out = start->addr;
             return VARVE_OK;
         }
     }
@@ -536,57 +391,36 @@ static int expandable_find(struct alloc_model *model, const struct model_request
     if (error) {
         return error;
     }
-    block = block_new(pool, request->stream,
-                      model->options.place(model->options.context, bytes, request->stream, true), bytes);
+    *addr_out = model->options.place(model->options.context, bytes, request->stream, true);
+    block = block_new(model, request->pool, request->stream, *addr_out, bytes);
     block->base = block->addr;
-    block->is_mapped = false;
-    list_add(&pool->unmapped, block);
-    *block_out = block;
+    block->state = MODEL_UNMAPPED;
     return VARVE_OK;
 }
 
 static int expandable_new(struct alloc_model *model, struct model_request *request)
 {
-    struct model_block *block = NULL;
-    int error = expandable_find(model, request, &block);
+    uint64_t addr = 0;
+    int error = expandable_find(model, request, &addr);
+    struct model_block *block = alloc_model_block(model, addr), *next;
 
-    if (!error && !block->is_mapped) {
+    if (!error && block->state == MODEL_UNMAPPED) {
         error = block_map(model, block, minimum(block->size, request->size));
     }
-    while (!error && block->size < request->size) {
-        struct model_block *next = block->next;
-
+    while (!error && (block = alloc_model_block(model, addr))->size < request->size) {
+        next = block->next;
         if (!next) { /* larger than any reservation */
             return VARVE_ERROR_NO_MEMORY;
         }
         error = block_map(model, next, minimum(request->size - block->size, next->size));
-        if (!error) {
-            block = next;
-        }
     }
-    if (error) {
-        return error;
-    }
-    list_remove(&request->pool->free, block);
     request->block = block;
-    return VARVE_OK;
-}
-
-/* What the device's streams have done by the time a synchronisation returns. */
-void alloc_model_stream_complete(struct alloc_model *model, uint64_t stream)
-{
-    for (size_t i = 0; i < model->wait_count; i++) {
-        if (model->waits[i].stream == stream) {
-            model->waits[i].is_complete = true;
-        }
-    }
+    return error;
 }
 
 static void block_unmap(struct alloc_model *model, struct model_block *block)
 {
-    struct model_pool *pool = block->pool;
-    uint64_t unit = unit_of(model, pool);
-    uint64_t end = block->addr + block->size;
+    uint64_t unit = unit_of(model, block->pool), end = block->addr + block->size;
     uint64_t first = block->base + round_up(block->addr - block->base, unit);
     uint64_t last = block->base + (end - block->base) / unit * unit;
 
@@ -594,96 +428,73 @@ static void block_unmap(struct alloc_model *model, struct model_block *block)
         return;
     }
     alloc_model_stream_complete(model, block->stream);
-    model->device_used -= last - first;
-    list_remove(&pool->free, block);
+    model->reserved -= last - first;
     if (first > block->addr) {
-        block_insert(block_cut_front(block, first - block->addr));
+        block_put(block_cut(model, block, first - block->addr));
     }
     if (last < end) {
-        block_insert(block_cut(block, end - last));
+        struct model_block *rest = block;
+
+        block = block_cut_end(model, block, last - first);
+        block_put(rest);
     }
-    block->is_mapped = false;
-    block_merge(model, block, block->prev);
-    block_merge(model, block, block->next);
-    list_add(&pool->unmapped, block);
-    reserved_add(model, pool, -(int64_t)(last - first));
-    model->stats.num_device_free++;
-    emit(model, VARVE_KIND_SEGMENT_UNMAP, first, last - first, 0);
+    block->state = MODEL_UNMAPPED;
+    block_merge_both(model, block);
+    emit(model, VARVE_KIND_SEGMENT_UNMAP, block->pool, first, last - first, 0);
+    if (!block_is_split(block)) {
+        model->options.gone(model->options.context, block->addr, block->size);
+        block_delete(model, block);
+    }
 }
 
 /* ---- ordinary segments ---- */
 
-static bool is_oversize(const struct alloc_model *model, uint64_t size)
+static int segment_new(struct alloc_model *model, struct model_request *request)
 {
-    return size >= model->config.max_split_size;
-}
-
-static int segment_new(struct alloc_model *model, struct model_request *request, bool is_retry)
-{
-    struct model_pool *pool = request->pool;
-    uint64_t size = request->segment_size;
+    uint64_t size = request->segment_size, addr;
     int error;
 
-    if (is_retry) {
-        model->stats.num_alloc_retries++;
-    }
     if (model->limit && model->reserved + size > model->limit) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (request->is_expandable) {
-        error = expandable_new(model, request);
-    } else {
-        error = device_take(model, VARVE_DEVICE_SEGMENT_ALLOC, size);
+        return expandable_new(model, request);
     }
+    error = device_take(model, VARVE_DEVICE_SEGMENT_ALLOC, 0, size);
     if (error) {
         return error;
     }
-    if (request->is_expandable) {
-        return VARVE_OK;
-    }
-    request->block =
-        block_new(pool, request->stream,
-                  model->options.place(model->options.context, size, request->stream, false), size);
-    stats_add(model->stats.segment, pool, 1);
-    reserved_add(model, pool, (int64_t)size);
-    if (is_oversize(model, size)) {
-        stat_add(&model->stats.oversize_segments, 1);
-    }
-    model->stats.num_device_alloc++;
-    emit(model, VARVE_KIND_SEGMENT_ALLOC, request->block->addr, size, request->requested);
+    addr = model->options.place(model->options.context, size, request->stream, false);
+    request->block = block_new(model, request->pool, request->stream, addr, size);
+    model->reserved += size;
+    emit(model, VARVE_KIND_SEGMENT_ALLOC, request->pool, addr, size, request->requested);
     return VARVE_OK;
 }
 
 static void segment_release(struct alloc_model *model, struct model_block *block)
 {
-    struct model_pool *pool = block->pool;
-
-    model->stats.num_device_free++;
-    emit(model, VARVE_KIND_SEGMENT_FREE, block->addr, block->size, 0);
-    model->device_used -= block->size;
+    emit(model, VARVE_KIND_SEGMENT_FREE, block->pool, block->addr, block->size, 0);
+    model->reserved -= block->size;
     model->options.gone(model->options.context, block->addr, block->size);
-    stats_add(model->stats.segment, pool, -1);
-    reserved_add(model, pool, -(int64_t)block->size);
-    if (is_oversize(model, block->size)) {
-        stat_add(&model->stats.oversize_segments, -1);
-    }
-    list_remove(&pool->free, block);
-    free(block);
+    block_delete(model, block);
 }
 
 /* ---- release ---- */
 
-static uint64_t gc_age(const struct model_block *block)
+static double gc_age(const struct model_block *block)
 {
-    return block->pool->searches - block->freed_at;
+    return (double)(block->pool->searches - block->freed_at);
+}
+
+static bool is_collectable(const struct model_block *block)
+{
+    return !block->base && !block_is_split(block);
 }
 
 static void collect_garbage(struct alloc_model *model)
 {
-    const struct model_list *list = &model->large.free;
     uint64_t threshold = (uint64_t)(model->config.garbage_collection_threshold * (double)model->limit);
-    uint64_t target;
-    uint64_t reclaimed = 0;
+    uint64_t target = model->reserved - threshold, reclaimed = 0;
     double ages = 0;
     int64_t count = 0;
     bool is_released = true;
@@ -691,24 +502,23 @@ static void collect_garbage(struct alloc_model *model)
     if (model->reserved <= threshold) {
         return;
     }
-    target = model->reserved - threshold;
-    for (size_t i = 0; i < list->count; i++) {
-        if (!block_is_split(list->items[i])) {
-            ages += (double)gc_age(list->items[i]);
+    for (struct model_block *block = first_free(model, &model->large, 0, 0); block; block = next_free(model, block)) {
+        if (!block_is_split(block)) {
+            ages += gc_age(block);
             count++;
         }
     }
     while (reclaimed < target && is_released && count > 0) {
         double old = ages / (double)count;
-        struct model_block *block = list_after(list, 0, 0, 0, true);
+        struct model_block *block = first_free(model, &model->large, 0, 0);
 
         is_released = false;
         while (block) {
-            struct model_block *next = list_next(list, block);
+            struct model_block *next = next_free(model, block);
 
-            if (!block->base && !block_is_split(block) && (double)gc_age(block) >= old) {
+            if (is_collectable(block) && gc_age(block) >= old) {
                 reclaimed += block->size;
-                ages -= (double)gc_age(block);
+                ages -= gc_age(block);
                 count--;
                 is_released = true;
                 segment_release(model, block);
@@ -720,27 +530,22 @@ static void collect_garbage(struct alloc_model *model)
 
 static bool release_available(struct alloc_model *model, const struct model_request *request)
 {
+    const struct model_block last = {.stream = UINT64_MAX, .size = UINT64_MAX, .addr = UINT64_MAX};
     uint64_t smallest = model->config.max_split_size;
-    uint64_t key = request->size > smallest ? request->size : smallest;
-    const struct model_list *list = &request->pool->free;
+    uint64_t key = request->size > smallest ? request->size : smallest, released = 0;
     struct model_block *block;
-    uint64_t released = 0;
 
     if (smallest == VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    block = list_after(list, request->stream, key, 0, true);
+    block = first_free(model, request->pool, request->stream, key);
     if (block && block->stream == request->stream && !block->base) {
         segment_release(model, block);
         return true;
     }
-    if (block) {
-        block = list_before(list, block->stream, block->size, block->addr);
-    } else {
-        block = list_before(list, UINT64_MAX, UINT64_MAX, UINT64_MAX);
-    }
+    block = nearest(model, request->pool, block ? block : &last, -1);
     while (block && released < key && block->size >= smallest && block->stream == request->stream) {
-        struct model_block *previous = list_before(list, block->stream, block->size, block->addr);
+        struct model_block *previous = nearest(model, request->pool, block, -1);
 
         if (!block->base) {
             released += block->size;
@@ -754,10 +559,10 @@ static bool release_available(struct alloc_model *model, const struct model_requ
 static void release_pool_blocks(struct alloc_model *model, struct model_pool *pool)
 {
     struct model_list expandable = {0};
-    struct model_block *block = list_after(&pool->free, 0, 0, 0, true);
+    struct model_block *block = first_free(model, pool, 0, 0);
 
     while (block) {
-        struct model_block *next = list_next(&pool->free, block);
+        struct model_block *next = next_free(model, block);
 
         if (block->base) {
             list_add(&expandable, block);
@@ -767,23 +572,20 @@ static void release_pool_blocks(struct alloc_model *model, struct model_pool *po
         block = next;
     }
     for (size_t i = 0; i < expandable.count; i++) {
-        block = expandable.items[i];
-        block_unmap(model, block);
-        if (!block_is_split(block)) {
-            require(!block->is_mapped);
-            list_remove(&pool->unmapped, block);
-            model->options.gone(model->options.context, block->addr, block->size);
-            free(block);
-        }
+        block_unmap(model, expandable.items[i]);
     }
     free(expandable.items);
 }
 
 /* ---- opening ---- */
 
-static void limit_set(struct alloc_model *model, double fraction)
+int alloc_model_set_fraction(struct alloc_model *model, double fraction)
 {
+    if (!(fraction > 0 && fraction <= 1)) {
+        return VARVE_ERROR_INVALID;
+    }
     model->limit = fraction < 1 ? (uint64_t)(fraction * (double)model->options.total) : 0;
+    return VARVE_OK;
 }
 
 struct alloc_model *alloc_model_open(const struct alloc_model_options *options)
@@ -794,60 +596,29 @@ struct alloc_model *alloc_model_open(const struct alloc_model_options *options)
     model->options = *options;
     model->config = options->config;
     model->small.is_small = true;
-    model->stats.max_split_size =
-        model->config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)model->config.max_split_size;
-    limit_set(model, model->config.memory_fraction);
+    require(alloc_model_set_fraction(model, model->config.memory_fraction) == VARVE_OK);
     if (options->memory_limit) {
         model->limit = options->memory_limit;
     }
     return model;
 }
 
-static void list_close(struct model_list *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        free(list->items[i]);
-    }
-    free(list->items);
-}
-
-static void pool_close(struct model_pool *pool)
-{
-    list_close(&pool->free);
-    list_close(&pool->unmapped);
-}
-
 void alloc_model_close(struct alloc_model *model)
 {
-    pool_close(&model->large);
-    pool_close(&model->small);
-    while (model->privates) {
-        struct model_private *private = model->privates;
-
-        model->privates = private->next;
-        pool_close(&private->large);
-        pool_close(&private->small);
-        free(private);
+    while (model->blocks.count > 0) {
+        block_delete(model, model->blocks.items[0]);
     }
-    list_close(&model->active);
+    while (model->privates) {
+        struct model_private *next = model->privates->next;
+
+        free(model->privates);
+        model->privates = next;
+    }
+    free(model->blocks.items);
     free(model->deferred.items);
     free(model->waits);
     free(model->events);
     free(model);
-}
-
-int alloc_model_set_fraction(struct alloc_model *model, double fraction)
-{
-    if (!(fraction > 0 && fraction <= 1)) {
-        return VARVE_ERROR_INVALID;
-    }
-    limit_set(model, fraction);
-    return VARVE_OK;
-}
-
-void alloc_model_set_limit(struct alloc_model *model, uint64_t bytes)
-{
-    model->limit = bytes;
 }
 
 /* ---- private pools ---- */
@@ -857,7 +628,7 @@ static bool is_same(struct varve_pool_id a, struct varve_pool_id b)
     return a.capture == b.capture && a.user == b.user;
 }
 
-static struct model_private *private_find(const struct alloc_model *model, struct varve_pool_id id)
+struct model_private *alloc_model_pool(const struct alloc_model *model, struct varve_pool_id id)
 {
     struct model_private *private = model->privates;
 
@@ -877,8 +648,8 @@ static struct model_private *private_new(struct alloc_model *model, struct varve
     private->large.owner = private;
     private->small.owner = private;
     private->small.is_small = true;
-    while (*place && ((*place)->id.capture < id.capture ||
-                      ((*place)->id.capture == id.capture && (*place)->id.user < id.user))) {
+    while (*place &&
+           ((*place)->id.capture < id.capture || ((*place)->id.capture == id.capture && (*place)->id.user < id.user))) {
         place = &(*place)->next;
     }
     private->next = *place;
@@ -889,27 +660,20 @@ static struct model_private *private_new(struct alloc_model *model, struct varve
 static void private_erase(struct alloc_model *model, struct model_private *private)
 {
     struct model_private **place = &model->privates;
-    size_t blocks = private->large.free.count + private->large.unmapped.count + private->small.free.count +
-                    private->small.unmapped.count;
 
-    for (size_t i = 0; i < model->active.count; i++) {
-        blocks += model->active.items[i]->pool->owner == private;
+    for (size_t i = 0; i < model->blocks.count; i++) {
+        if (model->blocks.items[i]->pool->owner == private) {
+            return;
+        }
     }
-    if (blocks != 0 || private->is_no_split || private->is_use_on_oom) {
+    if (private->is_no_split || private->is_use_on_oom) {
         return;
     }
     while (*place != private) {
         place = &(*place)->next;
     }
     *place = private->next;
-    pool_close(&private->large);
-    pool_close(&private->small);
     free(private);
-}
-
-bool alloc_model_is_pool(const struct alloc_model *model, struct varve_pool_id id)
-{
-    return private_find(model, id) != NULL;
 }
 
 bool alloc_model_is_capturing(const struct alloc_model *model, struct varve_pool_id id)
@@ -922,25 +686,16 @@ bool alloc_model_is_capturing(const struct alloc_model *model, struct varve_pool
     return false;
 }
 
-int64_t alloc_model_references(const struct alloc_model *model, struct varve_pool_id id)
-{
-    const struct model_private *private = private_find(model, id);
-
-    return private ? private->references : 0;
-}
-
 int alloc_model_begin(struct alloc_model *model, struct varve_pool_id id,
                       bool (*filter)(void *context, uint64_t stream), void *context)
 {
-    struct model_private *private = private_find(model, id);
+    struct model_private *private = alloc_model_pool(model, id);
 
     if (alloc_model_is_capturing(model, id)) {
         return VARVE_ERROR_BUSY;
     }
-    require(model->capture_count < sizeof(model->captures) / sizeof(model->captures[0]));
-    if (!private) {
-        private = private_new(model, id);
-    }
+    require(model->capture_count < MODEL_CAPTURES);
+    private = private ? private : private_new(model, id);
     private->references++;
     model->captures[model->capture_count++] = (struct model_capture){id, filter, context};
     return VARVE_OK;
@@ -961,35 +716,13 @@ int alloc_model_end(struct alloc_model *model, struct varve_pool_id id)
 
 int alloc_model_release(struct alloc_model *model, struct varve_pool_id id)
 {
-    struct model_private *private = private_find(model, id);
+    struct model_private *private = alloc_model_pool(model, id);
 
     if (!private || private->references == 0) {
         return VARVE_ERROR_NOT_FOUND;
     }
     private->references--;
     private->left_at = ++model->leaves;
-    return VARVE_OK;
-}
-
-int alloc_model_set_no_split(struct alloc_model *model, struct varve_pool_id id)
-{
-    struct model_private *private = private_find(model, id);
-
-    if (!private) {
-        return VARVE_ERROR_NOT_FOUND;
-    }
-    private->is_no_split = true;
-    return VARVE_OK;
-}
-
-int alloc_model_set_use_on_oom(struct alloc_model *model, struct varve_pool_id id)
-{
-    struct model_private *private = private_find(model, id);
-
-    if (!private) {
-        return VARVE_ERROR_NOT_FOUND;
-    }
-    private->is_use_on_oom = true;
     return VARVE_OK;
 }
 
@@ -1001,7 +734,7 @@ static struct model_pool *pool_for(struct alloc_model *model, uint64_t size, uin
         const struct model_capture *capture = &model->captures[i - 1];
 
         if (!capture->filter || capture->filter(capture->context, stream)) {
-            struct model_private *private = private_find(model, capture->id);
+            struct model_private *private = alloc_model_pool(model, capture->id);
 
             return is_small ? &private->small : &private->large;
         }
@@ -1009,228 +742,21 @@ static struct model_pool *pool_for(struct alloc_model *model, uint64_t size, uin
     return is_small ? &model->small : &model->large;
 }
 
-/* ---- figures ---- */
-
-const struct alloc_model_event *alloc_model_events(const struct alloc_model *model, size_t *count_out)
-{
-    *count_out = model->event_count;
-    return model->events;
-}
-
-void alloc_model_events_clear(struct alloc_model *model)
-{
-    model->event_count = 0;
-}
-
-const struct varve_alloc_stats *alloc_model_stats(const struct alloc_model *model)
-{
-    return &model->stats;
-}
-
-static void stats_each(struct varve_alloc_stats *stats, void (*change)(struct varve_alloc_stat *stat))
-{
-    for (unsigned i = 0; i < VARVE_ALLOC_STAT_POOLS; i++) {
-#define MODEL_STAT_CHANGE(name) change(&stats->name[i]);
-        VARVE_ALLOC_STAT_LIST(MODEL_STAT_CHANGE)
-#undef MODEL_STAT_CHANGE
-    }
-    change(&stats->oversize_allocations);
-    change(&stats->oversize_segments);
-}
-
-static void stat_reset_accumulated(struct varve_alloc_stat *stat)
-{
-    stat->allocated = 0;
-    stat->freed = 0;
-}
-
-static void stat_reset_peak(struct varve_alloc_stat *stat)
-{
-    stat->peak = stat->current;
-}
-
-void alloc_model_reset_accumulated(struct alloc_model *model)
-{
-    struct varve_alloc_stats *stats = &model->stats;
-
-    stats_each(stats, stat_reset_accumulated);
-    stats->num_alloc_retries = 0;
-    stats->num_ooms = 0;
-    stats->num_sync_all_streams = 0;
-    stats->num_device_alloc = 0;
-    stats->num_device_free = 0;
-}
-
-void alloc_model_reset_peak(struct alloc_model *model)
-{
-    stats_each(&model->stats, stat_reset_peak);
-}
-
-/* ---- snapshots ---- */
-
-/* First block of a contiguous mapped range. */
-static bool is_head(const struct model_block *block)
-{
-    return block->is_mapped && (!block->prev || !block->prev->is_mapped);
-}
-
-/* Every list that mapped blocks can be in; `index` counts them, NULL: no more. */
-static const struct model_list *list_at(const struct alloc_model *model, size_t index)
-{
-    const struct model_private *private = model->privates;
-
-    if (index < 3) {
-        return index == 0 ? &model->active : index == 1 ? &model->large.free : &model->small.free;
-    }
-    for (index -= 3; private && index >= 2; index -= 2) {
-        private = private->next;
-    }
-    if (!private) {
-        return NULL;
-    }
-    return index == 0 ? &private->large.free : &private->small.free;
-}
-
-static int head_compare(const void *a, const void *b)
-{
-    uint64_t left = (*(struct model_block *const *)a)->addr;
-    uint64_t right = (*(struct model_block *const *)b)->addr;
-
-    return left < right ? -1 : left > right;
-}
-
-static void segment_fill(struct varve_alloc_snapshot *snapshot, size_t *capacity,
-                         const struct model_block *head)
-{
-    struct varve_segment_info *segment = &snapshot->segments[snapshot->segment_count++];
-
-    *segment = (struct varve_segment_info){.addr = head->addr,
-                                           .stream = head->stream,
-                                           .first_block = snapshot->block_count,
-                                           .is_small = head->pool->is_small,
-                                           .is_expandable = head->base != 0};
-    if (head->pool->owner) {
-        segment->pool = head->pool->owner->id;
-    }
-    for (const struct model_block *block = head; block && block->is_mapped; block = block->next) {
-        bool is_active = block->is_allocated || block->event_count || block->use_count;
-
-        segment->bytes += block->size;
-        segment->block_count++;
-        segment->allocated_bytes += block->is_allocated ? block->size : 0;
-        segment->active_bytes += is_active ? block->size : 0;
-        segment->requested_bytes += is_active ? block->requested : 0;
-        snapshot->blocks =
-            alloc_model_grow(snapshot->blocks, snapshot->block_count, capacity, sizeof(*snapshot->blocks));
-        snapshot->blocks[snapshot->block_count++] =
-            (struct varve_block_info){.addr = block->addr,
-                                      .bytes = block->size,
-                                      .requested = block->requested,
-                                      .state = block->is_allocated ? VARVE_BLOCK_ACTIVE_ALLOCATED
-                                               : is_active         ? VARVE_BLOCK_ACTIVE_PENDING_FREE
-                                                                   : VARVE_BLOCK_INACTIVE};
-    }
-}
-
-void alloc_model_snapshot(const struct alloc_model *model, struct varve_alloc_snapshot *snapshot_out)
-{
-    struct varve_alloc_snapshot snapshot = {0};
-    struct model_list heads = {0};
-    const struct model_list *list;
-    size_t capacity = 0;
-
-    for (size_t i = 0; (list = list_at(model, i)); i++) {
-        for (size_t j = 0; j < list->count; j++) {
-            if (is_head(list->items[j])) {
-                list_add(&heads, list->items[j]);
-            }
-        }
-    }
-    if (heads.count) {
-        qsort(heads.items, heads.count, sizeof(struct model_block *), head_compare);
-    }
-    snapshot.segments = calloc(heads.count + 1, sizeof(*snapshot.segments));
-    require(snapshot.segments != NULL);
-    for (size_t i = 0; i < heads.count; i++) {
-        segment_fill(&snapshot, &capacity, heads.items[i]);
-    }
-    free(heads.items);
-    *snapshot_out = snapshot;
-}
-
-void alloc_model_snapshot_free(struct varve_alloc_snapshot *snapshot)
-{
-    free(snapshot->segments);
-    free(snapshot->blocks);
-}
-
-void alloc_model_check(const struct alloc_model *model)
-{
-    struct varve_alloc_snapshot snapshot;
-    const struct varve_alloc_stats *stats = &model->stats;
-    uint64_t reserved = 0, allocated = 0, active = 0, requested = 0;
-
-    alloc_model_snapshot(model, &snapshot);
-    for (size_t i = 0; i < snapshot.segment_count; i++) {
-        const struct varve_segment_info *segment = &snapshot.segments[i];
-
-        require(i == 0 || segment[-1].addr + segment[-1].bytes <= segment->addr);
-        reserved += segment->bytes;
-        allocated += segment->allocated_bytes;
-        active += segment->active_bytes;
-        requested += segment->requested_bytes;
-    }
-    require(reserved == model->reserved && reserved == model->device_used);
-    require((int64_t)reserved == stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
-    require((int64_t)allocated == stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].current);
-    require((int64_t)active == stats->active_bytes[VARVE_ALLOC_STAT_ALL].current);
-    require((int64_t)requested == stats->requested_bytes[VARVE_ALLOC_STAT_ALL].current);
-    alloc_model_snapshot_free(&snapshot);
-}
-
 /* ---- frees ---- */
 
 static void block_release(struct alloc_model *model, struct model_block *block)
 {
-    uint64_t size = block->size;
-    int64_t count_change = 0;
-    int64_t bytes_change = 0;
-    struct model_block *neighbours[2];
-
-    require(!block->is_allocated && !block->event_count && !block->use_count);
-    emit(model, VARVE_KIND_FREE_COMPLETED, block->addr, block->size, block->requested);
-    neighbours[0] = block->prev;
-    neighbours[1] = block->next;
-    for (unsigned i = 0; i < 2; i++) {
-        uint64_t absorbed = block_merge(model, block, neighbours[i]);
-
-        if (absorbed) {
-            count_change--;
-            bytes_change -= (int64_t)absorbed;
-        }
-    }
-    list_remove(&model->active, block);
-    block_insert(block);
-    if (block_is_split(block)) {
-        count_change++;
-        bytes_change += (int64_t)block->size;
-    }
-    if (!block->base) {
-        stats_add(model->stats.inactive_split, block->pool, count_change);
-        stats_add(model->stats.inactive_split_bytes, block->pool, bytes_change);
-    }
-    stats_add(model->stats.active, block->pool, -1);
-    stats_add(model->stats.active_bytes, block->pool, -(int64_t)size);
-    stats_add(model->stats.requested_bytes, block->pool, -(int64_t)block->requested);
+    require(block->state == MODEL_PENDING && !block->event_count && !block->use_count);
+    emit(model, VARVE_KIND_FREE_COMPLETED, block->pool, block->addr, block->size, block->requested);
+    block_put(block);
+    block_merge_both(model, block);
 }
 
 /* Each stream that used the block gets a mark, passed when it gets here. */
 static void waits_add(struct alloc_model *model, struct model_block *block)
 {
     for (unsigned i = 0; i < block->use_count; i++) {
-        require(device_call(model, VARVE_DEVICE_EVENT_RECORD) == VARVE_OK);
-        model->waits =
-            alloc_model_grow(model->waits, model->wait_count, &model->wait_capacity, sizeof(*model->waits));
+        model->waits = alloc_model_grow(model->waits, model->wait_count, &model->wait_capacity, sizeof(*model->waits));
         model->waits[model->wait_count++] = (struct model_wait){block->uses[i], block, false};
         block->event_count++;
     }
@@ -1262,10 +788,8 @@ static void wait_end(struct alloc_model *model, size_t index)
     struct model_block *block = model->waits[index].block;
 
     model->wait_count--;
-    memmove(&model->waits[index], &model->waits[index + 1],
-            (model->wait_count - index) * sizeof(*model->waits));
-    block->event_count--;
-    if (!block->event_count) {
+    memmove(&model->waits[index], &model->waits[index + 1], (model->wait_count - index) * sizeof(*model->waits));
+    if (--block->event_count == 0) {
         block_release(model, block);
     }
 }
@@ -1306,31 +830,20 @@ static void waits_process(struct alloc_model *model, bool is_synchronizing)
 
 static struct model_block *block_find(const struct alloc_model *model, uint64_t addr)
 {
-    for (size_t i = 0; i < model->active.count; i++) {
-        if (model->active.items[i]->addr == addr && model->active.items[i]->is_allocated) {
-            return model->active.items[i];
-        }
-    }
-    return NULL;
+    struct model_block *block = alloc_model_block(model, addr);
+
+    return block && block->state == MODEL_ALLOCATED ? block : NULL;
 }
 
 int alloc_model_free(struct alloc_model *model, uint64_t addr)
 {
     struct model_block *block = block_find(model, addr);
 
-    if (addr == 0) {
-        return VARVE_OK;
-    }
     if (!block) {
         return VARVE_ERROR_NOT_FOUND;
     }
-    block->is_allocated = false;
-    stats_add(model->stats.allocation, block->pool, -1);
-    stats_add(model->stats.allocated_bytes, block->pool, -(int64_t)block->size);
-    emit(model, VARVE_KIND_FREE_REQUESTED, block->addr, block->size, block->requested);
-    if (block->size >= model->config.max_split_size) {
-        stat_add(&model->stats.oversize_allocations, -1);
-    }
+    block->state = MODEL_PENDING;
+    emit(model, VARVE_KIND_FREE_REQUESTED, block->pool, block->addr, block->size, block->requested);
     if (!block->use_count) {
         block_release(model, block);
     } else if (model->capture_count) {
@@ -1361,9 +874,7 @@ int alloc_model_record_stream(struct alloc_model *model, uint64_t addr, uint64_t
         block->use_is_captured[i] = false;
         block->use_count++;
     }
-    if (model->capture_count) {
-        block->use_is_captured[i] = true;
-    }
+    block->use_is_captured[i] |= model->capture_count > 0;
     return VARVE_OK;
 }
 
@@ -1371,24 +882,23 @@ int alloc_model_record_stream(struct alloc_model *model, uint64_t addr, uint64_t
 
 static uint64_t expandable_size(const struct model_block *block)
 {
-    return block->size + (block->next && !block->next->is_mapped ? block->next->size : 0);
+    return block->size + (block->next && block->next->state == MODEL_UNMAPPED ? block->next->size : 0);
 }
 
-static struct model_block *expandable_choose(const struct model_request *request, struct model_block *block)
+static struct model_block *expandable_choose(const struct alloc_model *model, const struct model_request *request,
+                                             struct model_block *block)
 {
-    const struct model_list *list = &request->pool->free;
-    struct model_block *next = list_next(list, block);
+    struct model_block *next = next_free(model, block);
 
     if (!request->is_expandable) {
         while (next && next->base && next->stream == request->stream) {
-            next = list_next(list, next);
+            next = next_free(model, next);
         }
         return next && next->stream == request->stream ? next : NULL;
     }
-    while (block->base && next && next->stream == request->stream &&
-           expandable_size(next) < expandable_size(block)) {
+    while (block->base && next && next->stream == request->stream && expandable_size(next) < expandable_size(block)) {
         block = next;
-        next = list_next(list, block);
+        next = next_free(model, block);
     }
     return block;
 }
@@ -1403,33 +913,20 @@ static bool cache_search(struct alloc_model *model, struct model_request *reques
     uint64_t limit = model->config.max_split_size;
     struct model_block *block;
 
-    if (is_collecting(model)) {
-        request->pool->searches++;
-    }
-    block = list_after(&request->pool->free, request->stream, request->size, 0, true);
+    request->pool->searches += is_collecting(model);
+    block = first_free(model, request->pool, request->stream, request->size);
     if (!block || block->stream != request->stream) {
         return false;
     }
     if (block->base) {
-        block = expandable_choose(request, block);
-        if (!block) {
-            return false;
-        }
+        block = expandable_choose(model, request, block);
     }
-    if (request->size < limit && block->size >= limit) {
+    if (!block || (request->size < limit && block->size >= limit) ||
+        (request->size >= limit && block->size >= request->size + model->config.max_non_split_rounding_size)) {
         return false;
     }
-    if (request->size >= limit && block->size >= request->size + model->config.max_non_split_rounding_size) {
-        return false;
-    }
-    list_remove(&request->pool->free, block);
     request->block = block;
     return true;
-}
-
-static bool callback_search(struct alloc_model *model, struct model_request *request)
-{
-    return model->options.miss && model->options.miss(model->options.context) && cache_search(model, request);
 }
 
 static bool fallback_search(struct alloc_model *model, struct model_request *request)
@@ -1456,20 +953,19 @@ static struct model_private *freeable_after(const struct alloc_model *model, uin
     struct model_private *best = NULL;
 
     for (struct model_private *private = model->privates; private; private = private->next) {
-        if (private->references == 0 && private->left_at > left_at &&
-            (!best || private->left_at < best->left_at)) {
+        if (private->references == 0 && private->left_at > left_at && (!best || private->left_at < best->left_at)) {
             best = private;
         }
     }
     return best;
 }
 
-static void cached_release(struct alloc_model *model)
+void alloc_model_empty_cache(struct alloc_model *model)
 {
     struct model_private *private = freeable_after(model, 0);
 
     if (!model->capture_count) {
-        model->stats.num_sync_all_streams++;
+        model->syncs++;
         waits_process(model, true);
         release_pool_blocks(model, &model->large);
         release_pool_blocks(model, &model->small);
@@ -1484,11 +980,6 @@ static void cached_release(struct alloc_model *model)
     }
 }
 
-void alloc_model_empty_cache(struct alloc_model *model)
-{
-    cached_release(model);
-}
-
 static int miss_serve(struct alloc_model *model, struct model_request *request)
 {
     int error;
@@ -1496,21 +987,25 @@ static int miss_serve(struct alloc_model *model, struct model_request *request)
     if (is_collecting(model)) {
         collect_garbage(model);
     }
-    error = segment_new(model, request, false);
+    error = segment_new(model, request);
     if (error == VARVE_ERROR_NO_MEMORY && fallback_search(model, request)) {
         error = VARVE_OK;
     }
     if (error == VARVE_ERROR_NO_MEMORY && release_available(model, request)) {
-        error = segment_new(model, request, false);
+        error = segment_new(model, request);
     }
     if (error == VARVE_ERROR_NO_MEMORY && !model->capture_count) {
-        cached_release(model);
-        error = segment_new(model, request, true);
+        alloc_model_empty_cache(model);
+        model->retries++;
+        error = segment_new(model, request);
     }
     if (error == VARVE_ERROR_NO_MEMORY) {
-        emit(model, VARVE_KIND_OOM, 0, request->size,
-             (uint64_t)model->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].current);
-        model->stats.num_ooms++;
+        uint64_t allocated = 0;
+
+        for (size_t i = 0; i < model->blocks.count; i++) {
+            allocated += model->blocks.items[i]->state == MODEL_ALLOCATED ? model->blocks.items[i]->size : 0;
+        }
+        emit(model, VARVE_KIND_OOM, request->pool, 0, request->size, allocated);
     }
     return error;
 }
@@ -1528,54 +1023,10 @@ static bool must_split(const struct alloc_model *model, const struct model_reque
     return request->size < model->config.max_split_size && rest > MODEL_MIB;
 }
 
-/* The front becomes a new block; the old one is what remains. */
-static void front_split(struct alloc_model *model, struct model_request *request)
-{
-    struct model_block *rest = request->block;
-    bool was_split = block_is_split(rest);
-    struct model_block *front = block_cut_front(rest, request->size);
-
-    block_insert(rest);
-    if (!rest->base && was_split) {
-        stats_add(model->stats.inactive_split_bytes, rest->pool, -(int64_t)front->size);
-    } else if (!rest->base) {
-        stats_add(model->stats.inactive_split_bytes, rest->pool, (int64_t)rest->size);
-        stats_add(model->stats.inactive_split, rest->pool, 1);
-    }
-    emit(model, VARVE_KIND_SPLIT, front->addr, front->size, rest->size);
-    request->block = front;
-}
-
-static uint64_t block_take(struct alloc_model *model, struct model_request *request)
-{
-    struct model_block *block = request->block;
-    struct model_pool *pool = request->pool;
-
-    if (must_split(model, request)) {
-        front_split(model, request);
-        block = request->block;
-    } else if (!block->base && block_is_split(block)) {
-        stats_add(model->stats.inactive_split_bytes, pool, -(int64_t)block->size);
-        stats_add(model->stats.inactive_split, pool, -1);
-    }
-    block->is_allocated = true;
-    block->requested = request->requested;
-    emit(model, VARVE_KIND_ALLOC, block->addr, block->size, block->requested);
-    list_add(&model->active, block);
-    stats_add(model->stats.allocation, pool, 1);
-    stats_add(model->stats.allocated_bytes, pool, (int64_t)block->size);
-    stats_add(model->stats.active, pool, 1);
-    stats_add(model->stats.active_bytes, pool, (int64_t)block->size);
-    stats_add(model->stats.requested_bytes, pool, (int64_t)block->requested);
-    if (block->size >= model->config.max_split_size) {
-        stat_add(&model->stats.oversize_allocations, 1);
-    }
-    return block->addr;
-}
-
 int alloc_model_alloc(struct alloc_model *model, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
 {
     struct model_request request = {.requested = bytes, .stream = stream};
+    struct model_block *block;
 
     *addr_out = 0;
     if (bytes == 0) {
@@ -1591,13 +1042,23 @@ int alloc_model_alloc(struct alloc_model *model, uint64_t bytes, uint64_t stream
     request.segment_size = segment_size_of(&model->config, request.size);
     request.pool = pool_for(model, request.size, stream);
     request.is_expandable = model->config.expandable_segments;
-    if (!cache_search(model, &request) && !callback_search(model, &request)) {
+    if (!cache_search(model, &request) &&
+        !(model->options.miss && model->options.miss(model->options.context) && cache_search(model, &request))) {
         int error = miss_serve(model, &request);
 
         if (error) {
             return error;
         }
     }
-    *addr_out = block_take(model, &request);
+    block = request.block;
+    if (must_split(model, &request)) { /* the old one is what remains */
+        block = block_cut(model, block, request.size);
+        block_put(block->next);
+        emit(model, VARVE_KIND_SPLIT, block->pool, block->addr, block->size, block->next->size);
+    }
+    block->state = MODEL_ALLOCATED;
+    block->requested = bytes;
+    emit(model, VARVE_KIND_ALLOC, block->pool, block->addr, block->size, block->requested);
+    *addr_out = block->addr;
     return VARVE_OK;
 }

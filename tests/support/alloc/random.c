@@ -80,8 +80,7 @@ static void divisions_random(struct varve_alloc_config *config)
     bool is_table = is_chosen(50);
 
     for (unsigned i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
-        config->roundup_power2_divisions[i] =
-            is_table ? UINT64_C(1) << random_below(&random_state, 7) : every;
+        config->roundup_power2_divisions[i] = is_table ? UINT64_C(1) << random_below(&random_state, 7) : every;
         if (is_table && is_chosen(30)) {
             config->roundup_power2_divisions[i] = 0;
         }
@@ -105,8 +104,7 @@ static void setup_random(struct alloc_pair_setup *setup)
     }
     if (is_chosen(35)) {
         config->max_split_size = random_between(config->large_segment_size / MIB, 200) * MIB;
-        config->max_non_split_rounding_size =
-            config->large_segment_size + random_below(&random_state, 40) * MIB;
+        config->max_non_split_rounding_size = config->large_segment_size + random_below(&random_state, 40) * MIB;
     }
     if (is_chosen(25)) {
         divisions_random(config);
@@ -162,9 +160,9 @@ static uint64_t random_size(const struct habits *habits, const struct varve_allo
 
 static enum alloc_pair_kind random_pool_kind(void)
 {
-    static const enum alloc_pair_kind kinds[] = {
-        ALLOC_PAIR_BEGIN,   ALLOC_PAIR_END,     ALLOC_PAIR_END,      ALLOC_PAIR_END,
-        ALLOC_PAIR_RELEASE, ALLOC_PAIR_RELEASE, ALLOC_PAIR_NO_SPLIT, ALLOC_PAIR_USE_ON_OOM};
+    static const enum alloc_pair_kind kinds[] = {ALLOC_PAIR_BEGIN,    ALLOC_PAIR_END,       ALLOC_PAIR_END,
+                                                 ALLOC_PAIR_END,      ALLOC_PAIR_RELEASE,   ALLOC_PAIR_RELEASE,
+                                                 ALLOC_PAIR_NO_SPLIT, ALLOC_PAIR_USE_ON_OOM};
 
     return kinds[random_below(&random_state, is_chosen(90) ? 6 : 8)];
 }
@@ -209,8 +207,8 @@ static void ops_random(const struct alloc_pair_setup *setup, struct alloc_pair_o
         }
         memset(op, 0, sizeof(*op));
         op->kind = random_kind(&habits, allocs);
-        op->pick = is_chosen(habits.few) ? (uint32_t)random_below(&random_state, 4)
-                                         : (uint32_t)random_next(&random_state);
+        op->pick =
+            is_chosen(habits.few) ? (uint32_t)random_below(&random_state, 4) : (uint32_t)random_next(&random_state);
         op->salt = (uint32_t)random_next(&random_state);
         op->stream = (uint32_t)random_below(&random_state, habits.streams);
         if (op->kind == ALLOC_PAIR_ALLOC) {

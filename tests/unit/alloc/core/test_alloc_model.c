@@ -5,7 +5,7 @@
  * assertion is a difference like any other. A difference is shrunk first (chunks of operations are dropped
  * while it remains, then single ones), then printed as a list of operations, and fails the test.
  *
- * VARVE_TEST_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
+ * Costs: 3 s
  */
 #include "support/alloc/pair.h"
 #include "support/alloc/random.h"
@@ -25,11 +25,10 @@
 #include <unistd.h>
 
 #define MIB UINT64_C(0x100000)
-#define DEFAULT_STEPS 200000U
 /* ---- running and shrinking ---- */
 
-static void child_run(int file, const struct alloc_pair_setup *setup, const struct alloc_pair_op *ops,
-                      size_t count, bool is_quiet)
+static void child_run(int file, const struct alloc_pair_setup *setup, const struct alloc_pair_op *ops, size_t count,
+                      bool is_quiet)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS};
     struct alloc_pair_difference difference = {0};
@@ -78,8 +77,7 @@ static bool run_apart(const struct alloc_pair_setup *setup, const struct alloc_p
     }
     if (status != 0) {
         difference_out->step = count - 1;
-        snprintf(difference_out->text, sizeof(difference_out->text), "the run ended with wait status %#x",
-                 status);
+        snprintf(difference_out->text, sizeof(difference_out->text), "the run ended with wait status %#x", status);
         return false;
     }
     return true;
@@ -137,17 +135,10 @@ static void difference_report(const struct alloc_pair_setup *setup, struct alloc
     fail_msg("seed %" PRIu64 ", step %zu of %zu: %s", seed, difference->step, count, difference->text);
 }
 
-static uint64_t number_from(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-
-    return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 TEST(test_random_operations)
 {
     uint64_t seed = test_first_seed(1);
-    uint64_t steps = number_from("VARVE_MODEL_STEPS", DEFAULT_STEPS);
+    uint64_t steps = (uint64_t)test_rounds(200000, 200000);
     struct alloc_pair_op *ops = calloc(ALLOC_RANDOM_STEPS_MAX, sizeof(*ops));
     size_t count;
 
