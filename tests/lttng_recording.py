@@ -78,7 +78,7 @@ class Case(recording.Case):
 
     def lttng(self, *arguments):
         return subprocess.run(["lttng", "--no-sessiond", *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
                               **self.identity)
 
     def answers(self):

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Names and field descriptions of events, made from the lists in event_list.h.
- */
+/* Names and field descriptions of events, made from the lists in event_list.h. */
 #ifndef VARVE_TRACE_EVENT_NAMES_H
 #define VARVE_TRACE_EVENT_NAMES_H
 

@@ -10,7 +10,6 @@
 
 #include "trace/record.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Free pieces of a segment that has used ones count as inactive_split, as PyTorch's do.
- */
+/* Free pieces of a segment that has used ones count as inactive_split, as PyTorch's do. */
 #include "alloc/backend/backend.h"
 
 #include "alloc/core/segments/segment.h"

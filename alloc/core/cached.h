@@ -48,7 +48,7 @@ HOT bool cached_is_free(const struct block *block)
     return (block->state & ~(unsigned)BLOCK_IN_MAP) == CACHED_FREE;
 }
 
-/* ---- the free index: `has_trees` is known when it is compiled; without it all blocks are alone in their bins ---- */
+/* the free index: `has_trees` is known when it is compiled; without it all blocks are alone in their bins */
 
 HOT void cached_remove(struct stream_bins *bins, struct block *block, bool has_trees)
 {
@@ -92,7 +92,7 @@ HOT void cached_replace(struct stream_bins *bins, struct block *old, struct bloc
     }
 }
 
-/* ---- requests ---- */
+/* requests */
 
 HOT void cached_count(struct varve_alloc *alloc, struct cached_counters counters, uint64_t size, uint64_t requested)
 {
@@ -253,7 +253,7 @@ HOT struct block *cached_alloc(struct varve_alloc *alloc, struct stream_bins *bi
     return cached_take(alloc, bins, block, counters, found_size, bytes, true);
 }
 
-/* ---- frees ---- */
+/* frees */
 
 /// Is the free of the block usual?
 HOT bool cached_is_used(const struct varve_alloc *alloc, const struct block *block)

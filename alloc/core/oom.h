@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A request failed for want of memory: the whole accounting, and the text of the error. Called by alloc.c.
- */
+/* A request failed for want of memory: the whole accounting, and the text of the error. Called by alloc.c. */
 #ifndef VARVE_ALLOC_CORE_OOM_H
 #define VARVE_ALLOC_CORE_OOM_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A plan is a list through the blocks themselves (`planned_next`), since it may be as long as the pool.
- */
+/* A plan is a list through the blocks themselves (`planned_next`), since it may be as long as the pool. */
 #include "alloc/core/release.h"
 #include "alloc/core/segments/expandable.h"
 #include "alloc/core/segments/segment.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The order of the stages, and of what each of them counts and records, is PyTorch's.
- */
+/* The order of the stages, and of what each of them counts and records, is PyTorch's. */
 #include "alloc/core/request.h"
 #include "alloc/core/release.h"
 #include "alloc/core/segments/segment.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Entry points for what may change while an allocator runs. Each takes the lock.
- */
+/* Entry points for what may change while an allocator runs. Each takes the lock. */
 #include "alloc/core/settings.h"
 #include "alloc/core/state/allocator.h"
 #include "alloc/core/state/counters.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What may change while an allocator runs: its limit, its settings, its recorder, its callbacks and observers.
- */
+/* What may change while an allocator runs: its limit, its settings, its recorder, its callbacks and observers. */
 #ifndef VARVE_ALLOC_CORE_SETTINGS_H
 #define VARVE_ALLOC_CORE_SETTINGS_H
 

@@ -104,7 +104,7 @@ int resources_memory_check(struct device_resources *resources, uint64_t addr, ui
 /// What a size counts for.
 uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes);
 
-/* ---- events ---- */
+/* events */
 
 int resources_event_create(struct device_resources *resources, uint64_t *event_out);
 int resources_event_destroy(struct device_resources *resources, uint64_t event);
@@ -117,7 +117,7 @@ int resources_event_complete(struct device_resources *resources, uint64_t event)
 struct device_stream *resources_stream_find(const struct device_resources *resources, uint64_t stream);
 struct device_stream *resources_stream_acquire(struct device_resources *resources, uint64_t stream);
 
-/* ---- streams of stream_create ---- */
+/* streams of stream_create */
 
 /// Room for one more, so that entering it can't fail. Errors: VARVE_ERROR_NO_MEMORY.
 int resources_created_reserve(struct device_resources *resources);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Ids of handles, events and exports. An id that was released is not known again.
- */
+/* Ids of handles, events and exports. An id that was released is not known again. */
 #ifndef VARVE_ALLOC_DEVICE_SLOTS_H
 #define VARVE_ALLOC_DEVICE_SLOTS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory from the kernel for the structures of this folder: the allocator may be called below `malloc`.
- */
+/* Memory from the kernel for the structures of this folder: the allocator may be called below `malloc`. */
 #ifndef VARVE_ALLOC_INDEX_PAGES_H
 #define VARVE_ALLOC_INDEX_PAGES_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Address space without memory, as a list by (stream, address): a pool has few such ranges.
- */
+/* Address space without memory, as a list by (stream, address): a pool has few such ranges. */
 #include "alloc/index/pool.h"
 
 static bool is_before(const struct block *a, const struct block *b)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The policies by name, their options, and their pure functions for callers that have no allocator.
- */
+/* The policies by name, their options, and their pure functions for callers that have no allocator. */
 #include "alloc/policy/policy.h"
 #include "alloc/policy/rounding.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where the libraries of this installation are that a recorded program loads. Called by record and doctor.
- */
+/* Where the libraries of this installation are that a recorded program loads. Called by record and doctor. */
 #ifndef VARVE_ANALYSIS_BASE_COMPONENT_FIND_H
 #define VARVE_ANALYSIS_BASE_COMPONENT_FIND_H
 

@@ -98,13 +98,13 @@ int command_hide(struct command_context *context, struct database *database, con
 /// `out`.
 void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- help.c ---- */
+/* help.c */
 
 void help_print(FILE *out);
 void help_print_usage(FILE *out, const struct command *command); /* one line */
 void help_print_command(FILE *out, const struct command *command);
 
-/* ---- manual.c ---- */
+/* manual.c */
 
 int manual_print(struct command_context *context); /* the manual page, as roff; returns the exit status */
 

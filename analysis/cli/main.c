@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The program `varve`: its command line is varve_command_run's. What it is doing stands in command.c.
- */
+/* The program `varve`: its command line is varve_command_run's. What it is doing stands in command.c. */
 #include "analysis/analysis.h"
 
 #include "trace/trace.h"

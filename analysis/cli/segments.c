@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * `varve segments`: the segments and blocks of caching allocators after any event of a trace.
- */
+/* `varve segments`: the segments and blocks of caching allocators after any event of a trace. */
 #include "analysis/query/segments.h"
 
 #include "analysis/cli/command.h"

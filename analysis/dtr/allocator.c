@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A planner's driver has one context, and here two want to be called: the blocks, and whoever takes the events.
- */
+/* A planner's driver has one context, and here two want to be called: the blocks, and whoever takes the events. */
 #include "analysis/dtr/allocator.h"
 
 #include "analysis/base/memory.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Operators first, one after the other; then the events are played on counts of references alone.
- */
+/* Operators first, one after the other; then the events are played on counts of references alone. */
 #include "analysis/dtr/check.h"
 
 #include "analysis/base/memory.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What holds for every log that was read, walked by tests and fuzzers.
- */
+/* What holds for every log that was read, walked by tests and fuzzers. */
 #ifndef VARVE_ANALYSIS_DTR_CHECK_H
 #define VARVE_ANALYSIS_DTR_CHECK_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One pass over the schedule. A storage goes by the number of the tensor that it was made as.
- */
+/* One pass over the schedule. A storage goes by the number of the tensor that it was made as. */
 #include "analysis/dtr/describe.h"
 
 #include "analysis/base/memory.h"

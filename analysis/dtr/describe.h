@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a log needs by itself, whatever is evicted: the budget below which no play can reach its end.
- */
+/* What a log needs by itself, whatever is evicted: the budget below which no play can reach its end. */
 #ifndef VARVE_ANALYSIS_DTR_DESCRIBE_H
 #define VARVE_ANALYSIS_DTR_DESCRIBE_H
 

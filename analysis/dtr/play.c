@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A planner numbers tensors, operators and storages as the log does, so events go to it as they are.
- */
+/* A planner numbers tensors, operators and storages as the log does, so events go to it as they are. */
 #include "analysis/dtr/play.h"
 
 #include "analysis/base/memory.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Coordinates of the drawing are CSS pixels, y downwards.
- */
+/* Coordinates of the drawing are CSS pixels, y downwards. */
 #include "analysis/dtr/plot.h"
 
 #include "analysis/output/format.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What `varve dtr` says of a log and of plays, for people and as JSON.
- */
+/* What `varve dtr` says of a log and of plays, for people and as JSON. */
 #ifndef VARVE_ANALYSIS_DTR_PRINT_H
 #define VARVE_ANALYSIS_DTR_PRINT_H
 

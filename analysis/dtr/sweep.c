@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Threads take the next piece of work until none is left; the calling thread works too, and alone draws progress.
- */
+/* Threads take the next piece of work until none is left; the calling thread works too, and alone draws progress. */
 #include "analysis/dtr/sweep.h"
 
 #include "analysis/base/memory.h"

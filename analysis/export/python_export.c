@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What Python prints on its error stream is read; its last line is the reason if it fails.
- */
+/* What Python prints on its error stream is read; its last line is the reason if it fails. */
 #include "analysis/export/python_export.h"
 
 #include "analysis/base/component_find.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Formats that the Python package writes, since pyarrow has them: the package is run as a program.
- */
+/* Formats that the Python package writes, since pyarrow has them: the package is run as a program. */
 #ifndef VARVE_ANALYSIS_EXPORT_PYTHON_EXPORT_H
 #define VARVE_ANALYSIS_EXPORT_PYTHON_EXPORT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Arrays that double, and maps from hashes of what is interned (streams, texts, stacks) to numbers.
- */
+/* Arrays that double, and maps from hashes of what is interned (streams, texts, stacks) to numbers. */
 #include "analysis/history/history.h"
 
 #include "analysis/base/map.h"

@@ -30,7 +30,7 @@ int import_pytorch_stream(struct input_stream *input, const char *path, const ch
 int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
                         struct import_result *result, struct varve_message *message);
 
-/* ---- cli/record_histories.c: what a recorded PyTorch left of its own history ---- */
+/* cli/record_histories.c: what a recorded PyTorch left of its own history */
 
 /// Make a database of each PREFIX.PID.pickle: PREFIX.PID.db, in place of the pickle. One that can't be read
 /// is left as it is, with a line on `err`. Returns how many databases there are.

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Logs of other tools, recognised by their first bytes, as trace databases. Called by cli/import.c.
- */
+/* Logs of other tools, recognised by their first bytes, as trace databases. Called by cli/import.c. */
 #ifndef VARVE_ANALYSIS_IMPORT_LOG_H
 #define VARVE_ANALYSIS_IMPORT_LOG_H
 

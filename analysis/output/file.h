@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A file of a command's answer, or a folder of files, which is there whole or not at all.
- */
+/* A file of a command's answer, or a folder of files, which is there whole or not at all. */
 #ifndef VARVE_ANALYSIS_OUTPUT_FILE_H
 #define VARVE_ANALYSIS_OUTPUT_FILE_H
 

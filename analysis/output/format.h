@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Figures and names for people. A struct format_text lives until the end of the full expression.
- */
+/* Figures and names for people. A struct format_text lives until the end of the full expression. */
 #ifndef VARVE_ANALYSIS_OUTPUT_FORMAT_H
 #define VARVE_ANALYSIS_OUTPUT_FORMAT_H
 

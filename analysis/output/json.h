@@ -30,7 +30,7 @@ void json_append(struct cJSON *array, struct cJSON *value);                /* ta
 struct cJSON *json_member(struct cJSON *object, const char *key);
 void json_print(struct cJSON *value, FILE *out); /* frees `value` */
 
-/* ---- reading ---- */
+/* reading */
 
 /// The one value that `text` is; NULL if it is none. Owner: the caller, by json_free.
 struct cJSON *json_parse(const char *text, size_t bytes);

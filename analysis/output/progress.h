@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Progress of long work as one line on a terminal. The one who draws owns the struct progress.
- */
+/* Progress of long work as one line on a terminal. The one who draws owns the struct progress. */
 #ifndef VARVE_ANALYSIS_OUTPUT_PROGRESS_H
 #define VARVE_ANALYSIS_OUTPUT_PROGRESS_H
 

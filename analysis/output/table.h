@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Aligned tables for people, and CSV for programs.
- */
+/* Aligned tables for people, and CSV for programs. */
 #ifndef VARVE_ANALYSIS_OUTPUT_TABLE_H
 #define VARVE_ANALYSIS_OUTPUT_TABLE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A line at a time out of the stream's window. Fields are numbers and plain names: nothing is quoted in this format.
- */
+/* A line at a time out of the stream's window. Fields are numbers and plain names: nothing is quoted in this format. */
 #include "analysis/placement/buffer_file.h"
 
 #include "analysis/base/memory.h"

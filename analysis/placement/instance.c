@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Lifetimes into points, by one walk over all begins and ends in the order of time.
- */
+/* Lifetimes into points, by one walk over all begins and ends in the order of time. */
 #include "analysis/placement/instance.h"
 
 #include "analysis/base/memory.h"

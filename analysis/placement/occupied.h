@@ -11,8 +11,6 @@
 #ifndef VARVE_ANALYSIS_PLACEMENT_OCCUPIED_H
 #define VARVE_ANALYSIS_PLACEMENT_OCCUPIED_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct occupied;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * From meta (attached_pid, attached_ns) and stats (frees_unknown), which the collector writes.
- */
+/* From meta (attached_pid, attached_ns) and stats (frees_unknown), which the collector writes. */
 #include "analysis/query/attached.h"
 
 #include "analysis/output/format.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A recording that began when its program ran already (`varve attach`): what it can't know.
- */
+/* A recording that began when its program ran already (`varve attach`): what it can't know. */
 #ifndef VARVE_ANALYSIS_QUERY_ATTACHED_H
 #define VARVE_ANALYSIS_QUERY_ATTACHED_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What was recorded, from the table meta and counts of the small tables.
- */
+/* What was recorded, from the table meta and counts of the small tables. */
 #include "analysis/query/header.h"
 
 #include "analysis/base/memory.h"

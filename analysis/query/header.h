@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What was recorded: path, program, host, time, extent and health. report and info begin with it.
- */
+/* What was recorded: path, program, host, time, extent and health. report and info begin with it. */
 #ifndef VARVE_ANALYSIS_QUERY_HEADER_H
 #define VARVE_ANALYSIS_QUERY_HEADER_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A cell is formatted by the letter of its column; a table without rows is not printed, titles neither.
- */
+/* A cell is formatted by the letter of its column; a table without rows is not printed, titles neither. */
 #include "analysis/query/print.h"
 
 #include "analysis/output/format.h"

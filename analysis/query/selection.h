@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What leaks, peak and timeline are asked about: a domain (--domain), a process (--pid), a device.
- */
+/* What leaks, peak and timeline are asked about: a domain (--domain), a process (--pid), a device. */
 #ifndef VARVE_ANALYSIS_QUERY_SELECTION_H
 #define VARVE_ANALYSIS_QUERY_SELECTION_H
 

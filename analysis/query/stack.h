@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The frames of a call site, and their printing as text and JSON. Loading ends early on a database error.
- */
+/* The frames of a call site, and their printing as text and JSON. Loading ends early on a database error. */
 #ifndef VARVE_ANALYSIS_QUERY_STACK_H
 #define VARVE_ANALYSIS_QUERY_STACK_H
 

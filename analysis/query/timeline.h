@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Bytes over time in equal steps, and a chart of them.
- */
+/* Bytes over time in equal steps, and a chart of them. */
 #ifndef VARVE_ANALYSIS_QUERY_TIMELINE_H
 #define VARVE_ANALYSIS_QUERY_TIMELINE_H
 

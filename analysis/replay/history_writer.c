@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What stream and pool numbers mean is noted as they appear.
- */
+/* What stream and pool numbers mean is noted as they appear. */
 #include "analysis/replay/history_writer.h"
 
 #include "analysis/base/memory.h"

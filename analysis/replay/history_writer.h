@@ -9,8 +9,6 @@
 
 #include "analysis/history/history.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct replay;

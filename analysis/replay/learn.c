@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Each answer only ever changes in one direction, so that the search ends.
- */
+/* Each answer only ever changes in one direction, so that the search ends. */
 #include "analysis/replay/learn.h"
 
 #include "analysis/base/memory.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Devices one by one, each until its answers fit; sums over all of them.
- */
+/* Devices one by one, each until its answers fit; sums over all of them. */
 #include "analysis/replay/replay.h"
 
 #include "analysis/base/monotonic.h"

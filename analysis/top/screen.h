@@ -6,7 +6,6 @@
 #ifndef VARVE_ANALYSIS_TOP_SCREEN_H
 #define VARVE_ANALYSIS_TOP_SCREEN_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

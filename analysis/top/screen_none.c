@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The screen of a build without ncurses: there is none.
- */
+/* The screen of a build without ncurses: there is none. */
 #include "analysis/top/screen.h"
 
 #include "trace/trace.h"

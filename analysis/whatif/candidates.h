@@ -10,7 +10,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #define CANDIDATE_TEXT_BYTES 1024
 #define CANDIDATE_VALUES_MAX 8

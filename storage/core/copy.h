@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Elements from one memory to another.
- */
+/* Elements from one memory to another. */
 #ifndef VARVE_STORAGE_CORE_COPY_H
 #define VARVE_STORAGE_CORE_COPY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Bytes for storages: of the C library, or blocks of an allocator.
- */
+/* Bytes for storages: of the C library, or blocks of an allocator. */
 #ifndef VARVE_STORAGE_CORE_MEMORY_H
 #define VARVE_STORAGE_CORE_MEMORY_H
 

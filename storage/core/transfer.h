@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Bytes between host memory and a device's.
- */
+/* Bytes between host memory and a device's. */
 #ifndef VARVE_STORAGE_CORE_TRANSFER_H
 #define VARVE_STORAGE_CORE_TRANSFER_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C and CUDA: private to storage/ */
-/*
- * Copies, conversions and fills of elements in a GPU's memory: what copy.cu does, and what the host gives it to do.
- */
+/* Copies, conversions and fills of elements in a GPU's memory: what copy.cu does, and what the host gives it to do. */
 #ifndef VARVE_STORAGE_CUDA_COPY_H
 #define VARVE_STORAGE_CUDA_COPY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Copies without the checks of varve_array_copy, for what has checked its arrays.
- */
+/* Copies without the checks of varve_array_copy, for what has checked its arrays. */
 #ifndef VARVE_STORAGE_ELEMENTS_COPY_H
 #define VARVE_STORAGE_ELEMENTS_COPY_H
 

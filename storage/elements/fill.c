@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One element, converted once, repeated over an array.
- */
+/* One element, converted once, repeated over an array. */
 #include "storage/elements/cast.h"
 #include "storage/elements/check.h"
 #include "storage/elements/loop.h"

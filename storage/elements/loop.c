@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Axes are sorted by the first array's strides, since scattered stores cost more than scattered loads.
- */
+/* Axes are sorted by the first array's strides, since scattered stores cost more than scattered loads. */
 #include "storage/elements/loop.h"
 
 #include <stdlib.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * DLPack's names for types and devices, and ours.
- */
+/* DLPack's names for types and devices, and ours. */
 #ifndef VARVE_STORAGE_EXCHANGE_DLPACK_TYPES_H
 #define VARVE_STORAGE_EXCHANGE_DLPACK_TYPES_H
 

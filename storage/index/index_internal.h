@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- Reading an expression ---- */
+/* Reading an expression */
 
 /* An array or a mask with axes, and the axes of the source that it indexes. */
 struct index_advanced {
@@ -37,7 +37,7 @@ struct index_expression {
 int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices, unsigned count,
                           struct index_expression *expression, struct varve_message *message);
 
-/* ---- Masks as bits ---- */
+/* Masks as bits */
 
 /* The elements of a mask in the usual order, 64 in a word, the first one the lowest bit. */
 struct index_bits {
@@ -50,7 +50,7 @@ struct index_bits {
 int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out, struct varve_message *message);
 int64_t index_bits_words(const struct index_bits *bits);
 
-/* ---- Positions ---- */
+/* Positions */
 
 /* Where the arrays and masks of an expression point to, all together: bytes from the first element of its `rest`. */
 struct index_positions {
@@ -72,7 +72,7 @@ void index_positions_free(struct index_positions *positions);
 /// "(2,3)", as NumPy writes shapes in what it says about indices; returns `text`.
 const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, size_t bytes);
 
-/* ---- Moving elements ---- */
+/* Moving elements */
 
 /* A plan as this folder sees it. */
 struct index_plan {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a storage is, for people and for programs.
- */
+/* What a storage is, for people and for programs. */
 #include "storage/core/object.h"
 
 #include <inttypes.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The product of two matrices, by a BLAS that is looked for once or by loops of our own.
- */
+/* The product of two matrices, by a BLAS that is looked for once or by loops of our own. */
 #ifndef VARVE_STORAGE_OPERATORS_GEMM_H
 #define VARVE_STORAGE_OPERATORS_GEMM_H
 

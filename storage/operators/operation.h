@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One operator with all its arguments, as a value: for whoever decides where it is computed.
- */
+/* One operator with all its arguments, as a value: for whoever decides where it is computed. */
 #ifndef VARVE_STORAGE_OPERATORS_OPERATION_H
 #define VARVE_STORAGE_OPERATORS_OPERATION_H
 

@@ -115,7 +115,5 @@ static inline uint64_t graph_visits(const struct remat_storage *storage)
 {
     return storage->parent_visits + storage->child_visits;
 }
-/// Numbers, counts and lists agree with each other. VARVE_ERROR_CORRUPT.
-int graph_check(const struct remat_graph *graph, struct varve_message *message);
 
 #endif

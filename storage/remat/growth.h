@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Arrays that grow, for the planner's tables. A failed growth leaves the array as it was.
- */
+/* Arrays that grow, for the planner's tables. A failed growth leaves the array as it was. */
 #ifndef VARVE_STORAGE_REMAT_GROWTH_H
 #define VARVE_STORAGE_REMAT_GROWTH_H
 

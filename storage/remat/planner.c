@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The planner's door: what a program says it runs, keeps and releases, and what can be asked.
- */
+/* The planner's door: what a program says it runs, keeps and releases, and what can be asked. */
 #include "storage/remat/planner.h"
 
 #include <inttypes.h>

@@ -60,7 +60,7 @@ struct reach_found {
 bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint32_t *bases, unsigned count,
                 enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits);
 
-/* ---- sets ---- */
+/* sets */
 
 static inline bool reach_set_has(const struct reach_set *set, uint32_t number)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the planner has the runtime do: run operators into new storages, and let storages go.
- */
+/* What the planner has the runtime do: run operators into new storages, and let storages go. */
 #include "storage/runtime/runtime_internal.h"
 
 #include <inttypes.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What happens as records of the trace. Names of operators have numbers, the same in all runtimes of the process.
- */
+/* What happens as records of the trace. Names of operators have numbers, the same in all runtimes of the process. */
 #include "storage/runtime/runtime_internal.h"
 
 #include <pthread.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The operators of operators.h as recipes, by its list.
- */
+/* The operators of operators.h as recipes, by its list. */
 #include "storage/runtime/runtime_internal.h"
 
 /* What the operators have beside their inputs; each kind uses some. */

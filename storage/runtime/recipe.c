@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Recipes: how a tensor was made, kept as long as it may have to be made again.
- */
+/* Recipes: how a tensor was made, kept as long as it may have to be made again. */
 #include "storage/runtime/runtime_internal.h"
 
 #include <stdlib.h>

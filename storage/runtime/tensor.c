@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Handles. Several may have one value; the planner counts them.
- */
+/* Handles. Several may have one value; the planner counts them. */
 #include "storage/runtime/runtime_internal.h"
 
 #include <stdlib.h>

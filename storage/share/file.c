@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Files as storages, in the modes of numpy.memmap.
- */
+/* Files as storages, in the modes of numpy.memmap. */
 #include "storage/core/object.h"
 #include "storage/share/mapping.h"
 

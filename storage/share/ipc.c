@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Storages of a pool in other processes, through the handles of its device (CUDA IPC, and the host device's own).
- */
+/* Storages of a pool in other processes, through the handles of its device (CUDA IPC, and the host device's own). */
 #include "storage/core/object.h"
 
 #include <inttypes.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A piece of a file in the process' addresses, as the memory of a storage.
- */
+/* A piece of a file in the process' addresses, as the memory of a storage. */
 #ifndef VARVE_STORAGE_SHARE_MAPPING_H
 #define VARVE_STORAGE_SHARE_MAPPING_H
 

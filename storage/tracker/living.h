@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * All storages that are alive at a moment, kept alive while they are looked at.
- */
+/* All storages that are alive at a moment, kept alive while they are looked at. */
 #ifndef VARVE_STORAGE_TRACKER_LIVING_H
 #define VARVE_STORAGE_TRACKER_LIVING_H
 

@@ -171,8 +171,8 @@ def numbers(count):
     return "".join(f"{i * 7919 % count}\n" for i in range(count))
 
 
-IS_LONG = bool(os.environ.get("VARVE_LONG"))
-TEXT = ("words.txt", lambda: words(9000 if IS_LONG else 2000))
+IS_FULL = bool(os.environ.get("VARVE_FULL"))
+TEXT = ("words.txt", lambda: words(9000 if IS_FULL else 1000))
 MORE = ("more.txt", lambda: words(500))
 PYTHON3 = "/usr/bin/python3"
 LIST = [

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: dozens of replays of whole trainings.
+# Costs: 9 s, full 35 s
 # Runs threads: plays.
 """varve advise beside varve replay and varve frontier, on recordings of PyTorch's allocator.
 
@@ -13,39 +13,12 @@ known     expandable segments are advised for gpt2_train, with the peak that PyT
           is, where they were set already
 """
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import unittest
+from pytorch_recordings import Case, NAMES, SMALL, expected_of, path_of, recording
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import recording  # noqa: E402
-
-VARVE = os.environ.get("VARVE", "build/varve")
-FOLDER = pathlib.Path(__file__).parent / "pytorch"
-RECORDINGS = sorted(path.name.removesuffix(".pickle.xz") for path in FOLDER.glob("*.pickle.xz"))
-REPLAYED = ("multistream_record",) if recording.IS_SANITIZED else RECORDINGS
+QUICK = (*SMALL[:2], "resnet50_train_stacks")
+REPLAYED = SMALL[1:2] if recording.IS_SANITIZED else recording.sample(NAMES, *QUICK)
 MIB = 1 << 20
 SAME = ("peak_reserved", "peak_allocated", "device_calls", "retries", "ooms")
-
-
-def run(*arguments):
-    return subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=300, check=False)
-
-
-def varve(command, name, *options):
-    result = run(command, "--json", *options, FOLDER / f"{name}.pickle.xz")
-    if result.returncode != 0:
-        raise AssertionError(result.stderr)
-    return json.loads(result.stdout)
-
-
-def expected_of(name):
-    path = FOLDER / f"{name}.expected.json"
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def room_of(answer):
@@ -57,11 +30,14 @@ def room_of(answer):
     return options
 
 
-class Advise(unittest.TestCase):
+class Advise(Case):
+    def ask(self, command, name, *options):
+        return self.answer(command, *options, path_of(name))
+
     def check_settings(self, name, answer):
         for setting in answer["settings"]:
             with self.subTest(name, conf=setting["conf"]):
-                alone = varve("replay", name, "--conf", setting["conf"], *room_of(answer))
+                alone = self.ask("replay", name, "--conf", setting["conf"], *room_of(answer))
                 self.assertEqual({key: setting[key] for key in SAME}, {key: alone[key] for key in SAME})
                 self.assertEqual(setting["lost"], sum(setting["causes"].values()))
                 own = answer["own"]
@@ -77,12 +53,11 @@ class Advise(unittest.TestCase):
                     self.assertLessEqual(setting["device_ns"], own["device_ns"])
 
     def test_figures_are_those_of_replays(self):
-        self.assertGreaterEqual(len(RECORDINGS), 9)
         for name in REPLAYED:
-            answer = varve("advise", name)
+            answer = self.ask("advise", name)
             self.check_settings(name, answer)
             for setting in answer["settings"]:
-                limited = varve("replay", name, "--conf", setting["conf"], "--memory-limit", setting["needs"])
+                limited = self.ask("replay", name, "--conf", setting["conf"], "--memory-limit", setting["needs"])
                 self.assertEqual(limited["ooms"], 0)
                 self.assertGreaterEqual(setting["needs"], answer["load_bytes"])
 
@@ -93,32 +68,32 @@ class Advise(unittest.TestCase):
                 continue
             with self.subTest(name):
                 limit = ["--memory-limit", expected["memory_limit"]] if expected["memory_limit"] else []
-                own, stats = varve("advise", name, *limit)["own"], expected["memory_stats"]
+                own, stats = self.ask("advise", name, *limit)["own"], expected["memory_stats"]
                 self.assertEqual(own["peak_reserved"], stats["reserved_bytes.all.peak"])
                 self.assertEqual(own["peak_allocated"], stats["allocated_bytes.all.peak"])
                 self.assertEqual(own["device_calls"], stats["num_device_alloc"] + stats["num_device_free"])
                 self.assertEqual((own["retries"], own["ooms"]), (stats["num_alloc_retries"], stats["num_ooms"]))
 
     def test_what_is_known(self):
-        answer = varve("advise", "gpt2_train")
+        answer = self.ask("advise", "gpt2_train")
         self.assertEqual(answer["recorded"]["peak_reserved"], 19624 * MIB)
         best = answer["settings"][0]
         self.assertEqual((best["conf"], best["peak_reserved"]), ("expandable_segments:True", 15124 * MIB))
         for setting in answer["settings"]:
             self.assertNotIn("max_split_size_mb", setting["conf"])  # more than twice as much reserved
-        nothing = varve("advise", "gpt2_train_expandable")
+        nothing = self.ask("advise", "gpt2_train_expandable")
         self.assertEqual((nothing["own"]["conf"], nothing["settings"]), ("expandable_segments:True", []))
-        result = run("advise", FOLDER / "gpt2_train_expandable.pickle.xz")
-        self.assertEqual(result.stdout.count("nothing helps"), 1)
-        self.assertNotIn("export", result.stdout)
+        text = self.varve("advise", path_of("gpt2_train_expandable")).out
+        self.assertEqual(text.count("nothing helps"), 1)
+        self.assertNotIn("export", text)
 
     def test_capacity(self):
-        for name, capacities in {"gpt2_train": (24 << 30, 15500 * MIB, 14 << 30), "resnet50_train_stacks": (5 << 30,),
-                                 "multistream_record": (80 * MIB, 40 * MIB)}.items():
-            for capacity in capacities if name in REPLAYED else ():
+        for name, capacities in {"gpt2_train": (24 << 30, 15500 * MIB, 14 << 30) if recording.IS_FULL else (15500 * MIB,),
+                                 "resnet50_train_stacks": (5 << 30,), "multistream_record": (80 * MIB, 40 * MIB)}.items():
+            for capacity in () if recording.IS_SANITIZED and name not in REPLAYED else capacities:
                 with self.subTest(name, capacity=capacity):
-                    answer = varve("advise", name, "--capacity", capacity)
-                    alone = varve("replay", name, "--conf", answer["own"]["conf"], "--capacity", capacity)
+                    answer = self.ask("advise", name, "--capacity", capacity)
+                    alone = self.ask("replay", name, "--conf", answer["own"]["conf"], "--capacity", capacity)
                     self.assertEqual(answer["fits"], alone["ooms"] == 0)
                     self.check_settings(name, answer)
                     if answer["fits_with_settings"]:
@@ -132,25 +107,16 @@ class Advise(unittest.TestCase):
                         self.assertGreaterEqual(sum(gone), answer["load_bytes"] - capacity)
 
     def test_call_sites(self):
-        sites = varve("advise", "resnet50_train_stacks", "--capacity", 3 << 30)["must_go"]
+        sites = self.ask("advise", "resnet50_train_stacks", "--capacity", 3 << 30)["must_go"]
         self.assertGreater(len(sites), 1)
         for site in sites:
             self.assertTrue(site["user"]["file"].endswith(".py"))
             self.assertNotIn("/torch/", site["user"]["file"])
 
     def test_refusals(self):
-        result = run("advise", "--capacity", "1G", FOLDER / "gpt2_train.pickle.xz")
-        self.assertEqual((result.returncode, result.stdout), (2, ""))
-        self.assertRegex(result.stderr, r"^varve advise: .*largest request is 1\.53 GiB .*\n$")
-
-    def test_lines_fit(self):
-        for name in REPLAYED:
-            for options in ((), ("--capacity", "2G")):
-                lines = run("advise", "--width", 80, *options, FOLDER / f"{name}.pickle.xz").stdout.splitlines()
-                self.assertLessEqual(len(lines), 40)
-                for line in lines:
-                    if "PYTORCH_ALLOC_CONF=" not in line:
-                        self.assertLessEqual(len(line), 80, line)
+        outcome = recording.varve("advise", "--capacity", "1G", path_of("gpt2_train"))
+        self.assert_refused(outcome)
+        self.assertRegex(outcome.err, r"^varve advise: .*largest request is 1\.53 GiB .*\n$")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: a replay of its own for each policy and setting.
+# Costs: 10 s, full 30 s
 # Runs threads: plays.
 """varve compare and varve frontier beside varve replay, on recordings of PyTorch's allocator.
 
@@ -10,38 +10,15 @@ frontier  gives a capacity that serves every request as --memory-limit of a repl
           fails, and what is called safe is
 """
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import unittest
+from pytorch_recordings import Case, SMALL, expected_of, options_of, path_of, recording
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import recording  # noqa: E402
-
-VARVE = os.environ.get("VARVE", "build/varve")
-FOLDER = pathlib.Path(__file__).parent / "pytorch"
-NAMES = ("gpt2_train", "gpt2_train_expandable", "gpt2_train_limit", "multistream_record", "cudagraph_private_pool",
-         "pools_free", "synthetic_oom_gc", "resnet50_train_stacks")
-COMPARED = ("gpt2_train", "multistream_record", "cudagraph_private_pool", "synthetic_oom_gc")
+NAMES = ("gpt2_train", "gpt2_train_expandable", "gpt2_train_limit", *SMALL, "synthetic_oom_gc", "resnet50_train_stacks")
+COMPARED = recording.sample(("gpt2_train", *SMALL[:2], "synthetic_oom_gc"), *SMALL)
 if recording.IS_SANITIZED:
-    NAMES, COMPARED = NAMES[:4], COMPARED[1:3]
+    NAMES, COMPARED = SMALL[:2], SMALL[:2]
 STEP = 2 << 20
 CONFS = {"multistream_record": ["", "expandable_segments:True", "garbage_collection_threshold:0.6"],
          "synthetic_oom_gc": ["", "max_split_size_mb:64"]}
-
-
-def trace(name):
-    return FOLDER / f"{name}.pickle.xz"
-
-
-def varve(*arguments):
-    result = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            timeout=300, check=False)
-    if result.returncode != 0:
-        raise AssertionError(result.stderr)
-    return json.loads(result.stdout)
 
 
 def setting_of(row):
@@ -52,16 +29,16 @@ def setting_of(row):
     return options
 
 
-class Compare(unittest.TestCase):
+class Compare(Case):
     def test_is_a_replay_each(self):
         for name in COMPARED:
             confs = [word for conf in CONFS.get(name, []) for word in ("--conf", conf)]
-            rows = varve("compare", "--json", *confs, trace(name))
+            rows = self.answer("compare", *confs, path_of(name))
             self.assertEqual(rows[0]["policy"], "pytorch")
             for row in rows:
                 with self.subTest(name, setting=setting_of(row)):
                     self.assertNotIn("error", row)
-                    alone = varve("replay", "--json", *setting_of(row), trace(name))
+                    alone = self.answer("replay", *setting_of(row), path_of(name))
                     keys = ("peak_reserved", "peak_allocated", "device_calls", "retries", "segments", "ooms", "frees_skipped")
                     self.assertEqual({key: row[key] for key in keys}, {key: alone[key] for key in keys})
 
@@ -69,11 +46,8 @@ class Compare(unittest.TestCase):
         for name in ("gpt2_train", "gpt2_train_expandable", "gpt2_train_roundup", "gpt2_train_limit",
                      "gpt2_train_maxsplit", "multistream_record", "cudagraph_private_pool", "pools_free"):
             with self.subTest(name):
-                expected = json.loads((FOLDER / f"{name}.expected.json").read_text())
-                options = ["--conf", expected["alloc_conf"] or "", "--capacity", expected["total_memory"]]
-                if expected["memory_limit"]:
-                    options += ["--memory-limit", expected["memory_limit"]]
-                row = varve("compare", "--json", "--policies", "pytorch", *options, trace(name))
+                expected = expected_of(name)
+                row = self.answer("compare", "--policies", "pytorch", *options_of(expected), path_of(name))
                 stats = expected["memory_stats"]
                 self.assertEqual([row["peak_reserved"], row["peak_allocated"], row["device_calls"], row["retries"],
                                   row["ooms"]],
@@ -82,19 +56,19 @@ class Compare(unittest.TestCase):
                                   stats["num_ooms"]])
 
     def test_limits_and_traces(self):
-        rows = varve("compare", "--json", "--policies", "pytorch,first-fit", "--memory-limit", "17G", "--memory-limit",
-                     "18G", trace("gpt2_train"), trace("gpt2_train_limit"))
+        rows = self.answer("compare", "--policies", "pytorch,first-fit", "--memory-limit", "17G", "--memory-limit",
+                     "18G", path_of("gpt2_train"), path_of("gpt2_train_limit"))
         self.assertEqual(len(rows), 8)
         self.assertEqual({(row["trace"], row["policy"], row["memory_limit"]) for row in rows},
-                         {(str(trace(name)), policy, limit << 30) for name in ("gpt2_train", "gpt2_train_limit")
+                         {(str(path_of(name)), policy, limit << 30) for name in ("gpt2_train", "gpt2_train_limit")
                           for policy in ("pytorch", "first-fit") for limit in (17, 18)})
         for row in rows:
             self.assertLessEqual(row["peak_reserved"], row["memory_limit"])
 
 
-class Frontier(unittest.TestCase):
+class Frontier(Case):
     def is_enough(self, row, name, limit):
-        return varve("replay", "--json", *setting_of(row), "--memory-limit", limit, trace(name))["ooms"] == 0
+        return self.answer("replay", *setting_of(row), "--memory-limit", limit, path_of(name))["ooms"] == 0
 
     def check(self, row, name):
         with self.subTest(name, setting=setting_of(row)):
@@ -112,22 +86,22 @@ class Frontier(unittest.TestCase):
 
     def test_default_policy(self):
         for name in NAMES:
-            self.check(varve("frontier", "--json", trace(name)), name)
+            self.check(self.answer("frontier", path_of(name)), name)
 
     def test_all_policies(self):
         for name in ("cudagraph_private_pool",) if recording.IS_SANITIZED else ("multistream_record", "cudagraph_private_pool"):
             confs = [word for conf in CONFS.get(name, []) for word in ("--conf", conf)]
-            for row in varve("frontier", "--json", "--policies", "all", *confs, trace(name)):
+            for row in self.answer("frontier", "--policies", "all", *confs, path_of(name)):
                 self.check(row, name)
 
     def test_exhaustive_is_the_smallest(self):
         name = "multistream_record"
-        quick = varve("frontier", "--json", trace(name))
-        whole = varve("frontier", "--json", "--exhaustive", trace(name))
+        quick = self.answer("frontier", path_of(name))
+        whole = self.answer("frontier", "--exhaustive", path_of(name))
         self.assertLessEqual(whole["frontier_bytes"], quick["frontier_bytes"])
         self.assertGreater(whole["probes"], quick["probes"])
         self.check(whole, name)
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    recording.main()

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: records and replays a dozen programs.
 """`varve export --to perfetto`, read by Google's protocol buffers. Perfetto's own trace_processor is in no package: what it demands of a
 trace is checked here instead. Tracks are described before their events, interned texts before their use and after the state was
 cleared; slices of a track begin and end in turn and nest; flows have two ends; and every figure is that of the views."""

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: records two dozen programs.
 """Call sites in files of other profilers: speedscope's JSON, pprof's profile.proto, folded stacks. Each is read by somebody else's reader,
 and what it adds up to is what the views say: in all, by line, by process."""
 

@@ -1,32 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Costs: 10 s, full 30 s
 # Reads damaged input: logs of other tools.
 """Logs of RMM, PyTorch's profiler and Nsight Systems, imported: the sums of the program that was logged (import_logs.py), what each
 format says beside them, every kind of contradiction counted, other policies replayed on the requests, and files that are no log."""
 
 import collections
-import contextlib
 import gzip
 import json
 import lzma
 import pathlib
 import random
 import sqlite3
-import tempfile
-import unittest
 
 import import_logs
 from import_logs import BASE, MIB, Nsight, Program, memory_event, profiler_trace, rmm_line, rmm_log, span
-from test_export_round_trip import load
-from test_replay_pytorch import RECORDINGS, varve
+from pytorch_recordings import Case, load, path_of, recording
 
 
-class Imports(unittest.TestCase):
+class Imports(Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.database = self.folder / "out.db"
+        super().setUp()
+        self.folder = pathlib.Path(self.folder)
+        self.database = pathlib.Path(self.path)
 
     def write(self, name, content):
         path = self.folder / name
@@ -38,22 +34,18 @@ class Imports(unittest.TestCase):
 
     def imported(self, *paths):
         """The command's JSON; what it has to say of the log is in self.said."""
-        done = varve("import", "--force", "--json", *paths, "-o", self.database)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.said = done.stderr
-        return json.loads(done.stdout)
+        outcome = self.varve("import", "--force", "--json", *paths, "-o", self.database)
+        self.said = outcome.err
+        return json.loads(outcome.out)
 
     def refused(self, *paths, word):
         self.database.unlink(missing_ok=True)
-        done = varve("import", *paths, "-o", self.database)
-        self.assertEqual((done.returncode, done.stdout), (2, ""), done)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        self.assertIn(word, done.stderr)
+        self.assert_refused(recording.varve("import", *paths, "-o", self.database), word)
         self.assertFalse(self.database.exists())
 
-    def rows(self, sql, *values):
-        with contextlib.closing(sqlite3.connect(self.database)) as database:
-            return database.execute(sql, values).fetchall()
+    def rows(self, query, *values):
+        self.open()
+        return self.sql(query, *values)
 
     def faults(self, result, **expected):
         self.assertEqual({key: value for key, value in result["faults"].items() if value}, expected)
@@ -157,7 +149,7 @@ class Rmm(Imports):
         self.assertEqual(result["entries"], len(lines) - 1)
         self.assertEqual(self.rows("SELECT addr, size, free_ns IS NULL FROM allocation ORDER BY id"), [(a, 100, 0), (a, 200, 0), (c, 7, 1)])
         self.assertEqual(self.rows("SELECT sum(value) FROM data_loss"), [(1 + 1 + 1 + 5 + 1,)])
-        self.assertIn("import_unknown_frees", varve("report", self.database).stdout)
+        self.assertIn("import_unknown_frees", self.varve("report", self.database).out)
 
     def test_shuffled(self):
         program = Program(5, calls=1500, failures=False, slots=20)
@@ -195,20 +187,16 @@ class Rmm(Imports):
         program = Program(9, failures=False)
         self.imported(self.write("a.csv", rmm_log(program.calls)))
         for command in ("peak", "timeline", "leaks", "tree"):
-            self.assertIn("block", varve(command, self.database).stdout.splitlines()[0])
-        bound = json.loads(varve("bound", "--json", self.database).stdout)
+            self.assertIn("block", self.varve(command, self.database).out.splitlines()[0])
+        bound = self.answer("bound", self.database)
         self.assertEqual((bound[0] if isinstance(bound, list) else bound)["load_bytes"], program.peak)
         for options in ([], ["--policy", "first-fit"], ["--conf", "expandable_segments:True"], ["--memory-limit", 8 << 30]):
-            done = varve("replay", "--json", *options, self.database)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            result = json.loads(done.stdout)
+            result = self.answer("replay", *options, self.database)
             self.assertEqual((result["before"]["peak_allocated"], result["before"]["peak_reserved"]), (program.peak, None))
             self.assertEqual(result["allocations"] + result["ooms"], program.allocations)
             self.assertGreaterEqual(result["peak_reserved"], result["peak_allocated"])
         for command in (["replay", "--verify", self.database], ["export", self.database, "--to", "pytorch", "-o", self.folder / "x"]):
-            done = varve(*command)
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertIn("requests only", done.stderr)
+            self.assert_refused(recording.varve(*command), "requests only")
 
     def test_what_requests_do_not_say(self):
         """What was reserved is not in the log: nothing is worked out from it, and settings are compared without it."""
@@ -217,17 +205,17 @@ class Rmm(Imports):
         calls += [("free", addr, size) for addr, size in blocks[::2]]
         calls += [("allocate", BASE + 2048 * MIB, 96 * MIB), ("failure", 0, 1 << 40)]
         self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
-        request, = json.loads(varve("oom", "--json", self.database).stdout)["ooms"]
+        request, = self.answer("oom", self.database)["ooms"]
         self.assertEqual((request["allocated"], request["reserved"], request["memory"], request["cause"], request["served"]),
                          (8 * 24 * MIB + 96 * MIB, None, None, None, None))
-        limited = json.loads(varve("oom", "--json", "--memory-limit", "512M", self.database).stdout)
+        limited = self.answer("oom", "--memory-limit", "512M", self.database)
         self.assertEqual((limited["memory_limit"], limited["ooms"][0]["served"]["by"]), (512 * MIB, []))
         self.assertGreater(limited["ooms"][0]["served"]["smallest_limit"], 1 << 40)
-        advice = json.loads(varve("advise", "--json", self.database, "--memory-limit", "512M").stdout)
+        advice = self.answer("advise", self.database, "--memory-limit", "512M")
         self.assertIsNone(advice["recorded"]["peak_reserved"])
-        texts = [varve(*command, self.database).stdout for command in (["oom"], ["advise"], ["compare"], ["replay"], ["frontier"])]
+        texts = [self.varve(*command, self.database).out for command in (["oom"], ["advise"], ["compare"], ["replay"], ["frontier"])]
         self.assertEqual([text for text in texts if not text or "-1 " in text], [])
-        self.assertIn("1 allocation failed in block: varve oom says why", varve("report", self.database).stdout)
+        self.assertIn("1 allocation failed in block: varve oom says why", self.varve("report", self.database).out)
         self.assertIn("--memory-limit gives it", texts[0].replace("\n              ", " "))
 
     def test_advice_on_requests(self):
@@ -236,7 +224,7 @@ class Rmm(Imports):
         calls += [("free", addr, size) for addr, size in blocks]
         calls += [("allocate", BASE + 2048 * MIB, 192 * MIB)]
         self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
-        advice = json.loads(varve("advise", "--json", self.database).stdout)
+        advice = self.answer("advise", self.database)
         self.assertEqual((advice["own"]["peak_reserved"], advice["settings"][0]["peak_reserved"], advice["settings"][0]["conf"]),
                          ((16 * 24 + 192) * MIB, 400 * MIB, "expandable_segments:True"))  # 384 in pieces of 20
 
@@ -244,25 +232,14 @@ class Rmm(Imports):
         """The requests of a recorded training cost under any policy what they cost out of its snapshot, as long as nothing but
         requests mattered there: no waits, no releases."""
         names = {"alloc": "allocate", "free_requested": "free"}
-        others = {"free_completed", "segment_alloc", "snapshot"}
-        compared = 0
-        for recording in RECORDINGS:
-            snapshot = load(recording)
-            entries = [entry for entry in snapshot["device_traces"][0] if entry["action"] not in others]
-            pools = {tuple(segment["segment_pool_id"]) for segment in snapshot["segments"]}
-            if {entry["action"] for entry in entries} != set(names) or pools != {(0, 0)} or "stream" in recording.name:
-                continue
-            calls = [(entry["time_us"] % 86_400_000_000, 1, names[entry["action"]], entry["addr"], entry["size"], entry["stream"])
-                     for entry in entries]
-            self.imported(self.write("a.csv", rmm_log(calls)))
-            for policy in ("pytorch", "first-fit"):
-                options = ["replay", "--json", "--policy", policy, "--conf", "max_split_size_mb:64"]
-                log = json.loads(varve(*options, self.database).stdout)
-                original = json.loads(varve(*options, recording).stdout)
-                keys = ("allocations", "peak_reserved", "peak_allocated", "segments", "device_calls")
-                self.assertEqual({key: log[key] for key in keys}, {key: original[key] for key in keys}, (recording.name, policy))
-            compared += 1
-        self.assertGreater(compared, 0)
+        path = path_of("gpt2_train")
+        calls = [(entry["time_us"] % 86_400_000_000, 1, names[entry["action"]], entry["addr"], entry["size"], entry["stream"])
+                 for entry in load(path)["device_traces"][0] if entry["action"] in names]
+        self.imported(self.write("a.csv", rmm_log(calls)))
+        for policy in ("pytorch", "first-fit"):
+            log, original = (self.answer("replay", "--policy", policy, "--conf", "max_split_size_mb:64", one) for one in (self.database, path))
+            keys = ("allocations", "peak_reserved", "peak_allocated", "segments", "device_calls")
+            self.assertEqual({key: log[key] for key in keys}, {key: original[key] for key in keys}, policy)
 
 
 class Profiler(Imports):
@@ -368,8 +345,7 @@ class NsightSystems(Imports):
         self.faults(result)
         self.check_sums(result, program, "device")
         self.assertEqual(dict(self.rows("SELECT tid, emitted FROM thread")), collections.Counter(call[1] for call in program.calls))
-        done = varve("replay", "--policy", "first-fit", "--json", self.database)
-        self.assertEqual(json.loads(done.stdout)["before"]["peak_allocated"], program.peak, done.stderr)
+        self.assertEqual(self.answer("replay", "--policy", "first-fit", self.database)["before"]["peak_allocated"], program.peak)
 
     def test_processes_kinds_and_pools(self):
         def fill(nsight):
@@ -400,9 +376,7 @@ class NsightSystems(Imports):
         self.assertEqual(self.rows("SELECT function FROM frame WHERE callsite_id = (SELECT callsite_id FROM allocation LIMIT 1) ORDER BY depth"),
                          [("main",), ("_start",)])
         self.assertEqual(self.rows("SELECT name, total_bytes FROM device WHERE id = 2"), [("GPU two", 80 << 30)])
-        done = varve("replay", self.database)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("2 processes", done.stderr)
+        self.assert_refused(recording.varve("replay", self.database), "2 processes")
 
     def test_old_schema(self):
         def fill(nsight):
@@ -422,7 +396,7 @@ class NsightSystems(Imports):
         whole = self.make(lambda nsight: [nsight.row(i, 1, 0, BASE + i * MIB, 1) for i in range(5000)]).read_bytes()
         self.refused(self.write("cut.sqlite", whole[:len(whole) // 2]), word="truncated")
         self.imported(self.write("a.csv", rmm_log(Program(22, calls=10).calls)))
-        trace = self.folder / "trace.db"
+        trace = self.folder / "other.db"
         self.database.rename(trace)
         self.refused(trace, word="is a trace database already")
 
@@ -437,51 +411,52 @@ class NoLogs(Imports):
         self.refused(self.write("a.csv", "id,lower,upper,size\n1,2,3,4\n"), word="none of what can be imported")
         self.refused(self.folder / "missing.csv", word="missing.csv")
 
+    def assert_import_or_refusal(self, path):
+        """An import or one line, never more."""
+        done = recording.varve("import", "--force", path, "-o", self.database)
+        self.assertIn(done.returncode, (0, 2), done)
+        if done.returncode == 0:
+            self.varve("report", self.database)
+            self.assertIn(recording.varve("replay", "--policy", "first-fit", self.database).returncode, (0, 2))
+        else:
+            self.assertEqual(done.err.count("\n"), 1, done.err)
+
+    def spoiled(self, content, seed, begin=0):
+        """Bytes of a good log, changed."""
+        chance = random.Random(seed)
+        for _ in range(40 if recording.IS_FULL else 12):
+            bad = bytearray(content)
+            for _ in range(chance.randrange(1, 30)):
+                bad[chance.randrange(begin, len(bad))] = chance.randrange(256)
+            yield bytes(bad)
+
     def test_hostile_logs(self):
-        """Bytes of good logs, changed: an import or one line, never more."""
-        chance = random.Random(6)
         program = Program(23, calls=200)
-        logs = {"a.csv": rmm_log(program.calls).encode(),
-                "a.json": profiler_trace([memory_event(call, 77) for call in program.calls]).encode()}
-        for name, content in logs.items():
-            for _ in range(40):
-                bad = bytearray(content)
-                for _ in range(chance.randrange(1, 30)):
-                    bad[chance.randrange(len(bad))] = chance.randrange(256)
-                done = varve("import", "--force", self.write(name, bytes(bad)), "-o", self.database)
-                self.assertIn(done.returncode, (0, 2), done)
-                if done.returncode == 0:
-                    self.assertEqual(varve("report", self.database).returncode, 0)
-                    self.assertIn(varve("replay", "--policy", "first-fit", self.database).returncode, (0, 2))
-                else:
-                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for name, text in (("a.csv", rmm_log(program.calls)), ("a.json", profiler_trace([memory_event(call, 77) for call in program.calls]))):
+            for bad in self.spoiled(text.encode(), 6):
+                self.assert_import_or_refusal(self.write(name, bad))
 
     def test_hostile_export(self):
-        chance = random.Random(7)
         path = self.folder / "report.sqlite"
         nsight = Nsight(path)
         for call in Program(24, calls=300, failures=False).calls:
             nsight.row(call[0], 5, int(call[2] == "free"), call[3], call[4], call="cudaMalloc_v3020", tid=call[1], chain=1)
         nsight.chain(1, [("main", "/bin/train")])
         nsight.close()
-        content = path.read_bytes()
-        for _ in range(40):
-            bad = bytearray(content)
-            for _ in range(chance.randrange(1, 30)):
-                bad[chance.randrange(100, len(bad))] = chance.randrange(256)
-            done = varve("import", "--force", self.write("bad.sqlite", bytes(bad)), "-o", self.database)
-            self.assertIn(done.returncode, (0, 2), done)
-        path.unlink()
-        with contextlib.closing(sqlite3.connect(path)) as database:
+        for bad in self.spoiled(path.read_bytes(), 7, 100):
+            self.assert_import_or_refusal(self.write("bad.sqlite", bad))
+
+    def test_endless_view(self):
+        path = self.folder / "report.sqlite"
+        with sqlite3.connect(path) as database:
             database.executescript("CREATE TABLE t (start, globalPid, deviceId, contextId, address, bytes, memKind, memoryOperationType);"
                                    "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
                                    "FROM n) SELECT i AS start, 0 AS globalPid, 0 AS deviceId, 0 AS contextId, i AS address, 1 AS bytes, "
                                    "2 AS memKind, 0 AS memoryOperationType FROM n")
-        self.database.unlink(missing_ok=True)
-        done = varve("import", "--timeout", "1", path, "-o", self.database)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
+        database.close()
+        self.assert_refused(recording.varve("import", "--timeout", "1", path, "-o", self.database))
         self.assertFalse(self.database.exists())
 
 
 if __name__ == "__main__":
-    unittest.main()
+    recording.main()

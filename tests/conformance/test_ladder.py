@@ -1,30 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: histories of whole trainings.
+# Costs: 10 s, full 45 s
 """The fragmentation ladder against a plain model of recorded histories of PyTorch's allocator.
 
 The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the
 rounded sizes are PyTorch's rule applied to the request under the settings that the history was recorded with. Each history is looked
 at twice: replayed, with exact blocks, and imported, with blocks as large as their requests.
-
-  test_ladder.py [HISTORY.pickle.xz …]     others than those of tests/conformance/pytorch, FILE.expected.json beside each
 """
 
 import bisect
-import json
-import os
-import pathlib
-import sqlite3
-import subprocess
-import sys
-import tempfile
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import recording  # noqa: E402
-
-VARVE = os.environ.get("VARVE", "build/varve")
-RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
+from pytorch_recordings import Case, RECORDINGS, SMALL, expected_of, name_of, path_of, recording
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM = 1, 2, 3, 6, 7, 8, 9, 12
 RUNGS = ("rounding", "unsplit_remainder", "segment_quantum", "pool_segregation", "stream_pending", "cached_segments",
@@ -49,7 +35,6 @@ class Island:
         self.start, self.end, self.key, self.expandable = start, end, key, expandable
         self.blocks = {}   # address → [extent, live, rounded, is pending]
         self.touched = []  # [start, end) that blocks have had, in order, none touches another
-        self.share = (0, 0, 0, 0, 0, 0, 0, 0)
 
     def touch(self, start, end):
         for first, last in self.touched:
@@ -93,9 +78,6 @@ class Device:
         self.divisions = divisions
         self.islands, self.starts = [], []
         self.wanted = None
-        self.sums = [0] * 8
-        self.open = {}
-        self.dirty = set()
 
     def at(self, addr):
         i = bisect.bisect_right(self.starts, addr) - 1
@@ -105,18 +87,10 @@ class Device:
         i = bisect.bisect_right(self.starts, island.start)
         self.islands.insert(i, island)
         self.starts.insert(i, island.start)
-        self.dirty.add(island)
 
     def take(self, island):
         i = self.starts.index(island.start)
         del self.islands[i], self.starts[i]
-        self.replace(island, (0,) * 8)
-        self.dirty.discard(island)
-
-    def replace(self, island, share):
-        self.sums = [a - b + c for a, b, c in zip(self.sums, island.share, share)]
-        self.open[island.key] = self.open.get(island.key, 0) - island.share[7] + share[7]
-        island.share = share
 
     def grow(self, addr, size, key):
         new = Island(addr, addr + size, key, True)
@@ -147,7 +121,6 @@ class Device:
             self.shrink(addr, size)
         elif kind in (ALLOC, FREE_REQUESTED, FREE_COMPLETED):
             island = self.at(addr)
-            self.dirty.add(island)
             if kind == ALLOC:
                 island.blocks[addr] = [size, requested, min(rounded_size(requested, self.divisions), size), False]
                 island.touch(addr, addr + size)
@@ -157,11 +130,9 @@ class Device:
                 del island.blocks[addr]
 
     def ladder(self):
-        for island in self.dirty:
-            self.replace(island, island.count())
-        self.dirty.clear()
-        reserved, live, rounding, unsplit, quantum, pending, cached, free = self.sums
-        holes = self.open.get(self.wanted, 0)
+        counts = [(island.key, island.count()) for island in self.islands]
+        reserved, live, rounding, unsplit, quantum, pending, cached, free = map(sum, zip((0,) * 8, *(count for _, count in counts)))
+        holes = sum(count[7] for key, count in counts if key == self.wanted)
         return reserved, live, rounding, unsplit, quantum, free - holes, pending, cached, holes
 
 
@@ -173,79 +144,54 @@ def divisions_of(conf):
     return 0
 
 
-class Ladder(unittest.TestCase):
-    recordings = RECORDINGS
-
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory(prefix="varve-ladder.")
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name) / "trace.db"
-
-    def varve(self, *arguments):
-        done = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=300, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
+class Ladder(Case):
     def compare(self, divisions):
-        """All rungs after every third event, in a long run after each; of expandable segments, which hold a thousand blocks, after
-        every 13th. The model takes them all, and at each the rungs are the difference of reserved and live."""
-        db = sqlite3.connect(self.path)
-        self.addCleanup(db.close)
-        devices, compared, guards = {}, 0, [0] * 9
-        step = 13 if db.execute("SELECT count(*) FROM event WHERE kind = 8").fetchone()[0] > 500 else 1 if recording.IS_LONG else 3
-        rows = db.execute(f"SELECT e.seq, e.kind, e.device, e.stream, e.pool, e.addr, e.size, e.requested, l.reserved,"
-                          f" l.live_requested, {', '.join(RUNGS)} FROM event e JOIN ladder l USING (seq) ORDER BY seq")
+        """The model takes all events, and after some of them tells the rungs, which after each are the difference of reserved and live.
+        Returns the most that each rung was."""
+        devices, compared, most = {}, 0, [0] * 9
+        columns = f"reserved, live_requested, {', '.join(RUNGS)}"
+        rows = self.rows(self.path, "SELECT e.seq, e.kind, e.device, e.stream, e.pool, e.addr, e.size, e.requested, "
+                         f"l.{columns.replace(', ', ', l.')} FROM event e JOIN ladder l USING (seq) ORDER BY seq")
+        step = 13 if recording.IS_FULL else 1 if len(rows) < 2000 else 41
         for seq, kind, device, stream, pool, addr, size, requested, *ladder in rows:
             model = devices.setdefault(device, Device(divisions))
             model.apply(kind, stream, pool, addr, size, requested)
             self.assertEqual(ladder[0] - ladder[1], sum(ladder[2:]), f"event {seq}")
+            most = [max(pair) for pair in zip(most, ladder)]
             if seq % step == 0 or kind == OOM:
                 self.assertEqual(tuple(ladder), model.ladder(), f"event {seq}")
-                guards = [max(pair) for pair in zip(guards, ladder)]
                 compared += 1
         self.assertGreater(compared, 50)
-        self.assertEqual(db.execute("SELECT count(*) FROM ladder").fetchone(),
-                         db.execute("SELECT count(*) FROM event WHERE kind BETWEEN 1 AND 13").fetchone())
-        self.compare_peak(db)
-        return guards
-
-    def compare_peak(self, db):
-        columns = f"device, seq, ts_ns, reserved, live_requested, {', '.join(RUNGS)}"
-        self.assertEqual(db.execute(f"SELECT {columns} FROM ladder_peak ORDER BY device").fetchall(), db.execute(
-            f"SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device ORDER BY reserved DESC,"
-            " live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE place = 1"
-            " ORDER BY device").fetchall())
+        self.assertEqual(len(rows), self.one("SELECT count(*) FROM event WHERE kind BETWEEN 1 AND 13"))
+        self.assertEqual(self.sql(f"SELECT device, seq, ts_ns, {columns} FROM ladder_peak ORDER BY device"), self.sql(
+            f"SELECT device, seq, ts_ns, {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device ORDER BY"
+            " reserved DESC, live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE place = 1"
+            " ORDER BY device"))
+        return most
 
     def test_every_event(self):
         most = [0] * 9
-        for path in self.recordings:
+        for path in recording.sample(RECORDINGS, *SMALL, "gpt2_train_limit"):
             with self.subTest(recording=path.name):
-                expected_path = path.with_name(path.name.replace(".pickle.xz", ".expected.json"))
-                expected = json.loads(expected_path.read_text()) if expected_path.exists() else {}
-                divisions = divisions_of(expected.get("alloc_conf") or "")
+                expected = expected_of(name_of(path)) or {}
                 limit = ["--memory-limit", expected["memory_limit"]] if expected.get("memory_limit") else []
                 for command in (["replay", *limit], ["import"]):
                     self.varve(*command, path, "-o", self.path, "--force")
-                    most = [max(pair) for pair in zip(most, self.compare(divisions))]
+                    most = [max(pair) for pair in zip(most, self.compare(divisions_of(expected.get("alloc_conf") or "")))]
         # over all histories, none of it may be nothing
         self.assertGreater(min(most), 0, dict(zip(("reserved", "live_requested", *RUNGS), most)))
 
     def test_other_rules(self):
         """What was recorded is requested under other rules, whose blocks and segments are others."""
-        for path in self.recordings:
-            if path.name.split(".")[0] not in ("gpt2_train", "multistream_record", "cudagraph_private_pool"):
-                continue
+        for name in ("multistream_record", "cudagraph_private_pool", *(["gpt2_train"] if recording.IS_FULL else [])):
             for divisions, *rules in (
                     (4, "--conf", "roundup_power2_divisions:4,max_split_size_mb:64"),
                     (0, "--conf", "expandable_segments:True"),
                     (0, "--policy", "first-fit"), (0, "--policy", "cuda-async")):
-                with self.subTest(recording=path.name, rules=rules):
-                    self.varve("replay", *rules, path, "-o", self.path, "--force")
+                with self.subTest(recording=name, rules=rules):
+                    self.varve("replay", *rules, path_of(name), "-o", self.path, "--force")
                     self.compare(divisions)
 
 
 if __name__ == "__main__":
-    arguments = [argument for argument in sys.argv[1:] if argument.endswith(".xz")]
-    if arguments:
-        Ladder.recordings = [pathlib.Path(argument) for argument in arguments]
-    unittest.main(argv=[argument for argument in sys.argv if argument not in arguments])
+    recording.main()

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: a session daemon of its own.
 """The LTTng-UST provider library, without recorder and collector: what second_sink_emit (tests/programs) emits, babeltrace2
 must read back, event by event and field by field; and it must report when a trace begins. Needs lttng-tools and babeltrace2.
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: PyTorch, where it is installed, takes seconds to load, and programs of their own load it again.
 """Operator logs of PyTorch programs (varve.oplog): each is read by a strict reader of the format, and its peak is compared with that
 of PyTorch's own allocations in the same step, unrecorded, as its profiler reports them."""
 

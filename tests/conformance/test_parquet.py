@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
-# Slow: a dozen exports, each by a Python that loads its packages
 """`varve export --to parquet` and `arrow`: pandas, DuckDB and Dask read back the rows of the views, whatever the number of threads;
 partitions are those of the ranks and devices; a run is written as a whole or not at all; and bad input."""
 

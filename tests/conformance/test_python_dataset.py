@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
-# Slow: records a program for each rank, and starts four workers
 """Many ranks: SQLite, DuckDB and Dask, on threads and on four workers, give equal answers, which plain SQL over each database gives too;
-the rank that was made to differ is found; sweeps of replays, with failures as rows. 12 ranks, 64 with VARVE_LONG=1."""
+the rank that was made to differ is found; sweeps of replays, with failures as rows. 12 ranks, 64 with VARVE_FULL=1."""
 
 import os
 import sqlite3
@@ -18,7 +17,7 @@ from python_packages import ROOT, needs  # noqa: E402
 import recording  # noqa: E402
 import varve  # noqa: E402
 
-RANKS = 64 if recording.IS_LONG else 12
+RANKS = 64 if recording.IS_FULL else 12
 STRAGGLER = 5
 HISTORIES = os.path.join(ROOT, "tests", "conformance", "pytorch")
 QUESTIONS = ("callsites", "peaks", "leaks", "timeline", "stragglers")

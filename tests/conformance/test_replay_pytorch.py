@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: snapshots of whole trainings.
+# Costs: 8 s, full 25 s
 # Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: snapshots.
 """Recorded histories of PyTorch's allocator, replayed: decision for decision, block for block, figure for figure.
 
-For every recording in tests/conformance/pytorch:
   verify   every address, size, release and its order, every statistic equal those of PyTorch
   store    the replay as a database has each event of the recording, and the segments that it ends with
   at       blocks at any event are those that a plain reading of the events before it gives
@@ -14,41 +13,15 @@ For every recording in tests/conformance/pytorch:
 """
 
 import json
-import lzma
 import os
-import pathlib
 import pickle
 import random
-import subprocess
-import tempfile
-import unittest
 
-VARVE = os.environ.get("VARVE", "build/varve")
-RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
+from pytorch_recordings import Case, RECORDINGS, SMALL, expected_of, load, name_of, options_of, path_of, recording
 
+FEW = recording.sample(RECORDINGS, *SMALL[:2], "gpt2_train_expandable", "resnet50_train_stacks")
 # Empty caches that had nothing to release leave no event, so a replay can't know of them.
 UNKNOWABLE = {"num_sync_all_streams"}
-
-
-def expected_of(recording):
-    path = recording.with_name(recording.name.replace(".pickle.xz", ".expected.json"))
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def options_of(expected):
-    options = []
-    if expected:
-        options += ["--capacity", str(expected["total_memory"])]
-        if expected["alloc_conf"]:
-            options += ["--conf", expected["alloc_conf"]]
-        if expected["memory_limit"]:
-            options += ["--memory-limit", str(expected["memory_limit"])]
-    return options
-
-
-def varve(*arguments):
-    return subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=300, check=False)
 
 
 def segments_of(snapshot):
@@ -60,6 +33,10 @@ def segments_of(snapshot):
             for segment in snapshot["segments"]}
 
 
+def blocks_of(segments):
+    return {block["address"]: (block["size"], block["state"]) for segment in segments for block in segment["blocks"]}
+
+
 def traces_of(snapshot):
     """Without the marks that snapshots leave, and without what an out-of-memory event says of the device."""
     return [[(event["action"], event.get("addr"), event["size"], event["stream"]) for event in trace
@@ -67,144 +44,104 @@ def traces_of(snapshot):
 
 
 def blocks_after(events, last):
-    """Address → [size, state], by the meaning of each event alone."""
+    """Address → (size, state), by the meaning of each event alone."""
     blocks = {}
-    for event in events:
-        if event["seq"] > last:
+    for seq, kind, addr, size, requested, arg, cause in events:
+        if seq > last:
             break
-        addr, size = event["addr"], event["size"]
-        match event["kind"]:
+        match kind:
             case "segment_alloc" | "segment_map":
-                blocks[addr] = [size, "inactive"]
+                blocks[addr] = (size, "inactive")
             case "segment_free":
                 del blocks[addr]
             case "segment_unmap":
                 begin = max(base for base in blocks if base <= addr)
                 end = begin + blocks.pop(begin)[0]
                 if begin < addr:
-                    blocks[begin] = [addr - begin, "inactive"]
+                    blocks[begin] = (addr - begin, "inactive")
                 if addr + size < end:
-                    blocks[addr + size] = [end - addr - size, "inactive"]
+                    blocks[addr + size] = (end - addr - size, "inactive")
             case "split":
-                blocks[addr] = [size, "inactive"]
-                blocks[addr + size] = [event["requested"], "inactive"]
+                blocks[addr] = (size, "inactive")
+                blocks[addr + size] = (requested, "inactive")
             case "merge":
-                if event["cause"] == "next":
-                    del blocks[event["arg"]]
-                else:
-                    del blocks[event["arg"] + event["requested"]]
-                blocks[addr] = [size, "inactive"]
+                del blocks[arg if cause == "next" else arg + requested]
+                blocks[addr] = (size, "inactive")
             case "alloc":
-                blocks[addr] = [size, "active_allocated"]
+                blocks[addr] = (size, "active_allocated")
             case "free_requested":
-                blocks[addr][1] = "active_pending_free"
+                blocks[addr] = (blocks[addr][0], "active_pending_free")
             case "free_completed":
-                blocks[addr][1] = "inactive"
-    return {addr: tuple(block) for addr, block in blocks.items()}
+                blocks[addr] = (blocks[addr][0], "inactive")
+    return blocks
 
 
-class Replay(unittest.TestCase):
+class Replay(Case):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
-    def each(self):
-        self.assertGreaterEqual(len(RECORDINGS), 9)
-        for recording in RECORDINGS:
-            with self.subTest(recording.name):
-                yield recording, expected_of(recording)
+        super().setUp()
+        self.copy = os.path.join(self.folder, "copy.pickle")
 
     def test_verify(self):
-        for recording, expected in self.each():
-            result = varve("replay", recording, "--verify", "--json", *options_of(expected))
-            self.assertEqual(result.returncode, 0, result.stderr)
-            answer = json.loads(result.stdout)
-            self.assertEqual((answer["mismatches"], answer["first_mismatch"], answer["segments_equal"]), (0, None, True))
-            if expected:
-                self.assertEqual(answer["events"], expected["events"])
-                wanted = {key: value for key, value in expected["memory_stats"].items() if key not in UNKNOWABLE}
-                self.assertEqual({key: answer["stats"][key] for key in wanted}, wanted)
+        for path in RECORDINGS:
+            with self.subTest(path.name):
+                expected = expected_of(name_of(path))
+                answer = self.answer("replay", path, "--verify", *options_of(expected))
+                self.assertEqual((answer["mismatches"], answer["first_mismatch"], answer["segments_equal"]), (0, None, True))
+                if expected:
+                    self.assertEqual(answer["events"], expected["events"])
+                    wanted = {key: value for key, value in expected["memory_stats"].items() if key not in UNKNOWABLE}
+                    self.assertEqual({key: answer["stats"][key] for key in wanted}, wanted)
+
+    def check_export(self, snapshot):
+        self.varve("export", self.path, "--to", "pytorch", "--force", "-o", self.copy)
+        exported = load(self.copy)
+        self.assertEqual(segments_of(exported), segments_of(snapshot))
+        self.assertEqual(traces_of(exported), traces_of(snapshot))
 
     def test_store_and_export(self):
-        for recording, expected in self.each():
-            database, copy = self.path("replay.db"), self.path("copy.pickle")
-            result = varve("replay", recording, "--verify", "-o", database, *options_of(expected))
-            self.assertEqual(result.returncode, 0, result.stderr)
-            with lzma.open(recording) as file:
-                snapshot = pickle.load(file)
-            self.check_counts(database, snapshot)
-            self.check_segments(database, snapshot)
-            self.check_segments_at(database)
-            result = varve("export", database, "--to", "pytorch", "-o", copy)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            with open(copy, "rb") as file:
-                exported = pickle.load(file)
-            self.assertEqual(segments_of(exported), segments_of(snapshot))
-            self.assertEqual(traces_of(exported), traces_of(snapshot))
-            os.remove(database)
-            os.remove(copy)
+        for path in FEW:
+            with self.subTest(path.name):
+                self.varve("replay", path, "--verify", "--force", "-o", self.path, *options_of(expected_of(name_of(path))))
+                snapshot = load(path)
+                self.check_counts(snapshot)
+                self.check_segments(snapshot)
+                self.check_export(snapshot)
 
-    def check_counts(self, database, snapshot):
+    def check_counts(self, snapshot):
         """Every event is there, and as many splits as the blocks ask for: each adds one, each merge takes one away."""
-        rows = varve("query", "--json", database, "SELECT kind, count(*) AS n FROM events GROUP BY kind")
-        counts = {row["kind"]: row["n"] for row in json.loads(rows.stdout)}
+        counts = dict(self.rows(self.path, "SELECT kind, count(*) FROM events GROUP BY kind"))
         events = [event["action"] for trace in snapshot["device_traces"] for event in trace]
         for action in set(events) - {"snapshot"}:
             self.assertEqual(counts.get(action), events.count(action), action)
         if "segment_map" not in counts:
-            blocks = sum(len(segment["blocks"]) for segment in snapshot["segments"])
-            self.assertEqual(counts.get("segment_alloc", 0) - counts.get("segment_free", 0) + counts.get("split", 0)
-                             - counts.get("merge", 0), blocks)
+            more, less = (sum(counts.get(kind, 0) for kind in kinds)
+                          for kinds in (("segment_alloc", "split"), ("segment_free", "merge")))
+            self.assertEqual(more - less, len(blocks_of(snapshot["segments"])))
 
-    def check_segments(self, database, snapshot):
-        result = varve("segments", "--json", database)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        ours = {segment["address"]: [(block["address"], block["size"], block["state"]) for block in segment["blocks"]]
-                for segment in json.loads(result.stdout)["segments"]}
-        theirs = {segment["address"]: [(block["address"], block["size"], block["state"])
-                                       for block in segment["blocks"]] for segment in snapshot["segments"]}
-        self.assertEqual(ours, theirs)
-
-    def check_segments_at(self, database):
-        rows = varve("query", "--json", database,
-                     "SELECT seq, kind, addr, size, requested, arg, cause FROM events ORDER BY seq")
-        events = json.loads(rows.stdout)
+    def check_segments(self, snapshot):
+        """At the end and in between."""
+        self.assertEqual(blocks_of(self.answer("segments", self.path)["segments"]), blocks_of(snapshot["segments"]))
+        events = self.sql("SELECT seq, kind, addr, size, requested, arg, cause FROM events ORDER BY seq")
         chosen = random.Random(11)
-        for seq in sorted(chosen.randrange(1, events[-1]["seq"] + 1) for _ in range(8)):
-            result = varve("segments", "--json", "--at", seq, database)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            ours = {block["address"]: (block["size"], block["state"])
-                    for segment in json.loads(result.stdout)["segments"] for block in segment["blocks"]}
-            self.assertEqual(ours, blocks_after(events, seq), f"after event {seq}")
+        for seq in sorted(chosen.randrange(1, events[-1][0] + 1) for _ in range(8)):
+            ours = self.answer("segments", "--at", seq, self.path)["segments"]
+            self.assertEqual(blocks_of(ours), blocks_after(events, seq), f"after event {seq}")
 
     def test_import_and_export(self):
-        for recording, _ in self.each():
-            database, copy = self.path("import.db"), self.path("copy.pickle")
-            self.assertEqual(varve("import", recording, "-o", database).returncode, 0)
-            self.assertEqual(varve("export", database, "--to", "pytorch", "-o", copy).returncode, 0)
-            with lzma.open(recording) as file, open(copy, "rb") as other:
-                snapshot, exported = pickle.load(file), pickle.load(other)
-            self.assertEqual(traces_of(exported), traces_of(snapshot))
-            self.assertEqual(segments_of(exported), segments_of(snapshot))
-            os.remove(database)
-            os.remove(copy)
+        for path in FEW:
+            with self.subTest(path.name):
+                self.varve("import", path, "--force", "-o", self.path)
+                self.check_export(load(path))
 
     def spoil(self, change):
-        """The answer to the recording after `change` of its trace, and the number of the allocation changed."""
-        recording = next(path for path in RECORDINGS if path.name.startswith("multistream"))
-        with lzma.open(recording) as file:
-            snapshot = pickle.load(file)
+        """The answer to a recording after `change` of its trace, and the number of the allocation changed."""
+        snapshot = load(path_of("multistream_record"))
         trace = snapshot["device_traces"][0]
         at = next(i for i, event in enumerate(trace) if i > 1000 and event["action"] == "alloc")
         change(trace, at)
-        with open(self.path("spoilt.pickle"), "wb") as file:
+        with open(self.copy, "wb") as file:
             pickle.dump(snapshot, file)
-        result = varve("replay", self.path("spoilt.pickle"), "--verify", "--json", *options_of(expected_of(recording)))
-        self.assertEqual(result.returncode, 2)
-        return result, at
+        return self.varve("replay", self.copy, "--verify", "--json", *options_of(expected_of("multistream_record")), status=2), at
 
     def test_other_decision(self):
         """An allocator that puts one block 512 bytes further, and frees it there."""
@@ -216,8 +153,8 @@ class Replay(unittest.TestCase):
             for event in (trace[at], *frees):
                 event["addr"] += 512
 
-        result, at = self.spoil(change)
-        answer = json.loads(result.stdout)
+        outcome, at = self.spoil(change)
+        answer = json.loads(outcome.out)
         self.assertEqual((answer["mismatches"], answer["first_mismatch"]["event"]), (1, at))
 
     def test_contradiction(self):
@@ -225,10 +162,10 @@ class Replay(unittest.TestCase):
         def change(trace, at):
             trace[at]["addr"] += 512
 
-        result, _ = self.spoil(change)
-        self.assertEqual(result.stdout, "")
-        self.assertRegex(result.stderr, r"^varve replay: .*: event \d+ cannot be: free_requested at 0x[^\n]*\n$")
+        outcome, _ = self.spoil(change)
+        self.assertEqual(outcome.out, "")
+        self.assertRegex(outcome.err, r"^varve replay: .*: event \d+ cannot be: free_requested at 0x[^\n]*\n$")
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    recording.main()

@@ -49,7 +49,7 @@ class Still:
 
     def end(self):
         self.process.stdin.close()
-        self.case.assertEqual(self.process.wait(recording.TIMEOUT_S), 0, self.process.stderr.read())
+        self.case.assertEqual(self.process.wait(), 0, self.process.stderr.read())
 
     def abandon(self):
         try:
@@ -262,7 +262,7 @@ class Screen(recording.Case):
         self.await_screen("paused")
         program.tell("keep 10 100000000")
         with self.assertRaises(AssertionError):
-            recording.wait_until(lambda: re.search("953 MiB", "\n".join(self.screen())), timeout=2.5)
+            recording.wait_until(lambda: re.search("953 MiB", "\n".join(self.screen())))
         self.key("p")
         self.await_screen("953 MiB|954 MiB")
         program.end()
@@ -334,7 +334,7 @@ class Gone(recording.Case):
         while b"lines by" not in shown:
             shown += os.read(master, 4096)
         end(top, master, left)
-        status = top.wait(recording.TIMEOUT_S)
+        status = top.wait()
         program.end()
         return status
 

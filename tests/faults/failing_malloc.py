@@ -38,7 +38,7 @@ class FailingMalloc(recording.Case):
                        "VARVE_TESTS_FAIL_FILE": self.steps}
         if for_ever:
             environment["VARVE_TESTS_FAIL_FOR_EVER"] = "1"
-        outcome = recording.run(command, env=environment, timeout=60)
+        outcome = recording.run(command, env=environment)
         with open(self.steps, "rb") as stream:
             return outcome, STEPS.unpack(stream.read())[1]
 

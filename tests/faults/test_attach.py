@@ -65,8 +65,8 @@ class Attach(recording.Case):
             self.assertEqual(process.stdout.readline().strip(), said)
         return process
 
-    def target(self):
-        return self.begin(TARGET, self.folder, "2", "steady", said="ready")
+    def target(self, threads=2):
+        return self.begin(TARGET, self.folder, str(threads), "steady", said="ready")
 
     def quit(self, process):
         """It has come to no harm."""
@@ -423,12 +423,10 @@ class Killed(Attach):
 
     def test_collector(self):
         """The program goes on; detach takes the hooks out, recover finishes the database."""
-        process = self.target()
+        process = self.target(threads=1)
         collector = self.attach(process.pid, None, "--ring-size", "64K")
-        time.sleep(0.3)
         collector.kill()
         collector.wait()
-        time.sleep(0.3)
         self.assert_refused(recording.varve("recover", self.path + ".d"), "still run", "varve detach")
         outcome = self.varve("detach", str(process.pid))
         self.assertIn("varve recover", outcome.err)

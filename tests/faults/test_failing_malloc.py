@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: each allocation of a command fails once.
 """Some allocations of `varve record`, `recover` and `import` fail, each alone or with all after it; seeds are fixed.
 `./dev stress` goes on with others."""
 

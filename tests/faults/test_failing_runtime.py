@@ -29,7 +29,7 @@ class FailingRuntime(recording.Case):
                        "VARVE_TESTS_FAIL_IN": PROGRAM, "VARVE_TESTS_FAIL_FILE": steps}
         if for_ever:
             environment["VARVE_TESTS_FAIL_FOR_EVER"] = "1"
-        outcome = recording.run([recording.program(PROGRAM), "2"], env=environment, timeout=60)
+        outcome = recording.run([recording.program(PROGRAM), "2"], env=environment)
         with open(steps, "rb") as stream:
             return outcome, STEPS.unpack(stream.read())[1]
 
@@ -38,7 +38,7 @@ class FailingRuntime(recording.Case):
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertGreater(count, 100)
         refused = 0
-        for number in range(1, count + 1, 1 if recording.IS_LONG else 3):
+        for number in range(1, count + 1, 1 if recording.IS_FULL else 3):
             outcome, _ = self.run_failing(number, for_ever)
             self.assertIn(outcome.returncode, (0, 2), (number, outcome))
             if outcome.returncode == 2:

@@ -73,9 +73,9 @@ class Namespaces(recording.Case):
         if not can_unshare("-pf", "--mount-proc"):
             self.skipTest("no PID namespaces: unshare -pf is refused")
 
-    def record_in(self, *command, proc=True, timeout=60, **more):
+    def record_in(self, *command, proc=True, **more):
         return self.record("unshare", "-pf", *(["--mount-proc"] if proc else []), *command, options=recording.PLAIN,
-                           timeout=timeout, **more)
+                           **more)
 
     def test_pid_of_another(self):
         """Process 1 of the namespace is not process 1 of ours."""
@@ -119,7 +119,7 @@ class Namespaces(recording.Case):
             pass
         unshare = recording.wait_until(lambda: recording.children_of(process.pid))[0]
         os.kill(recording.wait_until(lambda: recording.children_of(unshare))[0], signal.SIGKILL)
-        outcome = recording.finish(process, timeout=30)
+        outcome = recording.finish(process)
         self.assertNotEqual(outcome.returncode, 0)
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)

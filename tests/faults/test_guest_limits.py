@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: programs that reach their limits.
 """Programs under limits (file size, descriptors, address space, another root, another user) and recordings without
 room: the program is never harmed, and what could not be recorded is counted."""
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: stacks of every size under every way of walking them.
 """The recorder in somebody else's threads: how much of their stacks it takes, and that a hook waits for nobody's lock
 and reads no memory that may go."""
 
@@ -62,12 +61,12 @@ class GuestStack(recording.Case):
 
 class GuestRaces(recording.Case):
     def races(self, *arguments):
-        bare = recording.run([recording.program("guest_races"), *arguments], timeout=60)
+        bare = recording.run([recording.program("guest_races"), *arguments])
         if bare.returncode == 77:
             self.skipTest("guest_races is for x86-64")
         self.assertEqual(bare.out, "done\n", bare)
         for stacks in ("native", "all"):
-            outcome = self.record(recording.program("guest_races"), *arguments, timeout=60,
+            outcome = self.record(recording.program("guest_races"), *arguments,
                                   options=["--force", "--stacks", stacks])
             self.assertEqual(outcome.out, "done\n", outcome)
             self.assert_recording()

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: waits for lines that come once in seconds.
 """The line about health is in the words of what happened: still running when the recording stopped, killed, lost, not
 recordable; and a recording lasts as long as its program."""
 

@@ -62,9 +62,9 @@ class Hostile(recording.Case):
     def copy(self, directory, name):
         return recording.copy_directory(directory, os.path.join(self.place, name + ".db.d"))
 
-    def refuse(self, *command, seconds=30):
+    def refuse(self, *command):
         before = picture(self.folder)
-        outcome = recording.varve(*command, timeout=seconds)
+        outcome = recording.varve(*command)
         self.assert_refused(outcome)
         self.assertEqual(picture(self.folder), before, outcome)
         return outcome
@@ -218,7 +218,7 @@ class Numbers(Hostile):
         events = self.one("SELECT count(*) FROM event")
         self.put(left, "counts", 0, self.HUGE)
         self.put(left, "p1", RING_COUNT, self.HUGE)
-        self.varve("recover", left, timeout=20)
+        self.varve("recover", left)
         self.assert_finished(left[:-2])
         self.assertEqual(self.one("SELECT count(*) FROM event"), events)
         self.assertLess(self.one("SELECT count(*) FROM stats"), 100)
@@ -239,7 +239,7 @@ class Numbers(Hostile):
         script = os.path.join(self.folder, "hostile.py")
         self.write(script, source)
         burst = recording.program("burst")
-        outcome = self.record("/bin/sh", "-c", f"{PYTHON} {script}; {burst} 500 61", options=recording.PLAIN, timeout=60)
+        outcome = self.record("/bin/sh", "-c", f"{PYTHON} {script}; {burst} 500 61", options=recording.PLAIN)
         self.assertEqual(outcome.returncode, 0)
         self.assert_finished()
         if number < 1 << 22:

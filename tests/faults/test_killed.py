@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: programs that are killed under every policy.
 """SIGKILL of the collector, then `varve recover`; a second recorder on the same output; what recover refuses. (SIGKILL of the
 program and of both at random moments, many times: tests/stress/stress.)"""
 

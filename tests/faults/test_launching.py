@@ -137,7 +137,7 @@ class PassedThrough(recording.Case):
         arguments = ["-o", "--", "a b", "", "--json", "ü"]
         process = subprocess.run(
             self.record_command("/bin/sh", "-c", 'for a; do echo "<$a>"; done; cat', "sh", *arguments),
-            input="from stdin\n", stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+            input="from stdin\n", stdout=subprocess.PIPE, text=True, check=True)
         self.assertEqual(process.stdout, "".join(f"<{word}>\n" for word in arguments) + "from stdin\n")
 
     def test_file_descriptors(self):
@@ -259,7 +259,7 @@ class Terminal(recording.Case):
         process = subprocess.Popen(self.record_command("/bin/sh", "-c", "ls / >/dev/null; exit 12"),
                                    stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         process.stderr.close()
-        self.assertEqual(process.wait(timeout=60), 12)
+        self.assertEqual(process.wait(), 12)
         self.assert_finished()
 
     def test_modes_of_the_database(self):

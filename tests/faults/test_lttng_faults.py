@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: sessions of LTTng begin and end.
 # Runs threads: LTTng's, in the collector.
 """LTTng that is missing, broken, in use by others, or killed: the recording goes on, says so in a line, and leaves nothing
 behind."""

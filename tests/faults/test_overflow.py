@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: rings are filled faster than they are drained.
 """Rings too small for a burst, disks too small for the recording, a recording directory that is deleted: the program is
 never harmed, and what is missing is counted and said."""
 
@@ -89,7 +88,7 @@ class FullDisk(recording.Case):
         """Far more than 3 MB of events; the program must neither fail nor hang."""
         process = recording.start(self.record_command(recording.program("burst"), str(DISK_PAIRS),
                                                       options=[*recording.PLAIN, "--ring-size", "64K", "--overflow", policy]))
-        outcome = recording.finish(process, timeout=100)
+        outcome = recording.finish(process)
         self.assertEqual(outcome.returncode, 2, outcome)  # the program had ended well; the database could not be written
         self.assertEqual(json.loads(outcome.out)["pairs"], DISK_PAIRS, outcome)
         return outcome
@@ -167,7 +166,7 @@ class Deleted(recording.Case):
         time.sleep(0.2)
         self.rings = os.path.realpath(os.path.join(self.path + ".d", "ring"))
         shutil.rmtree(what(self.path + ".d"))
-        outcome = recording.finish(process, timeout=60)
+        outcome = recording.finish(process)
         self.assertEqual(outcome.returncode, 7, outcome)
         self.assertGreater(recording.json_lines(outcome.out)[0]["pairs"], 1000)
         return outcome

@@ -71,7 +71,7 @@ class Watched(recording.Case):
 
     def end(self, process):
         process.stdin.close()
-        self.assertEqual(process.wait(recording.TIMEOUT_S), 0, process.stderr.read())
+        self.assertEqual(process.wait(), 0, process.stderr.read())
 
     def watch(self):
         """varve top on a pseudoterminal, with figures to show."""
@@ -169,7 +169,7 @@ class Watched(recording.Case):
         top = self.watch()
         self.tell(process, *ORDERS)
         os.kill(recording.wait_until(lambda: recording.program_of(process, "stands_still")), signal.SIGKILL)
-        process.wait(recording.TIMEOUT_S)
+        process.wait()
         self.assertIsNone(top.poll())
         self.open()
         self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'mmap'"), 3)
@@ -246,10 +246,10 @@ class Watched(recording.Case):
             if os.path.exists(live):
                 os.unlink(live)
             make()
-            self.assert_refused(self.varve("top", "--once", self.path, status=2, timeout=30))
+            self.assert_refused(self.varve("top", "--once", self.path, status=2))
             (os.rmdir if os.path.isdir(live) and not os.path.islink(live) else os.unlink)(live)
         endless_view()
-        if recording.IS_LONG:
+        if recording.IS_FULL:
             self.assert_refused(self.varve("top", "--once", self.path, status=2), "no end after")
 
     def test_hostile_directories(self):

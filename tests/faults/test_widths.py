@@ -56,7 +56,7 @@ def on_terminal(columns, *arguments):
                 break
             got += piece
         os.close(master)
-        return process.wait(recording.TIMEOUT_S), got.decode().replace("\r\n", "\n")
+        return process.wait(), got.decode().replace("\r\n", "\n")
 
 
 class Widths(recording.Case):

@@ -1,10 +1,12 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Rematerialization, made by hand: process 700 trained below a budget and got to the end, process 701 did not get its memory twice.
+-- Rematerialization, made by hand: process 700 trained below a budget and got to the end, process 701 did not get its
+-- memory twice.
 
 INSERT INTO meta VALUES ('command', 'python3 train.py --budget 4G'), ('host', 'golden'), ('complete', 1);
 INSERT INTO process(id, pid, executable, start_ns, end_ns, end_cause, exit_status) VALUES
     (1, 700, 'python3', 0, 90000000000, 'exit', 0), (2, 701, 'python3', 1000000, 80000000000, 'exit', 1);
-INSERT INTO thread(id, process_id, ring, pid, tid, emitted, stored) VALUES (1, 1, 0, 700, 700, 30, 30), (2, 2, 0, 701, 702, 40, 40);
+INSERT INTO thread(id, process_id, ring, pid, tid, emitted, stored) VALUES (1, 1, 0, 700, 700, 30, 30), (2, 2, 0, 701,
+    702, 40, 40);
 INSERT INTO operator_stat VALUES
     (1, 0, NULL, 12, 0, 0, 52428800, 0, 0, 0, 0, 0),
     (1, 1, 'matmul', 12000, 30000000000, 901943132160, 300647710720, 900, 40, 2250000000, 9, 12),
@@ -16,17 +18,21 @@ INSERT INTO operator_stat VALUES
     (1, 7, 'loss', 100, 5000000, 419430400, 400, 0, 0, 0, 0, 0),
     (2, 1, 'matmul', 200, 500000000, 15032385536, 5010795178, 0, 0, 0, 0, 0),
     (2, 2, 'embedding', 2, 10000000, 1073741824, 1073741824, 0, 0, 0, 0, 0);
-INSERT INTO eviction_stat VALUES (1, 1, 109, 11000, 275414777856), (1, 1, 110, 960, 24051816857), (1, 2, 109, 7600, 190414777856),
-    (1, 2, 110, 4120, 103079215104), (1, 3, 110, 1510, 37580963840), (1, 3, 111, 40, 1073741824), (1, 4, 110, 25, 626349396),
+INSERT INTO eviction_stat VALUES (1, 1, 109, 11000, 275414777856), (1, 1, 110, 960, 24051816857), (1, 2, 109, 7600,
+    190414777856),
+    (1, 2, 110, 4120, 103079215104), (1, 3, 110, 1510, 37580963840), (1, 3, 111, 40, 1073741824), (1, 4, 110, 25,
+        626349396),
     (1, 5, 112, 15, 187904819), (1, 6, 113, 3, 37580963), (2, 1, 110, 4, 100215903);
 INSERT INTO remat_storage_stat VALUES (1, 1, 41, 2, 26214400, 310, 309, 0, 154500000, 300, 1, 0),
     (2, 1, 42, 2, 26214400, 120, 120, 0, 60000000, 10, 0, 0), (3, 1, 7, 1, 26214400, 90, 88, 0, 220000000, 12, 1, 0),
     (4, 1, 60, 3, 26214400, 90, 70, 20, 52500000, 0, 0, 0), (5, 1, 61, 3, 26214400, 12, 6, 6, 4500000, 0, 0, 0),
     (6, 1, 99, 4, 26214400, 2, 2, 0, 1250000, 0, 0, 0), (7, 2, 0, 2, 1073741824, 0, 0, 0, 0, 0, 0, 1),
     (8, 2, 3, 1, 26214400, 1, 0, 0, 0, 0, 1, 0);
-INSERT INTO remat_budget VALUES (1, 1000, 1, NULL), (2, 2000, 2, 4294967296), (3, 3000, 1, 4294967296), (500, 70000000000, 2, 2147483648);
+INSERT INTO remat_budget VALUES (1, 1000, 1, NULL), (2, 2000, 2, 4294967296), (3, 3000, 1, 4294967296), (500,
+    70000000000, 2, 2147483648);
 INSERT INTO remat_failure_stat VALUES (400, 60000000000, 2, 190, 1, 5368709120, 4294967296, 1100000000),
     (600, 75000000000, 2, 200, 1, 268435456, 2147483648, 2012217344);
-INSERT INTO remat_blocked_stat VALUES (400, 2, 116, 1, 1073741824), (400, 1, 117, 1, 26214400), (600, 2, 116, 1, 1073741824),
+INSERT INTO remat_blocked_stat VALUES (400, 2, 116, 1, 1073741824), (400, 1, 117, 1, 26214400), (600, 2, 116, 1,
+    1073741824),
     (600, 1, 116, 20, 524288000), (600, 1, 117, 2, 52428800), (600, 0, 116, 90, 360710144), (600, 3, 117, 1, 1024),
     (600, 4, 116, 1, 512);

@@ -5,13 +5,15 @@
 
 INSERT INTO meta VALUES ('command', 'python3 train.py --epochs 2'), ('host', 'golden'), ('clock', 'tsc'),
     ('start_real_ns', 1767225600000000000), ('stacks', 'all'), ('overflow', 'spill'), ('complete', 1);
-INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap by the program itself');
+INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap',
+    'mmap by the program itself');
 
 INSERT INTO process(id, pid, parent_pid, parent_id, rank, executable, command_line, start_ns, end_ns,
     end_cause, exit_status, exec_path) VALUES
     (1, 4000, 3999, NULL, NULL, '/usr/bin/python3.11', 'python3 train.py --epochs 2', 0, 300000000, 'exit', 0, NULL),
     (2, 4001, 4000, 1, NULL, '/usr/bin/python3.11', 'python3 worker', 100000000, 290000000, 'signal', 9, NULL);
-INSERT INTO module(id, path, build_id) VALUES (1, '/opt/app/lib/libparse.so.2', 'aa01'), (2, '/opt/app/lib/libmystery.so', 'aa02');
+INSERT INTO module(id, path, build_id) VALUES (1, '/opt/app/lib/libparse.so.2', 'aa01'), (2,
+    '/opt/app/lib/libmystery.so', 'aa02');
 INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES
     (1, 'operator new(unsigned long)', NULL, NULL, '/usr/lib/libstdc++.so.6', 0, 0),
     (2, 'parse_line', '/src/app/parse/line.c', 41, '/opt/app/lib/libparse.so.2', 0, 0),
@@ -74,7 +76,8 @@ INSERT INTO thread(id, process_id, ring, pid, tid, name, start_ns, end_ns, emitt
 INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max, active, reserved,
     requested, live)
     WITH change AS (
-        SELECT 0 AS process_id, a.domain, e.seq, e.ts_ns, CASE WHEN e.seq = a.alloc_seq THEN 1 ELSE -1 END AS sign, a.size
+        SELECT 0 AS process_id, a.domain, e.seq, e.ts_ns, CASE WHEN e.seq = a.alloc_seq THEN 1 ELSE -1 END AS sign,
+            a.size
         FROM event e JOIN allocation a ON a.id = e.id
         UNION ALL
         SELECT a.process_id, a.domain, e.seq, e.ts_ns, CASE WHEN e.seq = a.alloc_seq THEN 1 ELSE -1 END, a.size

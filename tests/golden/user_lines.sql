@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Run behind a trace made by hand: ranks of its symbols as plumbing.txt would give them, and the user's lines by their definition.
+-- Run behind a trace made by hand: ranks of its symbols as plumbing.txt would give them, and the user's lines by
+-- their definition.
 
 UPDATE symbol SET user_rank = CASE
     WHEN is_python THEN 7

@@ -87,7 +87,7 @@ class CuptiCase(recording.Case):
         """Recorded; what it printed, and what was said on stderr."""
         if program() is None:
             self.skipTest("no nvcc here")
-        outcome = self.record(program(), what, options=("-q", *options), status=status, timeout=90,
+        outcome = self.record(program(), what, options=("-q", *options), status=status,
                               env={**os.environ, **environment})
         self.assert_finished()
         self.assert_no_loss()
@@ -265,7 +265,7 @@ class Profiler(CuptiCase):
     def profile(self, what, *options, **environment):
         if not torch_works():
             self.skipTest(f"{PYTHON} has no PyTorch with a GPU")
-        outcome = self.record(PYTHON, "-c", PROFILE, what, options=("-q", "--stacks", "none", "--force", *options), timeout=90,
+        outcome = self.record(PYTHON, "-c", PROFILE, what, options=("-q", "--stacks", "none", "--force", *options),
                               env={**os.environ, **environment})
         self.assert_finished()
         self.assert_no_loss()

@@ -89,7 +89,7 @@ def run_step(name, path):
 class Logs(GpuCase):
     def play(self, log, *options):
         """What `varve dtr --json` says, of runs that failed for want of memory as well."""
-        outcome = recording.varve("dtr", log, "--json", *options, timeout=600)
+        outcome = recording.varve("dtr", log, "--json", *options)
         self.assertEqual(len(recording.json_lines(outcome.out)), 1, outcome)
         return recording.json_lines(outcome.out)[0]
 
@@ -109,7 +109,7 @@ class Logs(GpuCase):
     def compare(self, name):
         log = self.file(f"{name}.log.xz")
         outcome = subprocess.run([PYTHON, os.path.abspath(__file__), "--step", name, log], stdout=subprocess.PIPE, text=True,
-                                 check=False, env=self.environment, timeout=500)
+                                 check=False, env=self.environment)
         if outcome.returncode == MISSING:
             self.skipTest(outcome.stdout.strip())
         self.assertEqual(outcome.returncode, 0, outcome)

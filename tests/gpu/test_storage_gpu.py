@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storages in the GPU's memory beside NumPy: 20,000 index expressions to get and 20,000 to set, conversions of all pairs of types,
 contiguous and strided, copies of all strides, operators; the cases are conformance/storage_cases.py's. --expressions N: fewer, or more."""
-# Slow: 40,000 expressions, each with what it comes to on the GPU.
 
 import os
 import sys

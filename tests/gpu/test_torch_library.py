@@ -307,7 +307,7 @@ def run_scenario(name, settings):
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": settings, "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
                    "PYTHONWARNINGS": "ignore"}  # Python warns of every fork beside threads
     done = subprocess.run([sys.executable, os.path.abspath(__file__), "--scenario", name], env=environment,
-                          stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+                          stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0 and (done.stderr == "" or name not in QUIET):
         print(f"ok: {name} {settings}", flush=True)
         return True

@@ -37,7 +37,7 @@ class Predictions(GpuCase):
     def training(self, model, name, conf="", limit=None):
         out = self.file(f"{model}.{name}")
         more = ["--limit", str(limit)] if limit else []
-        outcome = recording.run([PYTHON, PROGRAM, model, out, *more], timeout=180, cwd=self.folder,
+        outcome = recording.run([PYTHON, PROGRAM, model, out, *more], cwd=self.folder,
                                 env={**self.environment, "PYTORCH_ALLOC_CONF": conf})
         self.assertEqual(outcome.returncode, 0, outcome)
         with open(out + ".json", encoding="utf-8") as stream:

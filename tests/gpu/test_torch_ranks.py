@@ -19,7 +19,7 @@ class Ranks(GpuCase):
                        "NVSHMEM_DISABLE_NVLS": "1", "OMP_NUM_THREADS": "1"}
         self.record(PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
                     os.path.join(HERE, "torch_ddp.py"), self.folder, options=["-q", *options], env=environment,
-                    cwd=self.folder, timeout=240)
+                    cwd=self.folder)
         self.assert_finished()
         self.assert_no_loss()
         ranks = []

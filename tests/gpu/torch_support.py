@@ -65,9 +65,9 @@ class GpuCase(recording.Case):
         program = [PYTHON, WORKLOAD, "--json", self.file(name), *arguments]
         return program if varve is None else self.record_command(*program, options=["-q", *varve])
 
-    def workload(self, name, *arguments, varve=None, timeout=180, **environment):
+    def workload(self, name, *arguments, varve=None, **environment):
         """Run to the end; the answer, and what it said on stderr."""
-        outcome = recording.run(self.command(name, arguments, varve), timeout=timeout, cwd=self.folder,
+        outcome = recording.run(self.command(name, arguments, varve), cwd=self.folder,
                                 env={**self.environment, **environment})
         self.assertEqual(outcome.returncode, 0, outcome)
         return self.answer(name), outcome.err

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: programs are written, compiled and recorded.
 """`generated` with as many programs as every test run can afford (VARVE_GENERATED, default 6); its seed is fixed."""
 
 import os

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Slow: programs that trace are killed.
 """SIGKILL while a program traces flat out to both sinks (VARVE_LTTNG_KILLS times, default 3): the database has every record
 of the rings, and what LTTng lacks of them is counted to the record: in the last line of `varve record`, and in what
 `varve import` makes of the trace. Prints a line per kill."""
@@ -28,7 +27,7 @@ class Kill(lttng_recording.Case):
                                       options=["--lttng", "--force", "--stacks", "none", *options])
         process = self.start(command)
         program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
-        time.sleep(0.05 + chance.random() * (0.35 if recording.IS_LONG else 0.1))
+        time.sleep(0.05 + chance.random() * (0.35 if recording.IS_FULL else 0.1))
         return threads, process, program
 
     def compare(self, said, threads):

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * An array that grows by doubling. For the half of trace/ that may use malloc.
- */
+/* An array that grows by doubling. For the half of trace/ that may use malloc. */
 #ifndef VARVE_TRACE_BASE_ARRAY_H
 #define VARVE_TRACE_BASE_ARRAY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Of the collector's half: who a process is, and who traces it, is asked of the kernel.
- */
+/* Of the collector's half: who a process is, and who traces it, is asked of the kernel. */
 #include "trace/base/proc_file.h"
 
 #include <stdio.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Small files of /proc about another process.
- */
+/* Small files of /proc about another process. */
 #ifndef VARVE_TRACE_BASE_PROC_FILE_H
 #define VARVE_TRACE_BASE_PROC_FILE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Disjoint ranges of addresses, sorted: mappings and modules of a process, blocks of an allocator.
- */
+/* Disjoint ranges of addresses, sorted: mappings and modules of a process, blocks of an allocator. */
 #ifndef VARVE_TRACE_BASE_RANGES_H
 #define VARVE_TRACE_BASE_RANGES_H
 

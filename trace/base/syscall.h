@@ -28,7 +28,7 @@
 long recorder_syscall(long number, long a, long b, long c, long d, long e, long f);
 
 /// The call itself, also of a confined thread: for what hooks do in the program's name.
-/// recorder_syscall_ARCH.c.
+/// syscall_ARCH.c.
 long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f);
 
 static inline long recorder_sys0(long number)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The system call instruction of AArch64: number in x8, arguments in x0 to x5, the result in x0.
- */
+/* The system call instruction of AArch64: number in x8, arguments in x0 to x5, the result in x0. */
 #include "trace/base/syscall.h"
 
 long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where neither x86-64 nor AArch64: the C library's own, with its errno put back.
- */
+/* Where neither x86-64 nor AArch64: the C library's own, with its errno put back. */
 #include "trace/base/syscall.h"
 
 #include <unistd.h>

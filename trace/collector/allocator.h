@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Programs whose heap no hook sees, because an allocator is linked into them.
- */
+/* Programs whose heap no hook sees, because an allocator is linked into them. */
 #ifndef VARVE_TRACE_COLLECTOR_ALLOCATOR_H
 #define VARVE_TRACE_COLLECTOR_ALLOCATOR_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Ticks of the workload's clock to ns since the trace began, by anchors taken now and then.
- */
+/* Ticks of the workload's clock to ns since the trace began, by anchors taken now and then. */
 #ifndef VARVE_TRACE_COLLECTOR_CLOCK_H
 #define VARVE_TRACE_COLLECTOR_CLOCK_H
 

@@ -27,10 +27,8 @@
 struct callsites;
 struct collect_execs;
 struct derive;
-struct lttng_session;
 struct sink_provider;
 struct ring_reader;
-struct salvage;
 struct store;
 struct varve_message;
 
@@ -160,7 +158,7 @@ int collector_publish(struct collector *collector, const char *database_path, st
 void collector_close(struct collector *collector);
 void collector_result(const struct collector *collector, struct varve_collect_result *result);
 
-/* ---- second_sink.c: what the second sink gets from here (format/sink_provider.h) ---- */
+/* second_sink.c: what the second sink gets from here (format/sink_provider.h) */
 
 /// Open the provider library in this process. Errors: VARVE_ERROR_UNSUPPORTED, with the reason.
 int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message);
@@ -180,7 +178,7 @@ void collect_sink_thread_end(struct collector *collector, const struct ring_read
 int collect_meta_text(struct collector *collector, const char *key, const char *value);
 int collect_meta_integer(struct collector *collector, const char *key, int64_t value);
 
-/* ---- collector/lttng.c: the LTTng session around a recording ---- */
+/* collector/lttng.c: the LTTng session around a recording */
 
 /// Before the program is started. Without LTTng: a remark, and VARVE_OK, unless it is the only sink.
 int collect_lttng_start(struct collector *collector, const struct varve_collect_options *options,

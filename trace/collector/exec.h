@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Programs that were run and could not be recorded.
- */
+/* Programs that were run and could not be recorded. */
 #ifndef VARVE_TRACE_COLLECTOR_EXEC_H
 #define VARVE_TRACE_COLLECTOR_EXEC_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How much of what happens the database keeps (enum varve_keep).
- */
+/* How much of what happens the database keeps (enum varve_keep). */
 #ifndef VARVE_TRACE_COLLECTOR_KEEP_H
 #define VARVE_TRACE_COLLECTOR_KEEP_H
 

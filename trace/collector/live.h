@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Figures of the recording for whoever watches it (`varve top`): once a second, and only while somebody does.
- */
+/* Figures of the recording for whoever watches it (`varve top`): once a second, and only while somebody does. */
 #ifndef VARVE_TRACE_COLLECTOR_LIVE_H
 #define VARVE_TRACE_COLLECTOR_LIVE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Records of all rings into one order of time.
- */
+/* Records of all rings into one order of time. */
 #ifndef VARVE_TRACE_COLLECTOR_MERGE_H
 #define VARVE_TRACE_COLLECTOR_MERGE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Processes of the recording come and go.
- */
+/* Processes of the recording come and go. */
 #ifndef VARVE_TRACE_COLLECTOR_PROCESS_H
 #define VARVE_TRACE_COLLECTOR_PROCESS_H
 

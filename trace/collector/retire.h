@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Rings and processes that ended: their rows become final, their files go after the commit.
- */
+/* Rings and processes that ended: their rows become final, their files go after the commit. */
 #ifndef VARVE_TRACE_COLLECTOR_RETIRE_H
 #define VARVE_TRACE_COLLECTOR_RETIRE_H
 

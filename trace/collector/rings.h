@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Ring numbers that processes took, and their files.
- */
+/* Ring numbers that processes took, and their files. */
 #ifndef VARVE_TRACE_COLLECTOR_RINGS_H
 #define VARVE_TRACE_COLLECTOR_RINGS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Resident memory of the recorded processes over time, as the kernel counts it.
- */
+/* Resident memory of the recorded processes over time, as the kernel counts it. */
 #ifndef VARVE_TRACE_COLLECTOR_RSS_H
 #define VARVE_TRACE_COLLECTOR_RSS_H
 

@@ -10,7 +10,6 @@
 #include "trace/format/session.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #define EXEC_SHELL "/bin/sh"
 #define EXEC_LINE_BYTES 256U /* the kernel looks no further for the end of a #! line */

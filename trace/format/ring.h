@@ -123,7 +123,7 @@ static inline struct varve_record *ring_records(struct ring_header *ring)
     return ring_staging(ring) + RING_STAGING_RECORDS;
 }
 
-/* ---- record_pack.c: spilled records, a fifth of their size ---- */
+/* record_pack.c: spilled records, a fifth of their size */
 
 /* A piece is a sequence of such blocks, each of RING_STAGING_RECORDS records. Blocks begin at whole
  * pages: appending to a page that is partly written costs more than twice a fresh one. */

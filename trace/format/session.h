@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The recording directory and the three kinds of control page in it.
- */
+/* The recording directory and the three kinds of control page in it. */
 #ifndef VARVE_TRACE_FORMAT_SESSION_H
 #define VARVE_TRACE_FORMAT_SESSION_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Domains (whose memory it is) and slots: a domain, or one device of it, for which totals are kept.
- */
+/* Domains (whose memory it is) and slots: a domain, or one device of it, for which totals are kept. */
 #ifndef VARVE_TRACE_MODEL_DOMAIN_H
 #define VARVE_TRACE_MODEL_DOMAIN_H
 

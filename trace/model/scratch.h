@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One row of 64 bytes per allocation, in a file until the end of the recording.
- */
+/* One row of 64 bytes per allocation, in a file until the end of the recording. */
 #ifndef VARVE_TRACE_MODEL_SCRATCH_H
 #define VARVE_TRACE_MODEL_SCRATCH_H
 

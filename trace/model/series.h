@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The course of allocated bytes over time, thinned out so that its memory is bounded.
- */
+/* The course of allocated bytes over time, thinned out so that its memory is bounded. */
 #ifndef VARVE_TRACE_MODEL_SERIES_H
 #define VARVE_TRACE_MODEL_SERIES_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Notes about programs that are about to run, for the collector: which of them can't be recorded.
- */
+/* Notes about programs that are about to run, for the collector: which of them can't be recorded. */
 #ifndef VARVE_TRACE_RECORDER_EXEC_NOTE_H
 #define VARVE_TRACE_RECORDER_EXEC_NOTE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Full rings: spill, wait or drop, as the session says. Threads: each its own, with signals blocked.
- */
+/* Full rings: spill, wait or drop, as the session says. Threads: each its own, with signals blocked. */
 #ifndef VARVE_TRACE_RECORDER_OVERFLOW_H
 #define VARVE_TRACE_RECORDER_OVERFLOW_H
 

@@ -15,7 +15,6 @@
 #include "trace/trace.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define OVERFLOW_PACKED_BYTES (RECORD_BLOCK_ALIGNMENT + RING_STAGING_RECORDS * RECORD_PACKED_MAX)

@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct sink_provider;
 struct recorder_thread;
 
 enum recorder_stage {

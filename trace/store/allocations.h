@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The rows of `allocation`, which go into the database while the program runs.
- */
+/* The rows of `allocation`, which go into the database while the program runs. */
 #ifndef VARVE_TRACE_STORE_ALLOCATIONS_H
 #define VARVE_TRACE_STORE_ALLOCATIONS_H
 

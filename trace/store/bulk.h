@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The rows of one table of a database that nobody else sees, written past SQLite.
- */
+/* The rows of one table of a database that nobody else sees, written past SQLite. */
 #ifndef VARVE_TRACE_STORE_BULK_H
 #define VARVE_TRACE_STORE_BULK_H
 

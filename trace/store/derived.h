@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the derivation gathered becomes tables of the database.
- */
+/* What the derivation gathered becomes tables of the database. */
 #ifndef VARVE_TRACE_STORE_DERIVED_H
 #define VARVE_TRACE_STORE_DERIVED_H
 

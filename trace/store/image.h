@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Many rows of some tables at once, through an attached image of finished pages.
- */
+/* Many rows of some tables at once, through an attached image of finished pages. */
 #ifndef VARVE_TRACE_STORE_IMAGE_H
 #define VARVE_TRACE_STORE_IMAGE_H
 

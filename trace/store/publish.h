@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A finished database moves to its place. The rest of publish.c is in trace.h.
- */
+/* A finished database moves to its place. The rest of publish.c is in trace.h. */
 #ifndef VARVE_TRACE_STORE_PUBLISH_H
 #define VARVE_TRACE_STORE_PUBLISH_H
 

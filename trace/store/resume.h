@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a collector reads back when it continues the recording of another one that was killed.
- */
+/* What a collector reads back when it continues the recording of another one that was killed. */
 #ifndef VARVE_TRACE_STORE_RESUME_H
 #define VARVE_TRACE_STORE_RESUME_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Rows of the small tables. Text pointers are borrowed for the call, NULL is SQL NULL. Inside the open transaction.
- */
+/* Rows of the small tables. Text pointers are borrowed for the call, NULL is SQL NULL. Inside the open transaction. */
 #ifndef VARVE_TRACE_STORE_ROWS_H
 #define VARVE_TRACE_STORE_ROWS_H
 

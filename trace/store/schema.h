@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Connection, schema, vocabulary, errors.
- */
+/* Connection, schema, vocabulary, errors. */
 #ifndef VARVE_TRACE_STORE_SCHEMA_H
 #define VARVE_TRACE_STORE_SCHEMA_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A hash index over the nodes written so far, by caller, symbol and address.
- */
+/* A hash index over the nodes written so far, by caller, symbol and address. */
 #include "trace/store/stack_nodes.h"
 
 #include "trace/base/array.h"

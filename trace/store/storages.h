@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The rows of `storage`, which go into the database while the program runs, as those of `allocation` do.
- */
+/* The rows of `storage`, which go into the database while the program runs, as those of `allocation` do. */
 #ifndef VARVE_TRACE_STORE_STORAGES_H
 #define VARVE_TRACE_STORE_STORAGES_H
 

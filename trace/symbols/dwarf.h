@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Units, functions, inlined calls, lines.
- */
+/* Units, functions, inlined calls, lines. */
 #ifndef VARVE_TRACE_SYMBOLS_DWARF_H
 #define VARVE_TRACE_SYMBOLS_DWARF_H
 

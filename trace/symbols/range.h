@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Address ranges that may overlap.
- */
+/* Address ranges that may overlap. */
 #ifndef VARVE_TRACE_SYMBOLS_RANGE_H
 #define VARVE_TRACE_SYMBOLS_RANGE_H
 

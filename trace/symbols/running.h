@@ -6,7 +6,6 @@
 #define VARVE_TRACE_SYMBOLS_RUNNING_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct symbols_running;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Address in a module → function, file, line, inlined frames.
- */
+/* Address in a module → function, file, line, inlined frames. */
 #ifndef VARVE_TRACE_SYMBOLS_SYMBOLS_H
 #define VARVE_TRACE_SYMBOLS_SYMBOLS_H
 

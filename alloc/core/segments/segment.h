@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory from the device and back: alloc_block and release_block.
- */
+/* Memory from the device and back: alloc_block and release_block. */
 #ifndef VARVE_ALLOC_CORE_SEGMENTS_SEGMENT_H
 #define VARVE_ALLOC_CORE_SEGMENTS_SEGMENT_H
 

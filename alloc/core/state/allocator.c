@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The end of a hold of the lock that may have changed anything: which way the next request goes.
- */
+/* The end of a hold of the lock that may have changed anything: which way the next request goes. */
 #include "alloc/core/state/allocator.h"
 
 /* What core/cached.h leaves out does not happen. */

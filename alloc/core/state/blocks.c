@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The calls of what blocks.h has inline, for whatever is rare.
- */
+/* The calls of what blocks.h has inline, for whatever is rare. */
 #include "alloc/core/state/blocks.h"
 
 void block_shrink_free(struct block *block, uint64_t bytes)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is rare: the hot counters as statistics and back, and peaks while something waits.
- */
+/* What is rare: the hot counters as statistics and back, and peaks while something waits. */
 #include "alloc/core/state/counters.h"
 
 /* The array of each hot counter in struct varve_alloc_stats. */

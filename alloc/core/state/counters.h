@@ -81,7 +81,7 @@ static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_PO
     }
 }
 
-/* ---- what every cached request and every free moves ---- */
+/* what every cached request and every free moves */
 
 enum hot_counter {
     HOT_ALLOCATION,
@@ -176,7 +176,7 @@ static inline void hot_change(struct alloc_counters *counters, enum hot_counter 
     }
 }
 
-/* ---- the life of a block ---- */
+/* the life of a block */
 
 static inline void stat_allocate(struct alloc_counters *counters, bool is_small, uint64_t size, uint64_t requested)
 {

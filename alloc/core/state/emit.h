@@ -36,7 +36,7 @@ static inline bool emits_names(const struct varve_alloc *alloc)
     return alloc->recorder != NULL && alloc->recorder->emits_names;
 }
 
-/* ---- inline: a record that has been decided on ---- */
+/* inline: a record that has been decided on */
 
 /* A record as the words it consists of, which stay in registers on their way into the ring. */
 struct words {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Errors that may be the allocator's own get no reason of the device, which could be an older one.
- */
+/* Errors that may be the allocator's own get no reason of the device, which could be an older one. */
 #include "alloc/core/state/message.h"
 #include "alloc/core/state/allocator.h"
 

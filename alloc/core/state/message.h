@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the device says of a failure, in the text of the request's error. Used by whatever calls the device.
- */
+/* What the device says of a failure, in the text of the request's error. Used by whatever calls the device. */
 #ifndef VARVE_ALLOC_CORE_STATE_MESSAGE_H
 #define VARVE_ALLOC_CORE_STATE_MESSAGE_H
 

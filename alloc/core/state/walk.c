@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A block with memory is either free, and then in its pool's index, or in use, and then in the map.
- */
+/* A block with memory is either free, and then in its pool's index, or in use, and then in the map. */
 #include "alloc/core/state/walk.h"
 #include "alloc/core/state/pools.h"
 

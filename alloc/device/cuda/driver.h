@@ -18,7 +18,7 @@
 
 #define CUDA_VERSION_OLDEST 11000 /* what the driver is for: 1000 * major + 10 * minor */
 
-/* ---- types ---- */
+/* types */
 
 typedef uint32_t cuda_result; /* 0: success; else of CUDA_RESULT_LIST, or another one */
 typedef int cuda_ordinal;     /* a device */
@@ -168,7 +168,7 @@ struct cuda_copy_2d {
     size_t row_bytes, rows;
 };
 
-/* ---- functions ---- */
+/* functions */
 
 enum cuda_address_status {
     CUDA_ADDRESS_FOUND = 0,

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Streams and events: what cuda.c puts into struct device_hooks.
- */
+/* Streams and events: what cuda.c puts into struct device_hooks. */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_EVENT_H
 #define VARVE_ALLOC_DEVICE_CUDA_EVENT_H
 

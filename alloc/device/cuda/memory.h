@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Segments, reservations, mappings and stream-ordered memory: what cuda.c puts into its tables.
- */
+/* Segments, reservations, mappings and stream-ordered memory: what cuda.c puts into its tables. */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_MEMORY_H
 #define VARVE_ALLOC_DEVICE_CUDA_MEMORY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Programs that run on the GPU: what cuda.c puts into its tables.
- */
+/* Programs that run on the GPU: what cuda.c puts into its tables. */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_PROGRAM_H
 #define VARVE_ALLOC_DEVICE_CUDA_PROGRAM_H
 

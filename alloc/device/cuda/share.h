@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Peers, and segments of other processes. Called by cuda.c, which has the table of operations.
- */
+/* Peers, and segments of other processes. Called by cuda.c, which has the table of operations. */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_SHARE_H
 #define VARVE_ALLOC_DEVICE_CUDA_SHARE_H
 

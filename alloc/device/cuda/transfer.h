@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Streams of the caller's own, copies, fills and pinned host memory: what cuda.c puts into its tables.
- */
+/* Streams of the caller's own, copies, fills and pinned host memory: what cuda.c puts into its tables. */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_TRANSFER_H
 #define VARVE_ALLOC_DEVICE_CUDA_TRANSFER_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Segments of other processes, and ours for them. Called by host.c, which has the table of operations.
- */
+/* Segments of other processes, and ours for them. Called by host.c, which has the table of operations. */
 #ifndef VARVE_ALLOC_DEVICE_HOST_IPC_H
 #define VARVE_ALLOC_DEVICE_HOST_IPC_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Segments, reservations and mappings: what host.c puts into struct device_hooks.
- */
+/* Segments, reservations and mappings: what host.c puts into struct device_hooks. */
 #ifndef VARVE_ALLOC_DEVICE_HOST_MEMORY_H
 #define VARVE_ALLOC_DEVICE_HOST_MEMORY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Copies and fills of the host device.
- */
+/* Copies and fills of the host device. */
 #ifndef VARVE_ALLOC_DEVICE_HOST_TRANSFER_H
 #define VARVE_ALLOC_DEVICE_HOST_TRANSFER_H
 

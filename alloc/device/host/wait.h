@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Streams and events, which a test can hold back: what host.c puts into struct device_hooks.
- */
+/* Streams and events, which a test can hold back: what host.c puts into struct device_hooks. */
 #ifndef VARVE_ALLOC_DEVICE_HOST_WAIT_H
 #define VARVE_ALLOC_DEVICE_HOST_WAIT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where ranges lie, and stream-ordered memory. Called by the operations of all devices, and by sim.c.
- */
+/* Where ranges lie, and stream-ordered memory. Called by the operations of all devices, and by sim.c. */
 #ifndef VARVE_ALLOC_DEVICE_SIM_MEMORY_H
 #define VARVE_ALLOC_DEVICE_SIM_MEMORY_H
 

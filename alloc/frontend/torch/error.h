@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Between entry.cc and error.cc; for C there is nothing here.
- */
+/* Between entry.cc and error.cc; for C there is nothing here. */
 #ifndef VARVE_ALLOC_FRONTEND_TORCH_ERROR_H
 #define VARVE_ALLOC_FRONTEND_TORCH_ERROR_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Private pools, for entry.cc: what PyTorch's hooks for graph captures ask. Nothing here throws.
- */
+/* Private pools, for entry.cc: what PyTorch's hooks for graph captures ask. Nothing here throws. */
 #ifndef VARVE_ALLOC_FRONTEND_TORCH_POOLS_H
 #define VARVE_ALLOC_FRONTEND_TORCH_POOLS_H
 

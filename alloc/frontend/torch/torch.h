@@ -30,7 +30,7 @@ extern "C" {
 #define VARVE_TORCH_DEVICES 64 /* ordinals are smaller */
 #define VARVE_TORCH_DIVISIONS 16
 
-/* ---- What PyTorch calls ---- */
+/* What PyTorch calls */
 
 /// CUDAPluggableAllocator's alloc_fn. 0 bytes give NULL. When there is no memory it throws
 /// c10::OutOfMemoryError (torch.OutOfMemoryError), or std::runtime_error where c10 can't be found; for other
@@ -57,7 +57,7 @@ TORCH_API void varve_torch_cache_info_method(void *self, int8_t device, size_t *
  * varve_torch_end_allocate_to_pool(int, std::pair<uint64_t, uint64_t>); void varve_torch_release_pool(int,
  * std::pair<uint64_t, uint64_t>); */
 
-/* ---- What the shim asks: errors and state ---- */
+/* What the shim asks: errors and state */
 
 TORCH_API uint32_t varve_torch_interface_version(void);
 /// Why the calling thread's last call failed; "" if none has. Valid until its next call.
@@ -71,7 +71,7 @@ TORCH_API int varve_torch_open(int device);
 /// 1 if decisions are recorded into a trace.
 TORCH_API int varve_torch_is_recording(void);
 
-/* ---- Statistics ---- */
+/* Statistics */
 
 /// Every figure of torch.cuda.memory_stats under its flat key ("allocation.all.current", "num_ooms", …), in
 /// order of the keys; zeros for a device that was not used yet.
@@ -88,7 +88,7 @@ TORCH_API int varve_torch_cache_info(int device, uint64_t *largest_out);
 /// the private pools without a reference.
 TORCH_API int varve_torch_empty_cache(int device, uint64_t pool_capture, uint64_t pool_user);
 
-/* ---- Private pools: what torch.cuda.MemPool needs beyond begin, end and release ---- */
+/* Private pools: what torch.cuda.MemPool needs beyond begin, end and release */
 
 /// createOrIncrefPool: one reference more, dropped by varve_torch_drop_pool (releasePool).
 TORCH_API int varve_torch_take_pool(int device, uint64_t pool_capture, uint64_t pool_user);
@@ -98,7 +98,7 @@ TORCH_API int varve_torch_set_no_split(int device, uint64_t pool_capture, uint64
 /// References to the pool, 0 if there is no such pool; negative: an error.
 TORCH_API int varve_torch_pool_use_count(int device, uint64_t pool_capture, uint64_t pool_user);
 
-/* ---- Out of memory ---- */
+/* Out of memory */
 
 /// Called after a request has failed, no lock held, in the thread that asked, before the error is thrown,
 /// with PyTorch's arguments: the segment that was wanted, the limit (else the total) of the device, what it
@@ -108,7 +108,7 @@ typedef void (*varve_torch_oom_observer)(void *context, int device, uint64_t all
 TORCH_API int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *context);
 TORCH_API int varve_torch_remove_oom_observer(varve_torch_oom_observer observer, void *context);
 
-/* ---- Snapshot ---- */
+/* Snapshot */
 
 enum varve_torch_block_state {
     VARVE_TORCH_INACTIVE = 0,            /* "inactive" */
@@ -173,7 +173,7 @@ TORCH_API void varve_torch_snapshot_free(struct varve_torch_snapshot *snapshot);
 TORCH_API int varve_torch_history(uint64_t max_entries, int clear);
 TORCH_API int varve_torch_history_is_on(void);
 
-/* ---- Settings: allocator_settings of a snapshot ---- */
+/* Settings: allocator_settings of a snapshot */
 
 struct varve_torch_settings {
     char text[1024]; /* PYTORCH_CUDA_ALLOC_CONF as it was parsed */

@@ -50,7 +50,7 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes);
 /// Where PATH has `name`.
 bool program_find(const char *name, char *buffer, size_t buffer_bytes);
 
-/* ---- gpu.c, gpu_python.c: parts of doctor_check_gpu ---- */
+/* gpu.c, gpu_python.c: parts of doctor_check_gpu */
 
 /// Device nodes of the driver in `folder` (/dev), and the file in which the kernel module says its version.
 void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, const char *module);

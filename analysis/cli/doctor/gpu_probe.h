@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The CUDA driver and CUPTI, loaded, started and queried by a child.
- */
+/* The CUDA driver and CUPTI, loaded, started and queried by a child. */
 #ifndef VARVE_ANALYSIS_CLI_DOCTOR_GPU_PROBE_H
 #define VARVE_ANALYSIS_CLI_DOCTOR_GPU_PROBE_H
 

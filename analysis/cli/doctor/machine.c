@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * `varve doctor`, the machine: kernel, clock, space for rings and databases, the installation itself, Python.
- */
+/* `varve doctor`, the machine: kernel, clock, space for rings and databases, the installation itself, Python. */
 #include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/output/format.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Programs, and code that may hang or crash, as processes with a time limit.
- */
+/* Programs, and code that may hang or crash, as processes with a time limit. */
 #ifndef VARVE_ANALYSIS_CLI_DOCTOR_PROGRAM_H
 #define VARVE_ANALYSIS_CLI_DOCTOR_PROGRAM_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The views `hole` and `empty_segment` say the same of the end of a trace.
- */
+/* The views `hole` and `empty_segment` say the same of the end of a trace. */
 #include "analysis/query/cached/cached.h"
 
 #include "analysis/base/memory.h"

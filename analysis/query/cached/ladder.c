@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A keyframe has the ladder of its moment, and the events after it what they change: no more of a trace is read.
- */
+/* A keyframe has the ladder of its moment, and the events after it what they change: no more of a trace is read. */
 #include "analysis/query/cached/ladder.h"
 
 #include "analysis/output/format.h"

@@ -6,8 +6,6 @@
 #ifndef VARVE_ANALYSIS_QUERY_CACHED_LADDER_H
 #define VARVE_ANALYSIS_QUERY_CACHED_LADDER_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 

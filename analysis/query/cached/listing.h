@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The answer of `varve segments`: totals first, then what is cached and unused, then segments and their blocks.
- */
+/* The answer of `varve segments`: totals first, then what is cached and unused, then segments and their blocks. */
 #ifndef VARVE_ANALYSIS_QUERY_CACHED_LISTING_H
 #define VARVE_ANALYSIS_QUERY_CACHED_LISTING_H
 

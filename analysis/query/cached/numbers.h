@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the numbers of streams and pools in a trace stand for. Called by listing.c and the command `oom`.
- */
+/* What the numbers of streams and pools in a trace stand for. Called by listing.c and the command `oom`. */
 #ifndef VARVE_ANALYSIS_QUERY_CACHED_NUMBERS_H
 #define VARVE_ANALYSIS_QUERY_CACHED_NUMBERS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct database;

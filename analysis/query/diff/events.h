@@ -133,7 +133,7 @@ int64_t diff_unkeyed(const struct diff_trace *trace);
 bool diff_is_equal(const struct diff *diff);
 void diff_free(struct diff *diff); /* what was found; the databases are the caller's */
 
-/* ---- events as text ---- */
+/* events as text */
 
 struct diff_value {
     char text[80];

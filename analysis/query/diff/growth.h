@@ -9,7 +9,6 @@
 
 #include "analysis/query/diff/stacks.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The moments that `varve leaks` is asked about (--at, --from, --to), and the views of leaks for them.
- */
+/* The moments that `varve leaks` is asked about (--at, --from, --to), and the views of leaks for them. */
 #ifndef VARVE_ANALYSIS_QUERY_LEAKS_MOMENT_H
 #define VARVE_ANALYSIS_QUERY_LEAKS_MOMENT_H
 

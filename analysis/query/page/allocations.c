@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The user's line of each call site is read before: a join would be made five million times.
- */
+/* The user's line of each call site is read before: a join would be made five million times. */
 #include "analysis/query/page/allocations.h"
 
 #include "analysis/base/memory.h"

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation.
- */
+/* All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation. */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_ALLOCATIONS_H
 #define VARVE_ANALYSIS_QUERY_PAGE_ALLOCATIONS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 struct database;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A new script is a file in assets/ and a line here.
- */
+/* A new script is a file in assets/ and a line here. */
 #include "analysis/query/page/assets.h"
 
 #include <stddef.h>

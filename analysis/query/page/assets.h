@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is embedded in each page: its style, its scripts in the order in which they run, and d3.
- */
+/* What is embedded in each page: its style, its scripts in the order in which they run, and d3. */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_ASSETS_H
 #define VARVE_ANALYSIS_QUERY_PAGE_ASSETS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Call trees of each domain by each metric, for the flame graph of the page.
- */
+/* Call trees of each domain by each metric, for the flame graph of the page. */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_FLAME_H
 #define VARVE_ANALYSIS_QUERY_PAGE_FLAME_H
 

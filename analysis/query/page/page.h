@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * `varve report --html`: one page of HTML that needs no other file and no network.
- */
+/* `varve report --html`: one page of HTML that needs no other file and no network. */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_PAGE_H
 #define VARVE_ANALYSIS_QUERY_PAGE_PAGE_H
 

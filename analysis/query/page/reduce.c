@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where the points are full, each two of them become one, and a point has twice as many rows from then on.
- */
+/* Where the points are full, each two of them become one, and a point has twice as many rows from then on. */
 #include "analysis/query/page/reduce.h"
 
 #include "analysis/base/memory.h"

@@ -183,12 +183,6 @@ void page_member_bool(struct page_writer *writer, const char *key, bool value)
     page_bool(writer, value);
 }
 
-void page_member_name(struct page_writer *writer, const char *key, const char *text)
-{
-    page_key(writer, key);
-    page_name(writer, text);
-}
-
 void page_member_deltas(struct page_writer *writer, const char *key, const int64_t *numbers, size_t count)
 {
     page_key(writer, key);

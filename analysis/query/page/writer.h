@@ -44,7 +44,6 @@ void page_names(struct page_writer *writer);
 void page_member_integer(struct page_writer *writer, const char *key, int64_t number);
 void page_member_text(struct page_writer *writer, const char *key, const char *text);
 void page_member_bool(struct page_writer *writer, const char *key, bool value);
-void page_member_name(struct page_writer *writer, const char *key, const char *text);
 /// An array of numbers, each as its difference to the one before: they are small, and short.
 void page_member_deltas(struct page_writer *writer, const char *key, const int64_t *numbers, size_t count);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The section of `varve report` about CUPTI, and its member in the JSON.
- */
+/* The section of `varve report` about CUPTI, and its member in the JSON. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_CUPTI_H
 #define VARVE_ANALYSIS_QUERY_REPORT_CUPTI_H
 

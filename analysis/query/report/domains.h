@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The sections of `varve report` on what was allocated: functions as section.h tells.
- */
+/* The sections of `varve report` on what was allocated: functions as section.h tells. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_DOMAINS_H
 #define VARVE_ANALYSIS_QUERY_REPORT_DOMAINS_H
 

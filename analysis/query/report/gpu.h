@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The sections of `varve report` on GPU runs.
- */
+/* The sections of `varve report` on GPU runs. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_GPU_H
 #define VARVE_ANALYSIS_QUERY_REPORT_GPU_H
 

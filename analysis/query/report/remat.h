@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The chapter of `varve report` on rematerialization.
- */
+/* The chapter of `varve report` on rematerialization. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_REMAT_H
 #define VARVE_ANALYSIS_QUERY_REPORT_REMAT_H
 

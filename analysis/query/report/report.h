@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * `varve report`: the whole answer as text and as JSON. Loading ends early on a database error: see database_error.
- */
+/* `varve report`: the whole answer as text and as JSON. Loading ends early on a database error: see database_error. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_REPORT_H
 #define VARVE_ANALYSIS_QUERY_REPORT_REPORT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The title of a section: the only lines of a report that begin at the left.
- */
+/* The title of a section: the only lines of a report that begin at the left. */
 #include "analysis/query/report/rule.h"
 
 #include "analysis/output/format.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The title of a section of `varve report`.
- */
+/* The title of a section of `varve report`. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_RULE_H
 #define VARVE_ANALYSIS_QUERY_REPORT_RULE_H
 

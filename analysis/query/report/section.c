@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A section as text and as JSON.
- */
+/* A section as text and as JSON. */
 #include "analysis/query/report/section.h"
 
 #include "analysis/base/memory.h"

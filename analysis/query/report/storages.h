@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The chapter of `varve report` on storages.
- */
+/* The chapter of `varve report` on storages. */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_STORAGES_H
 #define VARVE_ANALYSIS_QUERY_REPORT_STORAGES_H
 

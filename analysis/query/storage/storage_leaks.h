@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Storages that look leaked, by call site and kind: rows of the view storage_leak_callsite, the worst first.
- */
+/* Storages that look leaked, by call site and kind: rows of the view storage_leak_callsite, the worst first. */
 #ifndef VARVE_ANALYSIS_QUERY_STORAGE_STORAGE_LEAKS_H
 #define VARVE_ANALYSIS_QUERY_STORAGE_STORAGE_LEAKS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Storages of the storage layer in a few lines, for `varve report` and `varve info`.
- */
+/* Storages of the storage layer in a few lines, for `varve report` and `varve info`. */
 #ifndef VARVE_ANALYSIS_QUERY_STORAGE_STORAGE_SUMMARY_H
 #define VARVE_ANALYSIS_QUERY_STORAGE_STORAGE_SUMMARY_H
 

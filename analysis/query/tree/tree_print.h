@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A call tree as indented text and as JSON. Called by cli/tree.c.
- */
+/* A call tree as indented text and as JSON. Called by cli/tree.c. */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_TREE_PRINT_H
 #define VARVE_ANALYSIS_QUERY_TREE_TREE_PRINT_H
 
-#include <stddef.h>
 #include <stdio.h>
 
 struct call_tree;
-struct call_tree_frame;
 struct cJSON;
 struct database;
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * An array by address; no two ranges overlap. Ranges that touch become one if both can be of one segment.
- */
+/* An array by address; no two ranges overlap. Ranges that touch become one if both can be of one segment. */
 #include "analysis/replay/infer/ranges.h"
 
 #include "analysis/base/memory.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Sums of hostile sizes wrap, they do not overflow: addresses and sizes have limits.
- */
+/* Sums of hostile sizes wrap, they do not overflow: addresses and sizes have limits. */
 #include "analysis/replay/infer/scan.h"
 
 #include "analysis/base/memory.h"

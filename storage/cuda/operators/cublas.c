@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One handle for each GPU, made at its first use and used by one thread at a time.
- */
+/* One handle for each GPU, made at its first use and used by one thread at a time. */
 #include "storage/cuda/operators/cublas.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuBLAS, found at run time: our own declarations of the little that is used.
- */
+/* cuBLAS, found at run time: our own declarations of the little that is used. */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_CUBLAS_H
 #define VARVE_STORAGE_CUDA_OPERATORS_CUBLAS_H
 

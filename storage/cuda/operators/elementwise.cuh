@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Each element from those at the same place: by vectors where operands have no gaps, else element by element.
- */
+/* Each element from those at the same place: by vectors where operands have no gaps, else element by element. */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_ELEMENTWISE_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_ELEMENTWISE_CUH
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Operands without gaps go to the kernels that read vectors, all others to those that walk.
- */
+/* Operands without gaps go to the kernels that read vectors, all others to those that walk. */
 #include "storage/cuda/copy.h"
 #include "storage/cuda/operators/launch.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * arange, uniform and normal, into contiguous results.
- */
+/* arange, uniform and normal, into contiguous results. */
 #include "storage/cuda/operators/launch.h"
 
 #include "storage/elements/loop.h"

@@ -45,7 +45,7 @@ struct flat {
 #define FLAT_VECTORS 2U /* of a thread */
 #define WALK_STEPS 4U   /* elements of a thread */
 
-/* ---- reductions: rows_TYPE_RESULT…, columns_TYPE_RESULT… ---- */
+/* reductions: rows_TYPE_RESULT…, columns_TYPE_RESULT… */
 
 #define KERNELS_SUM_LIST(X) \
     X(sum, F64, F64)        \
@@ -95,7 +95,7 @@ struct reduction_launch {
 #define ROWS_VECTORS 4U  /* that a thread reads before it adds */
 #define COLUMNS_STEPS 8U /* elements that a thread reads before it adds */
 
-/* ---- generators: contiguous results ---- */
+/* generators: contiguous results */
 
 #define KERNELS_ALL_TYPES(X, name) KERNELS_FLOAT(X, name) KERNELS_INTEGER(X, name) X(name, U8) X(name, BOOL)
 #define KERNELS_GENERATOR_LIST(X) \
@@ -113,7 +113,7 @@ struct generator_launch {
 
 #define GENERATED 4U /* elements of a thread */
 
-/* ---- matmul: our own, of any strides ---- */
+/* matmul: our own, of any strides */
 
 #define KERNELS_MATMUL_LIST(X) KERNELS_FLOAT(X, matmul) KERNELS_INTEGER(X, matmul) X(matmul, BOOL)
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Kernels by number, the memory that lies between them, and what the files of this folder do for each other.
- */
+/* Kernels by number, the memory that lies between them, and what the files of this folder do for each other. */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_LAUNCH_H
 #define VARVE_STORAGE_CUDA_OPERATORS_LAUNCH_H
 

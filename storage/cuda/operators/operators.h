@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Operators on a GPU's memory, by kernels and cuBLAS.
- */
+/* Operators on a GPU's memory, by kernels and cuBLAS. */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_OPERATORS_H
 #define VARVE_STORAGE_CUDA_OPERATORS_OPERATORS_H
 

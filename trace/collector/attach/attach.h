@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The recorder into and out of a process that runs already. Threads: one.
- */
+/* The recorder into and out of a process that runs already. Threads: one. */
 #ifndef VARVE_TRACE_COLLECTOR_ATTACH_ATTACH_H
 #define VARVE_TRACE_COLLECTOR_ATTACH_ATTACH_H
 

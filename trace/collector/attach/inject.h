@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A function call in another process, by one of its threads, which is traced for the time of it.
- */
+/* A function call in another process, by one of its threads, which is traced for the time of it. */
 #ifndef VARVE_TRACE_COLLECTOR_ATTACH_INJECT_H
 #define VARVE_TRACE_COLLECTOR_ATTACH_INJECT_H
 

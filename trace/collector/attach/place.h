@@ -8,7 +8,6 @@
 
 #include "trace/collector/attach/target.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct symbols_running;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Registers of a thread that is traced and stopped, and a function call made of them. One file per machine.
- */
+/* Registers of a thread that is traced and stopped, and a function call made of them. One file per machine. */
 #ifndef VARVE_TRACE_COLLECTOR_ATTACH_REGISTERS_H
 #define VARVE_TRACE_COLLECTOR_ATTACH_REGISTERS_H
 

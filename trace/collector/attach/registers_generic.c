@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Other machines: programs are recorded from their start only.
- */
+/* Other machines: programs are recorded from their start only. */
 #include "trace/collector/attach/registers.h"
 
 bool registers_are_known(void)

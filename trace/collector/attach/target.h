@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A process that is to be recorded from now on: what it is, and what it has mapped, by /proc alone.
- */
+/* A process that is to be recorded from now on: what it is, and what it has mapped, by /proc alone. */
 #ifndef VARVE_TRACE_COLLECTOR_ATTACH_TARGET_H
 #define VARVE_TRACE_COLLECTOR_ATTACH_TARGET_H
 
 #include "trace/collector/session/mapped.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

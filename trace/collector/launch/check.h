@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The program under record, looked at before it is started.
- */
+/* The program under record, looked at before it is started. */
 #ifndef VARVE_TRACE_COLLECTOR_LAUNCH_CHECK_H
 #define VARVE_TRACE_COLLECTOR_LAUNCH_CHECK_H
 
 #include "trace/error.h"
-
-struct varve_message;
 
 struct launch_check {
     char path[4096];        /* what will be executed, found along PATH */

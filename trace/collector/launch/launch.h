@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The program under record, started, and its end.
- */
+/* The program under record, started, and its end. */
 #ifndef VARVE_TRACE_COLLECTOR_LAUNCH_LAUNCH_H
 #define VARVE_TRACE_COLLECTOR_LAUNCH_LAUNCH_H
 
@@ -10,8 +8,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct varve_message;
 
 struct launch {
     int32_t pid;

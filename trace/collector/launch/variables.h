@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the program's environment says besides LD_PRELOAD and the session.
- */
+/* What the program's environment says besides LD_PRELOAD and the session. */
 #ifndef VARVE_TRACE_COLLECTOR_LAUNCH_VARIABLES_H
 #define VARVE_TRACE_COLLECTOR_LAUNCH_VARIABLES_H
 

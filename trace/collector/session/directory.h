@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The recording directory TRACE.db.d and its files.
- */
+/* The recording directory TRACE.db.d and its files. */
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_DIRECTORY_H
 #define VARVE_TRACE_COLLECTOR_SESSION_DIRECTORY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How much memory this machine, or the container, has left.
- */
+/* How much memory this machine, or the container, has left. */
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_FREE_MEMORY_H
 #define VARVE_TRACE_COLLECTOR_SESSION_FREE_MEMORY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Who lives, by locks of files and by /proc.
- */
+/* Who lives, by locks of files and by /proc. */
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_LIVENESS_H
 #define VARVE_TRACE_COLLECTOR_SESSION_LIVENESS_H
 

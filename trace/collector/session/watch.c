@@ -7,7 +7,6 @@
  */
 #include "trace/collector/session/watch.h"
 
-#include "trace/base/array.h"
 #include "trace/collector/session/directory.h"
 #include "trace/collector/session/mapped.h"
 #include "trace/error.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The recording directory that a rebuild makes for the collector. One thread calls all of it.
- */
+/* The recording directory that a rebuild makes for the collector. One thread calls all of it. */
 #ifndef VARVE_TRACE_IMPORT_REBUILD_DIRECTORY_H
 #define VARVE_TRACE_IMPORT_REBUILD_DIRECTORY_H
 

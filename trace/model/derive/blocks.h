@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The events of caching allocators.
- */
+/* The events of caching allocators. */
 #ifndef VARVE_TRACE_MODEL_DERIVE_BLOCKS_H
 #define VARVE_TRACE_MODEL_DERIVE_BLOCKS_H
 

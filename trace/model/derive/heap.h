@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The malloc family.
- */
+/* The malloc family. */
 #ifndef VARVE_TRACE_MODEL_DERIVE_HEAP_H
 #define VARVE_TRACE_MODEL_DERIVE_HEAP_H
 

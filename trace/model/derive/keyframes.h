@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Layouts written down now and then, so that any moment is a few thousand events away.
- */
+/* Layouts written down now and then, so that any moment is a few thousand events away. */
 #ifndef VARVE_TRACE_MODEL_DERIVE_KEYFRAMES_H
 #define VARVE_TRACE_MODEL_DERIVE_KEYFRAMES_H
 

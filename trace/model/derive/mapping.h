@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mmap, munmap and mremap.
- */
+/* mmap, munmap and mremap. */
 #ifndef VARVE_TRACE_MODEL_DERIVE_MAPPING_H
 #define VARVE_TRACE_MODEL_DERIVE_MAPPING_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Named phases of the program (varve_mark_begin, varve_mark_end).
- */
+/* Named phases of the program (varve_mark_begin, varve_mark_end). */
 #ifndef VARVE_TRACE_MODEL_DERIVE_MARKS_H
 #define VARVE_TRACE_MODEL_DERIVE_MARKS_H
 

@@ -17,7 +17,6 @@
 struct derive;
 struct derive_process;
 struct derive_step;
-struct event;
 struct varve_message;
 
 #define OPERATOR_NAME_BYTES 32U

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What follows from the events of the storage layer: a row for each storage and view.
- */
+/* What follows from the events of the storage layer: a row for each storage and view. */
 #ifndef VARVE_TRACE_MODEL_DERIVE_STORAGES_H
 #define VARVE_TRACE_MODEL_DERIVE_STORAGES_H
 

@@ -5,7 +5,7 @@
  * rows.c.
  *
  * A free is recorded before the call, so that nobody else's allocation can come before
- * it; should the call fail, a second record says so, and what the first one ended is there again. model/derive.c
+ * it; should the call fail, a second record says so, and what the first one ended is there again. derive/derive.c
  * calls it.
  */
 #include "trace/model/device/api.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What calls of the CUDA API cost, and where their events are.
- */
+/* What calls of the CUDA API cost, and where their events are. */
 #ifndef VARVE_TRACE_MODEL_DEVICE_CALLS_H
 #define VARVE_TRACE_MODEL_DEVICE_CALLS_H
 

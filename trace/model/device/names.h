@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the numbers of devices, streams and pools mean.
- */
+/* What the numbers of devices, streams and pools mean. */
 #ifndef VARVE_TRACE_MODEL_DEVICE_NAMES_H
 #define VARVE_TRACE_MODEL_DEVICE_NAMES_H
 

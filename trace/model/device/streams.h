@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory by stream.
- */
+/* Memory by stream. */
 #ifndef VARVE_TRACE_MODEL_DEVICE_STREAMS_H
 #define VARVE_TRACE_MODEL_DEVICE_STREAMS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Physical memory of a device and its mappings.
- */
+/* Physical memory of a device and its mappings. */
 #ifndef VARVE_TRACE_MODEL_DEVICE_VMM_H
 #define VARVE_TRACE_MODEL_DEVICE_VMM_H
 

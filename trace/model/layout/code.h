@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A layout as bytes: the keyframes of a database.
- */
+/* A layout as bytes: the keyframes of a database. */
 #ifndef VARVE_TRACE_MODEL_LAYOUT_CODE_H
 #define VARVE_TRACE_MODEL_LAYOUT_CODE_H
 

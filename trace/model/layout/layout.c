@@ -5,7 +5,7 @@
  * request's, and either may begin in the middle. So an event is taken for what it says about a range of
  * addresses, and whatever contradicts it there gives way: an allocation in the middle of a free block cuts
  * it, one where no segment is known implies a segment, and frees merge where no merge was ever recorded.
- * model/blocks.c keeps one for each allocator; analysis/ replays events on one from a keyframe.
+ * model/derive/blocks.c keeps one for each allocator; analysis/ replays events on one from a keyframe.
  */
 #include "trace/model/layout/layout.h"
 

@@ -125,7 +125,7 @@ static inline uint64_t cuda_stream_handle(uint64_t stream, bool is_own)
     return stream == CUDA_STREAM_LEGACY ? 0 : stream;
 }
 
-/* ---- arguments, laid out as CUPTI hands them over; functions may have more of them behind these ---- */
+/* arguments, laid out as CUPTI hands them over; functions may have more of them behind these */
 
 struct cuda_location {
     int type, id;

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- types: those of the driver, as far as they are looked into ---- */
+/* types: those of the driver, as far as they are looked into */
 
 typedef uint64_t cuda_address;
 typedef uint64_t cuda_memory; /* a handle of physical memory */
@@ -53,7 +53,7 @@ struct cuda_ipc_memory {
 #define CUDA_RESULT_DEINITIALIZED 4
 #define CUDA_RESULT_NOT_SUPPORTED 801
 
-/* ---- the driver's functions ---- */
+/* the driver's functions */
 
 enum cuda_hook_flag {
     CUDA_HOOK_PER_THREAD = 1, /* the variant whose default stream is the thread's own */
@@ -193,7 +193,7 @@ CUDA_HOOK_LIST(CUDA_HOOK_TYPE)
 CUDA_HOOK_LIST(CUDA_HOOK_DECLARE)
 #undef CUDA_HOOK_DECLARE
 
-/* ---- the functions of the runtime library: only noted as what the program called ---- */
+/* the functions of the runtime library: only noted as what the program called */
 
 typedef void *cuda_runtime_array;
 typedef void *cuda_runtime_mipmaps;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any.
- */
+/* Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any. */
 #ifndef VARVE_TRACE_RECORDER_CUDA_OBJECTS_H
 #define VARVE_TRACE_RECORDER_CUDA_OBJECTS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The functions behind ours, and what we ask the driver ourselves.
- */
+/* The functions behind ours, and what we ask the driver ourselves. */
 #ifndef VARVE_TRACE_RECORDER_CUDA_REAL_H
 #define VARVE_TRACE_RECORDER_CUDA_REAL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cudaMalloc and cudaFree served by an allocator of ours.
- */
+/* cudaMalloc and cudaFree served by an allocator of ours. */
 #ifndef VARVE_TRACE_RECORDER_CUDA_REPLACE_H
 #define VARVE_TRACE_RECORDER_CUDA_REPLACE_H
 

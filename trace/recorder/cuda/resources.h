@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Device, context, pool and stream of a call, as the numbers that records hold.
- */
+/* Device, context, pool and stream of a call, as the numbers that records hold. */
 #ifndef VARVE_TRACE_RECORDER_CUDA_RESOURCES_H
 #define VARVE_TRACE_RECORDER_CUDA_RESOURCES_H
 

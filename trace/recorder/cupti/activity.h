@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * CUPTI's activity records: enrichment, without which all goes on.
- */
+/* CUPTI's activity records: enrichment, without which all goes on. */
 #ifndef VARVE_TRACE_RECORDER_CUPTI_ACTIVITY_H
 #define VARVE_TRACE_RECORDER_CUPTI_ACTIVITY_H
 

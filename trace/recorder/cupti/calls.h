@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * CUPTI's callbacks of the driver's functions.
- */
+/* CUPTI's callbacks of the driver's functions. */
 #ifndef VARVE_TRACE_RECORDER_CUPTI_CALLS_H
 #define VARVE_TRACE_RECORDER_CUPTI_CALLS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Devices, streams and pools as records name them.
- */
+/* Devices, streams and pools as records name them. */
 #ifndef VARVE_TRACE_RECORDER_CUPTI_DEVICE_H
 #define VARVE_TRACE_RECORDER_CUPTI_DEVICE_H
 

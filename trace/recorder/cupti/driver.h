@@ -21,7 +21,7 @@
 #define CUPTI_VERSION_UTILIZED 17U    /* CUDA 11.6: pools report how much of them is in use */
 #define CUPTI_VERSION_UNKNOWN 140000U /* from here on the layouts may be others */
 
-/* ---- numbers ---- */
+/* numbers */
 
 typedef uint32_t cupti_result; /* 0: success */
 typedef struct cupti_subscriber_opaque *cupti_subscriber;
@@ -79,7 +79,7 @@ enum cupti_call_id {
 
 #define CUPTI_CALL_LIMIT 801U
 
-/* ---- what callbacks are given ---- */
+/* what callbacks are given */
 
 struct cupti_callback_data {
     uint32_t callsite; /* enum cupti_callsite */
@@ -111,7 +111,7 @@ struct cupti_subscriber_params {
     size_t old_name_bytes;
 };
 
-/* ---- activity records: their front part ---- */
+/* activity records: their front part */
 
 struct cupti_activity_record {
     uint32_t kind;
@@ -139,7 +139,7 @@ struct cupti_activity_pool {
     uint64_t used_bytes; /* from CUPTI_VERSION_UTILIZED on */
 };
 
-/* ---- CUPTI's functions ---- */
+/* CUPTI's functions */
 
 typedef void cupti_callback(void *context, uint32_t domain, uint32_t id, const void *data);
 typedef void cupti_buffer_requested(uint8_t **buffer_out, size_t *bytes_out, size_t *records_max_out);

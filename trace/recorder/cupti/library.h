@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Finding libcupti.
- */
+/* Finding libcupti. */
 #ifndef VARVE_TRACE_RECORDER_CUPTI_LIBRARY_H
 #define VARVE_TRACE_RECORDER_CUPTI_LIBRARY_H
 

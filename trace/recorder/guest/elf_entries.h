@@ -7,7 +7,6 @@
 #define VARVE_TRACE_RECORDER_GUEST_ELF_ENTRIES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct elf_replacement {

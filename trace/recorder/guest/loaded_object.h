@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which loaded object an address belongs to, asked without the loader's lock.
- */
+/* Which loaded object an address belongs to, asked without the loader's lock. */
 #ifndef VARVE_TRACE_RECORDER_GUEST_LOADED_OBJECT_H
 #define VARVE_TRACE_RECORDER_GUEST_LOADED_OBJECT_H
 

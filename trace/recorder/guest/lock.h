@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The one lock of the recorder, and stages that threads wait for: four bytes each, which may lie in a wiped page.
- */
+/* The one lock of the recorder, and stages that threads wait for: four bytes each, which may lie in a wiped page. */
 #ifndef VARVE_TRACE_RECORDER_GUEST_LOCK_H
 #define VARVE_TRACE_RECORDER_GUEST_LOCK_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Blocked signals. Threads: any; async-signal-safe.
- */
+/* Blocked signals. Threads: any; async-signal-safe. */
 #ifndef VARVE_TRACE_RECORDER_GUEST_SIGNALS_H
 #define VARVE_TRACE_RECORDER_GUEST_SIGNALS_H
 

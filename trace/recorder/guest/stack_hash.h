@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Hashes of stacks: 128 bits, made word by word, inline since each capture of a call site makes one.
- */
+/* Hashes of stacks: 128 bits, made word by word, inline since each capture of a call site makes one. */
 #ifndef VARVE_TRACE_RECORDER_GUEST_STACK_HASH_H
 #define VARVE_TRACE_RECORDER_GUEST_STACK_HASH_H
 

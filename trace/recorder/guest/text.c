@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Text without stdio, which allocates. Called by all files of the recorder.
- */
+/* Text without stdio, which allocates. Called by all files of the recorder. */
 #include "trace/recorder/guest/text.h"
 
 #include <stdarg.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The little text that the recorder needs: paths, variables, and numbers of /proc. Async-signal-safe.
- */
+/* The little text that the recorder needs: paths, variables, and numbers of /proc. Async-signal-safe. */
 #ifndef VARVE_TRACE_RECORDER_GUEST_TEXT_H
 #define VARVE_TRACE_RECORDER_GUEST_TEXT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The pool that serves allocations while the real functions are being looked up.
- */
+/* The pool that serves allocations while the real functions are being looked up. */
 #ifndef VARVE_TRACE_RECORDER_HEAP_BOOTSTRAP_H
 #define VARVE_TRACE_RECORDER_HEAP_BOOTSTRAP_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * An allocation and a free into the ring.
- */
+/* An allocation and a free into the ring. */
 #ifndef VARVE_TRACE_RECORDER_HEAP_MALLOC_H
 #define VARVE_TRACE_RECORDER_HEAP_MALLOC_H
 

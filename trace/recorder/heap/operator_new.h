@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * operator new and delete, and what is recorded twice unless the two know of each other.
- */
+/* operator new and delete, and what is recorded twice unless the two know of each other. */
 #ifndef VARVE_TRACE_RECORDER_HEAP_OPERATOR_NEW_H
 #define VARVE_TRACE_RECORDER_HEAP_OPERATOR_NEW_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The real functions behind our hooks, and whether anything is recorded.
- */
+/* The real functions behind our hooks, and whether anything is recorded. */
 #ifndef VARVE_TRACE_RECORDER_HEAP_REAL_H
 #define VARVE_TRACE_RECORDER_HEAP_REAL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the parts of the provider library need of each other.
- */
+/* What the parts of the provider library need of each other. */
 #ifndef VARVE_TRACE_RECORDER_LTTNG_PROVIDER_H
 #define VARVE_TRACE_RECORDER_LTTNG_PROVIDER_H
 

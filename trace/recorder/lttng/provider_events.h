@@ -59,7 +59,7 @@ static inline const char *lttng_provider_text(const char *text)
 
 /* clang-format off */
 
-/* ---- records ---- */
+/* records */
 
 /* cppcheck-suppress unknownMacro ; a macro of LTTng's */
 LTTNG_UST_TRACEPOINT_ENUM(varve, cause,
@@ -103,7 +103,7 @@ LTTNG_UST_TRACEPOINT_EVENT_CLASS(varve, record,
 
 VARVE_EVENT_LIST(VARVE_LTTNG_INSTANCE)
 
-/* ---- processes, threads, the clock ---- */
+/* processes, threads, the clock */
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_process,
     LTTNG_UST_TP_ARGS(const struct varve_sink_process *, fact),
@@ -175,7 +175,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_clock,
     )
 )
 
-/* ---- what code events come from ---- */
+/* what code events come from */
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_module,
     LTTNG_UST_TP_ARGS(const struct varve_sink_module *, fact),
@@ -227,7 +227,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_callsite,
     )
 )
 
-/* ---- rows of `meta` ---- */
+/* rows of `meta` */
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_text,
     LTTNG_UST_TP_ARGS(uint64_t, trace, const char *, row_key, const char *, row_value),

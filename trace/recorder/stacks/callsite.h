@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * From the stack at a hook to a 32-bit number, which stands for it in records.
- */
+/* From the stack at a hook to a 32-bit number, which stands for it in records. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_CALLSITE_H
 #define VARVE_TRACE_RECORDER_STACKS_CALLSITE_H
 

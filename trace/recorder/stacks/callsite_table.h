@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Hash to number, read without a lock.
- */
+/* Hash to number, read without a lock. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_CALLSITE_TABLE_H
 #define VARVE_TRACE_RECORDER_STACKS_CALLSITE_TABLE_H
 

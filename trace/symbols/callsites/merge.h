@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The trees of native and of Python frames into one tree of what is shown.
- */
+/* The trees of native and of Python frames into one tree of what is shown. */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_MERGE_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_MERGE_H
 

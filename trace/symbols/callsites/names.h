@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the name of a function or a file says about a frame.
- */
+/* What the name of a function or a file says about a frame. */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_NAMES_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_NAMES_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Distinct pairs of numbers, numbered in turn: 8 bytes for a pair, and 5 to 11 in the table.
- */
+/* Distinct pairs of numbers, numbered in turn: 8 bytes for a pair, and 5 to 11 in the table. */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_PAIRS_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_PAIRS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The state of one recording: the call-site files of its processes, and the tables that they are interned in.
- */
+/* The state of one recording: the call-site files of its processes, and the tables that they are interned in. */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_READER_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_READER_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Whole stacks out of a call-site file's nodes, for those who want each stack by itself.
- */
+/* Whole stacks out of a call-site file's nodes, for those who want each stack by itself. */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_UNROLL_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_UNROLL_H
 

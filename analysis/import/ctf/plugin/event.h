@@ -9,8 +9,6 @@
 
 #include "trace/trace.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define CTF_PROVIDERS 8

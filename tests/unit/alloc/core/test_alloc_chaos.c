@@ -2,8 +2,8 @@
 /*
  * Random operations, and random operations in the middle of requests: in callbacks, in observers and, while
  * release_lock_on_cudamalloc leaves the lock open, as other threads would. After each the walkers run; no two
- * live blocks ever share a byte; at the end everything is given back. What is decided is not looked at here:
- * test_alloc_model.c does that.
+ * live blocks ever share a byte; at the end everything is given back. What is decided is not looked at here: recordings
+ * of PyTorch's allocator say that (tests/conformance/test_replay_pytorch.py).
  *
  * Costs: 6 s, full 70 s
  */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dlsym for 64-bit Arm; hook_x86_64.c says why it is written by hand.
- */
+/* dlsym for 64-bit Arm; hook_x86_64.c says why it is written by hand. */
 #include "trace/recorder/cuda/dlsym/hook.h"
 
 #include <stddef.h>

@@ -70,7 +70,7 @@ static inline void recorder_scratch_release(struct recorder_scratch *scratch)
     area->is_taken = false;
 }
 
-/* ---- recorder_stack_ARCH.c ---- */
+/* switch_ARCH.c */
 
 /// Call function(argument) with the stack pointer at `sp` (a multiple of 16), and come back. `*sp_old` is
 /// where the stack was left: below it nothing is in use meanwhile.

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where neither x86-64 nor AArch64: no other stack, the program's has to do.
- */
+/* Where neither x86-64 nor AArch64: no other stack, the program's has to do. */
 #include "trace/recorder/guest/own_stack/switch.h"
 
 void recorder_stack_call(void (*function)(void *argument), void *argument, uintptr_t sp, uintptr_t *sp_old)

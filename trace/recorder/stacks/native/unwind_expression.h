@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * DWARF expressions of unwind tables, as a register or a word of the stack plus a constant.
- */
+/* DWARF expressions of unwind tables, as a register or a word of the stack plus a constant. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_NATIVE_UNWIND_EXPRESSION_H
 #define VARVE_TRACE_RECORDER_STACKS_NATIVE_UNWIND_EXPRESSION_H
 

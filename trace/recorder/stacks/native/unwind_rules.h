@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How to leave one frame, in 32 bits.
- */
+/* How to leave one frame, in 32 bits. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_NATIVE_UNWIND_RULES_H
 #define VARVE_TRACE_RECORDER_STACKS_NATIVE_UNWIND_RULES_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * From an address to its frame description entry, and the bytes of its tables.
- */
+/* From an address to its frame description entry, and the bytes of its tables. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_NATIVE_UNWIND_TABLE_H
 #define VARVE_TRACE_RECORDER_STACKS_NATIVE_UNWIND_TABLE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which part of a stack may be read.
- */
+/* Which part of a stack may be read. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_NATIVE_WINDOW_H
 #define VARVE_TRACE_RECORDER_STACKS_NATIVE_WINDOW_H
 

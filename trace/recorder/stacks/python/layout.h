@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where the fields of CPython's own structures lie, one row per minor version.
- */
+/* Where the fields of CPython's own structures lie, one row per minor version. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_LAYOUT_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_LAYOUT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a thread's last walk has read, and the hash of each part of it.
- */
+/* What a thread's last walk has read, and the hash of each part of it. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_MEMO_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_MEMO_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory of the interpreter that may not be there: which pages can be read.
- */
+/* Memory of the interpreter that may not be there: which pages can be read. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_PAGES_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_PAGES_H
 

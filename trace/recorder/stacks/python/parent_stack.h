@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The Python stack of a waiting thread, inherited by the threads that work for it.
- */
+/* The Python stack of a waiting thread, inherited by the threads that work for it. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_PARENT_STACK_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_PARENT_STACK_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Names and lines out of a code object.
- */
+/* Names and lines out of a code object. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_TEXT_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_TEXT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The proof that the interpreter is laid out as layout.c says.
- */
+/* The proof that the interpreter is laid out as layout.c says. */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_VERIFY_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_VERIFY_H
 
