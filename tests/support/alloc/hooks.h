@@ -18,8 +18,7 @@ static struct {
     int synchronize_error;
 } hooks;
 
-static inline int hooked_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream,
-                                       uint64_t *addr_out)
+static inline int hooked_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
 {
     void (*call)(void *context) = hooks.on_segment_alloc;
 
@@ -33,8 +32,7 @@ static inline int hooked_segment_alloc(struct varve_device *device, uint64_t byt
 
 static inline int hooked_event_synchronize(struct varve_device *device, uint64_t event)
 {
-    return hooks.synchronize_error != 0 ? hooks.synchronize_error
-                                        : hooks.real->event_synchronize(device, event);
+    return hooks.synchronize_error != 0 ? hooks.synchronize_error : hooks.real->event_synchronize(device, event);
 }
 
 static inline void hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context)

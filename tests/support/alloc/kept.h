@@ -44,8 +44,7 @@ static inline void kept_take(void *context, const struct varve_record *record)
 }
 
 /* `options` say all but the device. The recorder is not set, unless they name `kept->recorder`. */
-static inline void kept_open(struct kept *kept, struct varve_alloc_options *options, size_t capacity,
-                             bool folds)
+static inline void kept_open(struct kept *kept, struct varve_alloc_options *options, size_t capacity, bool folds)
 {
     struct varve_sim_options sim = {.index = 3};
     struct varve_message message = {""};

@@ -141,8 +141,8 @@ static const struct varve_record *new_segment(const struct rig *rig)
 }
 
 /* What the model says about a request; the allocator has served it already, and new segments are in its records. */
-static uint64_t serve(struct rig *rig, const struct pieces_rules *rules, struct pieces *pieces,
-                      uint64_t bytes, uint64_t stream)
+static uint64_t serve(struct rig *rig, const struct pieces_rules *rules, struct pieces *pieces, uint64_t bytes,
+                      uint64_t stream)
 {
     uint64_t rounded = rules->rounded(bytes), handed;
     uint32_t at = rules->choose(pieces, rounded, stream);

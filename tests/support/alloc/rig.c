@@ -18,8 +18,7 @@ void rig_check(struct rig *rig)
 {
     struct varve_message message = {""};
 
-    if (varve_alloc_check(rig->alloc, &message) != VARVE_OK ||
-        varve_sim_check(rig->device, &message) != VARVE_OK) {
+    if (varve_alloc_check(rig->alloc, &message) != VARVE_OK || varve_sim_check(rig->device, &message) != VARVE_OK) {
         fail_msg("after record %zu: %s", rig->count, message.text);
     }
 }
@@ -110,8 +109,7 @@ void refused_on(struct rig *rig, uint64_t bytes, uint64_t stream, int error)
     uint64_t addr = 1;
 
     rig->message.text[0] = '\0';
-    assert_int_equal(varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &addr, &rig->message),
-                     error);
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &addr, &rig->message), error);
     assert_int_equal(addr, 0);
     assert_string_not_equal(rig->message.text, "");
     rig_check(rig);
@@ -257,17 +255,17 @@ char *layout_of(struct rig *rig)
     assert_non_null(text);
     for (size_t i = 0; i < snapshot.segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot.segments[i];
-        at += (size_t)snprintf(text + at, room - at,
-                               "%#" PRIx64 " %" PRIu64 " stream %" PRIu64 " pool %" PRIu64 ",%" PRIu64
-                               "%s%s active %" PRIu64 " requested %" PRIu64 "\n",
-                               segment->addr, segment->bytes, segment->stream, segment->pool.capture,
-                               segment->pool.user, segment->is_small ? " small" : " large",
-                               segment->is_expandable ? " expandable" : "", segment->active_bytes,
-                               segment->requested_bytes);
+        at +=
+            (size_t)snprintf(text + at, room - at,
+                             "%#" PRIx64 " %" PRIu64 " stream %" PRIu64 " pool %" PRIu64 ",%" PRIu64
+                             "%s%s active %" PRIu64 " requested %" PRIu64 "\n",
+                             segment->addr, segment->bytes, segment->stream, segment->pool.capture, segment->pool.user,
+                             segment->is_small ? " small" : " large", segment->is_expandable ? " expandable" : "",
+                             segment->active_bytes, segment->requested_bytes);
         for (size_t k = 0; k < segment->block_count; k++) {
             const struct varve_block_info *block = &snapshot.blocks[segment->first_block + k];
-            at += (size_t)snprintf(text + at, room - at, "  %#" PRIx64 " %" PRIu64 " of %" PRIu64 " %c\n",
-                                   block->addr, block->bytes, block->requested, states[block->state]);
+            at += (size_t)snprintf(text + at, room - at, "  %#" PRIx64 " %" PRIu64 " of %" PRIu64 " %c\n", block->addr,
+                                   block->bytes, block->requested, states[block->state]);
         }
     }
     varve_alloc_snapshot_free(&snapshot);

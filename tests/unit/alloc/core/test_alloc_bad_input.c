@@ -52,10 +52,9 @@ static uint64_t prepare(struct rig *rig, uint64_t first_addr, const char *config
     const struct varve_pool_id pool = {0, 7};
     uint64_t a, b, c;
 
-    rig_open(rig,
-             &(struct rig_options){
-                 .sim = {.events_are_scripted = true, .capacity_bytes = 1000 * MIB, .first_addr = first_addr},
-                 .config = config});
+    rig_open(rig, &(struct rig_options){
+                      .sim = {.events_are_scripted = true, .capacity_bytes = 1000 * MIB, .first_addr = first_addr},
+                      .config = config});
     a = take(rig, 3 * MIB);
     b = take(rig, 3 * MIB);
     c = take_on(rig, 600, 2);
@@ -187,9 +186,8 @@ TEST_WITH(test_sizes, rig_setup, rig_teardown)
         assert_non_null(strstr(rig->message.text, "2^60"));
         assert_int_equal(varve_alloc_raw_alloc(rig->alloc, too_large[i], &addr, NULL), VARVE_ERROR_INVALID);
         assert_int_equal(varve_alloc_forecast(rig->alloc, too_large[i], 0, &forecast), VARVE_ERROR_INVALID);
-        assert_int_equal(varve_alloc_forecast_release(rig->alloc, VARVE_ALLOC_STAGE_RELEASE_CACHED,
-                                                      too_large[i], 0, NULL, 0, released, 4, &count,
-                                                      &is_enough),
+        assert_int_equal(varve_alloc_forecast_release(rig->alloc, VARVE_ALLOC_STAGE_RELEASE_CACHED, too_large[i], 0,
+                                                      NULL, 0, released, 4, &count, &is_enough),
                          VARVE_ERROR_INVALID);
     }
     assert_unchanged(rig, &before);

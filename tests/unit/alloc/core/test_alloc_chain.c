@@ -40,8 +40,7 @@ TEST_WITH(test_numbers_of_records, rig_setup, rig_teardown)
     other = take_on(rig, 30 * MIB, 77);
     give(rig, addr);
     for (size_t i = 1; i < rig->count; i++) {
-        assert_int_equal(varve_record_dev_seq(&rig->records[i]),
-                         varve_record_dev_seq(&rig->records[i - 1]) + 1);
+        assert_int_equal(varve_record_dev_seq(&rig->records[i]), varve_record_dev_seq(&rig->records[i - 1]) + 1);
         assert_int_equal(rig->records[i].device, 3);
     }
     assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_ALLOC, 0)), 1);
@@ -213,8 +212,7 @@ TEST_WITH(test_limit_of_fraction, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB,
-                                        .config = "per_process_memory_fraction:0.4"});
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB, .config = "per_process_memory_fraction:0.4"});
     take(rig, 20 * MIB);
     take(rig, 20 * MIB);
     refused(rig, 512, VARVE_ERROR_NO_MEMORY);
@@ -329,8 +327,8 @@ static void pending_prepare(struct rig *rig, bool has_research)
 {
     uint64_t a;
 
-    rig_open(rig, &(struct rig_options){
-                      .limit = 20 * MIB, .sim.events_are_scripted = true, .has_research = has_research});
+    rig_open(rig,
+             &(struct rig_options){.limit = 20 * MIB, .sim.events_are_scripted = true, .has_research = has_research});
     a = take(rig, 9 * MIB);
     take(rig, 9 * MIB);
     use_on(rig, a, 7);

@@ -19,8 +19,8 @@ static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALL
 
     for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
         if (config.roundup_power2_divisions[i] != expected[i]) {
-            fail_msg("'%s': entry %zu is %ju, not %ju", text, i,
-                     (uintmax_t)config.roundup_power2_divisions[i], (uintmax_t)expected[i]);
+            fail_msg("'%s': entry %zu is %ju, not %ju", text, i, (uintmax_t)config.roundup_power2_divisions[i],
+                     (uintmax_t)expected[i]);
         }
     }
 }
@@ -134,9 +134,8 @@ TEST(test_host_options_are_dropped)
                                              "1 to 128, at character 29, found \"3\"");
     refused("pinned_num_register_threads:256", "option pinned_num_register_threads: expected a power of two, "
                                                "1 to 128, at character 29, found \"256\"");
-    refused("pinned_reserve_segment_size_mb:0",
-            "option pinned_reserve_segment_size_mb: expected a whole number "
-            "of MiB, 1 or more, at character 32, found \"0\"");
+    refused("pinned_reserve_segment_size_mb:0", "option pinned_reserve_segment_size_mb: expected a whole number "
+                                                "of MiB, 1 or more, at character 32, found \"0\"");
     refused("pinned_use_background_threads:1",
             "option pinned_use_background_threads: expected True or False at character 31, found \"1\"");
 }
@@ -145,10 +144,8 @@ TEST(test_host_options_are_dropped)
 
 TEST(test_divisions)
 {
-    assert_divisions("roundup_power2_divisions:8",
-                     (uint64_t[16]){8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8});
-    assert_divisions("roundup_power2_divisions:1",
-                     (uint64_t[16]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+    assert_divisions("roundup_power2_divisions:8", (uint64_t[16]){8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8});
+    assert_divisions("roundup_power2_divisions:1", (uint64_t[16]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
     /* The first size is for all smaller ones, gaps stay 0, ">" begins behind the last. */
     assert_divisions("roundup_power2_divisions:[64:8,256:4,1024:4,>:1]",
                      (uint64_t[16]){8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 4, 1, 1, 1, 1, 1});
@@ -158,8 +155,7 @@ TEST(test_divisions)
     assert_divisions("roundup_power2_divisions:[2:4]", (uint64_t[16]){4, 4});
     assert_divisions("roundup_power2_divisions:[1:0,2:16,]", (uint64_t[16]){0, 16});
     /* Without a size before it, ">" leaves entry 0 alone and is not the first size either. */
-    assert_divisions("roundup_power2_divisions:[>:4]",
-                     (uint64_t[16]){0, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4});
+    assert_divisions("roundup_power2_divisions:[>:4]", (uint64_t[16]){0, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4});
     assert_divisions("roundup_power2_divisions:[>:4,4:2]",
                      (uint64_t[16]){2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4});
     /* Sizes above the last interval count for it; ">" behind it sets nothing. */
@@ -239,10 +235,8 @@ TEST(test_check)
     config = good, config.large_segment_size = 10 * MIB, assert_wrong(config, "large_segment_size");
     config = good, config.large_segment_size = UINT64_C(1) << 60, assert_wrong(config, "large_segment_size");
     config = good, config.max_split_size = 20 * MIB - 1, assert_wrong(config, "max_split_size");
-    config = good, config.max_non_split_rounding_size = 0,
-    assert_wrong(config, "max_non_split_rounding_size");
-    config = good, config.garbage_collection_threshold = NAN,
-    assert_wrong(config, "garbage_collection_threshold");
+    config = good, config.max_non_split_rounding_size = 0, assert_wrong(config, "max_non_split_rounding_size");
+    config = good, config.garbage_collection_threshold = NAN, assert_wrong(config, "garbage_collection_threshold");
     config = good, config.memory_fraction = -1, assert_wrong(config, "memory_fraction");
     config = good, memset(config.text, 'x', sizeof(config.text)), assert_wrong(config, "text");
 }

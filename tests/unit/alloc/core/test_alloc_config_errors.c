@@ -57,52 +57,44 @@ TEST(test_values_out_of_range)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         snprintf(text, sizeof(text), "max_split_size_mb:%s", sizes[i]);
-        snprintf(
-            reason, sizeof(reason),
-            "option max_split_size_mb: expected a whole number of MiB, 20 (large_segment_size_mb) or more, "
-            "at character 19, found %s%s%s",
-            sizes[i][0] ? "\"" : "", sizes[i][0] ? sizes[i] : "the end", sizes[i][0] ? "\"" : "");
+        snprintf(reason, sizeof(reason),
+                 "option max_split_size_mb: expected a whole number of MiB, 20 (large_segment_size_mb) or more, "
+                 "at character 19, found %s%s%s",
+                 sizes[i][0] ? "\"" : "", sizes[i][0] ? sizes[i] : "the end", sizes[i][0] ? "\"" : "");
         refused(text, reason);
     }
-    refused("max_non_split_rounding_mb:5",
-            "option max_non_split_rounding_mb: expected a whole number of MiB, 20 "
-            "(large_segment_size_mb) or more, at character 27, found \"5\"");
-    refused(
-        "expandable_segments:True, large_segment_size_mb : 10",
-        "option large_segment_size_mb: expected a whole number of MiB, 11 to 1099511627775, at character 51, "
-        "found \"10\"");
-    refused("large_segment_size_mb:1099511627776",
-            "option large_segment_size_mb: expected a whole number of MiB, "
-            "11 to 1099511627775, at character 23, found "
-            "\"1099511627776\"");
+    refused("max_non_split_rounding_mb:5", "option max_non_split_rounding_mb: expected a whole number of MiB, 20 "
+                                           "(large_segment_size_mb) or more, at character 27, found \"5\"");
+    refused("expandable_segments:True, large_segment_size_mb : 10",
+            "option large_segment_size_mb: expected a whole number of MiB, 11 to 1099511627775, at character 51, "
+            "found \"10\"");
+    refused("large_segment_size_mb:1099511627776", "option large_segment_size_mb: expected a whole number of MiB, "
+                                                   "11 to 1099511627775, at character 23, found "
+                                                   "\"1099511627776\"");
 }
 
 TEST(test_reals_out_of_range)
 {
-    static const char *const thresholds[] = {"0",   "1",    "1.5",  "-0.5", "nan",
-                                             "inf", "0.5x", "half", "0,5",  "1e-999"};
+    static const char *const thresholds[] = {"0", "1", "1.5", "-0.5", "nan", "inf", "0.5x", "half", "0,5", "1e-999"};
     static const char *const fractions[] = {"1.01", "-0.1", "nan", "1e400", "50%"};
     char text[64], reason[200];
 
     for (size_t i = 0; i < sizeof(thresholds) / sizeof(thresholds[0]); i++) {
         snprintf(text, sizeof(text), "garbage_collection_threshold:%s", thresholds[i]);
-        snprintf(
-            reason, sizeof(reason),
-            "option garbage_collection_threshold: expected a number above 0 and below 1 at character 30, "
-            "found \"%.*s\"",
-            (int)strcspn(thresholds[i], ","), thresholds[i]);
+        snprintf(reason, sizeof(reason),
+                 "option garbage_collection_threshold: expected a number above 0 and below 1 at character 30, "
+                 "found \"%.*s\"",
+                 (int)strcspn(thresholds[i], ","), thresholds[i]);
         if (strchr(thresholds[i], ',')) {
-            snprintf(reason, sizeof(reason),
-                     "unknown option \"5\" at character 32; the nearest one is backend");
+            snprintf(reason, sizeof(reason), "unknown option \"5\" at character 32; the nearest one is backend");
         }
         refused(text, reason);
     }
     for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
         snprintf(text, sizeof(text), "per_process_memory_fraction:%s", fractions[i]);
-        snprintf(
-            reason, sizeof(reason),
-            "option per_process_memory_fraction: expected a number from 0 to 1 at character 29, found \"%s\"",
-            fractions[i]);
+        snprintf(reason, sizeof(reason),
+                 "option per_process_memory_fraction: expected a number from 0 to 1 at character 29, found \"%s\"",
+                 fractions[i]);
         refused(text, reason);
     }
 }
@@ -115,8 +107,7 @@ TEST(test_flags_are_spelt_as_in_python)
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         snprintf(text, sizeof(text), "expandable_segments:%s", values[i]);
         snprintf(reason, sizeof(reason),
-                 "option expandable_segments: expected True or False at character 21, found \"%s\"",
-                 values[i]);
+                 "option expandable_segments: expected True or False at character 21, found \"%s\"", values[i]);
         refused(text, reason);
     }
 }
@@ -151,17 +142,13 @@ TEST(test_unknown_names)
     refused("expandable_segments:True, garbage_colection_treshold:0.8",
             "unknown option \"garbage_colection_treshold\" at character 27; the nearest one is "
             "garbage_collection_threshold");
-    refused("expandable:True",
-            "unknown option \"expandable\" at character 1; the nearest one is expandable_segments");
-    refused("max_split_size_mb=64",
-            "unknown option \"max_split_size_mb=64\" at character 1; the nearest one is "
-            "max_split_size_mb, and \":\" is written before a value");
-    refused("release_lock_on_hipmalloc:True",
-            "option release_lock_on_hipmalloc at character 1 is the name for AMD "
-            "devices; here it is release_lock_on_cudamalloc");
-    refused("throw_on_cudamalloc_oom:True",
-            "option throw_on_cudamalloc_oom at character 1 came after PyTorch 2.11, "
-            "whose rules hold here; remove it");
+    refused("expandable:True", "unknown option \"expandable\" at character 1; the nearest one is expandable_segments");
+    refused("max_split_size_mb=64", "unknown option \"max_split_size_mb=64\" at character 1; the nearest one is "
+                                    "max_split_size_mb, and \":\" is written before a value");
+    refused("release_lock_on_hipmalloc:True", "option release_lock_on_hipmalloc at character 1 is the name for AMD "
+                                              "devices; here it is release_lock_on_cudamalloc");
+    refused("throw_on_cudamalloc_oom:True", "option throw_on_cudamalloc_oom at character 1 came after PyTorch 2.11, "
+                                            "whose rules hold here; remove it");
 }
 
 TEST(test_long_and_hostile_strings)

@@ -346,8 +346,8 @@ TEST_WITH(test_larger_than_a_segment, rig_setup, rig_teardown)
 
 static struct varve_device_reservation seen_place;
 
-static int place_spy(void *context, uint64_t bytes, uint64_t stream,
-                     const struct varve_device_reservation *place, uint64_t *addr_out)
+static int place_spy(void *context, uint64_t bytes, uint64_t stream, const struct varve_device_reservation *place,
+                     uint64_t *addr_out)
 {
     (void)stream;
     seen_place = *place;
@@ -363,10 +363,9 @@ TEST_WITH(test_private_pool, rig_setup, rig_teardown)
     const struct varve_pool_id pool = {3, 4};
     uint64_t next = UINT64_C(1) << 40, a;
 
-    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 200 * MIB,
-                                                .reservation_address = place_spy,
-                                                .address_context = &next},
-                                        .config = "expandable_segments:True"});
+    rig_open(rig, &(struct rig_options){
+                      .sim = {.capacity_bytes = 200 * MIB, .reservation_address = place_spy, .address_context = &next},
+                      .config = "expandable_segments:True"});
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
     a = take_on(rig, 512, 9);
     assert_int_equal(a, UINT64_C(1) << 40);

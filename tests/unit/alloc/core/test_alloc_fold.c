@@ -46,8 +46,7 @@ static void step(struct side *side, uint64_t *random)
         varve_alloc_raw_delete(side->kept.alloc, *slot, NULL);
         *slot = 0;
     }
-    if (varve_alloc_raw_alloc_with_stream(side->kept.alloc, bytes, stream, slot, NULL) == VARVE_OK &&
-        is_shared) {
+    if (varve_alloc_raw_alloc_with_stream(side->kept.alloc, bytes, stream, slot, NULL) == VARVE_OK && is_shared) {
         varve_alloc_record_stream(side->kept.alloc, *slot, 9, NULL);
     }
     if (random_below(random, 2000) == 0) {
@@ -123,8 +122,7 @@ TEST(test_stray_flag)
         .addr = 1,
         .arg = UINT64_MAX,
         .callsite = 7,
-        .dev_seq_kind_flags =
-            varve_record_tag(4, VARVE_KIND_HEAP_ALLOC, VARVE_FLAG_FOLDED | VARVE_FLAG_FAILED),
+        .dev_seq_kind_flags = varve_record_tag(4, VARVE_KIND_HEAP_ALLOC, VARVE_FLAG_FOLDED | VARVE_FLAG_FAILED),
     };
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
 

@@ -76,8 +76,8 @@ static int import_blocks(struct varve_alloc *alloc, const struct offer *offer)
         varve_alloc_ipc_close(alloc, 1) != VARVE_ERROR_NOT_FOUND) {
         return 6;
     }
-    if (varve_alloc_ipc_close(alloc, again) != VARVE_OK ||
-        varve_alloc_ipc_close(alloc, addr[0]) != VARVE_OK || !is_pattern(addr[1], 0xaa)) {
+    if (varve_alloc_ipc_close(alloc, again) != VARVE_OK || varve_alloc_ipc_close(alloc, addr[0]) != VARVE_OK ||
+        !is_pattern(addr[1], 0xaa)) {
         return 7; /* the mapping lives as long as one block of it is open */
     }
     if (varve_alloc_ipc_close(alloc, addr[1]) != VARVE_OK) {
@@ -111,8 +111,7 @@ static int other_process(int offers, int answers)
     struct offer offer;
     int failed = 20;
 
-    if (read(offers, &offer, sizeof(offer)) == (ssize_t)sizeof(offer) &&
-        open_both(&device, &alloc) == VARVE_OK) {
+    if (read(offers, &offer, sizeof(offer)) == (ssize_t)sizeof(offer) && open_both(&device, &alloc) == VARVE_OK) {
         failed = import_blocks(alloc, &offer);
         failed = failed != 0 ? failed : import_nonsense(alloc, &offer);
         varve_alloc_close(alloc);
@@ -218,8 +217,7 @@ TEST(test_expandable_segments_are_not_exported)
 
     varve_alloc_options_init(&options);
     options.config.expandable_segments = true;
-    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 100 * MIB}, &device, NULL),
-                     VARVE_OK);
+    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 100 * MIB}, &device, NULL), VARVE_OK);
     options.device = device;
     assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_raw_alloc(alloc, 5 * MIB, &addr, NULL), VARVE_OK);

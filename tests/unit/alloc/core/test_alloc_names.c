@@ -13,8 +13,7 @@ static void open_emitting(struct rig *rig, bool emits_names)
 {
     struct varve_alloc_options options;
 
-    rig->recorder =
-        (struct varve_alloc_recorder){.record = rig_record, .context = rig, .emits_names = emits_names};
+    rig->recorder = (struct varve_alloc_recorder){.record = rig_record, .context = rig, .emits_names = emits_names};
     varve_alloc_options_init(&options);
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 5}, &rig->device, NULL), VARVE_OK);
     options.device = rig->device;
@@ -39,8 +38,7 @@ static void work(struct rig *rig)
     for (int i = 0; i < 2; i++) {
         uint64_t addr;
 
-        assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_private, &captured),
-                         VARVE_OK);
+        assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_private, &captured), VARVE_OK);
         addr = take_on(rig, 700, captured);
         give(rig, addr);
         assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);

@@ -146,8 +146,8 @@ static unsigned long work(struct varve_alloc *alloc)
 
         failed += varve_alloc_raw_delete(alloc, *slot, NULL) != VARVE_OK;
         failed += varve_alloc_raw_alloc_with_stream(
-                      alloc, 1 + random_below(&random_state, most[random_below(&random_state, 6)]), stream,
-                      slot, NULL) != VARVE_OK;
+                      alloc, 1 + random_below(&random_state, most[random_below(&random_state, 6)]), stream, slot,
+                      NULL) != VARVE_OK;
     }
     for (unsigned i = 0; i < LIVE; i++) {
         failed += varve_alloc_raw_delete(alloc, live[i], NULL) != VARVE_OK;
@@ -156,8 +156,8 @@ static unsigned long work(struct varve_alloc *alloc)
     return failed;
 }
 
-static void work_open(const char *config, const struct varve_alloc_recorder *recorder,
-                      struct varve_device **device_out, struct varve_alloc **alloc_out)
+static void work_open(const char *config, const struct varve_alloc_recorder *recorder, struct varve_device **device_out,
+                      struct varve_alloc **alloc_out)
 {
     struct varve_alloc_options options;
     struct varve_message message = {""};

@@ -81,15 +81,12 @@ TEST_WITH(test_pool_of_both_kinds, rig_setup, rig_teardown)
     struct rig *rig = *state;
     struct varve_segment_info segment = {
         .addr = UINT64_C(0x7f0000000000), .bytes = 30 * MIB, .pool = one, .block_count = 1};
-    struct varve_block_info block = {.addr = segment.addr,
-                                     .bytes = 30 * MIB,
-                                     .requested = 29 * MIB,
-                                     .state = VARVE_BLOCK_ACTIVE_ALLOCATED};
+    struct varve_block_info block = {
+        .addr = segment.addr, .bytes = 30 * MIB, .requested = 29 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED};
     struct varve_alloc_snapshot snapshot = {&segment, &block, 1, 1};
     uint64_t stream = 0, pieces[5];
 
-    rig_open(rig,
-             &(struct rig_options){.config = "expandable_segments:True", .sim.first_addr = segment.addr});
+    rig_open(rig, &(struct rig_options){.config = "expandable_segments:True", .sim.first_addr = segment.addr});
     assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, one, take_place, &stream), VARVE_OK);
     give(rig, take(rig, 100 * MIB));

@@ -172,8 +172,7 @@ static void pool_goes(struct rig *rig, struct actor *actor)
     assert_int_equal(snapshot.segment_count, 1);
     assert_int_equal(snapshot.segments[0].pool.capture, graph.capture);
     varve_alloc_snapshot_free(&snapshot);
-    assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){9, 9}),
-                     VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){9, 9}), VARVE_ERROR_NOT_FOUND);
     give(rig, addr);
     empty_cache(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
@@ -259,8 +258,7 @@ TEST_WITH(test_others_begin_a_capture, rig_setup, rig_teardown)
     struct actor actor = {.rig = rig};
     uint64_t a;
 
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 60 * MIB,
-                                        .config = "release_lock_on_cudamalloc:True"});
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 60 * MIB, .config = "release_lock_on_cudamalloc:True"});
     a = take(rig, 40 * MIB);
     give(rig, a);
     hook(rig, others_begin_a_capture, &actor);

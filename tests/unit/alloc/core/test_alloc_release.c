@@ -178,8 +178,7 @@ TEST_WITH(test_gc_needs_a_limit, rig_setup, rig_teardown)
     struct rig *rig = *state;
     uint64_t a;
 
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB,
-                                        .config = "garbage_collection_threshold:0.1"});
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB, .config = "garbage_collection_threshold:0.1"});
     a = take(rig, 40 * MIB);
     give(rig, a);
     forget(rig);

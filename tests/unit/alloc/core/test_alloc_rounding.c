@@ -140,8 +140,7 @@ TEST(test_more_divisions_than_blocks)
                 }
             }
             if (rounded < bytes || rounded - bytes >= step || rounded % step != 0) {
-                fail_msg("%ju bytes with 2^%u divisions give %ju", (uintmax_t)bytes, log2,
-                         (uintmax_t)rounded);
+                fail_msg("%ju bytes with 2^%u divisions give %ju", (uintmax_t)bytes, log2, (uintmax_t)rounded);
             }
         }
     }

@@ -119,8 +119,7 @@ TEST_WITH(test_failures, rig_setup, rig_teardown)
         rig_check(rig);
         assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
     }
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT),
-                     3 * 2 + 1); /* none twice, but the failed */
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 3 * 2 + 1); /* none twice, but the failed */
     assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_ALLOC_ASYNC, 1, 1, VARVE_ERROR_IO), VARVE_OK);
     refused(rig, 1000, VARVE_ERROR_IO);
 }
@@ -285,8 +284,7 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
             uint64_t asked = 1 + (random >> 20) % (2 * MIB);
 
             bytes[i] = (asked + 511) / 512 * 512;
-            if (varve_alloc_raw_alloc_with_stream(rig->alloc, asked, random % 3, &addrs[i], NULL) ==
-                VARVE_OK) {
+            if (varve_alloc_raw_alloc_with_stream(rig->alloc, asked, random % 3, &addrs[i], NULL) == VARVE_OK) {
                 sum += bytes[i];
             } else {
                 assert_true(sum + bytes[i] > 22 * MIB);

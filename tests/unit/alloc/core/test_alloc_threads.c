@@ -87,8 +87,7 @@ static void drop(struct worker *worker, unsigned slot)
         note(worker, "another's pattern", addr);
     }
     if (random_below(&worker->random, 5) == 0 &&
-        varve_alloc_record_stream(worker->alloc, addr, 1 + random_below(&worker->random, STREAMS), NULL) !=
-            VARVE_OK) {
+        varve_alloc_record_stream(worker->alloc, addr, 1 + random_below(&worker->random, STREAMS), NULL) != VARVE_OK) {
         note(worker, "record_stream failed", addr);
     }
     worker->live[slot].addr = 0;
@@ -102,8 +101,7 @@ static void take(struct worker *worker, unsigned slot)
     static const uint64_t sizes[] = {512, 3000, 40 * KIB, 600 * KIB, 1200 * KIB, 3 * MIB};
     uint64_t bytes = 8 + random_below(&worker->random, sizes[random_below(&worker->random, 6)]);
     uint64_t stream = random_below(&worker->random, STREAMS + 1);
-    int error =
-        varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, stream, &worker->live[slot].addr, NULL);
+    int error = varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, stream, &worker->live[slot].addr, NULL);
 
     if (error != VARVE_OK) {
         worker->failed++;
@@ -205,9 +203,8 @@ static void run_threads(const char *config)
 
     memset(workers, 0, sizeof(workers));
     varve_alloc_options_init(&options);
-    assert_int_equal(
-        varve_host_open(&(struct varve_host_options){.limit_bytes = 600 * MIB}, &holder.device, &message),
-        VARVE_OK);
+    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 600 * MIB}, &holder.device, &message),
+                     VARVE_OK);
     options.device = holder.device;
     assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
@@ -296,8 +293,7 @@ TEST(test_observers_come_late)
     calls = 0;
     ooms = 0;
     varve_alloc_options_init(&options);
-    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 32 * MIB}, &device, NULL),
-                     VARVE_OK);
+    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 32 * MIB}, &device, NULL), VARVE_OK);
     options.device = device;
     assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
     for (int i = 0; i < 2; i++) {
@@ -312,8 +308,7 @@ TEST(test_observers_come_late)
         assert_null(result);
     }
     assert_int_equal(fail_often(alloc), NULL);
-    assert_true(__atomic_load_n(&calls, __ATOMIC_SEQ_CST) >= 800 &&
-                __atomic_load_n(&ooms, __ATOMIC_SEQ_CST) >= 800);
+    assert_true(__atomic_load_n(&calls, __ATOMIC_SEQ_CST) >= 800 && __atomic_load_n(&ooms, __ATOMIC_SEQ_CST) >= 800);
     varve_alloc_close(alloc);
     device->ops->close(device);
 }

@@ -54,8 +54,7 @@ static void act_rarely(struct side *side, const struct act *act)
 
     switch (act->rare) {
     case 0:
-        varve_alloc_set_recorder(side->kept.alloc,
-                                 side->kept.alloc->recorder == NULL ? &side->kept.recorder : NULL);
+        varve_alloc_set_recorder(side->kept.alloc, side->kept.alloc->recorder == NULL ? &side->kept.recorder : NULL);
         break;
     case 1:
         assert_int_equal(varve_alloc_empty_cache(side->kept.alloc), VARVE_OK);
@@ -114,18 +113,16 @@ static void fill_slot(struct side *side, const struct act *act)
     struct varve_allocation found;
 
     if (!side->has_handles) {
-        assert_int_equal(varve_alloc_raw_alloc_with_stream(side->kept.alloc, act->bytes, act->stream,
-                                                           &side->live[slot], NULL),
-                         VARVE_OK);
+        assert_int_equal(
+            varve_alloc_raw_alloc_with_stream(side->kept.alloc, act->bytes, act->stream, &side->live[slot], NULL),
+            VARVE_OK);
         return;
     }
-    assert_int_equal(
-        varve_alloc_allocate(side->kept.alloc, act->bytes, act->stream, &side->handles[slot], NULL),
-        VARVE_OK);
+    assert_int_equal(varve_alloc_allocate(side->kept.alloc, act->bytes, act->stream, &side->handles[slot], NULL),
+                     VARVE_OK);
     side->live[slot] = varve_allocation_addr(side->handles[slot]);
     if (slot % 3 == 0) {
-        assert_int_equal(varve_alloc_set_user(side->kept.alloc, side->handles[slot], &side->live[slot]),
-                         VARVE_OK);
+        assert_int_equal(varve_alloc_set_user(side->kept.alloc, side->handles[slot], &side->live[slot]), VARVE_OK);
     }
     assert_int_equal(varve_alloc_get_allocation(side->kept.alloc, side->live[slot], &found), VARVE_OK);
     assert_ptr_equal(found.block, side->handles[slot].block);
@@ -204,8 +201,7 @@ enum handles {
     LONG_HANDLES,
 };
 
-static void compare(const char *config, uint64_t seed, unsigned live, unsigned sizes, bool folds,
-                    enum handles handles)
+static void compare(const char *config, uint64_t seed, unsigned live, unsigned sizes, bool folds, enum handles handles)
 {
     static struct side short_way, long_way;
     uint64_t random = seed;
