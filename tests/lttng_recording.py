@@ -70,11 +70,7 @@ class Case(recording.Case):
 
     def end_daemon(self):
         self.daemon.send_signal(signal.SIGTERM)
-        try:
-            self.daemon.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.daemon.pid, signal.SIGKILL)
-            self.daemon.wait()
+        self.daemon.wait()
 
     def lttng(self, *arguments):
         return subprocess.run(["lttng", "--no-sessiond", *arguments], env=self.environment, stdin=subprocess.DEVNULL,

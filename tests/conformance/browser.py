@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-import time
+
+import recording
 
 try:
     from selenium import webdriver
@@ -19,7 +20,6 @@ except ImportError:
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 WIDTH, HEIGHT = 1400, 900
-RENDERED_S = 60  # a machine that runs other tests beside this one is slow
 
 
 def skip_without():
@@ -40,6 +40,8 @@ class Browser:
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
+        self.driver.set_page_load_timeout(3600)  # not less than what the runner allows
+        self.driver.set_script_timeout(3600)
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                                     {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False})
 
@@ -62,13 +64,8 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, script, what):
-        end = time.monotonic() + RENDERED_S
-        while time.monotonic() < end:
-            value = self.run(script)
-            if value is not None and value is not False:
-                return value
-            time.sleep(0.03)
-        raise AssertionError(f"{what}: not within {RENDERED_S} s; log: {self.driver.get_log('browser')}")
+        """What the script returns once that is more than null."""
+        return recording.wait_until(lambda: [value] if (value := self.run(script)) is not None else None, what=what)[0]
 
     def settle(self):
         """Until what was asked for is drawn."""

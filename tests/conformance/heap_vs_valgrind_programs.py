@@ -4,6 +4,7 @@
 import os
 import re
 import shutil
+import subprocess
 
 from heap_vs_valgrind_rules import CollectorTables, FailedReallocs, ThreadIdentities, ThreadVectors
 
@@ -13,10 +14,10 @@ FILE_TIME_S = 1000000000
 
 class Program:
     """`steps`: argument lists, run one after the other in one folder. `environment` is added to what all have. `rules`:
-    which differences are right, by the executable's name in the table."""
+    which differences are right, by the executable's name in the table. `prepare`: what is run once before, by itself. `is_quick`: also in the quick tier."""
 
-    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None):
-        self.name, self.label, self.steps, self.files = name, label, steps, files
+    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None, prepare=(), is_quick=False):
+        self.name, self.label, self.steps, self.files, self.prepare, self.is_quick = name, label, steps, files, prepare, is_quick
         self.needs = [name, *needs]
         self.environment = environment or {}
         self.normalize = normalize or (lambda text: text)
@@ -175,11 +176,12 @@ IS_FULL = bool(os.environ.get("VARVE_FULL"))
 TEXT = ("words.txt", lambda: words(9000 if IS_FULL else 1000))
 MORE = ("more.txt", lambda: words(500))
 PYTHON3 = "/usr/bin/python3"
+COMPILE = ["gcc", "-O1", "-fno-builtin", "-w", "-o", "prog", "prog.c"]
 LIST = [
     Program("xz", [["xz", "-2", "-k", "words.txt"], ["xz", "-dc", "words.txt.xz"]], files=[TEXT]),
     # two blocks for two threads: each starts one, whoever is first
     Program("xz", [["xz", "-0", "-T2", "--block-size=65536", "-k", "words.txt"]], label="two threads",
-            files=[("words.txt", lambda: words(12000)[:130000])], rules={"xz": [ThreadVectors(2)]}),
+            files=[("words.txt", lambda: words(12000)[:130000])], rules={"xz": [ThreadVectors(2)]}, is_quick=True),
     Program("zstd", [["zstd", "-q", "-3", "-T2", "words.txt"], ["zstd", "-q", "-dc", "words.txt.zst"]],
             label="two threads", files=[TEXT], rules={"zstd": [ThreadVectors(2)]}),
     Program("sqlite3", [["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read build.sql"],
@@ -193,8 +195,10 @@ LIST = [
                          "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_COUNT": "1",
                          "GIT_CONFIG_KEY_0": "pack.threads", "GIT_CONFIG_VALUE_0": "1"},
             normalize=temporary_names, files=[TEXT]),
-    Program("gcc", [["gcc", "-O1", "-fno-builtin", "-w", "-o", "prog", "prog.c"], ["./prog"]], needs=["as", "ld"], normalize=temporary_names,
-            files=[("prog.c", lambda: C_SOURCE)], rules={"cc1": [CollectorTables()], "prog": [FailedReallocs()]}),
+    Program("gcc", [COMPILE], needs=["as", "ld"], normalize=temporary_names, files=[("prog.c", lambda: C_SOURCE)],
+            rules={"cc1": [CollectorTables()]}),
+    Program("gcc", [["./prog"]], label="what it compiled", files=[("prog.c", lambda: C_SOURCE)], prepare=COMPILE,
+            rules={"prog": [FailedReallocs()]}, is_quick=True),
     Program("python3", [[PYTHON3, "-S", "prog.py"]], environment={"PYTHONHASHSEED": "0"},
             files=[TEXT, ("prog.py", lambda: PYTHON)]),
     Program("python3", [[PYTHON3, "-S", "prog.py"]], label="PYTHONMALLOC=malloc",
@@ -205,7 +209,7 @@ LIST = [
             files=[TEXT, ("prog.py", lambda: PYTHON_THREADS)], rules={"python3": [ThreadVectors(3)]}),
     Program("perl", [["perl", "prog.pl"]], label="fork", files=[TEXT, ("prog.pl", lambda: PERL)],
             environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"}),
-    Program("bash", [["bash", "prog.sh"]], label="forks", files=[MORE, ("prog.sh", lambda: BASH)]),
+    Program("bash", [["bash", "prog.sh"]], label="forks", files=[MORE, ("prog.sh", lambda: BASH)], is_quick=True),
     Program("sort", [["sort", "--parallel=2", "-S", "16M", "-n", "numbers.txt"]], label="one more thread",
             files=[("numbers.txt", lambda: numbers(150000))], rules={"sort": [ThreadVectors(1)]}),
     Program("grep", [["grep", "-cE", "(a|b)[c-p]+", "words.txt"]], files=[TEXT]),
@@ -219,7 +223,7 @@ LIST = [
     Program("cmake", [["cmake", "-P", "prog.cmake"]], files=[("prog.cmake", lambda: CMAKE)]),
 ]
 # The same program with one byte more in its environment on one side: a comparison that finds these equal is none.
-CONTROL = Program("bash", [["bash", "-c", "exit 0"]], label="control")
+CONTROL = Program("bash", [["bash", "-c", "exit 0"]], label="control", is_quick=True)
 
 
 def write_files(program, folder):
@@ -229,3 +233,5 @@ def write_files(program, folder):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(content())
         os.utime(path, (FILE_TIME_S, FILE_TIME_S))
+    if program.prepare:
+        subprocess.run(program.prepare, cwd=folder, check=True)

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -60,9 +59,7 @@ class Attached(recording.Case):
         return outcome.out.split()
 
     def answer_unattached(self, *command):
-        process = self.begin(*command)
-        time.sleep(0.2)
-        words = self.quit(process)
+        words = self.quit(self.begin(*command))
         os.unlink(os.path.join(self.folder, "quit"))
         return words
 
@@ -96,7 +93,6 @@ class CxxProgram(Attached):
         process = self.begin(TARGET, self.folder, "4")
         collector = self.attach(process.pid)
         self.touch("begin")
-        time.sleep(0.1)
         self.touch("end")
         words = process.stdout.readline().split()
         self.assertEqual(words[0], "counted")
@@ -133,7 +129,6 @@ class CxxProgram(Attached):
     def test_program_that_ends(self):
         process = self.begin(TARGET, self.folder, "2", "steady")
         collector = self.attach(process.pid)
-        time.sleep(0.2)
         self.quit(process)
         outcome = recording.finish(collector)
         self.assertEqual(outcome.returncode, 0, outcome)
@@ -146,7 +141,6 @@ class CxxProgram(Attached):
         process = self.begin(TARGET, self.folder, "2", "steady")
         for number in (signal.SIGINT, signal.SIGTERM):
             collector = self.attach(process.pid, "--force")
-            time.sleep(0.1)
             collector.send_signal(number)
             self.assertEqual(recording.finish(collector).returncode, 0)
             self.assertFalse(recording.is_attached(process.pid))

@@ -6,11 +6,11 @@ its plug-in: equal tables, clear errors, and nothing left behind by what fails, 
 byte: tests/unit/analysis/import/test_ctf_damage.c.)"""
 
 import glob
+import json
 import os
 import signal
 import shutil
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import lttng_recording  # noqa: E402
@@ -60,29 +60,30 @@ class Import(lttng_recording.Case):
         self.assertEqual(outcome.err, "")
         self.assert_nothing_left(is_made=True)
 
+    def start_held(self, trace):
+        """An import, and the process that reads for it: one of that name which stops at once."""
+        reader = os.path.join(self.folder, "babeltrace2")
+        with open(reader, "w", encoding="ascii") as stream:
+            stream.write("#!/bin/sh\nkill -STOP $$\n")
+        os.chmod(reader, 0o755)
+        process = recording.start([recording.VARVE, "import", trace, "-o", self.made], **self.identity,
+                                  env={**self.environment, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        held = recording.wait_until(lambda: [pid for pid in recording.children_of(process.pid) if recording.process_state(pid) == "T"],
+                                    what="the process that reads")
+        return process, held[0]
+
     def test_interrupted(self):
-        """While babeltrace2 reads: it is held there."""
         trace = self.trace()
         for number in (signal.SIGINT, signal.SIGTERM):
-            process = self.start([recording.VARVE, "import", trace, "-o", self.made])
-            reader = recording.wait_until(lambda: recording.program_of(process, "babeltrace2") or process.poll() is not None,
-                                          what="the process that reads")
-            self.assertIsNot(reader, True, "it had ended before")
-            os.kill(reader, signal.SIGSTOP)
+            process, reader = self.start_held(trace)
             process.send_signal(number)
             outcome = recording.finish(process)
-            if outcome.returncode != 0:  # else all had been read before it was held
-                self.assertEqual(outcome.returncode, -number, outcome)
-                self.assert_nothing_left()
-            else:
-                os.remove(self.made)
+            self.assertEqual(outcome.returncode, -number, outcome)
+            self.assert_nothing_left()
             self.assertIsNone(recording.process_state(reader))
 
     def test_killed_reader(self):
-        process = self.start([recording.VARVE, "import", self.trace(), "-o", self.made])
-        reader = recording.wait_until(lambda: recording.program_of(process, "babeltrace2") or process.poll() is not None,
-                                      what="the process that reads")
-        self.assertIsNot(reader, True, "it had ended before")
+        process, reader = self.start_held(self.trace())
         os.kill(reader, signal.SIGKILL)
         self.assert_refused(recording.finish(process), "it was ended by signal 9")
         self.assert_nothing_left()
@@ -95,11 +96,12 @@ class Import(lttng_recording.Case):
 
     def test_of_a_killed_program(self):
         """What LTTng delivered of it is read; what it did not is counted, if anything is missing."""
-        process = self.start(self.record_command(recording.program("churn"), "--seconds", "5", "--ops", "100000000",
+        process = self.start(self.record_command(recording.program("churn"), "--seconds", "3600", "--pace", "100",
                                                  options=["--lttng", "--stacks", "none"]))
         program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
         recording.wait_until(self.sessions, what="the recording's session")
-        time.sleep(0.3)
+        recording.wait_until(lambda: json.loads(self.varve("top", "--json", self.path).out)["figures"]["recording"]["events"] > 1000,
+                             what="some events")
         os.kill(program, signal.SIGKILL)
         self.assertEqual(recording.finish(process).returncode, -signal.SIGKILL)
         self.varve("import", self.ctf, "-o", self.made)

@@ -3,7 +3,8 @@
  * A program that is attached to while it runs: threads that allocate all the time by malloc, new, calloc, realloc and
  * mmap. From the appearance of the file FOLDER/begin to that of FOLDER/end each thread counts what it asks for, and the sums
  * are printed: of sizes that are odd, and mappings of three pages; before and after they are even, and two. In the counted time
- * the main thread frees and resizes blocks from the beginning. FOLDER/quit ends the program, with a checksum of what the
+ * the main thread frees and resizes blocks from the beginning. "ready" comes when each thread has done a round.
+ * FOLDER/quit ends the program, with a checksum of what the
  * blocks held, the same for every run, and the number of times that a thread found another one.
  * Usage: attach_target FOLDER THREADS [steady]; "steady": nothing is counted, and no thread waits for another.
  */
@@ -29,6 +30,7 @@ struct counts {
 };
 
 std::atomic<int> wanted_phase{BEFORE};
+std::atomic<unsigned> first_rounds{0};
 
 bool is_there(const std::string &path)
 {
@@ -130,11 +132,15 @@ int main(int argc, char **argv)
 
                     step(phase == COUNTED, phase == COUNTED ? counted[i] : none, checksum, random);
                 }
+                first_rounds += checksums[i] == 0 && checksum != 0;
                 wrong[i] += phase != QUIT && checksums[i] != 0 && checksums[i] != checksum;
                 checksums[i] = phase != QUIT ? checksum : checksums[i];
                 nap();
             }
         });
+    }
+    while (first_rounds < thread_count) {
+        nap();
     }
     printf("ready\n");
     fflush(stdout);

@@ -41,6 +41,8 @@ def main():
     threads = [threading.Thread(target=work, name=f"worker {i}") for i in range(3)]
     for thread in threads:
         thread.start()
+    while not answers:
+        time.sleep(0.001)
     print("ready", flush=True)
     kept = None
     while not is_there("quit"):
