@@ -24,10 +24,10 @@
 #include <time.h>
 
 #define BATCHES_MAX 200000U
-#define PAIRS 100U   /* of a batch: shorter than a time slice by far, so that few batches are interrupted */
-#define BURST 50U    /* batches between two pauses: less than a ring holds */
-#define STEPS 64000U /* of a program made before, so that its making is not measured */
-#define WARM_UP 100U /* pairs after each pause, not measured */
+#define PAIRS 100U           /* of a batch: shorter than a time slice by far, so that few batches are interrupted */
+#define BURST 50U            /* batches between two pauses: less than a ring holds */
+#define STEPS 64000U         /* of a program made before, so that its making is not measured */
+#define WARM_UP 100U         /* pairs after each pause, not measured */
 #define WARM_UP_BATCHES 700U /* every page of a ring, every step of the program */
 #define PERIOD_NS 100000000U
 #define LIVE 1000U
@@ -249,8 +249,7 @@ static void close_alloc(struct bench *bench)
 
 static bool is_kind(const char *kind)
 {
-    static const char *const kinds[] = {"small",  "split",      "large",  "mix",
-                                        "malloc", "malloc_mix", "growth", "oom"};
+    static const char *const kinds[] = {"small", "split", "large", "mix", "malloc", "malloc_mix", "growth", "oom"};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(kinds[i], kind) == 0) {
@@ -271,8 +270,7 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     if (!is_kind(kind) || batches == 0 || batches > BATCHES_MAX) {
-        fprintf(stderr, "usage: %s KIND none|ring BATCHES | growth COUNT BATCHES | oom COUNT BATCHES\n",
-                argv[0]);
+        fprintf(stderr, "usage: %s KIND none|ring BATCHES | growth COUNT BATCHES | oom COUNT BATCHES\n", argv[0]);
         return 2;
     }
     bench.steps = malloc(STEPS * sizeof(*bench.steps));

@@ -85,8 +85,7 @@ static void add_event(struct program *program, struct live *table, const struct 
             return; /* its free is missing */
         }
         *slot = (struct live){event->addr, (uint32_t)program->blocks};
-        *operation =
-            (struct operation){event->size, history->streams[event->stream], (uint32_t)program->blocks++};
+        *operation = (struct operation){event->size, history->streams[event->stream], (uint32_t)program->blocks++};
         program->count++;
     } else if (event->action == HISTORY_FREE_REQUESTED) {
         slot = live_find(table, event->addr);
@@ -129,23 +128,21 @@ static void make_program(const struct history *history, struct program *program)
 
 /* ---- measuring ---- */
 
-static void run_operations(struct varve_alloc *alloc, const struct program *program, size_t first,
-                           size_t count)
+static void run_operations(struct varve_alloc *alloc, const struct program *program, size_t first, size_t count)
 {
     for (size_t i = first; i < first + count; i++) {
         const struct operation *operation = &program->operations[i];
         uint64_t *addr = &program->addrs[operation->block];
-        int error = operation->bytes == 0 ? varve_alloc_raw_delete(alloc, *addr, NULL)
-                                          : varve_alloc_raw_alloc_with_stream(alloc, operation->bytes,
-                                                                              operation->stream, addr, NULL);
+        int error = operation->bytes == 0
+                        ? varve_alloc_raw_delete(alloc, *addr, NULL)
+                        : varve_alloc_raw_alloc_with_stream(alloc, operation->bytes, operation->stream, addr, NULL);
         if (error != VARVE_OK) {
             fail("an operation failed");
         }
     }
 }
 
-static double run_pass(struct varve_alloc *alloc, const struct program *program, bool has_ring,
-                       double *batches)
+static double run_pass(struct varve_alloc *alloc, const struct program *program, bool has_ring, double *batches)
 {
     uint64_t total = 0, next = now_ns();
 
@@ -197,8 +194,7 @@ static void measure(struct varve_alloc *alloc, const struct program *program, bo
     free(ns);
 }
 
-static struct varve_alloc *open_alloc(const struct history *history, bool has_ring,
-                                      struct varve_device **device_out)
+static struct varve_alloc *open_alloc(const struct history *history, bool has_ring, struct varve_device **device_out)
 {
     struct varve_sim_options sim = {.index = 0};
     struct varve_alloc_options options;

@@ -53,8 +53,7 @@ static uint64_t size_mixed(void)
         return 4096 * (2 + random_below(&random_state, 24));
     }
     if (choice < 95) {
-        return (UINT64_C(1) << 20) * (1 + random_below(&random_state, 40)) +
-               512 * random_below(&random_state, 4);
+        return (UINT64_C(1) << 20) * (1 + random_below(&random_state, 40)) + 512 * random_below(&random_state, 4);
     }
     return 512 * (2048 + random_below(&random_state, 2000000));
 }
@@ -98,8 +97,7 @@ static void field_open(struct field *field, enum size_kind kind, uint64_t count)
 static void field_close(struct field *field)
 {
     struct varve_message message;
-    if (free_index_check(&field->index, &message) != VARVE_OK ||
-        block_map_check(&field->map, &message) != VARVE_OK ||
+    if (free_index_check(&field->index, &message) != VARVE_OK || block_map_check(&field->map, &message) != VARVE_OK ||
         block_slab_check(&field->slab, &message) != VARVE_OK) {
         fail(message.text);
     }
@@ -191,8 +189,7 @@ static double slab_hot(struct field *field)
     return (now_ns() - start) / STEPS;
 }
 
-static void report(const char *metric, const char *kind, struct field *field,
-                   double (*round)(struct field *field))
+static void report(const char *metric, const char *kind, struct field *field, double (*round)(struct field *field))
 {
     double least = round(field);
     for (unsigned i = 1; i < ROUNDS; i++) {

@@ -205,8 +205,7 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         const struct shape *shape = &shapes[i];
-        double peer_ns =
-            measure(shape, libunwind ? capture_libunwind : capture_backtrace, libunwind ? 40000 : 4000);
+        double peer_ns = measure(shape, libunwind ? capture_libunwind : capture_backtrace, libunwind ? 40000 : 4000);
 
         report(peer, shape, peer_ns, NULL, 0);
         report("native_stack_capture", shape, measure(shape, capture_varve, 400000), peer, peer_ns);

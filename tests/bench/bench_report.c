@@ -144,8 +144,7 @@ static void callsite_file_make(struct store *store)
     for (uint32_t i = 0; i < SYMBOLS; i++) {
         snprintf(function, sizeof(function), "component_%u::operation_%u(int, char const*)", i / 100, i);
         snprintf(file, sizeof(file), "source/component_%u/part_%u.cc", i / 100, i / 10);
-        struct store_symbol symbol = {
-            .function = function, .file = file, .module = "/usr/lib/libcomponent.so"};
+        struct store_symbol symbol = {.function = function, .file = file, .module = "/usr/lib/libcomponent.so"};
         symbol.line = 1 + i % 700;
         symbols[i] = store_symbol(store, &symbol);
         CHECK(symbols[i] != 0, "cannot store a symbol");
@@ -156,8 +155,7 @@ static void callsite_file_make(struct store *store)
         for (uint32_t depth = DEPTH; depth-- > 0;) {
             /* outer frames are shared by many call sites */
             uint32_t symbol = depth == 0 ? first : (uint32_t)(random_next(&random) % (SYMBOLS >> depth));
-            CHECK(stack_nodes_find(&nodes, store, node, symbols[symbol], 4096 + symbol * 64, &node) ==
-                      VARVE_OK,
+            CHECK(stack_nodes_find(&nodes, store, node, symbols[symbol], 4096 + symbol * 64, &node) == VARVE_OK,
                   "cannot store a frame");
         }
         CHECK(store_callsite(store, callsite, node, DEPTH, symbols[first], symbols[first]) == VARVE_OK,
@@ -178,8 +176,7 @@ static void rows_make(const struct maker *maker)
     process.end_ns = end_ns;
     CHECK(store_process(store, &process) == VARVE_OK, "cannot store the process");
     for (uint32_t i = 0; i < THREADS; i++) {
-        struct store_thread thread = {
-            .id = 1 + i, .process_id = 1, .ring = 1 + i, .pid = 31415, .name = "example"};
+        struct store_thread thread = {.id = 1 + i, .process_id = 1, .ring = 1 + i, .pid = 31415, .name = "example"};
         thread.tid = 31415 + (int32_t)i;
         thread.end_ns = end_ns;
         thread.emitted = thread.stored = maker->of_thread[i];
@@ -201,8 +198,8 @@ static double database_bytes(const char *path)
     double bytes;
 
     CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "cannot open the database");
-    CHECK(sqlite3_prepare_v2(db, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", -1,
-                             &query, NULL) == SQLITE_OK &&
+    CHECK(sqlite3_prepare_v2(db, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", -1, &query,
+                             NULL) == SQLITE_OK &&
               sqlite3_step(query) == SQLITE_ROW,
           "cannot ask for the size of the database");
     bytes = sqlite3_column_double(query, 0);
@@ -213,8 +210,8 @@ static double database_bytes(const char *path)
 
 static void figure(const char *metric, double value, const char *unit, double target, const char *others)
 {
-    printf("{\"bench\": \"report\", \"metric\": \"%s\", \"value\": %.3f, \"unit\": \"%s\"%s", metric, value,
-           unit, others);
+    printf("{\"bench\": \"report\", \"metric\": \"%s\", \"value\": %.3f, \"unit\": \"%s\"%s", metric, value, unit,
+           others);
     if (target > 0) {
         printf(", \"target\": %g, \"met\": %s", target, value <= target ? "true" : "false");
     }
@@ -236,8 +233,8 @@ static void database_make(const char *directory, const char *path, uint64_t coun
     CHECK(store_open(path, STORE_CREATE, &maker->store, &message) == VARVE_OK, message.text);
     CHECK(derive_open(scratch, &maker->derive, &message) == VARVE_OK, message.text);
     events_make(maker, count);
-    figure("event on disk, before derived tables and indexes", database_bytes(path) / (double)count, "bytes",
-           64, others);
+    figure("event on disk, before derived tables and indexes", database_bytes(path) / (double)count, "bytes", 64,
+           others);
     double stored = now();
     rows_make(maker);
     callsite_file_make(maker->store);
@@ -248,8 +245,8 @@ static void database_make(const char *directory, const char *path, uint64_t coun
     unlink(scratch);
     free(maker);
     figure("event on disk, complete", database_bytes(path) / (double)count, "bytes", 140, others);
-    fprintf(stderr, "bench_report: %.1f s to store the events, %.1f s to complete the database\n",
-            stored - begin, now() - stored);
+    fprintf(stderr, "bench_report: %.1f s to store the events, %.1f s to complete the database\n", stored - begin,
+            now() - stored);
 }
 
 /* Wall time of one question to the database, its answer thrown away; `sql`: NULL, or what the command gets after the path. */
@@ -264,8 +261,7 @@ static double question_time(const char *question, const char *path, const char *
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY);
         if (null >= 0 && dup2(null, STDOUT_FILENO) >= 0) {
-            execl(varve != NULL ? varve : VARVE_BUILD_DIR "/varve", "varve", question, path, sql,
-                  (char *)NULL);
+            execl(varve != NULL ? varve : VARVE_BUILD_DIR "/varve", "varve", question, path, sql, (char *)NULL);
         }
         _exit(127);
     }

@@ -47,8 +47,7 @@ static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_em
         uint64_t block = *position / 2 - (is_free ? 63 : 0);
         record.addr = UINT64_C(0x7f0000000000) + block % 4096 * 1024;
         record.size = is_free ? 0 : 16 + block * 40503 % 1009;
-        record.dev_seq_kind_flags =
-            varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
+        record.dev_seq_kind_flags = varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
         record.cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
         emit(&record);
     }
@@ -62,8 +61,7 @@ static inline int ring_loop_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit emit, uint64_t count,
-                                                                  uint64_t records)
+static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit emit, uint64_t count, uint64_t records)
 {
     static double ns[RING_LOOP_BURSTS_MAX]; /* no allocation while it is recorded */
     uint64_t position = 128;
@@ -122,8 +120,7 @@ static inline __attribute__((always_inline)) int ring_loop_main(int argc, char *
     if (count > 0 && strcmp(argv[1], "flat") == 0) {
         return ring_loop_flat(emit, count);
     }
-    fprintf(stderr, "usage: %s bursts COUNT RECORDS | flat COUNT; at most %u bursts\n", argv[0],
-            RING_LOOP_BURSTS_MAX);
+    fprintf(stderr, "usage: %s bursts COUNT RECORDS | flat COUNT; at most %u bursts\n", argv[0], RING_LOOP_BURSTS_MAX);
     return 2;
 }
 

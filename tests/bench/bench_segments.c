@@ -144,9 +144,8 @@ static void block_alloc(struct maker *maker)
 {
     uint32_t number = maker->unused.items[random_below(&maker->random, maker->unused.count)];
     struct block *block = &maker->blocks[number];
-    uint64_t size =
-        512 * (1 + random_below(&maker->random,
-                                1 + random_below(&maker->random, maker->live_limit > 50000 ? 128 : 4096)));
+    uint64_t size = 512 * (1 + random_below(&maker->random,
+                                            1 + random_below(&maker->random, maker->live_limit > 50000 ? 128 : 4096)));
 
     if (size > block->size) {
         size = block->size;
@@ -200,10 +199,8 @@ static void block_free(struct maker *maker)
     uint32_t number = maker->used.items[random_below(&maker->random, maker->used.count)];
     struct block *block = &maker->blocks[number];
 
-    emit(maker, VARVE_KIND_FREE_REQUESTED, VARVE_CAUSE_NONE, block, block->size, block->requested,
-         block->segment);
-    emit(maker, VARVE_KIND_FREE_COMPLETED, VARVE_CAUSE_NONE, block, block->size, block->requested,
-         block->segment);
+    emit(maker, VARVE_KIND_FREE_REQUESTED, VARVE_CAUSE_NONE, block, block->size, block->requested, block->segment);
+    emit(maker, VARVE_KIND_FREE_COMPLETED, VARVE_CAUSE_NONE, block, block->size, block->requested, block->segment);
     list_remove(maker, &maker->used, number);
     block->is_free = true;
     list_add(maker, &maker->unused, number);
@@ -240,8 +237,7 @@ static void events_make(struct varve_writer *writer, uint64_t events, uint32_t l
     free(maker.used.items);
 }
 
-static void figure(const char *metric, uint32_t live, double value, const char *unit, double target,
-                   bool at_least)
+static void figure(const char *metric, uint32_t live, double value, const char *unit, double target, bool at_least)
 {
     printf("{\"bench\": \"segments\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
            "\"live_blocks\": %u",
@@ -261,8 +257,7 @@ static double query(const char *path, const char *sql)
     double value;
 
     CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-              sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
-              sqlite3_step(statement) == SQLITE_ROW,
+              sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW,
           "the database does not answer");
     value = sqlite3_column_double(statement, 0);
     sqlite3_finalize(statement);
@@ -349,8 +344,7 @@ int main(int argc, char **argv)
     char path[4096];
 
     CHECK(events >= 1000, "usage: bench_segments [EVENTS]");
-    snprintf(directory, sizeof(directory), "%s/varve-bench-segments.XXXXXX",
-             parent != NULL ? parent : "/tmp");
+    snprintf(directory, sizeof(directory), "%s/varve-bench-segments.XXXXXX", parent != NULL ? parent : "/tmp");
     CHECK(mkdtemp(directory) != NULL, "no temporary directory");
     snprintf(path, sizeof(path), "%s/trace.db", directory);
     database_measure(path, events, 5000);

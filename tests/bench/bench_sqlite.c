@@ -86,8 +86,7 @@ static void events_make(struct event *events, size_t count)
         event->kind = VARVE_KIND_HEAP_ALLOC;
         event->cause = random % 16 == 0 ? VARVE_CAUSE_CALLOC : VARVE_CAUSE_MALLOC;
         event->size = random_size(&state);
-        event->addr =
-            slot < 64 ? 0x55d0beef0000 + slot * 4096 : (next_addr += 16 + (event->size + 15) / 16 * 16);
+        event->addr = slot < 64 ? 0x55d0beef0000 + slot * 4096 : (next_addr += 16 + (event->size + 15) / 16 * 16);
         event->callsite = 1 + (uint32_t)(random_next(&state) % 900);
         live[slot] = *event;
     }
@@ -131,8 +130,7 @@ static struct store *store_new(const char *directory, const char *name)
     return store;
 }
 
-static void events_append(struct store *store, struct derive *derive, const struct event *events,
-                          size_t count)
+static void events_append(struct store *store, struct derive *derive, const struct event *events, size_t count)
 {
     struct varve_message message;
     for (size_t i = 0; i < count; i++) {
@@ -200,14 +198,13 @@ static void peer_begin(const char *directory, const char *name)
     sqlite3 *db;
     store_close(store_new(directory, name));
     CHECK(sqlite3_open(path_in(directory, name), &db) == SQLITE_OK, "peer: open");
-    CHECK(sqlite3_exec(
-              db,
-              "DROP VIEW event; CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL,"
-              " pid INTEGER NOT NULL, tid INTEGER NOT NULL, device INTEGER, dev_seq INTEGER,"
-              " kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER, addr INTEGER, size INTEGER,"
-              " requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER, thread_id INTEGER,"
-              " flags INTEGER, ring_seq INTEGER) STRICT",
-              NULL, NULL, NULL) == SQLITE_OK,
+    CHECK(sqlite3_exec(db,
+                       "DROP VIEW event; CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL,"
+                       " pid INTEGER NOT NULL, tid INTEGER NOT NULL, device INTEGER, dev_seq INTEGER,"
+                       " kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER, addr INTEGER, size INTEGER,"
+                       " requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER, thread_id INTEGER,"
+                       " flags INTEGER, ring_seq INTEGER) STRICT",
+                       NULL, NULL, NULL) == SQLITE_OK,
           "peer: table");
     sqlite3_close(db);
 }
@@ -224,8 +221,8 @@ static double run_prepared(const char *directory, const struct event *events, si
     sqlite3_stmt *insert;
     CHECK(sqlite3_open(path_in(directory, "prepared.db"), &db) == SQLITE_OK, "prepared: open");
     CHECK(sqlite3_exec(db, PEER_SETTINGS "BEGIN", NULL, NULL, NULL) == SQLITE_OK, "prepared: settings");
-    CHECK(sqlite3_prepare_v2(db, "INSERT INTO event VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", -1,
-                             &insert, NULL) == SQLITE_OK,
+    CHECK(sqlite3_prepare_v2(db, "INSERT INTO event VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", -1, &insert,
+                             NULL) == SQLITE_OK,
           "prepared: prepare");
     for (size_t i = 0; i < count; i++) {
         const struct event *event = &events[i];
@@ -269,10 +266,9 @@ static void csv_write(const char *path, const struct event *events, size_t count
         bool is_alloc = event->kind == VARVE_KIND_HEAP_ALLOC;
         fprintf(csv, "%llu,%lld,%d,%d,0,0,%u,0,0,%llu,%llu,%llu,%llu,%llu,%u,%u,%u,%u,%llu\n",
                 (unsigned long long)event->seq, (long long)event->ts_ns, event->pid, event->tid, event->kind,
-                (unsigned long long)event->id, (unsigned long long)event->addr,
-                (unsigned long long)event->size, (unsigned long long)(is_alloc ? event->requested : 0),
-                (unsigned long long)event->arg, event->cause, event->callsite, event->thread_id, event->flags,
-                (unsigned long long)event->ring_seq);
+                (unsigned long long)event->id, (unsigned long long)event->addr, (unsigned long long)event->size,
+                (unsigned long long)(is_alloc ? event->requested : 0), (unsigned long long)event->arg, event->cause,
+                event->callsite, event->thread_id, event->flags, (unsigned long long)event->ring_seq);
     }
     CHECK(fclose(csv) == 0, "cannot write the CSV file");
 }
@@ -289,8 +285,8 @@ static double run_import(const char *directory)
         CHECK(chdir(directory) == 0, "chdir");
         /* The settings answer with their values. */
         CHECK(freopen("/dev/null", "w", stdout) != NULL, "freopen");
-        execlp("sqlite3", "sqlite3", "-batch", "import.db", PEER_SETTINGS, ".mode csv",
-               ".import events.csv event", (char *)NULL);
+        execlp("sqlite3", "sqlite3", "-batch", "import.db", PEER_SETTINGS, ".mode csv", ".import events.csv event",
+               (char *)NULL);
         _exit(127);
     }
     int status;
@@ -311,14 +307,13 @@ static void rows_check(const char *directory, const char *name, const struct eve
     for (size_t i = 0; i < count; i++) {
         addr += (int64_t)events[i].addr % 1000;
     }
-    CHECK(sqlite3_open_v2(path_in(directory, name), &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK,
-          "cannot open");
-    CHECK(sqlite3_prepare_v2(db, "SELECT count(*), max(seq), sum(addr % 1000) FROM event", -1, &query,
-                             NULL) == SQLITE_OK,
+    CHECK(sqlite3_open_v2(path_in(directory, name), &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "cannot open");
+    CHECK(sqlite3_prepare_v2(db, "SELECT count(*), max(seq), sum(addr % 1000) FROM event", -1, &query, NULL) ==
+              SQLITE_OK,
           "cannot query");
     CHECK(sqlite3_step(query) == SQLITE_ROW, "cannot query");
-    CHECK(sqlite3_column_int64(query, 0) == (int64_t)count &&
-              sqlite3_column_int64(query, 1) == (int64_t)count && sqlite3_column_int64(query, 2) == addr,
+    CHECK(sqlite3_column_int64(query, 0) == (int64_t)count && sqlite3_column_int64(query, 1) == (int64_t)count &&
+              sqlite3_column_int64(query, 2) == addr,
           "rows differ");
     sqlite3_finalize(query);
     sqlite3_close(db);

@@ -91,13 +91,12 @@ int main(int argc, char **argv)
         return 2;
     }
     varve_alloc_options_init(&options);
-    check(varve_host_open(&(struct varve_host_options){.limit_bytes = 64 << 20}, &options.device, &message),
-          &message);
+    check(varve_host_open(&(struct varve_host_options){.limit_bytes = 64 << 20}, &options.device, &message), &message);
     check(varve_alloc_open(&options, &alloc, &message), &message);
     check(varve_memory_open(alloc, &pool, &message), &message);
     printf("{\"malloc\": %.2f, \"pool\": %.2f, \"transpose\": %.2f, \"slice\": %.2f, ",
-           measure_storages(varve_memory_host(), pairs), measure_storages(pool, pairs),
-           measure_views(false, pairs), measure_views(true, pairs));
+           measure_storages(varve_memory_host(), pairs), measure_storages(pool, pairs), measure_views(false, pairs),
+           measure_views(true, pairs));
     varve_tracker_enable(true);
     printf("\"tracked\": %.2f}\n", measure_storages(pool, pairs));
     check(varve_memory_close(pool, &message), &message);

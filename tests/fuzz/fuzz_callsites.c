@@ -37,8 +37,8 @@ static void check_nodes(const struct callsites *callsites)
 
     for (uint32_t i = 0; i < callsites->nodes.count; i++) {
         check(nodes[i].first <= i && nodes[i].second - 1 < callsites->frames.count);
-        check(nodes[i].first == 0 || frames[nodes[nodes[i].first - 1].second - 1].is_python ==
-                                         frames[nodes[i].second - 1].is_python);
+        check(nodes[i].first == 0 ||
+              frames[nodes[nodes[i].first - 1].second - 1].is_python == frames[nodes[i].second - 1].is_python);
     }
     for (uint32_t i = 0; i < callsites->stacks.count; i++) {
         const struct pair stack = callsites->stacks.pairs[i];
@@ -49,8 +49,7 @@ static void check_nodes(const struct callsites *callsites)
     }
 }
 
-static void hear(void *context, uint32_t process_id, const struct callsite_file_entry *entry,
-                 const uint8_t *payload)
+static void hear(void *context, uint32_t process_id, const struct callsite_file_entry *entry, const uint8_t *payload)
 {
     uint64_t *sum = context;
 

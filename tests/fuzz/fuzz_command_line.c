@@ -15,11 +15,9 @@
 
 #define WORDS_MAX 24
 
-static void check_values(const struct command *command, const unsigned char *values,
-                         const unsigned char *defaults)
+static void check_values(const struct command *command, const unsigned char *values, const unsigned char *defaults)
 {
-    for (const struct option_spec *option = command->options; option != NULL && option->kind != OPTION_END;
-         option++) {
+    for (const struct option_spec *option = command->options; option != NULL && option->kind != OPTION_END; option++) {
         int64_t number;
         int choice;
 
@@ -42,14 +40,13 @@ static void check_taken(const struct command *command, const struct operands *op
     bool is_of_database = command->answer != NULL; /* which is its one operand */
 
     check(operands->count >= (is_of_database ? 1 : command->operands_min));
-    check(command->takes_command || (operands->count <= (is_of_database ? 1 : command->operands_max) &&
-                                     operands->count <= OPERANDS_MAX));
+    check(command->takes_command ||
+          (operands->count <= (is_of_database ? 1 : command->operands_max) && operands->count <= OPERANDS_MAX));
 }
 
 static void parse(const struct command *command, int count, char **words)
 {
-    size_t bytes =
-        command->values_bytes == 0 ? 1 : command->values_bytes; /* exact, so that ASan knows the end */
+    size_t bytes = command->values_bytes == 0 ? 1 : command->values_bytes; /* exact, so that ASan knows the end */
     unsigned char *values = calloc(1, bytes), *defaults = calloc(1, bytes);
     struct operands operands = {0};
     struct varve_message message = {""};
@@ -61,8 +58,7 @@ static void parse(const struct command *command, int count, char **words)
         memcpy(defaults, command->defaults, command->values_bytes);
     }
     code = options_parse(command, count, words, values, &operands, &message);
-    check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == OPTION_USAGE_RESULT ||
-          code == VARVE_ERROR_INVALID);
+    check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == OPTION_USAGE_RESULT || code == VARVE_ERROR_INVALID);
     check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
     if (code == VARVE_OK) {
         check_taken(command, &operands);

@@ -169,8 +169,8 @@ static void make(size_t number, const uint8_t *data, size_t size)
         const uint8_t *change = data + i * CHANGE_BYTES;
 
         if (change[0] % 4 == 0) { /* bytes of the file: where, how many, which */
-            check(pwrite(file, change + 4, 1 + change[4] % 4,
-                         (off_t)(number_at(change + 1, 3) % whole_bytes[number])) > 0);
+            check(pwrite(file, change + 4, 1 + change[4] % 4, (off_t)(number_at(change + 1, 3) % whole_bytes[number])) >
+                  0);
         }
     }
     close(file);
@@ -179,8 +179,7 @@ static void make(size_t number, const uint8_t *data, size_t size)
 /* Protocol buffers are for no terminal, and may have any byte. */
 static bool is_binary(const char *const *words)
 {
-    return words[2] != NULL &&
-           (strcmp(words[2], "--to=pprof") == 0 || strcmp(words[2], "--to=perfetto") == 0);
+    return words[2] != NULL && (strcmp(words[2], "--to=pprof") == 0 || strcmp(words[2], "--to=perfetto") == 0);
 }
 
 static void ask(const char *const *words)

@@ -77,9 +77,7 @@ static void tensor_take(struct input *input, struct given *given)
     tensor->dtype = (struct varve_dlpack_dtype){take_byte(input), take_byte(input), take_byte(input)};
     tensor->ndim = (int32_t)take_number(input);
     tensor->byte_offset = (uint64_t)take_number(input);
-    tensor->data = how & 2   ? (void *)(uintptr_t)take_number(input)
-                   : how & 4 ? memory
-                             : memory + MEMORY_BYTES / 2;
+    tensor->data = how & 2 ? (void *)(uintptr_t)take_number(input) : how & 4 ? memory : memory + MEMORY_BYTES / 2;
     tensor->shape = how & 8 ? NULL : given->shape;
     tensor->strides = how & 16 ? NULL : given->strides;
     for (int32_t i = 0; i < INPUT_DIMS && i < tensor->ndim; i++) {
@@ -159,8 +157,8 @@ static bool is_plain(const struct given *given)
         return false;
     }
     for (int32_t i = 0; i < tensor->ndim; i++) {
-        if (tensor->shape[i] < 0 || tensor->shape[i] > 1000 || tensor->strides == NULL ||
-            tensor->strides[i] < -1000 || tensor->strides[i] > 1000) {
+        if (tensor->shape[i] < 0 || tensor->shape[i] > 1000 || tensor->strides == NULL || tensor->strides[i] < -1000 ||
+            tensor->strides[i] > 1000) {
             return false;
         }
     }
@@ -174,9 +172,8 @@ static void take_over(struct given *given, bool is_versioned)
     int error;
 
     deletions = 0;
-    error = is_versioned
-                ? varve_storage_from_dlpack(&given->versioned, NULL, "fuzz", &storage, &message)
-                : varve_storage_from_dlpack_unversioned(&given->managed, NULL, NULL, &storage, &message);
+    error = is_versioned ? varve_storage_from_dlpack(&given->versioned, NULL, "fuzz", &storage, &message)
+                         : varve_storage_from_dlpack_unversioned(&given->managed, NULL, NULL, &storage, &message);
     if (error == VARVE_OK) {
         check_taken(given, storage);
         check(varve_storage_is_read_only(storage) ==

@@ -41,8 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0 || records * sizeof(struct varve_record) > size - 1) {
         records = 0;
     }
-    code = varve_layout_decode(layout, data + (size > 0),
-                               size - (size > 0) - records * sizeof(struct varve_record));
+    code = varve_layout_decode(layout, data + (size > 0), size - (size > 0) - records * sizeof(struct varve_record));
     check(code == VARVE_OK || code == VARVE_ERROR_CORRUPT || code == VARVE_ERROR_NO_MEMORY);
     if (code == VARVE_OK) {
         check(layout_check(layout) == VARVE_OK);

@@ -27,22 +27,18 @@ static size_t whole_bytes;
 
 static void make(void)
 {
-    const struct live_moment moment = {
-        .ts_ns = 5, .command = "command", .pid = 1, .events = 10, .threads = 1};
-    const struct leader leader = {
-        .domain = DOMAIN_HEAP, .callsite = 1, .total = {.bytes = 10, .live_bytes = 5}};
-    const struct store_symbol symbol = {
-        .function = "function", .file = "file.c", .module = "module", .line = 3};
+    const struct live_moment moment = {.ts_ns = 5, .command = "command", .pid = 1, .events = 10, .threads = 1};
+    const struct leader leader = {.domain = DOMAIN_HEAP, .callsite = 1, .total = {.bytes = 10, .live_bytes = 5}};
+    const struct store_symbol symbol = {.function = "function", .file = "file.c", .module = "module", .line = 3};
     const struct live_allocator allocator = {.process_id = 1, .reserved = 100, .allocated = 50};
-    const struct live_process process = {
-        .id = 1, .pid = 2, .command_line = "command", .rss_bytes = 5, .threads = 1};
+    const struct live_process process = {.id = 1, .pid = 2, .command_line = "command", .rss_bytes = 5, .threads = 1};
     const struct total total = {.allocations = 3, .bytes = 10, .live_bytes = 5};
     struct live *live;
 
     if (live_open(&live) != VARVE_OK || live_begin(live, &moment) != VARVE_OK ||
-        live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total) != VARVE_OK ||
-        live_callsite(live, &leader) != VARVE_OK || live_name(live, 1, &symbol, &symbol) != VARVE_OK ||
-        live_allocator(live, &allocator) != VARVE_OK || live_process(live, &process) != VARVE_OK) {
+        live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total) != VARVE_OK || live_callsite(live, &leader) != VARVE_OK ||
+        live_name(live, 1, &symbol, &symbol) != VARVE_OK || live_allocator(live, &allocator) != VARVE_OK ||
+        live_process(live, &process) != VARVE_OK) {
         abort();
     }
     whole = live_bytes(live, &whole_bytes);

@@ -49,8 +49,7 @@ static void check_stacks(const struct history *history)
         check(stack->first_frame + stack->frame_count <= history->frame_count);
     }
     for (size_t i = 0; i < history->frame_count; i++) {
-        check(history->frames[i].function < history->text_count &&
-              history->frames[i].file < history->text_count);
+        check(history->frames[i].function < history->text_count && history->frames[i].file < history->text_count);
     }
 }
 

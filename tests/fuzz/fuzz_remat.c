@@ -50,13 +50,11 @@ static void choose_options(struct input *input, struct remat_world_options *opti
                                             .stumbles = (flags & 16) != 0,
                                             .check_every = 1};
     if (!options->is_live) {
-        options->dealloc =
-            (enum varve_remat_dealloc)(flags >> 6 & 1 ? VARVE_REMAT_DEALLOC_BANISH : flags >> 7);
+        options->dealloc = (enum varve_remat_dealloc)(flags >> 6 & 1 ? VARVE_REMAT_DEALLOC_BANISH : flags >> 7);
     }
     /* Of classes alone the tournament need not know at once. */
-    options->checks_victims =
-        options->search == VARVE_REMAT_SEARCH_SCAN &&
-        varve_remat_heuristic_find(options->heuristic)->score != VARVE_REMAT_SCORE_RANDOM;
+    options->checks_victims = options->search == VARVE_REMAT_SEARCH_SCAN &&
+                              varve_remat_heuristic_find(options->heuristic)->score != VARVE_REMAT_SCORE_RANDOM;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

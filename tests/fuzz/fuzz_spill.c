@@ -143,8 +143,7 @@ static void unpack(const uint8_t *data, size_t size, size_t count)
         struct varve_record copies[PACKED_RECORDS_MAX];
         size_t bytes = record_pack(records, count, again);
 
-        check(record_unpack(again, bytes, copies, count) &&
-              memcmp(records, copies, count * sizeof(records[0])) == 0);
+        check(record_unpack(again, bytes, copies, count) && memcmp(records, copies, count * sizeof(records[0])) == 0);
     }
     free(exact);
 }

@@ -49,8 +49,7 @@ static void check_said(const uint8_t *page, const struct varve_array *array)
     check(varve_geometry_is_contiguous(&array->geometry) && array->geometry.offset == 0);
 }
 
-static void check_attached(const uint8_t *page, uint64_t memory_bytes, bool is_read_only,
-                           struct varve_storage *storage)
+static void check_attached(const uint8_t *page, uint64_t memory_bytes, bool is_read_only, struct varve_storage *storage)
 {
     uint64_t bytes = varve_storage_bytes(storage);
     unsigned char *elements = varve_storage_data(storage);

@@ -183,8 +183,7 @@ TEST(test_questions)
         size_t bytes;
         FILE *out = open_memstream(&sql, &bytes);
 
-        for (char *at = examples.out, *heap; *at != '\0';
-             at = heap + (*heap != '\0' ? strlen("'heap'") : 0)) {
+        for (char *at = examples.out, *heap; *at != '\0'; at = heap + (*heap != '\0' ? strlen("'heap'") : 0)) {
             heap = strstr(at, "'heap'") != NULL ? strstr(at, "'heap'") : at + strlen(at);
             fprintf(out, "%.*s%s", (int)(heap - at), at, *heap != '\0' ? asked[i].domain : "");
         }

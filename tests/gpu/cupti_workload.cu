@@ -35,8 +35,8 @@ static void *block(size_t bytes)
     char text[64];
 
     CHECK(cudaMalloc(&memory, bytes));
-    snprintf(text, sizeof(text), "%s[%llu, %zu]", blocks.empty() ? "" : ", ",
-             (unsigned long long)(uintptr_t)memory, bytes);
+    snprintf(text, sizeof(text), "%s[%llu, %zu]", blocks.empty() ? "" : ", ", (unsigned long long)(uintptr_t)memory,
+             bytes);
     blocks += text;
     return memory;
 }
@@ -269,8 +269,8 @@ static void take_seat()
         fprintf(stderr, "%s\n", dlerror());
         exit(6);
     }
-    auto subscribe = (int (*)(void **, void (*)(void *, int, unsigned, const void *), void *))dlsym(
-        library, "cuptiSubscribe");
+    auto subscribe =
+        (int (*)(void **, void (*)(void *, int, unsigned, const void *), void *))dlsym(library, "cuptiSubscribe");
     CHECK(subscribe(&subscriber, any_callback, nullptr));
 }
 

@@ -175,8 +175,7 @@ static inline void cuda_close_checked(struct varve_device *device)
 }
 
 /// An allocator with default settings, or with `config`; NULL if there is none.
-static inline struct varve_alloc *alloc_open(struct varve_device *device,
-                                             const struct varve_alloc_config *config)
+static inline struct varve_alloc *alloc_open(struct varve_device *device, const struct varve_alloc_config *config)
 {
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;

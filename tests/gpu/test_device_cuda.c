@@ -375,8 +375,7 @@ TEST(test_costs)
         TIMED(0, ops->segment_alloc(device, 10 * UNIT, 0, &addr));
         TIMED(1, ops->segment_free(device, addr, 10 * UNIT));
         TIMED(2, ops->vmm_create(device, 10 * UNIT, &handle));
-        TIMED(3, ops->vmm_map(device, base, 10 * UNIT, handle) +
-                     ops->vmm_set_access(device, base, 10 * UNIT, 0));
+        TIMED(3, ops->vmm_map(device, base, 10 * UNIT, handle) + ops->vmm_set_access(device, base, 10 * UNIT, 0));
         TIMED(4, ops->vmm_unmap(device, base, 10 * UNIT) + ops->vmm_release(device, handle, 10 * UNIT));
         TIMED(5, ops->event_record(device, event, stream));
         TIMED(6, ops->event_query(device, event));

@@ -413,8 +413,7 @@ static void speed_of(enum way way, const char *name)
             taken = now_ns() - start;
             best = taken < best ? taken : best;
         }
-        printf("pair of %" PRIu64 " bytes on the cuda device, %s: %.1f ns\n", sizes[i], name,
-               (double)best / 20000);
+        printf("pair of %" PRIu64 " bytes on the cuda device, %s: %.1f ns\n", sizes[i], name, (double)best / 20000);
     }
     close_both(alloc, device);
 }

@@ -24,11 +24,10 @@ TEST(test_after_fork)
     if (child == 0) {
         struct varve_device *own = NULL;
         uint64_t out = 0;
-        bool is_refused =
-            device->ops->segment_alloc(device, UNIT, 0, &out) == VARVE_ERROR_UNSUPPORTED &&
-            device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
-            device->ops->event_create(device, &out) == VARVE_ERROR_UNSUPPORTED &&
-            varve_cuda_open(&(struct varve_cuda_options){0}, &own, NULL) == VARVE_ERROR_UNSUPPORTED;
+        bool is_refused = device->ops->segment_alloc(device, UNIT, 0, &out) == VARVE_ERROR_UNSUPPORTED &&
+                          device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
+                          device->ops->event_create(device, &out) == VARVE_ERROR_UNSUPPORTED &&
+                          varve_cuda_open(&(struct varve_cuda_options){0}, &own, NULL) == VARVE_ERROR_UNSUPPORTED;
 
         device->ops->close(device);
         _exit(is_refused ? 0 : 1);
@@ -139,14 +138,13 @@ static int part_resetter(void)
     printf("after a reset: free %d: %s\n", freed, cuda_reason(device));
     allocated = ops->segment_alloc(device, UNIT, 0, &out);
     printf("alloc %d: %s\n", allocated, cuda_reason(device));
-    if (freed != 0 || ops->vmm_unmap(device, base, UNIT) != 0 ||
-        ops->vmm_release(device, handle, UNIT) != 0 || ops->event_destroy(device, event) != 0) {
+    if (freed != 0 || ops->vmm_unmap(device, base, UNIT) != 0 || ops->vmm_release(device, handle, UNIT) != 0 ||
+        ops->event_destroy(device, event) != 0) {
         return 4;
     }
     device->ops->close(device);
     device = cuda_open(0);
-    if (device->ops->segment_alloc(device, UNIT, 0, &addr) != 0 ||
-        device->ops->segment_free(device, addr, UNIT) != 0) {
+    if (device->ops->segment_alloc(device, UNIT, 0, &addr) != 0 || device->ops->segment_free(device, addr, UNIT) != 0) {
         return 5;
     }
     device->ops->close(device);

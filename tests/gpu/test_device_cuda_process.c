@@ -59,8 +59,7 @@ TEST(test_ipc)
         if (ops->ipc_open(device, &offer.handles[i], &addrs[i]) != 0) {
             fail_msg("%s", cuda_reason(device));
         }
-        assert_int_equal(gpu_first_other(addrs[i], offer.bytes[i], (unsigned char)(0x50 + i)),
-                         offer.bytes[i]);
+        assert_int_equal(gpu_first_other(addrs[i], offer.bytes[i], (unsigned char)(0x50 + i)), offer.bytes[i]);
         gpu_fill(addrs[i] + offer.bytes[i] - 16, 16, (unsigned char)(0x70 + i), 0);
     }
     GPU_OK(gpu.context_synchronize());
@@ -139,9 +138,8 @@ static int import_blocks(struct varve_alloc *alloc, const struct block_offer *of
     if (gpu.fill(addr[1], 0xaa, 4096, NULL) != 0 || gpu.context_synchronize() != 0) {
         return 5;
     }
-    if (varve_alloc_ipc_close(alloc, again) != VARVE_OK ||
-        varve_alloc_ipc_close(alloc, addr[0]) != VARVE_OK || gpu_first_other(addr[1], 4096, 0xaa) != 4096 ||
-        varve_alloc_ipc_close(alloc, addr[1]) != VARVE_OK ||
+    if (varve_alloc_ipc_close(alloc, again) != VARVE_OK || varve_alloc_ipc_close(alloc, addr[0]) != VARVE_OK ||
+        gpu_first_other(addr[1], 4096, 0xaa) != 4096 || varve_alloc_ipc_close(alloc, addr[1]) != VARVE_OK ||
         varve_alloc_ipc_close(alloc, addr[1]) != VARVE_ERROR_NOT_FOUND) {
         return 6;
     }

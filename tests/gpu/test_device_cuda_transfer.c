@@ -63,8 +63,8 @@ TEST(test_asynchronous)
     assert_int_equal(ops->copy(device, addr, host, 32 * MIB, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
     assert_int_equal(ops->copy(device, addr + 32 * MIB, addr, 32 * MIB, VARVE_COPY_WITHIN, stream), 0);
     assert_int_equal(ops->fill(device, addr + 32 * MIB, 0x5a, 1, 1000, stream), 0);
-    assert_int_equal(
-        ops->copy(device, host + 32 * MIB, addr + 32 * MIB, 32 * MIB, VARVE_COPY_DEVICE_TO_HOST, stream), 0);
+    assert_int_equal(ops->copy(device, host + 32 * MIB, addr + 32 * MIB, 32 * MIB, VARVE_COPY_DEVICE_TO_HOST, stream),
+                     0);
     assert_int_equal(ops->event_record(device, event, stream), 0);
     assert_int_equal(ops->event_query(device, event), 0);
     assert_int_equal(host_of(host)[32 * MIB], 0);
@@ -102,13 +102,11 @@ TEST(test_plain_host_memory)
 }
 
 /* `rows` rows out of the host, within the device, and back, each time at other pitches; what lies between stays. */
-static void check_rows(struct varve_device *device, uint64_t row_bytes, uint64_t rows,
-                       const uint64_t pitches[4])
+static void check_rows(struct varve_device *device, uint64_t row_bytes, uint64_t rows, const uint64_t pitches[4])
 {
     const struct varve_device_ops *ops = device->ops;
     uint64_t from = pinned_memory(device, rows * pitches[0]), to = pinned_memory(device, rows * pitches[3]);
-    uint64_t first = device_memory(device, rows * pitches[1]),
-             second = device_memory(device, rows * pitches[2]);
+    uint64_t first = device_memory(device, rows * pitches[1]), second = device_memory(device, rows * pitches[2]);
     const struct varve_copy_2d copies[3] = {
         {VARVE_COPY_HOST_TO_DEVICE, first, pitches[1], from, pitches[0], row_bytes, rows},
         {VARVE_COPY_WITHIN, second, pitches[2], first, pitches[1], row_bytes, rows},
@@ -129,8 +127,7 @@ static void check_rows(struct varve_device *device, uint64_t row_bytes, uint64_t
         uint64_t row = i / pitches[3], column = i % pitches[3];
 
         if (host_of(to)[i] != (column < row_bytes ? byte_at(row * pitches[0] + column) : 0xee)) {
-            fail_msg("row %" PRIu64 " of %" PRIu64 ", byte %" PRIu64 " of %" PRIu64, row, rows, column,
-                     row_bytes);
+            fail_msg("row %" PRIu64 " of %" PRIu64 ", byte %" PRIu64 " of %" PRIu64, row, rows, column, row_bytes);
         }
     }
     assert_int_equal(ops->segment_free(device, first, rows * pitches[1]), 0);
@@ -214,8 +211,7 @@ TEST(test_capture)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = device_memory(device, 2 * UNIT), host = pinned_memory(device, UNIT), stream = 0,
-             unused = 0;
+    uint64_t addr = device_memory(device, 2 * UNIT), host = pinned_memory(device, UNIT), stream = 0, unused = 0;
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
 
@@ -257,8 +253,7 @@ TEST(test_peer)
     assert_int_equal(varve_cuda_open(&options, &other, NULL), 0);
     there = device_memory(other, UNIT);
     for (int i = 0; i < 2; i++) {
-        int has_access =
-            i == 1 && device->ops->peer_enable(device, 1) == 0 && other->ops->peer_enable(other, 0) == 0;
+        int has_access = i == 1 && device->ops->peer_enable(device, 1) == 0 && other->ops->peer_enable(other, 0) == 0;
 
         assert_int_equal(device->ops->fill(device, addr, 0x21 + (unsigned)i, 1, UNIT, 0), 0);
         assert_int_equal(device->ops->copy(device, there, addr, UNIT, VARVE_COPY_DEVICE_TO_PEER, 0), 0);
@@ -294,8 +289,7 @@ static const char *transfer(const struct cost *cost, unsigned kind, void *plain)
         assert_int_equal(ops->copy(device, cost->host, addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream), 0);
         return "device to host";
     case 2:
-        assert_int_equal(ops->copy(device, addr, addr_of(plain), bytes, VARVE_COPY_HOST_TO_DEVICE, stream),
-                         0);
+        assert_int_equal(ops->copy(device, addr, addr_of(plain), bytes, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
         return "host to device, not pinned";
     case 3:
         assert_int_equal(ops->copy(device, addr + bytes, addr, bytes, VARVE_COPY_WITHIN, stream), 0);
@@ -338,9 +332,8 @@ TEST(test_costs)
             called = now_ns() - start;
             assert_int_equal(device->ops->stream_synchronize(device, cost.stream), 0);
             start = now_ns() - start;
-            printf("%s, %" PRIu64 " bytes: %" PRIu64 " ns a call, %" PRIu64 " ns until done, %.1f GB/s\n",
-                   name, cost.bytes, called / rounds, start / rounds,
-                   (double)cost.bytes * rounds / (double)start);
+            printf("%s, %" PRIu64 " bytes: %" PRIu64 " ns a call, %" PRIu64 " ns until done, %.1f GB/s\n", name,
+                   cost.bytes, called / rounds, start / rounds, (double)cost.bytes * rounds / (double)start);
         }
     }
     free(plain);

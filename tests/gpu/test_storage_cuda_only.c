@@ -21,8 +21,8 @@ static struct varve_storage *empty_of(struct varve_memory *memory, enum varve_dt
 {
     struct varve_storage *storage;
 
-    rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, dtype, ndim, shape,
-                                &storage, &rule_message));
+    rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, dtype, ndim, shape, &storage,
+                                &rule_message));
     return storage;
 }
 
@@ -208,8 +208,7 @@ static bool large_open(struct pool *pool, uint64_t bytes)
     options.device = pool->device;
     rule_ok(varve_alloc_open(&options, &pool->alloc, &rule_message));
     rule_ok(varve_memory_open(pool->alloc, &pool->memory, &rule_message));
-    rule_ok(varve_index_plan_get(&one, &(struct varve_index){.kind = VARVE_INDEX_ELLIPSIS}, 1, &plan,
-                                 &rule_message));
+    rule_ok(varve_index_plan_get(&one, &(struct varve_index){.kind = VARVE_INDEX_ELLIPSIS}, 1, &plan, &rule_message));
     error = varve_storage_plan_open(pool->memory, plan, &opened, &rule_message);
     varve_storage_plan_close(opened);
     varve_index_plan_free(plan);

@@ -156,8 +156,7 @@ static void *work(void *argument)
     worker->tid = thread_id();
     __atomic_store_n(&worker->counter->tid, (uint64_t)worker->tid, __ATOMIC_RELEASE);
     double end = seconds_max > 0 ? seconds_now() + seconds_max : 1e300;
-    for (uint64_t i = 0; (!operations_max || i < operations_max) && (i % 64 != 0 || seconds_now() < end);
-         i++) {
+    for (uint64_t i = 0; (!operations_max || i < operations_max) && (i % 64 != 0 || seconds_now() < end); i++) {
         step(worker);
         if (pace) {
             usleep(pace);
@@ -185,9 +184,8 @@ static void print_counts(unsigned count)
         sum.reallocs += one->reallocs;
         sum.bytes += one->bytes;
     }
-    say("],\"allocs\":%llu,\"frees\":%llu,\"reallocs\":%llu,\"bytes\":%llu}\n",
-        (unsigned long long)sum.allocs, (unsigned long long)sum.frees, (unsigned long long)sum.reallocs,
-        (unsigned long long)sum.bytes);
+    say("],\"allocs\":%llu,\"frees\":%llu,\"reallocs\":%llu,\"bytes\":%llu}\n", (unsigned long long)sum.allocs,
+        (unsigned long long)sum.frees, (unsigned long long)sum.reallocs, (unsigned long long)sum.bytes);
 }
 
 int main(int argc, char **argv)

@@ -38,12 +38,10 @@ static void __attribute__((format(printf, 1, 2))) line(const char *format, ...)
     lines_used += (size_t)length;
 }
 
-static void event(const char *kind, const char *cause, const void *addr, uint64_t size, uint64_t arg,
-                  int failed)
+static void event(const char *kind, const char *cause, const void *addr, uint64_t size, uint64_t arg, int failed)
 {
-    line("{\"kind\":\"%s\",\"cause\":\"%s\",\"addr\":%llu,\"size\":%llu,\"arg\":%llu,\"failed\":%d}\n", kind,
-         cause, (unsigned long long)(uintptr_t)addr, (unsigned long long)size, (unsigned long long)arg,
-         failed);
+    line("{\"kind\":\"%s\",\"cause\":\"%s\",\"addr\":%llu,\"size\":%llu,\"arg\":%llu,\"failed\":%d}\n", kind, cause,
+         (unsigned long long)(uintptr_t)addr, (unsigned long long)size, (unsigned long long)arg, failed);
 }
 
 static void *took(void *block, const char *cause, uint64_t size, uint64_t alignment)
@@ -98,15 +96,13 @@ static void count_malloc(void)
 static void count_realloc(void)
 {
     char *block = took(realloc(NULL, 2001), "realloc", 2001, 0);
-    volatile uintptr_t old =
-        (uintptr_t)block; /* volatile: the compiler would warn of what is done on purpose */
+    volatile uintptr_t old = (uintptr_t)block; /* volatile: the compiler would warn of what is done on purpose */
     block = moved(old, 2001, realloc(block, 2003), 2003, "realloc"); /* in place */
     if ((uintptr_t)block != old) {
         give_up("counted: expected to stay in place");
     }
     void *wall = took(malloc(2007), "malloc", 2007, 0);
-    block =
-        moved(old, 2003, realloc(block, 300007), 300007, "realloc"); /* moved, to a mapping of libc's own */
+    block = moved(old, 2003, realloc(block, 300007), 300007, "realloc"); /* moved, to a mapping of libc's own */
     if ((uintptr_t)block == old) {
         give_up("counted: expected to move");
     }
@@ -154,8 +150,7 @@ static void count_aligned(void)
 
 static void loose(const char *what, const void *block, size_t least)
 {
-    line("{\"loose\":\"%s\",\"addr\":%llu,\"least\":%zu}\n", what, (unsigned long long)(uintptr_t)block,
-         least);
+    line("{\"loose\":\"%s\",\"addr\":%llu,\"least\":%zu}\n", what, (unsigned long long)(uintptr_t)block, least);
 }
 
 /* Allocations that the C library makes for its callers. */
@@ -213,8 +208,7 @@ static void count_mmap(void)
         give_up("counted: expected a refusal");
     }
 
-    char *fixed =
-        mmap(five + 2 * PAGE, PAGE, both, flags | MAP_FIXED, -1, 0); /* over page 2: nothing changes in sum */
+    char *fixed = mmap(five + 2 * PAGE, PAGE, both, flags | MAP_FIXED, -1, 0); /* over page 2: nothing changes in sum */
     mapped(fixed, "mmap", PAGE, arg | (uint64_t)MAP_FIXED << 32);
 
     char *small = mapped(mmap(NULL, 2 * PAGE, both, flags, -1, 0), "mmap", 2 * PAGE, arg);
@@ -242,8 +236,7 @@ int main(void)
     count_library();
     count_mmap();
     took(malloc(7777), "malloc", 7777, 0); /* never freed */
-    line("{\"live_heap\":%llu,\"live_mmap\":%llu}\n", (unsigned long long)live_heap,
-         (unsigned long long)live_mmap);
+    line("{\"live_heap\":%llu,\"live_mmap\":%llu}\n", (unsigned long long)live_heap, (unsigned long long)live_mmap);
     for (size_t at = 0; at < lines_used;) {
         ssize_t written = write(STDOUT_FILENO, lines + at, lines_used - at);
         if (written <= 0) {

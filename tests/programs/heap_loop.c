@@ -153,8 +153,7 @@ static void measure(const char *kind, step take, uint64_t pairs, unsigned depth)
 
     go_down(calls, take, PAIRS_WARM_UP);
     usleep(PAUSE_US);
-    for (uint64_t done = 0; is_paused && done < BURSTS_WARM_UP;
-         done += BURST_PAIRS) { /* a ring's first lap */
+    for (uint64_t done = 0; is_paused && done < BURSTS_WARM_UP; done += BURST_PAIRS) { /* a ring's first lap */
         go_down(calls, take, BURST_PAIRS);
         usleep(BURST_PAUSE_US);
     }
@@ -174,8 +173,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         step take;
-    } kinds[] = {
-        {"window", step_window}, {"bursts", step_window}, {"same", step_same}, {"varied", step_varied}};
+    } kinds[] = {{"window", step_window}, {"bursts", step_window}, {"same", step_same}, {"varied", step_varied}};
     uint64_t pairs = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     unsigned depth = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
 

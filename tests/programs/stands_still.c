@@ -41,8 +41,7 @@ static void __attribute__((noinline)) drop(const struct order *order)
 static void __attribute__((noinline)) map(const struct order *order)
 {
     for (long i = 0; i < order->count; i++) {
-        if (mmap(NULL, order->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
-            MAP_FAILED) {
+        if (mmap(NULL, order->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) {
             give_up("out of memory");
         }
     }

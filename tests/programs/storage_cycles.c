@@ -50,8 +50,7 @@ int main(int argc, char **argv)
     options.device = device;
     options.recorder = &varve_alloc_recorder_ring;
     if (varve_alloc_open(&options, &alloc, &message) != VARVE_OK ||
-        varve_memory_open(alloc, &memory, &message) != VARVE_OK ||
-        pthread_create(&thread, NULL, run, NULL) != 0) {
+        varve_memory_open(alloc, &memory, &message) != VARVE_OK || pthread_create(&thread, NULL, run, NULL) != 0) {
         fprintf(stderr, "storage_cycles: %s\n", message.text);
         return 1;
     }

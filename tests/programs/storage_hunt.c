@@ -25,8 +25,7 @@
 #define CACHED 6
 
 static struct varve_memory *pool;
-static struct varve_storage *living_base, *living_view, *cache[CACHED], *parent, *ring[2], *global,
-    *whole_view;
+static struct varve_storage *living_base, *living_view, *cache[CACHED], *parent, *ring[2], *global, *whole_view;
 static struct varve_storage *in_place, *shared, *handed_over, *made;
 static struct varve_storage_weak *weak;
 
@@ -42,8 +41,8 @@ static void must(int error)
 static struct varve_storage *note(const char *function, int error)
 {
     must(error);
-    printf("{\"made\": \"%s\", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 "}\n", function,
-           varve_storage_id(made), varve_storage_bytes(made));
+    printf("{\"made\": \"%s\", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 "}\n", function, varve_storage_id(made),
+           varve_storage_bytes(made));
     return made;
 }
 
@@ -325,8 +324,8 @@ static void ask_tracker(const char *when, bool is_end)
 
     must(varve_tracker_check_leaks(&(struct varve_leak_options){.is_end = is_end}, &leaks, &count, NULL));
     for (size_t i = 0; i < count; i++) {
-        printf("{\"found\": \"%s\", \"kind\": \"%s\", \"id\": %" PRIu64 ", \"storages\": %" PRIu64 "}\n",
-               when, varve_leak_kind_name(leaks[i].kind), leaks[i].id, leaks[i].storages);
+        printf("{\"found\": \"%s\", \"kind\": \"%s\", \"id\": %" PRIu64 ", \"storages\": %" PRIu64 "}\n", when,
+               varve_leak_kind_name(leaks[i].kind), leaks[i].id, leaks[i].storages);
     }
     free(leaks);
 }

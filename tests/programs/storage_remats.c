@@ -43,8 +43,7 @@ static void emit(uint16_t name, struct varve_remat_event event)
 
 static void names_emit(void)
 {
-    static const char *const names[OPERATORS] = {"matmul", "relu", "layer_norm",
-                                                 "a name that is as long as may be"};
+    static const char *const names[OPERATORS] = {"matmul", "relu", "layer_norm", "a name that is as long as may be"};
 
     for (unsigned i = 0; i < OPERATORS; i++) {
         struct varve_record record;
@@ -72,14 +71,14 @@ static void evict(uint32_t storage)
 {
     uint64_t score = random_below(&state, 1000);
 
-    emit(maker_of(storage), (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_EVICT,
-                                                       .cause = VARVE_REMAT_CAUSE_RELEASED +
-                                                                (enum varve_remat_cause)(storage % 5),
-                                                       .op = storage,
-                                                       .storage = storage,
-                                                       .bytes = bytes_of(storage),
-                                                       .score = (double)score / 1024,
-                                                       .time = sums.run_ns + sums.remat_ns});
+    emit(maker_of(storage),
+         (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_EVICT,
+                                    .cause = VARVE_REMAT_CAUSE_RELEASED + (enum varve_remat_cause)(storage % 5),
+                                    .op = storage,
+                                    .storage = storage,
+                                    .bytes = bytes_of(storage),
+                                    .score = (double)score / 1024,
+                                    .time = sums.run_ns + sums.remat_ns});
     evicted_at[storage] = sums.runs + sums.remats;
     sums.evictions++;
     sums.evicted_bytes += bytes_of(storage);
@@ -95,14 +94,14 @@ static void recompute(uint32_t storage, bool is_direct)
     sums.remat_ns += cost;
     sums.wasted += sums.runs + sums.remats - evicted_at[storage] <= NEAR;
     evicted_at[storage] = 0;
-    emit(maker_of(storage), (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_REMAT,
-                                                       .cause = is_direct ? VARVE_REMAT_CAUSE_DIRECT
-                                                                          : VARVE_REMAT_CAUSE_COLLATERAL,
-                                                       .op = storage,
-                                                       .storage = storage,
-                                                       .bytes = bytes_of(storage),
-                                                       .depth = 1,
-                                                       .cost_ns = cost});
+    emit(maker_of(storage),
+         (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_REMAT,
+                                    .cause = is_direct ? VARVE_REMAT_CAUSE_DIRECT : VARVE_REMAT_CAUSE_COLLATERAL,
+                                    .op = storage,
+                                    .storage = storage,
+                                    .bytes = bytes_of(storage),
+                                    .depth = 1,
+                                    .cost_ns = cost});
 }
 
 static void fail(void)
@@ -113,12 +112,12 @@ static void fail(void)
                                        .bytes = 1 << 20,
                                        .cost_ns = STORAGES * 4096});
     for (uint32_t i = 0; i < STORAGES; i++) {
-        emit(maker_of(i), (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_BLOCKED,
-                                                     .cause = i % 10 == 0 ? VARVE_REMAT_CAUSE_INPUT
-                                                                          : VARVE_REMAT_CAUSE_PINNED,
-                                                     .op = i,
-                                                     .storage = i,
-                                                     .bytes = 4096});
+        emit(maker_of(i),
+             (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_BLOCKED,
+                                        .cause = i % 10 == 0 ? VARVE_REMAT_CAUSE_INPUT : VARVE_REMAT_CAUSE_PINNED,
+                                        .op = i,
+                                        .storage = i,
+                                        .bytes = 4096});
     }
 }
 
@@ -127,10 +126,9 @@ int main(int argc, char **argv)
     unsigned long steps = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
 
     names_emit();
-    emit(0, (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_BUDGET,
-                                       .op = VARVE_REMAT_NONE,
-                                       .storage = VARVE_REMAT_NONE,
-                                       .bytes = 1 << 20});
+    emit(0,
+         (struct varve_remat_event){
+             .kind = VARVE_REMAT_EVENT_BUDGET, .op = VARVE_REMAT_NONE, .storage = VARVE_REMAT_NONE, .bytes = 1 << 20});
     for (unsigned long i = 0; i < steps; i++) {
         uint32_t storage = (uint32_t)random_below(&state, STORAGES);
 
@@ -146,9 +144,8 @@ int main(int argc, char **argv)
         "{\"runs\": %llu, \"run_ns\": %llu, \"remats\": %llu, \"collateral\": %llu, \"remat_ns\": %llu, \"evictions\": %llu, "
         "\"evicted_bytes\": %llu, \"wasted\": %llu, \"score_sum\": %llu}\n",
         (unsigned long long)sums.runs, (unsigned long long)sums.run_ns, (unsigned long long)sums.remats,
-        (unsigned long long)sums.collateral, (unsigned long long)sums.remat_ns,
-        (unsigned long long)sums.evictions, (unsigned long long)sums.evicted_bytes,
-        (unsigned long long)sums.wasted, (unsigned long long)sums.score_sum);
+        (unsigned long long)sums.collateral, (unsigned long long)sums.remat_ns, (unsigned long long)sums.evictions,
+        (unsigned long long)sums.evicted_bytes, (unsigned long long)sums.wasted, (unsigned long long)sums.score_sum);
     fflush(stdout);
     if (argc > 2 && strcmp(argv[2], "kill") == 0) {
         raise(SIGKILL);

@@ -25,8 +25,8 @@ static void expect(int error)
     }
 }
 
-static int split(const void *arguments, struct varve_storage *const *inputs,
-                 struct varve_storage *const *outputs, uint64_t stream, struct varve_message *reason)
+static int split(const void *arguments, struct varve_storage *const *inputs, struct varve_storage *const *outputs,
+                 uint64_t stream, struct varve_message *reason)
 {
     int error = varve_storage_op_add(outputs[0], inputs[0], inputs[0], stream, reason);
 

@@ -116,8 +116,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < threads; i++) {
             pairs += __atomic_load_n(&workers[i].pairs, __ATOMIC_RELAXED);
         }
-        say("{\"now_ns\": %llu, \"cpu_ns\": %llu, \"pairs\": %llu}\n",
-            (unsigned long long)clock_ns(CLOCK_MONOTONIC),
+        say("{\"now_ns\": %llu, \"cpu_ns\": %llu, \"pairs\": %llu}\n", (unsigned long long)clock_ns(CLOCK_MONOTONIC),
             (unsigned long long)clock_ns(CLOCK_PROCESS_CPUTIME_ID), (unsigned long long)pairs);
     }
     __atomic_store_n(&must_end, 1, __ATOMIC_RELAXED);

@@ -26,8 +26,7 @@ static inline void __attribute__((format(printf, 1, 2))) say(const char *format,
     va_start(list, format);
     int length = vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    if (length < 0 || (size_t)length >= sizeof(text) ||
-        write(STDOUT_FILENO, text, (size_t)length) != length) {
+    if (length < 0 || (size_t)length >= sizeof(text) || write(STDOUT_FILENO, text, (size_t)length) != length) {
         _exit(120);
     }
 }

@@ -339,8 +339,7 @@ static void wait_for(pid_t pid)
 
 static void execute(const char *image)
 {
-    char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path,
-                               (char *)(uintptr_t)image, NULL};
+    char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path, (char *)(uintptr_t)image, NULL};
     alarm_every(0);
     execv(self_path, arguments);
     give_up("generated: exec");
@@ -391,8 +390,7 @@ static void op_fork(struct me *me, body work, unsigned depth, enum end how)
 
 static void op_spawn(struct me *me)
 {
-    char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path,
-                               (char *)(uintptr_t) "1", NULL};
+    char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path, (char *)(uintptr_t) "1", NULL};
     pid_t pid;
     (void)me;
     if (may_start()) {
@@ -406,8 +404,7 @@ static void op_spawn(struct me *me)
 
 static void op_vfork(struct me *me)
 {
-    char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path,
-                               (char *)(uintptr_t) "1", NULL};
+    char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path, (char *)(uintptr_t) "1", NULL};
     (void)me;
     if (may_start()) {
         library_call();

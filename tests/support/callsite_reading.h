@@ -202,8 +202,7 @@ static inline void read_nodes(struct reading *to, bool is_python, const unsigned
 }
 
 /* The frames of a node and its parents; returns how many. */
-static inline unsigned read_stack(const struct reading *from, uint32_t node, bool is_python,
-                                  void **frames_out)
+static inline unsigned read_stack(const struct reading *from, uint32_t node, bool is_python, void **frames_out)
 {
     uint64_t *frames = malloc(CALLSITE_FILE_DEPTH_MAX * sizeof(*frames));
     unsigned count = 0;

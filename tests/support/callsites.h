@@ -73,8 +73,8 @@ static inline void put_padding(struct writer *writer, size_t bytes)
     assert_int_equal(fflush(writer->stream), 0);
 }
 
-static inline void put_module(struct writer *writer, uint32_t number, uint64_t base, uint64_t size,
-                              uint64_t bias, const char *path, const char *build_id)
+static inline void put_module(struct writer *writer, uint32_t number, uint64_t base, uint64_t size, uint64_t bias,
+                              const char *path, const char *build_id)
 {
     const struct callsite_file_module module = {
         base, base + size, bias, number, (uint16_t)strlen(build_id), (uint16_t)strlen(path)};
@@ -108,9 +108,8 @@ static inline void put_code(struct writer *writer, uint32_t number, const char *
     put_padding(writer, bytes);
 }
 
-static inline void put_callsite(struct writer *writer, uint32_t number, const uint64_t *pcs,
-                                unsigned native_count, const struct callsite_file_python *python,
-                                unsigned python_count)
+static inline void put_callsite(struct writer *writer, uint32_t number, const uint64_t *pcs, unsigned native_count,
+                                const struct callsite_file_python *python, unsigned python_count)
 {
     const struct callsite_file_stack callsite = {number, (uint16_t)native_count, (uint16_t)python_count};
 

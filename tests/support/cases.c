@@ -84,8 +84,7 @@ static int case_begin(void **state)
     return begins->setup_func != NULL ? begins->setup_func(state) : 0;
 }
 
-__attribute__((format(printf, 2, 0))) static void skip_say(const char *what, const char *format,
-                                                           va_list arguments)
+__attribute__((format(printf, 2, 0))) static void skip_say(const char *what, const char *format, va_list arguments)
 {
     printf("skipped %s %s: ", what, run.cases[run.begun - 1].name);
     vprintf(format, arguments);

@@ -83,8 +83,7 @@ static inline struct lab *lab_begin(void)
     snprintf(lab->database, sizeof(lab->database), "%s/trace.db", lab->folder);
     lab->collector = calloc(1, sizeof(*lab->collector));
     assert_non_null(lab->collector);
-    LAB_OK(lab,
-           session_directory_create(&lab->collector->directory, lab->database, &settings, &lab->message));
+    LAB_OK(lab, session_directory_create(&lab->collector->directory, lab->database, &settings, &lab->message));
     lab_open_collector(lab, STORE_CREATE);
     lab->begin = collect_monotonic_ns();
     return lab;
@@ -263,8 +262,7 @@ static inline void hand_commit(struct ring_header *ring, const struct varve_reco
     __atomic_store_n(&ring->head, ring->head + 1, __ATOMIC_RELEASE);
 }
 
-static inline struct varve_record hand_record(enum varve_kind kind, uint64_t ticks, uint64_t addr,
-                                              uint64_t tag)
+static inline struct varve_record hand_record(enum varve_kind kind, uint64_t ticks, uint64_t addr, uint64_t tag)
 {
     struct varve_record record;
 
@@ -294,9 +292,8 @@ static inline sqlite3 *lab_database(const struct lab *lab)
     sqlite3 *db;
 
     snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
-    assert_int_equal(
-        sqlite3_open_v2(access(path, F_OK) == 0 ? path : lab->database, &db, SQLITE_OPEN_READONLY, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_open_v2(access(path, F_OK) == 0 ? path : lab->database, &db, SQLITE_OPEN_READONLY, NULL),
+                     SQLITE_OK);
     sqlite3_busy_timeout(db, 5000);
     return db;
 }
@@ -308,8 +305,7 @@ static inline int64_t database_take_integer(sqlite3 *db, const char *sql)
     sqlite3_stmt *statement = NULL;
     int64_t value;
 
-    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK ||
-        sqlite3_step(statement) != SQLITE_ROW) {
+    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW) {
         fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     }
     value = sqlite3_column_int64(statement, 0);

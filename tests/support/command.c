@@ -57,8 +57,7 @@ char *test_folder_enter(void)
     const char *place = getenv("TMPDIR");
     char *folder = NULL;
 
-    assert_true(
-        asprintf(&folder, "%s/varve-test-XXXXXX", place != NULL && place[0] != '\0' ? place : "/tmp") > 0);
+    assert_true(asprintf(&folder, "%s/varve-test-XXXXXX", place != NULL && place[0] != '\0' ? place : "/tmp") > 0);
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
     return folder;
@@ -131,8 +130,7 @@ static void run_script(sqlite3 *database, const char *name)
 /* Texts may hold quotes. */
 static void add_words(sqlite3 *database, const char *format, int code, const char *const *texts)
 {
-    char *sql =
-        sqlite3_mprintf(format, code, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6]);
+    char *sql = sqlite3_mprintf(format, code, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6]);
 
     assert_non_null(sql);
     execute(database, sql, texts[0]);
@@ -255,8 +253,7 @@ static bool is_reason(const char *text)
 
 void command_refused(struct command_outcome outcome, const char *what, const char *word)
 {
-    if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL ||
-        !is_reason(outcome.err)) {
+    if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL || !is_reason(outcome.err)) {
         fail_msg("%s: status %d, out '%s', err '%s'", what, outcome.status, outcome.out, outcome.err);
     }
     command_outcome_free(&outcome);
@@ -282,14 +279,12 @@ void command_expect(int status, struct command_outcome outcome, const char *what
     }
     for (; *words != NULL; words++) {
         bool is_wanted = **words != '!';
-        const char *word = is_wanted ? *words : *words + 1,
-                   *found = strstr(is_wanted ? at : outcome.out, word);
+        const char *word = is_wanted ? *words : *words + 1, *found = strstr(is_wanted ? at : outcome.out, word);
 
         if (is_wanted && found != NULL) {
             at = found + strlen(word);
         } else if (is_wanted != (strstr(outcome.err, word) != NULL) || found != NULL) {
-            fail_msg("%s: '%s' is %s: %s%s", what, word, is_wanted ? "not there" : "there", outcome.out,
-                     outcome.err);
+            fail_msg("%s: '%s' is %s: %s%s", what, word, is_wanted ? "not there" : "there", outcome.out, outcome.err);
         }
     }
     if (status == 2) {

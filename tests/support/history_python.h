@@ -46,8 +46,7 @@ static inline FILE *python_open(const char *body, const char *arguments)
     assert_true(file >= 0);
     assert_int_equal(dprintf(file, "%s%s", prelude, body), sizeof(prelude) - 1 + strlen(body));
     close(file);
-    snprintf(command, sizeof(command), "python3 %s %s; status=$?; rm %s; exit $status", script, arguments,
-             script);
+    snprintf(command, sizeof(command), "python3 %s %s; status=$?; rm %s; exit $status", script, arguments, script);
     FILE *pipe = popen(command, "r");
 
     assert_non_null(pipe);
@@ -62,8 +61,7 @@ static inline FILE *python_open_each(const char *const *first, size_t stride, si
     FILE *out = open_memstream(&body, &bytes);
 
     for (size_t i = 0; i < count; i++) {
-        fprintf(out, "exec(r'''%s''', dict(globals()))\n",
-                *(const char *const *)((const char *)first + i * stride));
+        fprintf(out, "exec(r'''%s''', dict(globals()))\n", *(const char *const *)((const char *)first + i * stride));
     }
     fclose(out);
     FILE *pipe = python_open(body, "");

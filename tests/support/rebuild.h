@@ -42,8 +42,8 @@ static inline void tape_record(const struct varve_sink_origin *origin, uint64_t 
 {
     struct tape *tape = tape_current;
 
-    assert_true(array_grow((void **)&tape->records, &tape->record_capacity, tape->record_count + 1,
-                           sizeof(*tape->records)));
+    assert_true(
+        array_grow((void **)&tape->records, &tape->record_capacity, tape->record_count + 1, sizeof(*tape->records)));
     tape->records[tape->record_count++] =
         (struct varve_sink_item){VARVE_SINK_ITEM_RECORD, .of.record = {*origin, number, *record}};
 }
@@ -52,8 +52,7 @@ static inline void tape_add(const struct varve_sink_item *item)
 {
     struct tape *tape = tape_current;
 
-    assert_true(
-        array_grow((void **)&tape->rest, &tape->rest_capacity, tape->rest_count + 1, sizeof(*tape->rest)));
+    assert_true(array_grow((void **)&tape->rest, &tape->rest_capacity, tape->rest_count + 1, sizeof(*tape->rest)));
     tape->rest[tape->rest_count++] = sink_item_copy(item);
 }
 
@@ -229,15 +228,13 @@ static inline struct varve_sink_origin origin_of(uint32_t process, uint32_t ring
 static inline void play_mark(struct studio *studio, uint32_t process, uint32_t ring, uint64_t number)
 {
     const struct varve_sink_origin origin = origin_of(process, ring);
-    const struct varve_record record =
-        hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + number * 10 + ring, 0, number);
+    const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + number * 10 + ring, 0, number);
 
     assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
 }
 
 /* A LOST record of number `number` for `count` before it. */
-static inline void play_lost(struct studio *studio, uint32_t process, uint32_t ring, uint64_t number,
-                             uint64_t count)
+static inline void play_lost(struct studio *studio, uint32_t process, uint32_t ring, uint64_t number, uint64_t count)
 {
     const struct varve_sink_origin origin = origin_of(process, ring);
     struct varve_record record = hand_record(VARVE_KIND_LOST, 1000000 + number * 10 + ring, 0, count);
@@ -248,8 +245,7 @@ static inline void play_lost(struct studio *studio, uint32_t process, uint32_t r
 
 #define TRACE_ID 77U /* of the recording that is meant */
 
-static inline void play_marks(struct studio *studio, uint32_t process, uint32_t ring, uint64_t first,
-                              uint64_t last)
+static inline void play_marks(struct studio *studio, uint32_t process, uint32_t ring, uint64_t first, uint64_t last)
 {
     for (uint64_t number = first; number <= last; number++) {
         play_mark(studio, process, ring, number);

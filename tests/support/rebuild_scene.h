@@ -72,8 +72,7 @@ static inline void scene_callsites(struct scene *scene, uint32_t process)
 {
     static const char path[16] = "/lib/libnone.so";  /* 15 bytes and padding */
     static const char names[16] = "functionfile.py"; /* 8 and 7 */
-    const struct callsite_file_module module = {
-        .base = 0x10000, .end = 0x20000, .bias = 0x10000, .path_bytes = 15};
+    const struct callsite_file_module module = {.base = 0x10000, .end = 0x20000, .bias = 0x10000, .path_bytes = 15};
     const struct callsite_file_code code = {.code = 1, .first_line = 1, .name_bytes = 8, .file_bytes = 7};
     char file_path[DIRECTORY_PATH_BYTES + 32];
     FILE *file;
@@ -90,16 +89,14 @@ static inline void scene_callsites(struct scene *scene, uint32_t process)
     put_file(file, &code, sizeof(code));
     put_file(file, names, 16);
     for (uint32_t number = 1; number <= 8; number++) {
-        const struct callsite_file_stack callsite = {
-            .callsite = number, .native_count = 2, .python_count = 1};
+        const struct callsite_file_stack callsite = {.callsite = number, .native_count = 2, .python_count = 1};
         const uint64_t native[] = {0x10000 + process * 64 + number * 16, 0x90000 + number};
         const struct callsite_file_python python = {1, number | CALLSITE_FILE_PYTHON_ENTRY};
         const size_t bytes = sizeof(callsite) + sizeof(native) + sizeof(python);
 
         if (number == 5) {
             put_file(file,
-                     &(struct callsite_file_entry){CALLSITE_FILE_TAG_MODULE_GONE,
-                                                   sizeof(struct callsite_file_gone)},
+                     &(struct callsite_file_entry){CALLSITE_FILE_TAG_MODULE_GONE, sizeof(struct callsite_file_gone)},
                      8);
             put_file(file, &(struct callsite_file_gone){.number = 0}, sizeof(struct callsite_file_gone));
         }

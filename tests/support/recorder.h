@@ -83,17 +83,16 @@ static inline void verdict_open(void)
 }
 
 /* In a child, and in threads of it: cmocka's assertions would leave by longjmp. The first reason counts. */
-#define CHECK(condition, ...)                                                                              \
-    do {                                                                                                   \
-        if (!(condition)) {                                                                                \
-            if (verdict->reason[0] == '\0') {                                                              \
-                int check_at = snprintf(verdict->reason, sizeof(verdict->reason), "%s:%d: %s: ", __func__, \
-                                        __LINE__, #condition);                                             \
-                snprintf(verdict->reason + check_at, sizeof(verdict->reason) - (size_t)check_at,           \
-                         __VA_ARGS__);                                                                     \
-            }                                                                                              \
-            _exit(99);                                                                                     \
-        }                                                                                                  \
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            if (verdict->reason[0] == '\0') {                                                                          \
+                int check_at =                                                                                         \
+                    snprintf(verdict->reason, sizeof(verdict->reason), "%s:%d: %s: ", __func__, __LINE__, #condition); \
+                snprintf(verdict->reason + check_at, sizeof(verdict->reason) - (size_t)check_at, __VA_ARGS__);         \
+            }                                                                                                          \
+            _exit(99);                                                                                                 \
+        }                                                                                                              \
     } while (0)
 
 static inline uint64_t support_monotonic_ns(void)
@@ -201,8 +200,7 @@ static inline void run_scenario(struct session *session, scenario run, void *con
 }
 
 /* A scenario in a session of its own. */
-static inline void run_in_session(uint32_t overflow, uint32_t capacity, scenario run, void *context,
-                                  const char *what)
+static inline void run_in_session(uint32_t overflow, uint32_t capacity, scenario run, void *context, const char *what)
 {
     const struct session_control settings = session_settings(overflow, capacity);
     struct session session;
@@ -240,16 +238,16 @@ struct consumer {
     struct ring_header *own; /* the reader's own mapping, while it looks through the producer's */
 };
 
-static inline bool consumer_try_open(struct consumer *consumer, const struct session *session,
-                                     uint32_t process_id, uint32_t index)
+static inline bool consumer_try_open(struct consumer *consumer, const struct session *session, uint32_t process_id,
+                                     uint32_t index)
 {
     memset(consumer, 0, sizeof(*consumer));
     consumer->process.id = process_id;
     return ring_reader_open(&consumer->reader, &session->directory, &consumer->process, index) == VARVE_OK;
 }
 
-static inline void consumer_open(struct consumer *consumer, const struct session *session,
-                                 uint32_t process_id, uint32_t index)
+static inline void consumer_open(struct consumer *consumer, const struct session *session, uint32_t process_id,
+                                 uint32_t index)
 {
     CHECK(consumer_try_open(consumer, session, process_id, index), "no ring p%u.r%u", process_id, index);
 }
@@ -271,8 +269,7 @@ static inline void consumer_close(struct consumer *consumer)
 }
 
 /* The next record, copied, or false. */
-static inline bool consumer_next(struct consumer *consumer, const struct session *session,
-                                 struct varve_record *record)
+static inline bool consumer_next(struct consumer *consumer, const struct session *session, struct varve_record *record)
 {
     const struct varve_record *next = ring_reader_peek(consumer->reader, &session->directory);
 
@@ -288,8 +285,7 @@ static inline bool consumer_next(struct consumer *consumer, const struct session
 static inline struct ring_header *own_ring(void)
 {
     /* the idle producer, which threads begin with, is no recorder_thread */
-    return varve_producer_current->records != NULL ? ((struct recorder_thread *)varve_producer_current)->ring
-                                                   : NULL;
+    return varve_producer_current->records != NULL ? ((struct recorder_thread *)varve_producer_current)->ring : NULL;
 }
 
 /* The equation that every ring keeps while its producer is at rest. */
@@ -300,8 +296,7 @@ static inline void check_conserved(const struct ring_header *ring, const char *w
     CHECK(ring_check(ring, true, &message) == VARVE_OK, "%s: %s", when, message.text);
     CHECK(ring->emitted == ring->head + ring->spill_head + ring->lost,
           "%s: emitted %llu, ring %llu, spill %llu, lost %llu", when, (unsigned long long)ring->emitted,
-          (unsigned long long)ring->head, (unsigned long long)ring->spill_head,
-          (unsigned long long)ring->lost);
+          (unsigned long long)ring->head, (unsigned long long)ring->spill_head, (unsigned long long)ring->lost);
     CHECK(ring->nested_count == 0, "%s: %u nested records wait", when, ring->nested_count);
 }
 

@@ -53,8 +53,7 @@ static void record(void *context, const struct varve_record *record)
 struct scene *scene_open(const char *conf, uint64_t limit, uint64_t capacity)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
-    struct varve_sim_options sim = {
-        .capacity_bytes = capacity, .total_bytes = 1024 * MIB, .events_are_scripted = true};
+    struct varve_sim_options sim = {.capacity_bytes = capacity, .total_bytes = 1024 * MIB, .events_are_scripted = true};
     struct varve_alloc_options options;
 
     assert_non_null(scene);
@@ -266,8 +265,7 @@ static void take_blocks(struct scene *scene, const struct varve_block_info *bloc
 {
     static const enum history_state states[] = {[VARVE_BLOCK_INACTIVE] = HISTORY_INACTIVE,
                                                 [VARVE_BLOCK_ACTIVE_ALLOCATED] = HISTORY_ACTIVE_ALLOCATED,
-                                                [VARVE_BLOCK_ACTIVE_PENDING_FREE] =
-                                                    HISTORY_ACTIVE_PENDING_FREE};
+                                                [VARVE_BLOCK_ACTIVE_PENDING_FREE] = HISTORY_ACTIVE_PENDING_FREE};
 
     for (size_t i = 0; i < count; i++) {
         *history_add_block(scene_device(scene)) = (struct history_block){.addr = blocks[i].addr,
@@ -328,8 +326,8 @@ struct replay_result scene_expect_decisions(const struct scene *scene, uint64_t 
         fail_msg("seed %llu: %s", (unsigned long long)seed, message.text);
     }
     if (result.mismatches != 0 || !result.segments_equal) {
-        fail_msg("seed %llu, event %zu: expected %s; got %s; %s", (unsigned long long)seed,
-                 result.first.event, result.first.expected, result.first.got, result.difference);
+        fail_msg("seed %llu, event %zu: expected %s; got %s; %s", (unsigned long long)seed, result.first.event,
+                 result.first.expected, result.first.got, result.difference);
     }
     return result;
 }

@@ -84,9 +84,7 @@ static inline void step_resume(struct stepping *stepping, pid_t child, int numbe
     if (send != 0 && send != SIGKILL) {
         bool is_in_handler = step_is_in_handler(child, send);
 
-        send = is_in_handler || stepping->was_in_handler
-                   ? 0
-                   : send; /* first the instruction that was interrupted */
+        send = is_in_handler || stepping->was_in_handler ? 0 : send; /* first the instruction that was interrupted */
         stepping->was_in_handler = is_in_handler;
     }
     stepping->steps += number == SIGTRAP ? 1 : 0;
@@ -96,8 +94,7 @@ static inline void step_resume(struct stepping *stepping, pid_t child, int numbe
     } else if (number != SIGTRAP && number != SIGURG && number != SIGSTOP) {
         ptrace(PTRACE_CONT, child, NULL, (long)number); /* a crash, or the alarm */
     } else {
-        ptrace(send != 0 && !stepping->step_handlers ? PTRACE_CONT : PTRACE_SINGLESTEP, child, NULL,
-               (long)send);
+        ptrace(send != 0 && !stepping->step_handlers ? PTRACE_CONT : PTRACE_SINGLESTEP, child, NULL, (long)send);
     }
 }
 
@@ -122,8 +119,7 @@ static inline int step_child(struct stepping *stepping, pid_t child)
 }
 
 /* Run a scenario, stepping what lies between its marks. Returns the wait status; skips without ptrace. */
-static inline int step_scenario(struct session *session, scenario run, void *context,
-                                struct stepping *stepping)
+static inline int step_scenario(struct session *session, scenario run, void *context, struct stepping *stepping)
 {
     cpu_set_t all, here;
     int wait_status;

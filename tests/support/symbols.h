@@ -108,8 +108,7 @@ static inline int set_up(void **state)
 
     (void)state;
     write_file("small.c", c_source);
-    return shell(
-        "cc --version >log && c++ --version >log && addr2line --version >log && objcopy --version >log");
+    return shell("cc --version >log && c++ --version >log && addr2line --version >log && objcopy --version >log");
 }
 
 static inline int tear_down(void **state)
@@ -201,9 +200,7 @@ static inline unsigned list_addresses(const char *reference, uint64_t step)
     FILE *in, *out;
 
     assert_int_equal(
-        shell("nm -S --defined-only '%s' | awk 'NF == 4 && $3 ~ /[tTwW]/ { print $1, $2 }' >functions",
-              reference),
-        0);
+        shell("nm -S --defined-only '%s' | awk 'NF == 4 && $3 ~ /[tTwW]/ { print $1, $2 }' >functions", reference), 0);
     in = fopen(path_of("functions"), "r");
     out = fopen(path_of("addresses"), "w");
     assert_true(in && out);
@@ -263,8 +260,8 @@ static inline int equal_answers(const struct answer *got, const struct answer *e
         return 0;
     }
     for (int i = 0; i < got->count; i++) {
-        if (!equal_names(got->function[i], expected->function[i]) ||
-            strcmp(got->file[i], expected->file[i]) != 0 || got->line[i] != expected->line[i]) {
+        if (!equal_names(got->function[i], expected->function[i]) || strcmp(got->file[i], expected->file[i]) != 0 ||
+            got->line[i] != expected->line[i]) {
             return 0;
         }
     }
@@ -274,15 +271,14 @@ static inline int equal_answers(const struct answer *got, const struct answer *e
 static inline void print_answer(const char *who, const struct answer *answer)
 {
     for (int i = 0; i < answer->count; i++) {
-        print_message("  %s %d: %s at %s:%u\n", who, i, answer->function[i], answer->file[i],
-                      answer->line[i]);
+        print_message("  %s %d: %s at %s:%u\n", who, i, answer->function[i], answer->file[i], answer->line[i]);
     }
 }
 
 /* Looks up every `step` bytes of the functions of `name`; addr2line reads `reference`, which has the same
  * code. */
-static inline unsigned compare_code(struct symbols *symbols, const char *tool, const char *name,
-                                    const char *reference, uint64_t step, int *deepest)
+static inline unsigned compare_code(struct symbols *symbols, const char *tool, const char *name, const char *reference,
+                                    uint64_t step, int *deepest)
 {
     unsigned count = list_addresses(reference, step);
     char line[8192], path[512];

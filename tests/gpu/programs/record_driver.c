@@ -96,8 +96,7 @@ static void *find(const char *exported, const char *symbol, int version)
     enum cudaDriverEntryPointQueryResult status;
 
     (void)exported;
-    EXPECT(0,
-           cudaGetDriverEntryPointByVersion(symbol, &found, (unsigned)version, cudaEnableDefault, &status));
+    EXPECT(0, cudaGetDriverEntryPointByVersion(symbol, &found, (unsigned)version, cudaEnableDefault, &status));
 #endif
     if (found == NULL) {
         fprintf(stderr, "%s was not found\n", exported);

@@ -52,9 +52,8 @@ static inline void expect_print(void)
 {
     printf("{\"calls\": [");
     for (unsigned i = 0; i < expect_count; i++) {
-        printf("%s[\"%s\", %d, \"%s\", %d, %lu, %llu]", i > 0 ? ", " : "", expect_rows[i].kind,
-               expect_rows[i].memory, expect_rows[i].function, expect_rows[i].failed, expect_rows[i].calls,
-               expect_rows[i].bytes);
+        printf("%s[\"%s\", %d, \"%s\", %d, %lu, %llu]", i > 0 ? ", " : "", expect_rows[i].kind, expect_rows[i].memory,
+               expect_rows[i].function, expect_rows[i].failed, expect_rows[i].calls, expect_rows[i].bytes);
     }
     printf("]}\n");
     fflush(stdout);

@@ -58,8 +58,7 @@ static void linear()
     EXPECT(2, cudaGetLastError());
     give(memory[1]);
     memory[1] = take(MIB);
-    EXPECT(0,
-           cudaMemcpy(&back, static_cast<unsigned *>(memory[0]) + 1, sizeof(back), cudaMemcpyDeviceToHost));
+    EXPECT(0, cudaMemcpy(&back, static_cast<unsigned *>(memory[0]) + 1, sizeof(back), cudaMemcpyDeviceToHost));
     EXPECT(8, back);
     give(memory[0]);
     give(memory[2]); // memory[1] stays

@@ -52,8 +52,8 @@ static void *by_address_v2(const char *exported, const char *symbol, int version
     int status = -1;
 
     (void)exported;
-    return address_v2(symbol, &found, version,
-                      (flags & CUDA_HOOK_PER_THREAD) != 0 ? CUDA_ADDRESS_PER_THREAD : 0, &status) == 0 &&
+    return address_v2(symbol, &found, version, (flags & CUDA_HOOK_PER_THREAD) != 0 ? CUDA_ADDRESS_PER_THREAD : 0,
+                      &status) == 0 &&
                    status == 0
                ? found
                : NULL;
@@ -91,8 +91,7 @@ static void run_absent(void)
     const char *message;
 
     if (dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") != NULL || dlsym(RTLD_NEXT, "cuMemFree_v2") != NULL ||
-        dlsym(RTLD_DEFAULT, "cudaMalloc") != NULL ||
-        dlsym(dlopen(NULL, RTLD_LAZY), "cuCtxDestroy_v2") != NULL) {
+        dlsym(RTLD_DEFAULT, "cudaMalloc") != NULL || dlsym(dlopen(NULL, RTLD_LAZY), "cuCtxDestroy_v2") != NULL) {
         wrong("a driver was found where there is none");
     }
     dlerror();
@@ -123,19 +122,16 @@ static void run_strange(void)
     if (address_v2("cuMemAlloc", &found, 2000, 0, &status) != 0 || found != wanted) {
         wrong("the first version of a function was replaced");
     }
-    if (address_v2("cuMemAlloc", &found, 14000, 0, &status) != 0 ||
-        found == dlsym(library, "cuMemAlloc_v2")) {
+    if (address_v2("cuMemAlloc", &found, 14000, 0, &status) != 0 || found == dlsym(library, "cuMemAlloc_v2")) {
         wrong("a version of the future was replaced");
     }
     if (address_v2("cuNothing", &found, 12000, 0, &status) != 500 || status != 1 || found != NULL) {
         wrong("what is not there was found");
     }
-    if (address_v2("cuCtxSynchronize", &found, 12080, 0, NULL) != 0 ||
-        found != dlsym(library, "cuCtxSynchronize")) {
+    if (address_v2("cuCtxSynchronize", &found, 12080, 0, NULL) != 0 || found != dlsym(library, "cuCtxSynchronize")) {
         wrong("another version of cuCtxSynchronize");
     }
-    if (address_v2("cuCtxSynchronize", &found, 13000, 0, NULL) != 0 ||
-        found != dlsym(library, "cuCtxSynchronize_v2")) {
+    if (address_v2("cuCtxSynchronize", &found, 13000, 0, NULL) != 0 || found != dlsym(library, "cuCtxSynchronize_v2")) {
         wrong("not the version 2 of cuCtxSynchronize");
     }
 }

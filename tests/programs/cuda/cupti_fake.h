@@ -29,8 +29,7 @@ enum fake_count {
 /* The context that is current in this thread; CUPTI's number of it. Its device is the handle less 0x1000. */
 typedef void fake_context(uintptr_t context, uint32_t id);
 /* Play a call: callbacks if they are enabled, `inside` between them. Returns `result`. */
-typedef uint32_t fake_call(uint32_t id, const void *parameters, uint32_t result, void (*inside)(void *),
-                           void *context);
+typedef uint32_t fake_call(uint32_t id, const void *parameters, uint32_t result, void (*inside)(void *), void *context);
 /* One callback alone. */
 typedef void fake_callback(uint32_t domain, uint32_t id, const void *data);
 /* An activity record into the buffer under way. False: there is none. */

@@ -302,8 +302,8 @@ int cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
     *free_out = FAKE_BYTES_TOTAL / 2;
     *total_out = FAKE_BYTES_TOTAL;
-    return fake_logged("?cuMemGetInfo", fake_mode == CUDA_CAPTURE_RELAXED ? fake_state_context() : 900,
-                       "device=%d", fake_device());
+    return fake_logged("?cuMemGetInfo", fake_mode == CUDA_CAPTURE_RELAXED ? fake_state_context() : 900, "device=%d",
+                       fake_device());
 }
 
 int cuThreadExchangeStreamCaptureMode(int *mode)
@@ -333,8 +333,7 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define X(exported, symbol, version, flags, ...) \
-    {#exported, #symbol, version, flags, (void (*)(void))exported},
+#define X(exported, symbol, version, flags, ...) {#exported, #symbol, version, flags, (void (*)(void))exported},
     CUDA_HOOK_LIST(X)
 #undef X
         {"cuMemAlloc", "cuMemAlloc", 2000, 0, (void (*)(void))cuMemAlloc},

@@ -136,8 +136,7 @@ cupti_result cuptiGetContextId(cupti_context context, uint32_t *id_out)
 
 /* ---- activity ---- */
 
-cupti_result cuptiActivityRegisterCallbacks(cupti_buffer_requested *requested,
-                                            cupti_buffer_completed *completed)
+cupti_result cuptiActivityRegisterCallbacks(cupti_buffer_requested *requested, cupti_buffer_completed *completed)
 {
     fake.requested = requested;
     fake.completed = completed;
@@ -167,8 +166,7 @@ static size_t record_bytes(const struct cupti_activity_record *record)
     return record->kind == CUPTI_ACTIVITY_MEMORY ? 128 : record->kind == CUPTI_ACTIVITY_POOL ? 80 : 64;
 }
 
-cupti_result cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid_bytes,
-                                        struct cupti_activity_record **record)
+cupti_result cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid_bytes, struct cupti_activity_record **record)
 {
     uint8_t *next = *record == NULL ? buffer : (uint8_t *)*record + record_bytes(*record);
 
@@ -263,8 +261,7 @@ static void callback(uint32_t domain, uint32_t id, const void *data)
     }
 }
 
-static uint32_t call(uint32_t id, const void *parameters, uint32_t result, void (*inside)(void *),
-                     void *context)
+static uint32_t call(uint32_t id, const void *parameters, uint32_t result, void (*inside)(void *), void *context)
 {
     uint64_t for_the_client = 0;
     struct cupti_callback_data data = {

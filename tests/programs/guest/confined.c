@@ -35,23 +35,20 @@ static int others_stop, ended;
 static unsigned long others_count[2];
 
 /* What malloc, free, write and the end of the program need; then what the ways above need besides. */
-static const long always[] = {
-    SYS_brk,  SYS_mmap,  SYS_munmap, SYS_mremap,          SYS_mprotect,  SYS_write,      SYS_exit_group,
-    SYS_exit, SYS_futex, SYS_rseq,   SYS_set_robust_list, SYS_getrandom, SYS_sigaltstack};
+static const long always[] = {SYS_brk,        SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect,        SYS_write,
+                              SYS_exit_group, SYS_exit, SYS_futex,  SYS_rseq,   SYS_set_robust_list, SYS_getrandom,
+                              SYS_sigaltstack};
 static const long for_fork[] = {SYS_clone, SYS_wait4, SYS_gettid};
 static const long for_exec[] = {SYS_execve,     SYS_openat,          SYS_read,       SYS_close,
                                 SYS_pread64,    SYS_access,          SYS_newfstatat, SYS_fstat,
                                 SYS_arch_prctl, SYS_set_tid_address, SYS_prlimit64};
-static const long of_recorders[] = {SYS_openat,           SYS_pwrite64,  SYS_fallocate,
-                                    SYS_ftruncate,        SYS_writev,    SYS_rt_sigprocmask,
-                                    SYS_process_vm_readv, SYS_nanosleep, SYS_madvise};
+static const long of_recorders[] = {SYS_openat,         SYS_pwrite64,         SYS_fallocate, SYS_ftruncate, SYS_writev,
+                                    SYS_rt_sigprocmask, SYS_process_vm_readv, SYS_nanosleep, SYS_madvise};
 
-static void allow(struct sock_filter *filter, unsigned *length, const long *calls, size_t count,
-                  uint32_t action)
+static void allow(struct sock_filter *filter, unsigned *length, const long *calls, size_t count, uint32_t action)
 {
     for (size_t i = 0; i < count; i++) {
-        filter[(*length)++] =
-            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)calls[i], 0, 1);
+        filter[(*length)++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)calls[i], 0, 1);
         filter[(*length)++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action);
     }
 }
@@ -65,8 +62,7 @@ static void confine(const char *how, unsigned flags)
     unsigned length = 0;
     int is_errno = strcmp(how, "errno") == 0;
 
-    filter[length++] =
-        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    filter[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     if (is_errno) {
         allow(filter, &length, of_recorders, COUNT(of_recorders), SECCOMP_RET_ERRNO | EPERM);
     } else {
@@ -78,8 +74,8 @@ static void confine(const char *how, unsigned flags)
             allow(filter, &length, for_exec, COUNT(for_exec), SECCOMP_RET_ALLOW);
         }
     }
-    filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
-                                                    is_errno ? SECCOMP_RET_ALLOW : SECCOMP_RET_KILL_PROCESS);
+    filter[length++] =
+        (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, is_errno ? SECCOMP_RET_ALLOW : SECCOMP_RET_KILL_PROCESS);
     program.len = (unsigned short)length;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1L, 0L, 0L, 0L) != 0 ||
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) != 0) {

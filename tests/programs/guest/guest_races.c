@@ -145,10 +145,8 @@ static void race_for_memory(void)
 {
     pthread_t thread;
 
-    stack =
-        mmap(NULL, COROUTINE_BYTES + PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (stack == MAP_FAILED || getcontext(&inside) != 0 ||
-        pthread_create(&thread, NULL, protect, NULL) != 0) {
+    stack = mmap(NULL, COROUTINE_BYTES + PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED || getcontext(&inside) != 0 || pthread_create(&thread, NULL, protect, NULL) != 0) {
         exit(1);
     }
     inside.uc_stack.ss_sp = stack;

@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     }
     allocate(NULL);
     sigpending(&pending);
-    printf("{\"pairs\":%ld,\"pending\":%s,\"child\":%d}\n", *made,
-           sigismember(&pending, SIGXFSZ) ? "true" : "false", status);
+    printf("{\"pairs\":%ld,\"pending\":%s,\"child\":%d}\n", *made, sigismember(&pending, SIGXFSZ) ? "true" : "false",
+           status);
     return 0;
 }

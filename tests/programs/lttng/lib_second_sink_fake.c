@@ -137,8 +137,7 @@ __attribute__((constructor)) static void load(void)
 
 /* ---- records ---- */
 
-static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq,
-                        const struct varve_record *record)
+static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq, const struct varve_record *record)
 {
     uint32_t at = __atomic_fetch_add(&journal->record_count, 1, __ATOMIC_ACQ_REL);
     uintptr_t address = (uintptr_t)journal->inside;
@@ -202,8 +201,8 @@ static void emit_process(const struct varve_sink_process *p)
 {
     LOG("process %u pid=%d parent=%u parent_pid=%d rank=%d trace_id=%llu clock=%u start=%llu proc=%llu "
         "executable=%s command=%s",
-        p->process, p->pid, p->parent, p->parent_pid, p->rank, (wide)p->trace_id, p->clock_kind,
-        (wide)p->start_ticks, (wide)p->start_ticks_proc, p->executable, p->command_line);
+        p->process, p->pid, p->parent, p->parent_pid, p->rank, (wide)p->trace_id, p->clock_kind, (wide)p->start_ticks,
+        (wide)p->start_ticks_proc, p->executable, p->command_line);
 }
 
 static void emit_process_end(const struct varve_sink_process_end *e)
@@ -219,14 +218,14 @@ static void emit_thread(const struct varve_sink_thread *t)
 
 static void emit_thread_end(const struct varve_sink_thread_end *e)
 {
-    LOG("thread_end p%u.r%u pid=%d tid=%d emitted=%llu lost=%llu lost_bytes=%llu", e->origin.process,
-        e->origin.ring, e->origin.pid, e->origin.tid, (wide)e->emitted, (wide)e->lost, (wide)e->lost_bytes);
+    LOG("thread_end p%u.r%u pid=%d tid=%d emitted=%llu lost=%llu lost_bytes=%llu", e->origin.process, e->origin.ring,
+        e->origin.pid, e->origin.tid, (wide)e->emitted, (wide)e->lost, (wide)e->lost_bytes);
 }
 
 static void emit_clock(const struct varve_sink_clock *c)
 {
-    LOG("clock trace_id=%llu ticks=%llu mono=%lld real=%lld", (wide)c->trace_id, (wide)c->ticks,
-        (long long)c->mono_ns, (long long)c->real_ns);
+    LOG("clock trace_id=%llu ticks=%llu mono=%lld real=%lld", (wide)c->trace_id, (wide)c->ticks, (long long)c->mono_ns,
+        (long long)c->real_ns);
 }
 
 static void emit_module(const struct varve_sink_module *m)
@@ -248,8 +247,8 @@ static void emit_module_gone(uint32_t process, int32_t pid, uint32_t number)
 
 static void emit_code(const struct varve_sink_code *c)
 {
-    LOG("code %u pid=%d code=%u line=%u function=%s file=%s", c->process, c->pid, c->code, c->first_line,
-        c->function, c->file);
+    LOG("code %u pid=%d code=%u line=%u function=%s file=%s", c->process, c->pid, c->code, c->first_line, c->function,
+        c->file);
 }
 
 static void emit_callsite(const struct varve_sink_callsite *s)

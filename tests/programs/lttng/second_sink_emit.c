@@ -140,23 +140,23 @@ static void emit_processes(void)
 {
     const struct varve_sink_origin origin = {.process = 11, .ring = 12, .pid = 13, .tid = 14};
 
-    provider->process(&(struct varve_sink_process){
-        .trace_id = UINT64_C(0xfedcba9876543210),
-        .process = 21,
-        .parent = 22,
-        .pid = 23,
-        .parent_pid = 24,
-        .rank = -1,
-        .clock_kind = VARVE_CLOCK_TSC,
-        .start_ticks = UINT64_MAX - 25,
-        .start_ticks_proc = UINT64_MAX - 26,
-        .executable = "/bin/some thing",
-        .command_line = "some \"thing\" --with=\\ 'quotes', = and { } \xc3\xa4"});
+    provider->process(
+        &(struct varve_sink_process){.trace_id = UINT64_C(0xfedcba9876543210),
+                                     .process = 21,
+                                     .parent = 22,
+                                     .pid = 23,
+                                     .parent_pid = 24,
+                                     .rank = -1,
+                                     .clock_kind = VARVE_CLOCK_TSC,
+                                     .start_ticks = UINT64_MAX - 25,
+                                     .start_ticks_proc = UINT64_MAX - 26,
+                                     .executable = "/bin/some thing",
+                                     .command_line = "some \"thing\" --with=\\ 'quotes', = and { } \xc3\xa4"});
     provider->process(&(struct varve_sink_process){.trace_id = 1});
-    provider->process_end(&(struct varve_sink_process_end){
-        .process = 31, .pid = 32, .end = VARVE_SINK_END_RUNNING, .exec_path = NULL});
-    provider->process_end(&(struct varve_sink_process_end){
-        .process = 31, .pid = 32, .end = VARVE_SINK_END_EXITED, .exec_path = ""});
+    provider->process_end(
+        &(struct varve_sink_process_end){.process = 31, .pid = 32, .end = VARVE_SINK_END_RUNNING, .exec_path = NULL});
+    provider->process_end(
+        &(struct varve_sink_process_end){.process = 31, .pid = 32, .end = VARVE_SINK_END_EXITED, .exec_path = ""});
     provider->process_end(&(struct varve_sink_process_end){
         .process = 31, .pid = 32, .end = VARVE_SINK_END_EXECUTING, .exec_path = "/bin/next"});
     provider->thread(

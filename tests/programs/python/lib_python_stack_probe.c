@@ -87,8 +87,7 @@ static unsigned describe(const struct python_frame *frames, unsigned count, char
         if (!python_stack_describe(&frames[i], name, sizeof(name), file, sizeof(file), &line)) {
             return 0;
         }
-        int length =
-            snprintf(out + used, bytes - used, "%d\t%s\t%s\t%u\n", frames[i].is_entry, name, file, line);
+        int length = snprintf(out + used, bytes - used, "%d\t%s\t%s\t%u\n", frames[i].is_entry, name, file, line);
         if (length < 0 || (size_t)length >= bytes - used) {
             return 0;
         }
@@ -160,8 +159,8 @@ static void *capture_in_thread(void *argument)
 {
     struct elsewhere *elsewhere = argument;
     struct python_frame frames[FRAMES_MAX];
-    unsigned count = elsewhere->inherits ? parent_stack_inherit(frames, FRAMES_MAX)
-                                         : python_stack_capture(frames, FRAMES_MAX);
+    unsigned count =
+        elsewhere->inherits ? parent_stack_inherit(frames, FRAMES_MAX) : python_stack_capture(frames, FRAMES_MAX);
 
     elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
     return NULL;
@@ -226,8 +225,7 @@ static double cost_of(uint32_t (*call)(void), unsigned rounds, unsigned swept, u
             }
         }
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-        double each_ns =
-            ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / rounds;
+        double each_ns = ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / rounds;
         best[calls_it] = each_ns < best[calls_it] ? each_ns : best[calls_it];
     }
     return swept > 0 ? best[1] - best[0] : best[1];
@@ -307,8 +305,8 @@ static void observe_all(void)
         char name[256];
         char file[256];
         uint32_t line;
-        if (!python_stack_describe(&frames[i], name, sizeof(name), file, sizeof(file), &line) ||
-            name[0] == '\0' || file[0] == '\0' || line > 1000000) {
+        if (!python_stack_describe(&frames[i], name, sizeof(name), file, sizeof(file), &line) || name[0] == '\0' ||
+            file[0] == '\0' || line > 1000000) {
             frames_bad++;
         }
     }
@@ -430,8 +428,7 @@ static void forbid_readv(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
         abort();
     }
 }

@@ -63,8 +63,8 @@ static inline bool is_bookkeeping(const struct varve_record *record)
 {
     unsigned kind = varve_record_kind(record);
 
-    return kind == VARVE_KIND_PROCESS_START || kind == VARVE_KIND_PROCESS_EXIT ||
-           kind == VARVE_KIND_THREAD_START || kind == VARVE_KIND_MAIN_END;
+    return kind == VARVE_KIND_PROCESS_START || kind == VARVE_KIND_PROCESS_EXIT || kind == VARVE_KIND_THREAD_START ||
+           kind == VARVE_KIND_MAIN_END;
 }
 
 static inline void read_rings(const struct session *session, uint32_t process)

@@ -19,8 +19,7 @@
 #define UNIT (2 * MIB)
 
 static inline void device_close_checked(struct varve_device *device,
-                                        int (*check)(const struct varve_device *device,
-                                                     struct varve_message *message))
+                                        int (*check)(const struct varve_device *device, struct varve_message *message))
 {
     struct varve_message message = {""};
 

@@ -387,15 +387,14 @@ static inline void rules_test_random(void **state)
         "rules_test_" #name, rules_test_##name, rules_setup, (teardown), (void *)(uintptr_t)(kind) \
     }
 /* All of them, of one kind, as elements of an array of struct CMUnitTest; `teardown` calls rules_teardown. */
-#define RULES_TESTS(kind, teardown)                                                               \
-    RULES_TEST(head, kind, teardown), RULES_TEST(segments, kind, teardown),                       \
-        RULES_TEST(segment_misuse, kind, teardown), RULES_TEST(vmm_life, kind, teardown),         \
-        RULES_TEST(release_before_unmap, kind, teardown), RULES_TEST(map_misuse, kind, teardown), \
-        RULES_TEST(unmap_misuse, kind, teardown), RULES_TEST(events, kind, teardown),             \
-        RULES_TEST(pool, kind, teardown), RULES_TEST(pool_misuse, kind, teardown),                \
-        RULES_TEST(random, kind, teardown), RULES_TEST(streams_created, kind, teardown),          \
-        RULES_TEST(host_memory, kind, teardown), RULES_TEST(copy_misuse, kind, teardown),         \
-        RULES_TEST(rows_misuse, kind, teardown), RULES_TEST(copy_mapped, kind, teardown),         \
-        RULES_TEST(transfers, kind, teardown)
+#define RULES_TESTS(kind, teardown)                                                                                    \
+    RULES_TEST(head, kind, teardown), RULES_TEST(segments, kind, teardown),                                            \
+        RULES_TEST(segment_misuse, kind, teardown), RULES_TEST(vmm_life, kind, teardown),                              \
+        RULES_TEST(release_before_unmap, kind, teardown), RULES_TEST(map_misuse, kind, teardown),                      \
+        RULES_TEST(unmap_misuse, kind, teardown), RULES_TEST(events, kind, teardown),                                  \
+        RULES_TEST(pool, kind, teardown), RULES_TEST(pool_misuse, kind, teardown), RULES_TEST(random, kind, teardown), \
+        RULES_TEST(streams_created, kind, teardown), RULES_TEST(host_memory, kind, teardown),                          \
+        RULES_TEST(copy_misuse, kind, teardown), RULES_TEST(rows_misuse, kind, teardown),                              \
+        RULES_TEST(copy_mapped, kind, teardown), RULES_TEST(transfers, kind, teardown)
 
 #endif

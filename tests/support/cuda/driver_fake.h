@@ -43,8 +43,7 @@ static inline cuda_result fake_device_get(cuda_ordinal *device_out, int ordinal)
     return ordinal < 0 || ordinal >= FAKE_DEVICES ? CUDA_RESULT_INVALID_DEVICE : CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_device_attribute(int *value_out, enum cuda_attribute attribute,
-                                                cuda_ordinal device)
+static inline cuda_result fake_device_attribute(int *value_out, enum cuda_attribute attribute, cuda_ordinal device)
 {
     (void)device;
     FAKE_CALL("cuDeviceGetAttribute", FAKE_ANYHOW);
@@ -181,8 +180,8 @@ static inline cuda_result fake_memory_range(cuda_address *base_out, size_t *byte
 static inline cuda_result fake_pointer_attribute(void *value_out, enum cuda_pointer_attribute attribute,
                                                  cuda_address addr)
 {
-    const int values[] = {[CUDA_POINTER_MEMORY_TYPE] = CUDA_MEMORY_DEVICE,
-                          [CUDA_POINTER_ORDINAL] = FAKE_ORDINAL + fake.pointer_device};
+    const int values[] = {
+        [CUDA_POINTER_MEMORY_TYPE] = CUDA_MEMORY_DEVICE, [CUDA_POINTER_ORDINAL] = FAKE_ORDINAL + fake.pointer_device};
 
     FAKE_CALL("cuPointerGetAttribute", FAKE_INSIDE);
     if (!fake_memory_at(addr)) {
@@ -200,8 +199,8 @@ static inline cuda_result fake_granularity(size_t *bytes_out, const struct cuda_
     return kind->location.id != FAKE_ORDINAL || which ? CUDA_RESULT_INVALID_VALUE : CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_reserve(cuda_address *addr_out, size_t bytes, size_t alignment,
-                                       cuda_address hint, unsigned long long flags)
+static inline cuda_result fake_reserve(cuda_address *addr_out, size_t bytes, size_t alignment, cuda_address hint,
+                                       unsigned long long flags)
 {
     FAKE_CALL("cuMemAddressReserve", FAKE_INSIDE);
     if (alignment != FAKE_UNIT || hint || flags) {
@@ -222,8 +221,8 @@ static inline cuda_result fake_address_free(cuda_address addr, size_t bytes)
     return fake_drop(FAKE_RESERVATION, addr, bytes);
 }
 
-static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes,
-                                      const struct cuda_memory_kind *kind, unsigned long long flags)
+static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes, const struct cuda_memory_kind *kind,
+                                      unsigned long long flags)
 {
     FAKE_CALL("cuMemCreate", FAKE_INSIDE | FAKE_LASTS);
     if (fake.has_no_memory) {
@@ -265,8 +264,7 @@ static inline cuda_result fake_set_access(cuda_address addr, size_t bytes, const
                                           size_t count)
 {
     FAKE_CALL("cuMemSetAccess", FAKE_INSIDE);
-    if (!fake_find(FAKE_MAPPING, addr) || bytes == 0 || count != 1 ||
-        access->flags != CUDA_ACCESS_READ_WRITE) {
+    if (!fake_find(FAKE_MAPPING, addr) || bytes == 0 || count != 1 || access->flags != CUDA_ACCESS_READ_WRITE) {
         fake_wrong("cuMemSetAccess", addr);
     }
     return CUDA_RESULT_SUCCESS;
@@ -341,10 +339,9 @@ static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event 
     if (flags || (stream && (uint64_t)(uintptr_t)stream == fake.captured)) {
         fake_wrong("cuStreamWaitEvent", fake.captured);
     }
-    if (fake.orders < sizeof(fake.order) / sizeof(fake.order[0]) &&
-        fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
-        fake.order[fake.orders] = (struct fake_order){
-            (uint64_t)(uintptr_t)stream, fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes};
+    if (fake.orders < sizeof(fake.order) / sizeof(fake.order[0]) && fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
+        fake.order[fake.orders] =
+            (struct fake_order){(uint64_t)(uintptr_t)stream, fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes};
     }
     fake.orders++;
     return fake_use("cuStreamWaitEvent", FAKE_EVENT, event, FAKE_INSIDE);

@@ -54,8 +54,7 @@ static inline cuda_result fake_pool_trim(cuda_pool pool, size_t keep_bytes)
     return fake_use("cuMemPoolTrimTo", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
 }
 
-static inline cuda_result fake_pool_alloc(cuda_address *addr_out, size_t bytes, cuda_pool pool,
-                                          cuda_stream stream)
+static inline cuda_result fake_pool_alloc(cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream)
 {
     cuda_result result = fake_use("cuMemAllocFromPoolAsync", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
 

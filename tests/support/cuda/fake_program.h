@@ -28,8 +28,7 @@ static inline cuda_result fake_module_unload(cuda_module module)
     return fake_drop(FAKE_MODULE, (uint64_t)(uintptr_t)module, 0);
 }
 
-static inline cuda_result fake_module_function(cuda_function *function_out, cuda_module module,
-                                               const char *name)
+static inline cuda_result fake_module_function(cuda_function *function_out, cuda_module module, const char *name)
 {
     FAKE_CALL("cuModuleGetFunction", FAKE_INSIDE);
     if (strcmp(name, "there") != 0) {
@@ -39,20 +38,18 @@ static inline cuda_result fake_module_function(cuda_function *function_out, cuda
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_launch(cuda_function function, unsigned blocks_x, unsigned blocks_y,
-                                      unsigned blocks_z, unsigned threads_x, unsigned threads_y,
-                                      unsigned threads_z, unsigned shared_bytes, cuda_stream stream,
-                                      void **arguments, void **packed_arguments)
+static inline cuda_result fake_launch(cuda_function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                                      unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                                      cuda_stream stream, void **arguments, void **packed_arguments)
 {
     if (packed_arguments || !arguments || shared_bytes != 0) {
         fake_wrong("cuLaunchKernel", shared_bytes);
     }
-    return fake_transfer("cuLaunchKernel",
-                         (struct fake_transfer){.target = (uint64_t)(uintptr_t)function,
-                                                .source = (uint64_t)(uintptr_t)*arguments,
-                                                .width = (uint64_t)blocks_x * blocks_y * blocks_z,
-                                                .rows = (uint64_t)threads_x * threads_y * threads_z,
-                                                .stream = (uint64_t)(uintptr_t)stream});
+    return fake_transfer("cuLaunchKernel", (struct fake_transfer){.target = (uint64_t)(uintptr_t)function,
+                                                                  .source = (uint64_t)(uintptr_t)*arguments,
+                                                                  .width = (uint64_t)blocks_x * blocks_y * blocks_z,
+                                                                  .rows = (uint64_t)threads_x * threads_y * threads_z,
+                                                                  .stream = (uint64_t)(uintptr_t)stream});
 }
 
 #endif

@@ -45,8 +45,7 @@ static inline cuda_result fake_transfer(const char *name, struct fake_transfer t
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_copy(cuda_address target, cuda_address source, size_t bytes,
-                                    cuda_stream stream)
+static inline cuda_result fake_copy(cuda_address target, cuda_address source, size_t bytes, cuda_stream stream)
 {
     return fake_transfer("cuMemcpyAsync", (struct fake_transfer){.target = target,
                                                                  .source = source,
@@ -73,18 +72,16 @@ static inline cuda_result fake_fill(const char *name, cuda_address addr, uint64_
                                     cuda_stream stream)
 {
     return fake_transfer(
-        name, (struct fake_transfer){
-                  .target = addr, .value = value, .width = count, .stream = (uint64_t)(uintptr_t)stream});
+        name,
+        (struct fake_transfer){.target = addr, .value = value, .width = count, .stream = (uint64_t)(uintptr_t)stream});
 }
 
-static inline cuda_result fake_fill_8(cuda_address addr, unsigned char value, size_t count,
-                                      cuda_stream stream)
+static inline cuda_result fake_fill_8(cuda_address addr, unsigned char value, size_t count, cuda_stream stream)
 {
     return fake_fill("cuMemsetD8Async", addr, value, count, stream);
 }
 
-static inline cuda_result fake_fill_16(cuda_address addr, unsigned short value, size_t count,
-                                       cuda_stream stream)
+static inline cuda_result fake_fill_16(cuda_address addr, unsigned short value, size_t count, cuda_stream stream)
 {
     return fake_fill("cuMemsetD16Async", addr, value, count, stream);
 }

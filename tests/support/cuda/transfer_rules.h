@@ -15,8 +15,7 @@
 #include <string.h>
 
 #define TRANSFER_PIECES 6U
-#define TRANSFER_EDGE \
-    2048U /* of what is larger, only so much at each end is used, and the middle of a mapped piece */
+#define TRANSFER_EDGE 2048U /* of what is larger, only so much at each end is used, and the middle of a mapped piece */
 
 /* Memory that a test copies between, with what it must hold. */
 struct transfer_piece {
@@ -135,8 +134,8 @@ static inline void rules_test_copy_misuse(void **state)
     assert_int_equal(ops->stream_synchronize(device, 0), 0);
 }
 
-static inline int rules_copy_rows(struct varve_device *device, uint64_t target, uint64_t target_pitch,
-                                  uint64_t source, uint64_t source_pitch, uint64_t row_bytes, uint64_t rows)
+static inline int rules_copy_rows(struct varve_device *device, uint64_t target, uint64_t target_pitch, uint64_t source,
+                                  uint64_t source_pitch, uint64_t row_bytes, uint64_t rows)
 {
     return device->ops->copy_2d(device,
                                 &(struct varve_copy_2d){.direction = VARVE_COPY_WITHIN,
@@ -164,8 +163,7 @@ static inline void rules_test_rows_misuse(void **state)
     assert_int_equal(rules_copy_rows(device, addr, 64, addr + far, 31, 32, 2), VARVE_ERROR_INVALID);
     assert_int_equal(rules_copy_rows(device, addr, huge, addr + far, 32, 32, 4), VARVE_ERROR_INVALID);
     assert_int_equal(rules_copy_rows(device, addr, 64, addr + far, 64, 64, far / 64), 0);
-    assert_int_equal(rules_copy_rows(device, addr, 64, addr + far, 64, 64, far / 64 + 1),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(rules_copy_rows(device, addr, 64, addr + far, 64, 64, far / 64 + 1), VARVE_ERROR_INVALID);
     assert_int_equal(rules_copy_rows(device, addr, huge, addr + far, huge, huge, huge), VARVE_ERROR_INVALID);
     /* columns of one matrix: side by side, then with one byte of the next row's beginning in common */
     assert_int_equal(rules_copy_rows(device, addr, 64, addr + 32, 64, 32, 100), 0);
@@ -208,8 +206,7 @@ static inline void rules_test_copy_mapped(void **state)
     assert_int_equal(ops->copy(device, base + unit + 5, base + 5, unit - 5, VARVE_COPY_WITHIN, 0), 0);
     assert_int_equal(ops->stream_synchronize(device, 0), 0);
     assert_int_equal(ops->vmm_unmap(device, base, unit), 0);
-    assert_int_equal(ops->copy(device, base + unit + 5, base + 5, 10, VARVE_COPY_WITHIN, 0),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(ops->copy(device, base + unit + 5, base + 5, 10, VARVE_COPY_WITHIN, 0), VARVE_ERROR_INVALID);
     assert_int_equal(ops->fill(device, base + unit, 0, 1, unit, 0), 0);
     assert_int_equal(ops->vmm_map(device, base, unit, handles[0]), 0);
     assert_int_equal(ops->fill(device, base, 0, 1, 1, 0), VARVE_ERROR_INVALID); /* a new mapping */
@@ -218,11 +215,9 @@ static inline void rules_test_copy_mapped(void **state)
 
 /* ---- random transfers ---- */
 
-static inline void transfer_piece_set(struct transfer_piece *piece, uint64_t addr, uint64_t bytes,
-                                      bool is_host)
+static inline void transfer_piece_set(struct transfer_piece *piece, uint64_t addr, uint64_t bytes, bool is_host)
 {
-    *piece = (struct transfer_piece){
-        .addr = addr, .bytes = bytes, .is_host = is_host, .expected = calloc(1, bytes)};
+    *piece = (struct transfer_piece){.addr = addr, .bytes = bytes, .is_host = is_host, .expected = calloc(1, bytes)};
     assert_non_null(piece->expected);
 }
 
@@ -241,8 +236,7 @@ static inline void transfer_scene_open(struct transfer_scene *scene, struct rule
     assert_int_equal(ops->vmm_reserve(device, 4 * RULES_UNIT, NULL, &scene->base), 0);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(ops->vmm_create(device, RULES_UNIT, &scene->handles[i]), 0);
-        assert_int_equal(ops->vmm_map(device, scene->base + i * RULES_UNIT, RULES_UNIT, scene->handles[i]),
-                         0);
+        assert_int_equal(ops->vmm_map(device, scene->base + i * RULES_UNIT, RULES_UNIT, scene->handles[i]), 0);
     }
     assert_int_equal(ops->vmm_set_access(device, scene->base, 2 * RULES_UNIT, RULES_INDEX), 0);
     transfer_piece_set(&scene->pieces[2], scene->base, 2 * RULES_UNIT, false);
@@ -336,15 +330,13 @@ static inline bool transfer_overlaps(const struct varve_copy_2d *copy)
            copy->source_addr < copy->target_addr + (rows - 1) * copy->target_pitch + bytes;
 }
 
-static inline enum varve_copy_direction transfer_direction(struct transfer_scene *scene, bool to_host,
-                                                           bool from_host)
+static inline enum varve_copy_direction transfer_direction(struct transfer_scene *scene, bool to_host, bool from_host)
 {
     if (!to_host && !from_host) {
         return VARVE_COPY_WITHIN;
     }
     if (transfer_below(scene, 4) == 0) {
-        return to_host ? VARVE_COPY_DEVICE_TO_PEER
-                       : VARVE_COPY_PEER_TO_DEVICE; /* all memory has one kind of address */
+        return to_host ? VARVE_COPY_DEVICE_TO_PEER : VARVE_COPY_PEER_TO_DEVICE; /* all memory has one kind of address */
     }
     return to_host ? VARVE_COPY_DEVICE_TO_HOST : VARVE_COPY_HOST_TO_DEVICE;
 }
@@ -353,8 +345,7 @@ static inline void transfer_copy(struct transfer_scene *scene)
 {
     struct varve_device *device = scene->fixture->device;
     struct transfer_piece *target = &scene->pieces[transfer_below(scene, TRANSFER_PIECES)];
-    struct transfer_piece *source =
-        &scene->pieces[transfer_below(scene, target->is_host ? 3 : TRANSFER_PIECES)];
+    struct transfer_piece *source = &scene->pieces[transfer_below(scene, target->is_host ? 3 : TRANSFER_PIECES)];
     uint64_t to = transfer_offset(scene, target), from = transfer_offset(scene, source);
     uint64_t stream = scene->streams[transfer_below(scene, 2)];
     struct varve_copy_2d copy = {.target_addr = target->addr + to,
@@ -368,8 +359,7 @@ static inline void transfer_copy(struct transfer_scene *scene)
         copy.row_bytes = 1 + transfer_below(scene, 1500);
     }
     copy.target_pitch = copy.row_bytes + transfer_below(scene, 30);
-    copy.source_pitch =
-        transfer_below(scene, 2) ? copy.target_pitch : copy.row_bytes + transfer_below(scene, 30);
+    copy.source_pitch = transfer_below(scene, 2) ? copy.target_pitch : copy.row_bytes + transfer_below(scene, 30);
     if (transfer_below(scene, 30) == 0) {
         copy.source_pitch = copy.row_bytes - 1;
     }
@@ -381,14 +371,14 @@ static inline void transfer_copy(struct transfer_scene *scene)
     wanted = transfer_end_expected(target, to, copy.target_pitch, &copy);
     wanted = wanted == 0 ? transfer_end_expected(source, from, copy.source_pitch, &copy) : wanted;
     wanted = wanted == 0 && transfer_overlaps(&copy) ? VARVE_ERROR_INVALID : wanted;
-    error = copy.rows == 1 ? device->ops->copy(device, copy.target_addr, copy.source_addr, copy.row_bytes,
-                                               copy.direction, stream)
-                           : device->ops->copy_2d(device, &copy, stream);
+    error = copy.rows == 1
+                ? device->ops->copy(device, copy.target_addr, copy.source_addr, copy.row_bytes, copy.direction, stream)
+                : device->ops->copy_2d(device, &copy, stream);
     assert_int_equal(error, wanted);
     assert_int_equal(device->ops->stream_synchronize(device, stream), 0);
     for (uint64_t row = 0; error == 0 && row < copy.rows; row++) {
-        memcpy(target->expected + to + row * copy.target_pitch,
-               source->expected + from + row * copy.source_pitch, copy.row_bytes);
+        memcpy(target->expected + to + row * copy.target_pitch, source->expected + from + row * copy.source_pitch,
+               copy.row_bytes);
     }
 }
 
@@ -444,8 +434,8 @@ static inline void transfer_compare(struct transfer_scene *scene, size_t step)
         }
         for (uint64_t at = 0; at < piece->bytes; at++) {
             if (seen[at] != piece->expected[at]) {
-                fail_msg("%s: step %zu: piece %zu has %#x at %llu, not %#x", scene->fixture->kind->name, step,
-                         i, seen[at], (unsigned long long)at, piece->expected[at]);
+                fail_msg("%s: step %zu: piece %zu has %#x at %llu, not %#x", scene->fixture->kind->name, step, i,
+                         seen[at], (unsigned long long)at, piece->expected[at]);
             }
         }
     }

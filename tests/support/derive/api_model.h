@@ -122,8 +122,7 @@ static inline unsigned model_number(struct model *model, uint64_t uuid, unsigned
     return wanted;
 }
 
-static inline void model_apply(struct model *model, struct event *event, struct last_free *last,
-                               bool makes_row)
+static inline void model_apply(struct model *model, struct event *event, struct last_free *last, bool makes_row)
 {
     switch (event->kind) {
     case VARVE_KIND_DEV_ALLOC:

@@ -70,8 +70,8 @@ struct model {
 
 static inline bool model_opens(unsigned kind)
 {
-    return kind == VARVE_KIND_DEV_ALLOC || kind == VARVE_KIND_DEV_ALLOC_ASYNC ||
-           kind == VARVE_KIND_VMM_CREATE || kind == VARVE_KIND_DEV_OOM;
+    return kind == VARVE_KIND_DEV_ALLOC || kind == VARVE_KIND_DEV_ALLOC_ASYNC || kind == VARVE_KIND_VMM_CREATE ||
+           kind == VARVE_KIND_DEV_OOM;
 }
 
 static inline bool model_closes(unsigned kind)
@@ -246,14 +246,13 @@ static inline bool model_mapping_ends(struct model *model, const struct event *e
 }
 
 /* The lowest mapping in [start, end), or -1. */
-static inline int64_t model_mapped(const struct model *model, const struct event *event, uint64_t start,
-                                   uint64_t end)
+static inline int64_t model_mapped(const struct model *model, const struct event *event, uint64_t start, uint64_t end)
 {
     int64_t found = -1;
     for (size_t i = 0; i < model->mapping_count; i++) {
         const struct mapping *mapping = &model->mappings[i];
-        if (mapping->is_there && mapping->process == event->process_id &&
-            mapping->side == model_side(event) && mapping->start < end && mapping->end > start &&
+        if (mapping->is_there && mapping->process == event->process_id && mapping->side == model_side(event) &&
+            mapping->start < end && mapping->end > start &&
             (found < 0 || mapping->start < model->mappings[found].start)) {
             found = (int64_t)i;
         }
@@ -261,8 +260,7 @@ static inline int64_t model_mapped(const struct model *model, const struct event
     return found;
 }
 
-static inline void model_unmap_others(struct model *model, const struct event *event, uint64_t start,
-                                      uint64_t end)
+static inline void model_unmap_others(struct model *model, const struct event *event, uint64_t start, uint64_t end)
 {
     for (int64_t at; (at = model_mapped(model, event, start, end)) >= 0;) {
         model_mapping_ends(model, event, &model->mappings[at], false);

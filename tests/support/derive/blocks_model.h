@@ -55,8 +55,8 @@ static inline uint64_t model_random(struct model_device *device, uint64_t limit)
 }
 
 static inline void model_emit(struct model_device *device, enum varve_kind kind, enum varve_cause cause,
-                              const struct model_segment *segment, uint64_t addr, uint64_t size,
-                              uint64_t requested, uint64_t arg)
+                              const struct model_segment *segment, uint64_t addr, uint64_t size, uint64_t requested,
+                              uint64_t arg)
 {
     struct varve_record record = {
         .addr = addr,
@@ -98,8 +98,7 @@ static inline void model_delete(struct model_device *device, int at)
 
 static inline bool model_may_merge(const struct model_device *device, int at, int with)
 {
-    return with >= 0 && with < device->block_count &&
-           device->blocks[with].state == device->blocks[at].state &&
+    return with >= 0 && with < device->block_count && device->blocks[with].state == device->blocks[at].state &&
            device->blocks[with].segment == device->blocks[at].segment;
 }
 
@@ -117,8 +116,7 @@ static inline int model_merge(struct model_device *device, int at)
         block->size += absorbed.size;
         if (block->state == VARVE_LAYOUT_FREE) {
             model_emit(device, VARVE_KIND_MERGE, side == 0 ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
-                       &device->segments[block->segment], block->addr, block->size, absorbed.size,
-                       absorbed.addr);
+                       &device->segments[block->segment], block->addr, block->size, absorbed.size, absorbed.addr);
         }
         model_delete(device, with);
         at -= side == 0;
@@ -145,11 +143,10 @@ static inline int model_segment_new(struct model_device *device, uint64_t size, 
                                       .stream = (uint16_t)model_random(device, 3),
                                       .pool = (uint16_t)model_random(device, 4)};
     device->next_addr += size + MODEL_PIECE;
-    model_insert(device, device->block_count,
-                 (struct model_block){.addr = segment->addr,
-                                      .size = size,
-                                      .segment = index,
-                                      .state = is_expandable ? -1 : VARVE_LAYOUT_FREE});
+    model_insert(
+        device, device->block_count,
+        (struct model_block){
+            .addr = segment->addr, .size = size, .segment = index, .state = is_expandable ? -1 : VARVE_LAYOUT_FREE});
     if (!is_expandable) {
         model_emit(device, VARVE_KIND_SEGMENT_ALLOC, VARVE_CAUSE_NONE, segment, segment->addr, size, size,
                    model_number(device, segment));
@@ -166,16 +163,14 @@ static inline void model_map(struct model_device *device, int at)
     size = size < block->size ? size : block->size;
     uint64_t addr = block->addr;
     if (size < block->size) {
-        model_insert(
-            device, at + 1,
-            (struct model_block){
-                .addr = addr + size, .size = block->size - size, .segment = block->segment, .state = -1});
+        model_insert(device, at + 1,
+                     (struct model_block){
+                         .addr = addr + size, .size = block->size - size, .segment = block->segment, .state = -1});
     }
     block->size = size;
     block->state = VARVE_LAYOUT_FREE;
     model_merge(device, at);
-    model_emit(device, VARVE_KIND_SEGMENT_MAP, VARVE_CAUSE_NONE, segment, addr, size, 0,
-               model_number(device, segment));
+    model_emit(device, VARVE_KIND_SEGMENT_MAP, VARVE_CAUSE_NONE, segment, addr, size, 0, model_number(device, segment));
 }
 
 /* Unmap the whole pieces inside a free block. */
@@ -183,29 +178,25 @@ static inline void model_unmap(struct model_device *device, int at)
 {
     struct model_block block = device->blocks[at];
     struct model_segment *segment = &device->segments[block.segment];
-    uint64_t start =
-        segment->addr + (block.addr - segment->addr + MODEL_PIECE - 1) / MODEL_PIECE * MODEL_PIECE;
+    uint64_t start = segment->addr + (block.addr - segment->addr + MODEL_PIECE - 1) / MODEL_PIECE * MODEL_PIECE;
     uint64_t end = segment->addr + (block.addr + block.size - segment->addr) / MODEL_PIECE * MODEL_PIECE;
     if (start >= end) {
         return;
     }
     model_delete(device, at);
     if (block.addr + block.size > end) {
-        model_insert(device, at,
-                     (struct model_block){
-                         .addr = end, .size = block.addr + block.size - end, .segment = block.segment});
-    }
-    model_insert(device, at,
-                 (struct model_block){.addr = start,
-                                      .size = end - start,
-                                      .requested = block.requested,
-                                      .segment = block.segment,
-                                      .state = -1});
-    int middle = at;
-    if (block.addr < start) {
         model_insert(
             device, at,
-            (struct model_block){.addr = block.addr, .size = start - block.addr, .segment = block.segment});
+            (struct model_block){.addr = end, .size = block.addr + block.size - end, .segment = block.segment});
+    }
+    model_insert(
+        device, at,
+        (struct model_block){
+            .addr = start, .size = end - start, .requested = block.requested, .segment = block.segment, .state = -1});
+    int middle = at;
+    if (block.addr < start) {
+        model_insert(device, at,
+                     (struct model_block){.addr = block.addr, .size = start - block.addr, .segment = block.segment});
         middle = at + 1;
     }
     middle = model_merge(device, middle);
@@ -230,9 +221,8 @@ static inline void model_alloc(struct model_device *device, int at)
                    model_number(device, segment));
         block->addr += size; /* the old object is the remainder */
         block->size -= size;
-        model_insert(
-            device, at,
-            (struct model_block){.addr = block->addr - size, .size = size, .segment = block->segment});
+        model_insert(device, at,
+                     (struct model_block){.addr = block->addr - size, .size = size, .segment = block->segment});
         block = &device->blocks[at];
     }
     block->state = VARVE_LAYOUT_USED;
@@ -291,8 +281,7 @@ static inline void model_step(struct model_device *device, int limit)
     bool is_full = device->block_count > limit;
     if (device->block_count == 0 || (!is_full && model_random(device, 60) == 0)) {
         bool is_expandable = model_random(device, 3) == 0;
-        model_segment_new(device, MODEL_PIECE * (is_expandable ? 24 : 1 + model_random(device, 8)),
-                          is_expandable);
+        model_segment_new(device, MODEL_PIECE * (is_expandable ? 24 : 1 + model_random(device, 8)), is_expandable);
         return;
     }
     int at = (int)model_random(device, (uint64_t)device->block_count);

@@ -36,9 +36,8 @@ struct model {
     struct rows_model base;
     struct reallocs reallocs[EVENTS];
     size_t realloc_count;
-    int64_t last_alloc[10 * PROCESSES + 10]; /* row that the thread's last heap event opened, or -1 */
-    unsigned
-        unmapped_cause[10 * PROCESSES + 10]; /* of the munmap that the thread's next mmap may take back */
+    int64_t last_alloc[10 * PROCESSES + 10];      /* row that the thread's last heap event opened, or -1 */
+    unsigned unmapped_cause[10 * PROCESSES + 10]; /* of the munmap that the thread's next mmap may take back */
     unsigned unmapped_domain[10 * PROCESSES + 10];
     bool is_forked[PROCESSES + 1];
     bool has_ended[PROCESSES + 1];
@@ -76,8 +75,7 @@ static inline void model_free(struct model *model, struct event *event)
 {
     int64_t at = model_find(model, event->process_id, event->addr);
     if (at < 0) {
-        event->cause =
-            model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        event->cause = model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
         return;
     }
     const struct row *row = &model->base.rows[at];
@@ -86,8 +84,7 @@ static inline void model_free(struct model *model, struct event *event)
     event->size = row->size;
     event->requested = row->requested;
     if (event->cause == VARVE_CAUSE_REALLOC) {
-        model->reallocs[model->realloc_count++] =
-            (struct reallocs){event->thread_id, event->addr, (size_t)at};
+        model->reallocs[model->realloc_count++] = (struct reallocs){event->thread_id, event->addr, (size_t)at};
     }
 }
 
@@ -146,8 +143,9 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
         for (int i = 0; i < 2; i++) {
             if (parts[i][0] < parts[i][1]) {
                 uint64_t size = parts[i][1] - parts[i][0];
-                struct row *part = &model->base.rows[rows_open(&model->base, event, old.domain, parts[i][0],
-                                                               size, VARVE_CAUSE_REMAINDER)];
+                struct row *part =
+                    &model->base
+                         .rows[rows_open(&model->base, event, old.domain, parts[i][0], size, VARVE_CAUSE_REMAINDER)];
                 part->requested = size;
                 part->callsite = old.callsite;
                 part->thread = old.thread;
@@ -187,8 +185,7 @@ static inline void model_unmap(struct model *model, struct event *event)
     event->id = model_clear(model, event, true);
     model->unmapped_cause[event->thread_id] = event->id != 0 ? event->cause : 0;
     if (event->id == 0) {
-        event->cause =
-            model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        event->cause = model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
     } else {
         model->unmapped_domain[event->thread_id] = model->base.rows[event->id - 1].domain;
     }

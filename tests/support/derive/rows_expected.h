@@ -32,11 +32,10 @@ static inline void expect_row(sqlite3_stmt *query, const int64_t *values, int co
     assert_int_equal(sqlite3_column_count(query), count);
     for (int i = 0; i < count; i++) {
         bool is_null = sqlite3_column_type(query, i) == SQLITE_NULL;
-        if (is_null != (values[i] == INT64_MIN) ||
-            (!is_null && sqlite3_column_int64(query, i) != values[i])) {
+        if (is_null != (values[i] == INT64_MIN) || (!is_null && sqlite3_column_int64(query, i) != values[i])) {
             fail_msg("%s: row %lld, column %d is %s, expected %lld", sqlite3_sql(query),
-                     (long long)sqlite3_column_int64(query, 0), i,
-                     (const char *)sqlite3_column_text(query, i), (long long)values[i]);
+                     (long long)sqlite3_column_int64(query, 0), i, (const char *)sqlite3_column_text(query, i),
+                     (long long)values[i]);
         }
     }
 }

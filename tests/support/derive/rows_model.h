@@ -72,8 +72,8 @@ static inline void rows_change(struct rows_model *model, const struct row *row)
     model->has_changed[rows_slot(row->domain, row->device)] = true;
 }
 
-static inline size_t rows_open(struct rows_model *model, const struct event *event, unsigned domain,
-                               uint64_t addr, uint64_t size, unsigned source)
+static inline size_t rows_open(struct rows_model *model, const struct event *event, unsigned domain, uint64_t addr,
+                               uint64_t size, unsigned source)
 {
     struct row *row = &model->rows[model->row_count];
     assert_true(model->row_count < ROWS);
@@ -95,8 +95,7 @@ static inline size_t rows_open(struct rows_model *model, const struct event *eve
     return model->row_count++;
 }
 
-static inline void rows_close(struct rows_model *model, const struct event *event, struct row *row,
-                              bool is_temporary)
+static inline void rows_close(struct rows_model *model, const struct event *event, struct row *row, bool is_temporary)
 {
     row->free_seq = event->seq;
     row->free_ns = event->ts_ns;
@@ -121,8 +120,7 @@ static inline void rows_fail(struct rows_model *model, const struct event *event
 }
 
 /* Add up what is live, for one process or for all (0). */
-static inline void rows_sum(struct rows_model *model, const struct event *event, uint32_t process,
-                            unsigned slot)
+static inline void rows_sum(struct rows_model *model, const struct event *event, uint32_t process, unsigned slot)
 {
     struct sums *sums = &model->sums[process][slot];
     uint64_t callsites[SITES_MAX + 1] = {0};
@@ -140,8 +138,7 @@ static inline void rows_sum(struct rows_model *model, const struct event *event,
         }
     }
     assert_true(model->point_count < POINTS);
-    model->points[model->point_count++] =
-        (struct point){process, slot, event->seq, sums->live_bytes, sums->live};
+    model->points[model->point_count++] = (struct point){process, slot, event->seq, sums->live_bytes, sums->live};
     if (sums->live_bytes > sums->peak_bytes) {
         sums->peak_bytes = sums->live_bytes;
         sums->peak = sums->live;
@@ -177,23 +174,22 @@ static inline void compare_events(sqlite3 *db, const struct event *events, size_
         const struct event_kind_info *info = event_kind_info(event->kind);
         bool is_process = strcmp(info->group, "process") == 0;
         bool has_device = !is_process && strcmp(info->group, "heap") != 0;
-        const int64_t values[] = {(int64_t)event->seq,
-                                  event->ts_ns,
-                                  event->pid,
-                                  event->tid,
-                                  event->kind,
-                                  (int64_t)event->id,
-                                  event->cause,
-                                  event->thread_id,
-                                  event->flags,
-                                  info->size[0] != '\0' ? (int64_t)event->size : INT64_MIN,
-                                  info->requested[0] != '\0' ? (int64_t)event->requested : INT64_MIN,
-                                  is_process || (kind_gives_back(event->kind) && event->callsite == 0)
-                                      ? INT64_MIN
-                                      : (int64_t)event->callsite,
-                                  has_device ? event->device : INT64_MIN,
-                                  has_device ? event->stream : INT64_MIN,
-                                  has_device ? event->pool : INT64_MIN};
+        const int64_t values[] = {
+            (int64_t)event->seq,
+            event->ts_ns,
+            event->pid,
+            event->tid,
+            event->kind,
+            (int64_t)event->id,
+            event->cause,
+            event->thread_id,
+            event->flags,
+            info->size[0] != '\0' ? (int64_t)event->size : INT64_MIN,
+            info->requested[0] != '\0' ? (int64_t)event->requested : INT64_MIN,
+            is_process || (kind_gives_back(event->kind) && event->callsite == 0) ? INT64_MIN : (int64_t)event->callsite,
+            has_device ? event->device : INT64_MIN,
+            has_device ? event->stream : INT64_MIN,
+            has_device ? event->pool : INT64_MIN};
         EXPECT_ROW(query, values);
     }
     expect_end(query);
@@ -201,10 +197,10 @@ static inline void compare_events(sqlite3 *db, const struct event *events, size_
 
 static inline void compare_allocations(sqlite3 *db, const struct rows_model *model)
 {
-    sqlite3_stmt *query = query_begin(
-        db, "SELECT id, domain, pid, tid, addr, size, requested, alloc_seq, free_requested_seq,"
-            " free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary, device,"
-            " pool, stream, segment_id, memory_kind FROM allocation ORDER BY id");
+    sqlite3_stmt *query =
+        query_begin(db, "SELECT id, domain, pid, tid, addr, size, requested, alloc_seq, free_requested_seq,"
+                        " free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary, device,"
+                        " pool, stream, segment_id, memory_kind FROM allocation ORDER BY id");
     for (size_t i = 0; i < model->row_count; i++) {
         const struct row *row = &model->rows[i];
         int64_t free_seq = row->free_seq != 0 ? (int64_t)row->free_seq : INT64_MIN;
@@ -237,10 +233,9 @@ static inline void compare_allocations(sqlite3 *db, const struct rows_model *mod
 
 static inline void compare_callsites(sqlite3 *db, const struct rows_model *model)
 {
-    sqlite3_stmt *query =
-        query_begin(db, "SELECT callsite_id, domain, allocations, frees, bytes, live_allocations,"
-                        " live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns"
-                        " FROM callsite_stat ORDER BY callsite_id, domain");
+    sqlite3_stmt *query = query_begin(db, "SELECT callsite_id, domain, allocations, frees, bytes, live_allocations,"
+                                          " live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns"
+                                          " FROM callsite_stat ORDER BY callsite_id, domain");
     for (unsigned k = 0; k < (SITES_MAX + 1) * DOMAINS; k++) {
         unsigned callsite = k / DOMAINS;
         unsigned domain = k % DOMAINS;
@@ -270,11 +265,10 @@ static inline void compare_callsites(sqlite3 *db, const struct rows_model *model
 
 static inline void compare_totals(sqlite3 *db, const struct rows_model *model, const struct event *events)
 {
-    sqlite3_stmt *query =
-        query_begin(db, "SELECT process_id, domain, device, allocations, frees, bytes,"
-                        " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq,"
-                        " peak_ns, temporary, failed FROM total_stat"
-                        " WHERE allocations + failed > 0 ORDER BY 1, 2, 3");
+    sqlite3_stmt *query = query_begin(db, "SELECT process_id, domain, device, allocations, frees, bytes,"
+                                          " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq,"
+                                          " peak_ns, temporary, failed FROM total_stat"
+                                          " WHERE allocations + failed > 0 ORDER BY 1, 2, 3");
     for (unsigned k = 0; k < (PROCESSES_MAX + 1) * SLOTS; k++) {
         uint32_t process = k / SLOTS;
         unsigned slot = k % SLOTS;
@@ -413,8 +407,7 @@ static inline sqlite3 *run_finish(struct run *run, struct rows_model *model)
     struct varve_message message;
     sqlite3 *db;
     assert_int_equal(derive_finish(run->derive, run->store, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(derive_finish(run->derive, run->store, NULL, NULL, &message),
-                     VARVE_OK); /* as after a full disk */
+    assert_int_equal(derive_finish(run->derive, run->store, NULL, NULL, &message), VARVE_OK); /* as after a full disk */
     assert_int_equal(store_finish(run->store, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(derive_check(run->derive, &message), VARVE_OK);
     derive_close(run->derive);

@@ -65,8 +65,7 @@ static inline void put_records(struct ctf_writing *out, uint32_t ring, uint64_t 
     for (uint64_t seq = first; seq < first + count; seq++) {
         uint64_t addr = UINT64_C(0x10000) * ring + (seq + 1) / 2 * 64;
 
-        ctf_writing_record(out, seq % 2 == 1 ? CLASS_ALLOC : CLASS_FREE, ring, seq, addr,
-                           seq % 2 == 1 ? 48 : 0);
+        ctf_writing_record(out, seq % 2 == 1 ? CLASS_ALLOC : CLASS_FREE, ring, seq, addr, seq % 2 == 1 ? 48 : 0);
     }
 }
 
@@ -207,8 +206,7 @@ static inline void import(const char *folder, const char *on_stderr)
 {
     struct command_outcome outcome = command_run("import", "-f", folder, "-o", "o.db", NULL);
 
-    if (outcome.status != 0 ||
-        (on_stderr == NULL ? outcome.err[0] != '\0' : strstr(outcome.err, on_stderr) == NULL)) {
+    if (outcome.status != 0 || (on_stderr == NULL ? outcome.err[0] != '\0' : strstr(outcome.err, on_stderr) == NULL)) {
         fail_msg("%s: status %d, '%s'", folder, outcome.status, outcome.err);
     }
     command_outcome_free(&outcome);
@@ -221,8 +219,8 @@ static inline void refuse(const char *folder, const char *word)
 
     if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL ||
         strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
-        fail_msg("%s: status %d, out '%s', err '%s', wanted '%s'", folder, outcome.status, outcome.out,
-                 outcome.err, word);
+        fail_msg("%s: status %d, out '%s', err '%s', wanted '%s'", folder, outcome.status, outcome.out, outcome.err,
+                 word);
     }
     command_outcome_free(&outcome);
     assert_alone(false);

@@ -69,18 +69,17 @@ static inline void read_trace(const char *folder)
                      BT_PLUGIN_FIND_STATUS_OK);
     bt_value_map_insert_empty_array_entry(parameters, "inputs", &inputs);
     bt_value_array_append_string_element(inputs, folder);
-    assert_int_equal(bt_graph_add_source_component(
-                         graph, bt_plugin_borrow_source_component_class_by_name_const(plugin, "fs"), "trace",
-                         parameters, BT_LOGGING_LEVEL_NONE, &source),
+    assert_int_equal(bt_graph_add_source_component(graph,
+                                                   bt_plugin_borrow_source_component_class_by_name_const(plugin, "fs"),
+                                                   "trace", parameters, BT_LOGGING_LEVEL_NONE, &source),
                      BT_GRAPH_ADD_COMPONENT_STATUS_OK);
-    assert_int_equal(bt_graph_add_sink_component_with_initialize_method_data(
-                         graph, class, "sink", NULL, &target, BT_LOGGING_LEVEL_NONE, &sink),
+    assert_int_equal(bt_graph_add_sink_component_with_initialize_method_data(graph, class, "sink", NULL, &target,
+                                                                             BT_LOGGING_LEVEL_NONE, &sink),
                      BT_GRAPH_ADD_COMPONENT_STATUS_OK);
     assert_int_equal(bt_component_source_get_output_port_count(source), 1);
-    assert_int_equal(
-        bt_graph_connect_ports(graph, bt_component_source_borrow_output_port_by_index_const(source, 0),
-                               bt_component_sink_borrow_input_port_by_index_const(sink, 0), NULL),
-        BT_GRAPH_CONNECT_PORTS_STATUS_OK);
+    assert_int_equal(bt_graph_connect_ports(graph, bt_component_source_borrow_output_port_by_index_const(source, 0),
+                                            bt_component_sink_borrow_input_port_by_index_const(sink, 0), NULL),
+                     BT_GRAPH_CONNECT_PORTS_STATUS_OK);
     assert_int_equal(bt_graph_run(graph), BT_GRAPH_RUN_STATUS_OK);
     got.counts = target.counts;
     ctf_classes_count(target.classes, &got.counts);

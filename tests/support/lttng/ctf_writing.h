@@ -34,11 +34,11 @@ struct ctf_writing {
 };
 
 /* What the provider says of a record. */
-#define CTF_RECORD_FIELDS                                                                               \
-    {                                                                                                   \
-        "u32 process", "u32 ring", "u64 ring_seq", "u64 ticks", "s32 pid", "s32 tid", "u8 device",      \
-            "u64 dev_seq", "u16 stream", "u16 pool", "u64 id", "u64 addr", "u64 size", "u64 requested", \
-            "u64 arg", "enum8 cause", "u32 callsite", "u8 flags"                                        \
+#define CTF_RECORD_FIELDS                                                                                          \
+    {                                                                                                              \
+        "u32 process", "u32 ring", "u64 ring_seq", "u64 ticks", "s32 pid", "s32 tid", "u8 device", "u64 dev_seq",  \
+            "u16 stream", "u16 pool", "u64 id", "u64 addr", "u64 size", "u64 requested", "u64 arg", "enum8 cause", \
+            "u32 callsite", "u8 flags"                                                                             \
     }
 
 /* ---- metadata ---- */
@@ -53,8 +53,8 @@ static inline void ctf_writing_field(FILE *out, const char *field)
     if (strcmp(type, "text") == 0) {
         fprintf(out, "string _%s;\n", name);
     } else if (strcmp(type, "list") == 0) {
-        fprintf(out, "uint32_t __%s_length; integer { size = %u; align = 8; } _%s[__%s_length];\n", name,
-                bits, name, name);
+        fprintf(out, "uint32_t __%s_length; integer { size = %u; align = 8; } _%s[__%s_length];\n", name, bits, name,
+                name);
     } else if (strcmp(type, "enum") == 0) {
         fprintf(out, "enum : uint%u_t { none = 0, some = 1 ... 3, } _%s;\n", bits, name);
     } else {
@@ -62,8 +62,7 @@ static inline void ctf_writing_field(FILE *out, const char *field)
     }
 }
 
-static inline void ctf_writing_metadata(const char *folder, const struct ctf_writing_class *classes,
-                                        size_t count)
+static inline void ctf_writing_metadata(const char *folder, const struct ctf_writing_class *classes, size_t count)
 {
     char path[4096];
     FILE *out;
@@ -71,25 +70,23 @@ static inline void ctf_writing_metadata(const char *folder, const struct ctf_wri
     mkdir(folder, 0700);
     snprintf(path, sizeof(path), "%s/metadata", folder);
     out = fopen(path, "we");
-    fputs(
-        "/* CTF 1.8 */\n\n"
-        "typealias integer { size = 8; align = 8; } := uint8_t;\n"
-        "typealias integer { size = 16; align = 8; } := uint16_t;\n"
-        "typealias integer { size = 32; align = 8; } := uint32_t;\n"
-        "typealias integer { size = 64; align = 8; } := uint64_t;\n"
-        "trace { major = 1; minor = 8; uuid = \"00112233-4455-6677-8899-aabbccddeeff\"; byte_order = le;\n"
-        "packet.header := struct { uint32_t magic; uint8_t uuid[16]; uint32_t stream_id;\n"
-        "uint64_t stream_instance_id; }; };\n"
-        "env { domain = \"ust\"; tracer_name = \"lttng-ust\"; tracer_major = 2; tracer_minor = 13; };\n"
-        "clock { name = monotonic; freq = 1000000000; offset = 1700000000000000000; };\n"
-        "typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := ticks_t;\n"
-        "stream { id = 0; event.header := struct { uint16_t id; ticks_t timestamp; };\n"
-        "packet.context := struct { ticks_t timestamp_begin; ticks_t timestamp_end; uint64_t content_size;\n"
-        "uint64_t packet_size; uint64_t packet_seq_num; uint64_t events_discarded; uint32_t cpu_id; }; };\n",
-        out);
+    fputs("/* CTF 1.8 */\n\n"
+          "typealias integer { size = 8; align = 8; } := uint8_t;\n"
+          "typealias integer { size = 16; align = 8; } := uint16_t;\n"
+          "typealias integer { size = 32; align = 8; } := uint32_t;\n"
+          "typealias integer { size = 64; align = 8; } := uint64_t;\n"
+          "trace { major = 1; minor = 8; uuid = \"00112233-4455-6677-8899-aabbccddeeff\"; byte_order = le;\n"
+          "packet.header := struct { uint32_t magic; uint8_t uuid[16]; uint32_t stream_id;\n"
+          "uint64_t stream_instance_id; }; };\n"
+          "env { domain = \"ust\"; tracer_name = \"lttng-ust\"; tracer_major = 2; tracer_minor = 13; };\n"
+          "clock { name = monotonic; freq = 1000000000; offset = 1700000000000000000; };\n"
+          "typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := ticks_t;\n"
+          "stream { id = 0; event.header := struct { uint16_t id; ticks_t timestamp; };\n"
+          "packet.context := struct { ticks_t timestamp_begin; ticks_t timestamp_end; uint64_t content_size;\n"
+          "uint64_t packet_size; uint64_t packet_seq_num; uint64_t events_discarded; uint32_t cpu_id; }; };\n",
+          out);
     for (size_t i = 0; i < count; i++) {
-        fprintf(out, "event { name = \"%s\"; id = %zu; stream_id = 0; fields := struct {\n", classes[i].name,
-                i);
+        fprintf(out, "event { name = \"%s\"; id = %zu; stream_id = 0; fields := struct {\n", classes[i].name, i);
         for (const char *const *field = classes[i].fields; *field != NULL; field++) {
             ctf_writing_field(out, *field);
         }

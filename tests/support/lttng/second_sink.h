@@ -40,7 +40,7 @@ struct sink_log {
     uint32_t version; /* that it can talk; another one: it says NULL */
     uint32_t reports_starts;
     uint32_t threads_at_load, threads_at_open; /* of its own */
-    uint64_t emit; /* address of the varve_emit_record of a program that does not export it, 0: look it up */
+    uint64_t emit;   /* address of the varve_emit_record of a program that does not export it, 0: look it up */
     uint64_t inside; /* address of a void (*)(const struct sink_event *), called in the middle of a record */
     int32_t enabled[SINK_KINDS];       /* in workloads */
     int32_t enabled_there[SINK_KINDS]; /* in the collector */
@@ -145,8 +145,7 @@ static inline unsigned sink_facts(const struct sink_log *log, const char *begin)
 #define SINK_ANY UINT32_MAX
 
 /* Records that a workload (else the collector) emitted, of this ring of this process. */
-static inline unsigned sink_count(const struct sink_log *log, bool by_workload, uint32_t process,
-                                  uint32_t ring)
+static inline unsigned sink_count(const struct sink_log *log, bool by_workload, uint32_t process, uint32_t ring)
 {
     unsigned count = 0;
 
@@ -177,8 +176,7 @@ static inline int sink_order(const void *a, const void *b)
 
 static inline bool column_is(sqlite3_stmt *row, int column, uint64_t value)
 {
-    return sqlite3_column_type(row, column) == SQLITE_INTEGER &&
-           (uint64_t)sqlite3_column_int64(row, column) == value;
+    return sqlite3_column_type(row, column) == SQLITE_INTEGER && (uint64_t)sqlite3_column_int64(row, column) == value;
 }
 
 /* NULL if, and only if, events of this kind have no such column. */
@@ -198,8 +196,7 @@ static inline bool sink_has_columns(sqlite3_stmt *row, const struct varve_record
     };
     unsigned kind = varve_record_kind(record);
     bool is_known = kinds[kind].group != NULL;
-    bool is_of_device =
-        is_known && strcmp(kinds[kind].group, "heap") != 0 && strcmp(kinds[kind].group, "process") != 0;
+    bool is_of_device = is_known && strcmp(kinds[kind].group, "heap") != 0 && strcmp(kinds[kind].group, "process") != 0;
 
     return column_is_if(is_known && kinds[kind].addr[0] != '\0', row, 7, record->addr) &&
            column_is_if(is_known && kinds[kind].arg[0] != '\0', row, 8, record->arg) &&
@@ -210,24 +207,22 @@ static inline bool sink_has_columns(sqlite3_stmt *row, const struct varve_record
 }
 
 /* `floor_ns`: of the event before it in its ring; where a handler interrupted its thread, times wait. */
-static inline bool sink_is_event(sqlite3_stmt *row, struct collector *collector,
-                                 const struct sink_event *reported, int64_t floor_ns)
+static inline bool sink_is_event(sqlite3_stmt *row, struct collector *collector, const struct sink_event *reported,
+                                 int64_t floor_ns)
 {
     const struct varve_record *record = &reported->record;
     int64_t ns = collect_clock_ns(&collector->clock, record->ticks);
 
     return column_is(row, 0, reported->origin.process) && column_is(row, 1, reported->origin.ring) &&
            column_is(row, 2, reported->ring_seq) && column_is(row, 3, (uint64_t)reported->origin.pid) &&
-           column_is(row, 4, (uint64_t)reported->origin.tid) &&
-           column_is(row, 5, varve_record_kind(record)) &&
-           column_is(row, 6, varve_record_flags(record) & VARVE_FLAGS_STORED) &&
-           sink_has_columns(row, record) && sqlite3_column_int64(row, 13) == (ns > floor_ns ? ns : floor_ns);
+           column_is(row, 4, (uint64_t)reported->origin.tid) && column_is(row, 5, varve_record_kind(record)) &&
+           column_is(row, 6, varve_record_flags(record) & VARVE_FLAGS_STORED) && sink_has_columns(row, record) &&
+           sqlite3_column_int64(row, 13) == (ns > floor_ns ? ns : floor_ns);
 }
 
 /* Records emitted, in the order of their numbers; the caller frees it. `was_killed`: one may be in the middle.
  */
-static inline const struct sink_event **sink_sorted(const struct sink_log *log, bool was_killed,
-                                                    uint32_t *count_out)
+static inline const struct sink_event **sink_sorted(const struct sink_log *log, bool was_killed, uint32_t *count_out)
 {
     uint32_t reported = ATOMIC_GET(log->record_count);
     const struct sink_event **sorted = calloc(reported + 1, sizeof(struct sink_event *));
@@ -253,13 +248,12 @@ static inline sqlite3_stmt *sink_rows(const struct collector *collector, sqlite3
 
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     CHECK(sqlite3_open_v2(path, db_out, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "%.200s", path);
-    CHECK(
-        sqlite3_prepare_v2(*db_out,
-                           "SELECT t.process_id, t.ring, e.ring_seq, e.pid, e.tid, e.kind, e.flags, e.addr, "
-                           "e.arg, e.device, e.dev_seq, e.stream, e.pool, e.ts_ns FROM event e JOIN thread t "
-                           "ON t.id = e.thread_id ORDER BY 1, 2, 3",
-                           -1, &rows, NULL) == SQLITE_OK,
-        "%s", sqlite3_errmsg(*db_out));
+    CHECK(sqlite3_prepare_v2(*db_out,
+                             "SELECT t.process_id, t.ring, e.ring_seq, e.pid, e.tid, e.kind, e.flags, e.addr, "
+                             "e.arg, e.device, e.dev_seq, e.stream, e.pool, e.ts_ns FROM event e JOIN thread t "
+                             "ON t.id = e.thread_id ORDER BY 1, 2, 3",
+                             -1, &rows, NULL) == SQLITE_OK,
+          "%s", sqlite3_errmsg(*db_out));
     return rows;
 }
 
@@ -274,9 +268,9 @@ struct sink_run {
 /* Reported under a number that comes before the row's, or under the same one. */
 static inline bool sink_is_up_to(const struct sink_event *reported, sqlite3_stmt *row)
 {
-    const struct sink_event of_row = {.origin = {.process = (uint32_t)sqlite3_column_int64(row, 0),
-                                                 .ring = (uint32_t)sqlite3_column_int64(row, 1)},
-                                      .ring_seq = (uint64_t)sqlite3_column_int64(row, 2)};
+    const struct sink_event of_row = {
+        .origin = {.process = (uint32_t)sqlite3_column_int64(row, 0), .ring = (uint32_t)sqlite3_column_int64(row, 1)},
+        .ring_seq = (uint64_t)sqlite3_column_int64(row, 2)};
     const struct sink_event *x = reported, *y = &of_row;
 
     return sink_order(&x, &y) <= 0;
@@ -284,8 +278,8 @@ static inline bool sink_is_up_to(const struct sink_event *reported, sqlite3_stmt
 
 static inline bool sink_goes_back(const struct sink_event *from, const struct sink_event *to)
 {
-    return from != NULL && from->origin.process == to->origin.process &&
-           from->origin.ring == to->origin.ring && to->record.ticks < from->record.ticks;
+    return from != NULL && from->origin.process == to->origin.process && from->origin.ring == to->origin.ring &&
+           to->record.ticks < from->record.ticks;
 }
 
 /* In a child. Every event of the database was emitted, once, with the same number and the same fields, and
@@ -304,8 +298,7 @@ static inline void sink_compare(struct collector *collector, const struct sink_r
     sorted = sink_sorted(run->log, was_killed, &count);
     row = sink_rows(collector, &db);
     while (sqlite3_step(row) == SQLITE_ROW) {
-        if (before != NULL &&
-            !(column_is(row, 0, before->origin.process) && column_is(row, 1, before->origin.ring))) {
+        if (before != NULL && !(column_is(row, 0, before->origin.process) && column_is(row, 1, before->origin.ring))) {
             floor_ns = INT64_MIN;
         }
         while (was_killed && at < count && !sink_is_event(row, collector, sorted[at], floor_ns) &&

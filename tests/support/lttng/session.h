@@ -46,8 +46,7 @@ static char *__attribute__((format(printf, 1, 2))) place(const char *format, ...
     vsnprintf(rest, sizeof(rest), format, arguments);
     va_end(arguments);
     assert_true(place_count < sizeof(place_texts) / sizeof(place_texts[0]));
-    assert_true(asprintf(&text, rest[0] == '/' ? "%s%s" : "%s/%s", rest[0] == '/' ? "" : place_root, rest) >
-                0);
+    assert_true(asprintf(&text, rest[0] == '/' ? "%s%s" : "%s/%s", rest[0] == '/' ? "" : place_root, rest) > 0);
     place_texts[place_count++] = text;
     return text;
 }
@@ -103,8 +102,7 @@ static int place_make(void **state)
             setresuid(NOBODY, NOBODY, NOBODY) != 0) {
             return -1;
         }
-        prctl(PR_SET_DUMPABLE, 1, 0, 0,
-              0); /* what a change of the user takes away, and LeakSanitizer needs */
+        prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* what a change of the user takes away, and LeakSanitizer needs */
     }
     return setenv("LTTNG_HOME", place("home"), 1) | setenv("HOME", place("home"), 1) |
            setenv("LTTNG_UST_REGISTER_TIMEOUT", "10000", 1);
@@ -154,8 +152,7 @@ static size_t family_each(const char *name, int signal_number, pid_t *last)
         pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
         char command[64];
 
-        if (pid > 0 && is_family(pid, command, sizeof(command)) &&
-            (name == NULL || strcmp(command, name) == 0)) {
+        if (pid > 0 && is_family(pid, command, sizeof(command)) && (name == NULL || strcmp(command, name) == 0)) {
             count++;
             *last = pid;
             if (signal_number != 0) {

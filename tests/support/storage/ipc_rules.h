@@ -84,8 +84,7 @@ static inline void rule_a_view_in_another_process(void **state)
     rule_expect(storage, 6, answer);
     rule_release(view);
     offer.storage.geometry.shape[0] = 100;
-    assert_int_equal(varve_storage_ipc_open(pool->memory, &offer.storage, &view, &rule_message),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_ipc_open(pool->memory, &offer.storage, &view, &rule_message), VARVE_ERROR_INVALID);
     rule_release(storage);
     rule_release(first);
 }

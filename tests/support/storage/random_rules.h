@@ -55,8 +55,7 @@ static inline void random_open(struct random_scene *scene, unsigned number, int6
 }
 
 /* Both hold the same bytes. */
-static inline void random_compare(struct random_scene *scene, struct varve_storage *model,
-                                  struct varve_storage *tested)
+static inline void random_compare(struct random_scene *scene, struct varve_storage *model, struct varve_storage *tested)
 {
     const struct varve_storage_options options = {.memory = varve_memory_host()};
     struct varve_storage *expected, *seen;
@@ -93,13 +92,12 @@ static inline void random_compare_errors(struct random_scene *scene, int model, 
 /* ---- views ---- */
 
 /* The same view of both storages; false: none of that shape. */
-static inline bool random_views(struct random_scene *scene, unsigned number, unsigned ndim,
-                                const int64_t *shape, bool may_expand, struct varve_storage *views[2])
+static inline bool random_views(struct random_scene *scene, unsigned number, unsigned ndim, const int64_t *shape,
+                                bool may_expand, struct varve_storage *views[2])
 {
     struct varve_geometry geometry;
 
-    if (!random_views_geometry(&scene->random, &geometry, ndim, shape,
-                               varve_storage_count(scene->model[number]))) {
+    if (!random_views_geometry(&scene->random, &geometry, ndim, shape, varve_storage_count(scene->model[number]))) {
         return false;
     }
     for (unsigned axis = 0; axis < ndim && may_expand; axis++) {
@@ -145,8 +143,8 @@ static inline struct varve_scalar random_scalar(struct random_scene *scene)
 /* Another storage's elements, or its own, of the same memory or of the C library's. */
 static inline void random_copy(struct random_scene *scene)
 {
-    unsigned target = (unsigned)random_to(scene, RANDOM_STORAGES),
-             source = (unsigned)random_to(scene, RANDOM_STORAGES), ndim;
+    unsigned target = (unsigned)random_to(scene, RANDOM_STORAGES), source = (unsigned)random_to(scene, RANDOM_STORAGES),
+             ndim;
     int64_t shape[VARVE_DIMS_MAX] = {0}, narrow[VARVE_DIMS_MAX] = {0};
     struct varve_storage *into[2], *from[2];
     bool is_from_host;
@@ -196,8 +194,7 @@ struct random_index {
     unsigned count;
 };
 
-static inline void random_entry(struct random_scene *scene, struct random_index *index, int64_t size,
-                                int64_t picked)
+static inline void random_entry(struct random_scene *scene, struct random_index *index, int64_t size, int64_t picked)
 {
     struct varve_index *entry = &index->entries[index->count];
     unsigned kind = (unsigned)random_to(scene, 100);
@@ -261,8 +258,8 @@ static inline void random_pick(struct random_scene *scene)
     random_index_of(scene, ndim, shape, &index);
     random_say(scene, "pick", from[0], NULL);
     error = varve_storage_index(from[0], index.entries, index.count, &picked[0], NULL);
-    random_compare_errors(
-        scene, error, varve_storage_index(from[1], index.entries, index.count, &picked[1], &rule_message));
+    random_compare_errors(scene, error,
+                          varve_storage_index(from[1], index.entries, index.count, &picked[1], &rule_message));
     random_release(from);
     if (error == VARVE_OK) {
         random_compare(scene, picked[0], picked[1]);
@@ -273,8 +270,8 @@ static inline void random_pick(struct random_scene *scene)
 /* Of a storage's elements, or of one number. */
 static inline void random_set(struct random_scene *scene)
 {
-    unsigned target = (unsigned)random_to(scene, RANDOM_STORAGES),
-             source = (unsigned)random_to(scene, RANDOM_STORAGES), ndim;
+    unsigned target = (unsigned)random_to(scene, RANDOM_STORAGES), source = (unsigned)random_to(scene, RANDOM_STORAGES),
+             ndim;
     int64_t shape[VARVE_DIMS_MAX] = {0};
     struct varve_scalar value = random_scalar(scene);
     struct varve_storage *into[2], *picked, *from[2];
@@ -292,14 +289,12 @@ static inline void random_set(struct random_scene *scene)
         rule_release(picked);
         if (random_chance(scene, 40) ||
             !random_views(scene, source, array.geometry.ndim, array.geometry.shape, true, from)) {
-            random_compare_errors(
-                scene, varve_storage_index_fill(into[0], index.entries, index.count, value, NULL),
-                varve_storage_index_fill(into[1], index.entries, index.count, value, &rule_message));
+            random_compare_errors(scene, varve_storage_index_fill(into[0], index.entries, index.count, value, NULL),
+                                  varve_storage_index_fill(into[1], index.entries, index.count, value, &rule_message));
         } else {
             random_say(scene, "set", into[0], from[0]);
-            random_compare_errors(
-                scene, varve_storage_index_set(into[0], index.entries, index.count, from[0], NULL),
-                varve_storage_index_set(into[1], index.entries, index.count, from[1], &rule_message));
+            random_compare_errors(scene, varve_storage_index_set(into[0], index.entries, index.count, from[0], NULL),
+                                  varve_storage_index_set(into[1], index.entries, index.count, from[1], &rule_message));
             random_release(from);
         }
     }

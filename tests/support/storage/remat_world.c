@@ -75,8 +75,8 @@ static void enlist(struct remat_world *world, uint32_t tensor)
     uint32_t storage = varve_remat_storage(world->remat, tensor);
 
     unlist(world, tensor);
-    world->tensors[tensor] = (struct remat_world_tensor){
-        .storage = storage, .next = world->storages[storage].first, .is_listed = true};
+    world->tensors[tensor] =
+        (struct remat_world_tensor){.storage = storage, .next = world->storages[storage].first, .is_listed = true};
     world->storages[storage].first = tensor;
 }
 
@@ -164,8 +164,8 @@ static void check_victim(struct remat_world *world, const struct varve_remat_eve
 {
     struct varve_remat *remat = world->remat;
     bool is_time = remat->heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS;
-    double score = is_time ? (double)remat->graph.storages[event->storage].last_access
-                           : search_score(remat, event->storage);
+    double score =
+        is_time ? (double)remat->graph.storages[event->storage].last_access : search_score(remat, event->storage);
 
     for (uint32_t i = 0; i < remat->pool.used; i++) {
         uint32_t other = remat->pool.slots[i];
@@ -174,8 +174,8 @@ static void check_victim(struct remat_world *world, const struct varve_remat_eve
         if (other != VARVE_REMAT_NONE) {
             least = is_time ? (double)remat->graph.storages[other].last_access : search_score(remat, other);
             if (score != 0 && least < score - 1e-6 * fabs(score)) {
-                WRONG(world, "step %" PRIu64 ": storage %u with score %g was evicted, not %u with %g",
-                      world->steps, event->storage, score, other, least);
+                WRONG(world, "step %" PRIu64 ": storage %u with score %g was evicted, not %u with %g", world->steps,
+                      event->storage, score, other, least);
             }
         }
     }
@@ -231,8 +231,7 @@ static void check_counters(struct remat_world *world)
         all += by[i];
     }
     if (c.evictions != all || c.evicted_bytes != world->seen.evicted_bytes ||
-        c.evictions_released != by[VARVE_REMAT_CAUSE_RELEASED] ||
-        c.evictions_budget != by[VARVE_REMAT_CAUSE_BUDGET] ||
+        c.evictions_released != by[VARVE_REMAT_CAUSE_RELEASED] || c.evictions_budget != by[VARVE_REMAT_CAUSE_BUDGET] ||
         c.evictions_allocator != by[VARVE_REMAT_CAUSE_ALLOCATOR] ||
         c.evictions_requested != by[VARVE_REMAT_CAUSE_REQUESTED] ||
         c.evictions_banished != by[VARVE_REMAT_CAUSE_BANISHED] ||
@@ -244,8 +243,7 @@ static void check_counters(struct remat_world *world)
     if (c.operators != world->seen.operators || c.model_compute_ns != world->seen.model_ns ||
         c.remat_compute_ns != world->seen.remat_ns || c.remats_direct != world->seen.direct ||
         c.remats_collateral != world->seen.collateral || c.failures != world->seen.failed ||
-        c.executions != c.operators + c.remats_direct ||
-        c.clock != 1 + c.model_compute_ns + c.remat_compute_ns) {
+        c.executions != c.operators + c.remats_direct || c.clock != 1 + c.model_compute_ns + c.remat_compute_ns) {
         WRONG(world, "runs: the counters and the events differ");
     }
     if (c.used_bytes > c.max_used_bytes) {
@@ -280,8 +278,7 @@ static void check_storages(struct remat_world *world)
         uint32_t tensor = world->handles[i].tensor;
 
         if (graph->tensors[tensor].storage != world->tensors[tensor].storage ||
-            (world->tensors[tensor].is_present &&
-             world->tensors[tensor].value != world->tensors[tensor].expected)) {
+            (world->tensors[tensor].is_present && world->tensors[tensor].value != world->tensors[tensor].expected)) {
             WRONG(world, "tensor %u has a wrong value", tensor);
         }
     }
@@ -351,8 +348,7 @@ static void choose_op(struct remat_world *world, struct chosen *chosen)
 {
     struct varve_remat_op *op = &chosen->op;
 
-    *op =
-        (struct varve_remat_op){.inputs = chosen->inputs, .sizes = chosen->sizes, .aliases = chosen->aliases};
+    *op = (struct varve_remat_op){.inputs = chosen->inputs, .sizes = chosen->sizes, .aliases = chosen->aliases};
     op->input_count = world->handle_count > 0 ? (unsigned)pick(world, INPUTS_MOST) : 0;
     op->output_count = pick(world, 4) == 0 ? 1 + (unsigned)pick(world, OUTPUTS_MOST) : 1;
     op->cost_ns = 1;
@@ -485,8 +481,7 @@ static void step_lock(struct remat_world *world, uint32_t tensor)
 
 static void step_evict(struct remat_world *world, uint32_t tensor)
 {
-    const struct remat_storage *storage =
-        &world->remat->graph.storages[varve_remat_storage(world->remat, tensor)];
+    const struct remat_storage *storage = &world->remat->graph.storages[varve_remat_storage(world->remat, tensor)];
     bool is_possible = storage->is_resident && storage->locks == 0;
 
     int error = varve_remat_evict(world->remat, tensor, &world->message);
@@ -507,8 +502,7 @@ static void step_setting(struct remat_world *world)
         varve_remat_set_budget(world->remat, pick(world, 2) == 0 ? budget : budget + pick(world, budget));
         break;
     case 1:
-        varve_remat_set_search(world->remat,
-                               pick(world, 2) == 0 ? VARVE_REMAT_SEARCH_SCAN : world->options.search);
+        varve_remat_set_search(world->remat, pick(world, 2) == 0 ? VARVE_REMAT_SEARCH_SCAN : world->options.search);
         break;
     default:
         varve_remat_set_ignores_small(world->remat, pick(world, 2) == 0);
@@ -572,11 +566,8 @@ int remat_world_open(struct remat_world *world, const struct remat_world_options
     planner.budget = options->budget;
     planner.seed = options->seed;
     planner.is_live = options->is_live;
-    planner.driver = (struct varve_remat_driver){.context = world,
-                                                 .run = drive_run,
-                                                 .evict = drive_evict,
-                                                 .forget = drive_forget,
-                                                 .event = drive_event};
+    planner.driver = (struct varve_remat_driver){
+        .context = world, .run = drive_run, .evict = drive_evict, .forget = drive_forget, .event = drive_event};
     return varve_remat_open(&planner, &world->remat, &world->message);
 }
 
@@ -600,12 +591,11 @@ bool remat_world_finish(struct remat_world *world)
         WRONG(world, "left: %" PRIu64 " storages, %" PRIu64 " bytes", c.storages, c.used_bytes);
     }
     if (world->options.is_live && !world->remat->is_broken &&
-        (graph->free_storages.count != graph->storage_count ||
-         graph->free_tensors.count != graph->tensor_count || graph->free_ops.count != graph->op_count ||
-         world->forgotten != world->storages_made)) {
+        (graph->free_storages.count != graph->storage_count || graph->free_tensors.count != graph->tensor_count ||
+         graph->free_ops.count != graph->op_count || world->forgotten != world->storages_made)) {
         WRONG(world,
-              "numbers that are not free: %u of %u storages, %u tensors, %u operators; %" PRIu64
-              " of %" PRIu64 " forgotten",
+              "numbers that are not free: %u of %u storages, %u tensors, %u operators; %" PRIu64 " of %" PRIu64
+              " forgotten",
               graph->storage_count - graph->free_storages.count, graph->storage_count,
               graph->tensor_count - graph->free_tensors.count, graph->op_count - graph->free_ops.count,
               world->forgotten, world->storages_made);

@@ -36,14 +36,13 @@ static inline void runtime_ok(int error)
 static inline void runtime_failed(int error, int expected, const char *text)
 {
     if (error != expected || strstr(runtime_message.text, text) == NULL) {
-        fail_msg("%s: %s; expected %s: … %s", varve_strerror(error), runtime_message.text,
-                 varve_strerror(expected), text);
+        fail_msg("%s: %s; expected %s: … %s", varve_strerror(error), runtime_message.text, varve_strerror(expected),
+                 text);
     }
     runtime_message.text[0] = '\0';
 }
 
-static inline struct varve_runtime *runtime_start(const struct pool *pool,
-                                                  struct varve_runtime_options options)
+static inline struct varve_runtime *runtime_start(const struct pool *pool, struct varve_runtime_options options)
 {
     struct varve_runtime *runtime;
 
@@ -127,8 +126,7 @@ static inline struct training runtime_training(const struct pool *pool, bool is_
 
 /* Once more with a share of the memory: the same losses, below the budget. Returns whether the budget did: which of several storages goes
  * depends on how long operators take, and what a chain of recomputations holds on to may be too much. */
-static inline bool runtime_train_again(struct training training, const struct training_result *whole,
-                                       unsigned percent)
+static inline bool runtime_train_again(struct training training, const struct training_result *whole, unsigned percent)
 {
     struct training_result result;
     unsigned steps = 0;
@@ -166,8 +164,7 @@ static inline unsigned runtime_train_by_all(struct training training, const stru
     unsigned did = 0;
 
     for (size_t i = 0; i < sizeof(heuristics) / sizeof(heuristics[0]); i++) {
-        for (enum varve_remat_search search = VARVE_REMAT_SEARCH_SCAN; search <= VARVE_REMAT_SEARCH_KINETIC;
-             search++) {
+        for (enum varve_remat_search search = VARVE_REMAT_SEARCH_SCAN; search <= VARVE_REMAT_SEARCH_KINETIC; search++) {
             training.options.heuristic = heuristics[i];
             training.options.search = search;
             if (strcmp(heuristics[i], "lru") != 0 || search != VARVE_REMAT_SEARCH_SAMPLE) {
@@ -228,8 +225,7 @@ static inline int runtime_call_both(const void *arguments, struct varve_storage 
 
     (void)arguments;
     runtime_world.calls++;
-    return error == VARVE_OK ? varve_storage_op_sub(outputs[1], inputs[0], inputs[1], stream, message)
-                             : error;
+    return error == VARVE_OK ? varve_storage_op_sub(outputs[1], inputs[0], inputs[1], stream, message) : error;
 }
 
 static inline int runtime_call_increase(const void *arguments, struct varve_storage *const *inputs,
@@ -259,8 +255,8 @@ static inline int runtime_call_world(const void *arguments, struct varve_storage
     (void)arguments;
     (void)inputs;
     runtime_world.calls++;
-    if (runtime_world.workspace > 0 && varve_alloc_allocate(runtime_world.alloc, runtime_world.workspace,
-                                                            stream, &allocation, NULL) == VARVE_OK) {
+    if (runtime_world.workspace > 0 &&
+        varve_alloc_allocate(runtime_world.alloc, runtime_world.workspace, stream, &allocation, NULL) == VARVE_OK) {
         (void)varve_alloc_free(runtime_world.alloc, allocation, NULL);
     }
     if (runtime_world.error != VARVE_OK) {
@@ -462,8 +458,7 @@ static inline void rule_runtime_function_fails(void **state)
     runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
     runtime_evict(out);
     runtime_world.error = VARVE_ERROR_IO;
-    runtime_failed(varve_tensor_op_add(out, out, &sum, &runtime_message), VARVE_ERROR_IO,
-                   "operator brittle: no paper");
+    runtime_failed(varve_tensor_op_add(out, out, &sum, &runtime_message), VARVE_ERROR_IO, "operator brittle: no paper");
     assert_null(sum);
     assert_false(varve_tensor_is_resident(out));
     runtime_ok(varve_runtime_check(runtime, &runtime_message));
@@ -480,8 +475,7 @@ static inline void rule_runtime_function_fails(void **state)
 static inline void rule_runtime_other_values(void **state)
 {
     const struct pool *pool = *state;
-    struct varve_runtime *runtime =
-        runtime_start(pool, (struct varve_runtime_options){.checks_values = true});
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.checks_values = true});
     const struct varve_recipe recipe = runtime_recipe_world(pool, "fickle");
     struct varve_tensor *out, *sum = NULL;
 
@@ -492,8 +486,7 @@ static inline void rule_runtime_other_values(void **state)
     runtime_evict(out);
     runtime_world.value = 5;
     for (unsigned i = 0; i < 3; i++) {
-        runtime_failed(varve_tensor_op_add(out, out, &sum, &runtime_message), VARVE_ERROR_CORRUPT,
-                       "operator fickle");
+        runtime_failed(varve_tensor_op_add(out, out, &sum, &runtime_message), VARVE_ERROR_CORRUPT, "operator fickle");
         assert_null(sum);
         assert_false(varve_tensor_is_resident(out));
         runtime_ok(varve_runtime_check(runtime, &runtime_message));
@@ -622,8 +615,8 @@ static inline void rule_runtime_constants(void **state)
     struct varve_storage *storage, *view, *back;
     struct varve_tensor *constant, *part, *sum;
 
-    runtime_ok(varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(3), &storage,
-                                  &runtime_message));
+    runtime_ok(
+        varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(3), &storage, &runtime_message));
     runtime_ok(varve_storage_slice(storage, 0, 10, 20, 2, &view, &runtime_message));
     runtime_ok(varve_runtime_checkpoint(runtime, storage, &constant, &runtime_message));
     runtime_ok(varve_runtime_checkpoint(runtime, view, &part, &runtime_message));
@@ -690,8 +683,7 @@ static inline void rule_runtime_random_numbers(void **state)
 {
     const int64_t shape[] = {33, 31};
     const struct varve_tensor_type type = {VARVE_DTYPE_F64, 2, shape};
-    struct varve_runtime *runtime =
-        runtime_start(*state, (struct varve_runtime_options){.checks_values = true});
+    struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.checks_values = true});
     struct varve_tensor *made[3];
     struct varve_storage *storage, *first[3], *again;
 
@@ -700,12 +692,10 @@ static inline void rule_runtime_random_numbers(void **state)
     runtime_ok(varve_tensor_op_normal(runtime, &type, 5, 7, 0, 1, &made[2], &runtime_message));
     for (unsigned i = 0; i < 3; i++) {
         runtime_ok(varve_tensor_borrow(made[i], &storage, &runtime_message));
-        runtime_ok(
-            varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &first[i], &runtime_message));
+        runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &first[i], &runtime_message));
         if (first[i] == storage) { /* the processor reads it where it is */
             runtime_ok(varve_storage_release(first[i], &runtime_message));
-            runtime_ok(varve_storage_clone(storage,
-                                           &(struct varve_storage_options){.memory = varve_memory_host()},
+            runtime_ok(varve_storage_clone(storage, &(struct varve_storage_options){.memory = varve_memory_host()},
                                            &first[i], &runtime_message));
         }
         varve_tensor_return(made[i]);
@@ -714,11 +704,10 @@ static inline void rule_runtime_random_numbers(void **state)
     for (unsigned i = 0; i < 3; i++) {
         runtime_ok(varve_tensor_borrow(made[i], &storage, &runtime_message));
         runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &again, &runtime_message));
-        assert_memory_equal(varve_storage_data(again), varve_storage_data(first[i]),
-                            varve_storage_bytes(again));
-        assert_int_equal(memcmp(varve_storage_data(again), varve_storage_data(first[(i + 1) % 3]),
-                                varve_storage_bytes(again)) == 0,
-                         0);
+        assert_memory_equal(varve_storage_data(again), varve_storage_data(first[i]), varve_storage_bytes(again));
+        assert_int_equal(
+            memcmp(varve_storage_data(again), varve_storage_data(first[(i + 1) % 3]), varve_storage_bytes(again)) == 0,
+            0);
         runtime_ok(varve_storage_release(again, &runtime_message));
         varve_tensor_return(made[i]);
     }
@@ -754,8 +743,8 @@ static inline void rule_runtime_cap(void **state)
         made[i] = runtime_full(runtime, counts[i % 6], i);
         runtime_within(pool, runtime, budget);
         if (i % 8 == 7) {
-            runtime_ok(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, beside_count, &beside[i / 8],
-                                           &runtime_message));
+            runtime_ok(
+                varve_storage_empty(&options, VARVE_DTYPE_U8, 1, beside_count, &beside[i / 8], &runtime_message));
             runtime_within(pool, runtime, budget);
         }
     }
@@ -842,8 +831,7 @@ static inline void rule_runtime_set_budget(void **state)
     struct varve_storage *storage;
     uint64_t evictions;
 
-    runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
-                   "none such");
+    runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID, "none such");
     options.memory = varve_memory_host();
     runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
                    "memory of an allocator");
@@ -856,8 +844,8 @@ static inline void rule_runtime_set_budget(void **state)
     options = (struct varve_runtime_options){.memory = pool->memory, .budget = 4095};
     runtime_failed(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_NO_MEMORY, "4096");
     assert_null(beside);
-    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory},
-                                         VARVE_DTYPE_F32, 1, &too_many, &storage, &runtime_message),
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, VARVE_DTYPE_F32, 1,
+                                         &too_many, &storage, &runtime_message),
                      VARVE_ERROR_NO_MEMORY);
     for (unsigned i = 0; i < 8; i++) {
         others[i] = runtime_full(runtime, 1024, i);
@@ -866,8 +854,7 @@ static inline void rule_runtime_set_budget(void **state)
     runtime_ok(varve_runtime_set_memory_budget(runtime, 5 * 4096, &runtime_message));
     assert_int_equal(runtime_allocated(pool), 5 * 4096);
     assert_int_equal(runtime_counters(runtime).evictions, 4);
-    runtime_failed(varve_runtime_set_memory_budget(runtime, 4095, &runtime_message), VARVE_ERROR_NO_MEMORY,
-                   "4096");
+    runtime_failed(varve_runtime_set_memory_budget(runtime, 4095, &runtime_message), VARVE_ERROR_NO_MEMORY, "4096");
     for (unsigned i = 0; i < 8; i++) { /* as many as before may be there */
         runtime_expect(others[i], (float)i);
         runtime_within(pool, runtime, 5 * 4096);
@@ -984,8 +971,7 @@ static inline void rule_runtime_times(void **state)
 
 static inline void rule_runtime_sampling(void **state)
 {
-    struct varve_runtime *runtime =
-        runtime_start(*state, (struct varve_runtime_options){.budget = 100 * 512});
+    struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 100 * 512});
     struct varve_tensor *made[102];
     uint64_t evaluated[2];
 
@@ -1059,8 +1045,8 @@ static inline struct varve_storage *runtime_host_copy(const struct varve_storage
 {
     struct varve_storage *copy;
 
-    runtime_ok(varve_storage_clone(storage, &(struct varve_storage_options){.memory = varve_memory_host()},
-                                   &copy, &runtime_message));
+    runtime_ok(varve_storage_clone(storage, &(struct varve_storage_options){.memory = varve_memory_host()}, &copy,
+                                   &runtime_message));
     return copy;
 }
 
@@ -1140,20 +1126,18 @@ static inline struct varve_storage *runtime_random_plain(struct runtime_random *
     struct varve_storage *plain;
 
     varve_tensor_get_geometry(tensor, &geometry);
-    runtime_ok(varve_storage_empty(&options, varve_tensor_dtype(tensor), geometry.ndim, geometry.shape,
-                                   &plain, &runtime_message));
+    runtime_ok(varve_storage_empty(&options, varve_tensor_dtype(tensor), geometry.ndim, geometry.shape, &plain,
+                                   &runtime_message));
     return plain;
 }
 
 static inline void runtime_random_make(struct runtime_random *world)
 {
     static const enum varve_dtype dtypes[] = {VARVE_DTYPE_F32, VARVE_DTYPE_F64, VARVE_DTYPE_I64};
-    const struct varve_scalar start = {.kind = VARVE_SCALAR_INTEGER,
-                                       .integer = (int64_t)runtime_below(world, 9) - 4},
+    const struct varve_scalar start = {.kind = VARVE_SCALAR_INTEGER, .integer = (int64_t)runtime_below(world, 9) - 4},
                               step = runtime_real(0.5);
     int64_t shape[3];
-    struct varve_tensor_type type = {dtypes[runtime_below(world, 3)], (unsigned)runtime_below(world, 4),
-                                     shape};
+    struct varve_tensor_type type = {dtypes[runtime_below(world, 3)], (unsigned)runtime_below(world, 4), shape};
     uint64_t kind = runtime_below(world, 4), sequence = random_next(&world->random);
     struct varve_tensor *out;
     struct varve_storage *plain;
@@ -1164,9 +1148,8 @@ static inline void runtime_random_make(struct runtime_random *world)
     }
     error = kind == 0   ? varve_tensor_op_fill(world->runtime, &type, start, &out, &runtime_message)
             : kind == 1 ? varve_tensor_op_arange(world->runtime, &type, start, step, &out, &runtime_message)
-            : kind == 2
-                ? varve_tensor_op_uniform(world->runtime, &type, 3, sequence, -1, 2, &out, &runtime_message)
-                : varve_tensor_op_normal(world->runtime, &type, 3, sequence, 0, 1, &out, &runtime_message);
+            : kind == 2 ? varve_tensor_op_uniform(world->runtime, &type, 3, sequence, -1, 2, &out, &runtime_message)
+                        : varve_tensor_op_normal(world->runtime, &type, 3, sequence, 0, 1, &out, &runtime_message);
     if (!runtime_random_done(world, error)) {
         return;
     }
@@ -1181,14 +1164,12 @@ static inline void runtime_random_make(struct runtime_random *world)
 static inline void runtime_random_binary(struct runtime_random *world)
 {
     static const struct {
-        int (*live)(struct varve_tensor *, struct varve_tensor *, struct varve_tensor **,
-                    struct varve_message *);
-        int (*plain)(struct varve_storage *, const struct varve_storage *, const struct varve_storage *,
-                     uint64_t, struct varve_message *);
-    } ops[] = {
-        {varve_tensor_op_add, varve_storage_op_add}, {varve_tensor_op_sub, varve_storage_op_sub},
-        {varve_tensor_op_mul, varve_storage_op_mul}, {varve_tensor_op_div, varve_storage_op_div},
-        {varve_tensor_op_pow, varve_storage_op_pow}, {varve_tensor_op_matmul, varve_storage_op_matmul}};
+        int (*live)(struct varve_tensor *, struct varve_tensor *, struct varve_tensor **, struct varve_message *);
+        int (*plain)(struct varve_storage *, const struct varve_storage *, const struct varve_storage *, uint64_t,
+                     struct varve_message *);
+    } ops[] = {{varve_tensor_op_add, varve_storage_op_add}, {varve_tensor_op_sub, varve_storage_op_sub},
+               {varve_tensor_op_mul, varve_storage_op_mul}, {varve_tensor_op_div, varve_storage_op_div},
+               {varve_tensor_op_pow, varve_storage_op_pow}, {varve_tensor_op_matmul, varve_storage_op_matmul}};
     uint64_t op = runtime_below(world, sizeof(ops) / sizeof(ops[0]));
     const struct runtime_value a = *runtime_random_value(world), b = *runtime_random_value(world);
     struct varve_tensor *out;
@@ -1260,16 +1241,14 @@ static inline void runtime_random_function(struct runtime_random *world)
     struct varve_recipe recipe = runtime_recipe("function", runtime_call_both, 2, 2);
 
     varve_tensor_get_geometry(a.tensor, &geometry);
-    types[0] = types[1] =
-        (struct varve_tensor_type){varve_tensor_dtype(a.tensor), geometry.ndim, geometry.shape};
+    types[0] = types[1] = (struct varve_tensor_type){varve_tensor_dtype(a.tensor), geometry.ndim, geometry.shape};
     recipe.outputs = types;
     if (runtime_below(world, 2) == 0) {
         recipe.run = runtime_call_increase;
         recipe.is_in_place = true;
         recipe.output_count = 1;
     }
-    recipe.workspace_bytes =
-        world->pool->kind == &pool_host ? 0 : RUNTIME_MIB / 64; /* for operands' copies */
+    recipe.workspace_bytes = world->pool->kind == &pool_host ? 0 : RUNTIME_MIB / 64; /* for operands' copies */
     if (!runtime_random_done(world, varve_runtime_run(world->runtime, &recipe, in, out, &runtime_message))) {
         return;
     }
@@ -1289,8 +1268,7 @@ static inline void runtime_random_assign(struct runtime_random *world)
     struct runtime_value *to = runtime_random_value(world), *from = runtime_random_value(world);
 
     if (to->kept == NULL &&
-        runtime_random_done(world, varve_tensor_assign(to->tensor, from->tensor, &runtime_message)) &&
-        to != from) {
+        runtime_random_done(world, varve_tensor_assign(to->tensor, from->tensor, &runtime_message)) && to != from) {
         runtime_ok(varve_storage_release(to->plain, &runtime_message));
         to->plain = varve_storage_retain(from->plain);
     }
@@ -1304,8 +1282,7 @@ static inline void runtime_random_use(struct runtime_random *world)
     switch (runtime_below(world, 12)) {
     case 0:
         if (value->kept == NULL) {
-            runtime_random_done(world,
-                                varve_tensor_decheckpoint(value->tensor, &value->kept, &runtime_message));
+            runtime_random_done(world, varve_tensor_decheckpoint(value->tensor, &value->kept, &runtime_message));
         }
         break;
     case 1:
@@ -1323,8 +1300,7 @@ static inline void runtime_random_use(struct runtime_random *world)
     default:
         if (value->borrowed != NULL) {
             runtime_random_return(value);
-        } else if (runtime_random_done(
-                       world, varve_tensor_borrow(value->tensor, &value->borrowed, &runtime_message))) {
+        } else if (runtime_random_done(world, varve_tensor_borrow(value->tensor, &value->borrowed, &runtime_message))) {
             runtime_equal(value->borrowed, value->plain);
             if (runtime_below(world, 4) != 0) {
                 runtime_random_return(value);
@@ -1337,8 +1313,7 @@ static inline void runtime_random_set(struct runtime_random *world)
 {
     uint64_t budget = runtime_below(world, 4) == 0 ? 0 : (16 + runtime_below(world, 48)) * 512;
 
-    if (runtime_random_done(world,
-                            varve_runtime_set_memory_budget(world->runtime, budget, &runtime_message))) {
+    if (runtime_random_done(world, varve_runtime_set_memory_budget(world->runtime, budget, &runtime_message))) {
         world->budget = budget;
     }
     varve_runtime_toggle_sampling(world->runtime, runtime_below(world, 2) == 0);
@@ -1364,8 +1339,8 @@ static inline void runtime_random_step(struct runtime_random *world)
     assert_true(world->budget == 0 || runtime_allocated(world->pool) <= world->budget);
 }
 
-static inline void runtime_random_play(const struct pool *pool, const char *heuristic,
-                                       enum varve_remat_search search, uint64_t seed)
+static inline void runtime_random_play(const struct pool *pool, const char *heuristic, enum varve_remat_search search,
+                                       uint64_t seed)
 {
     struct runtime_random world = {.pool = pool, .random = seed, .budget = 20 * 512};
 

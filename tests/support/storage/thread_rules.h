@@ -89,9 +89,8 @@ static inline void rule_references_of_threads(void **state)
     assert_int_equal(varve_geometry_contiguous(2, thread_shape, &geometry, NULL), VARVE_OK);
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, NULL, &storage, NULL), VARVE_OK);
     for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct thread_worker){.storage = varve_storage_retain(storage),
-                                            .weak = varve_storage_weak_retain(storage),
-                                            .random = seed + i};
+        workers[i] = (struct thread_worker){
+            .storage = varve_storage_retain(storage), .weak = varve_storage_weak_retain(storage), .random = seed + i};
     }
     varve_storage_release(storage, NULL);
     for (unsigned i = 0; i < THREADS; i++) {
@@ -146,8 +145,8 @@ static inline void rule_a_million_cycles(void **state)
 /* ---- memory of streams ---- */
 
 /* All elements are `value`, once the stream is done. */
-static inline bool thread_looks(const struct thread_worker *worker, struct varve_storage *storage,
-                                int64_t count, int32_t value, uint64_t stream)
+static inline bool thread_looks(const struct thread_worker *worker, struct varve_storage *storage, int64_t count,
+                                int32_t value, uint64_t stream)
 {
     struct varve_device *device = worker->pool->device;
     struct varve_storage *host;
@@ -178,8 +177,7 @@ static inline void *thread_fill_and_copy(void *context)
         return NULL;
     }
     for (int32_t i = 0; i < THREAD_BLOCKS && worker->errors == 0; i++) {
-        const struct varve_scalar value = {.kind = VARVE_SCALAR_INTEGER,
-                                           .integer = worker->random % 1000 * 1000 + i};
+        const struct varve_scalar value = {.kind = VARVE_SCALAR_INTEGER, .integer = worker->random % 1000 * 1000 + i};
         int64_t count = 1 + (int64_t)random_below(&worker->random, 50000);
         struct varve_storage *storage, *copy;
 
@@ -191,8 +189,7 @@ static inline void *thread_fill_and_copy(void *context)
         worker->errors += varve_storage_fill_on(storage, value, options.stream, NULL) != VARVE_OK;
         worker->errors += varve_storage_copy_on(copy, storage, options.stream, NULL) != VARVE_OK;
         worker->errors += varve_storage_release(storage, NULL) != VARVE_OK;
-        worker->errors +=
-            i % 4 == 0 && !thread_looks(worker, copy, count, (int32_t)value.integer, options.stream);
+        worker->errors += i % 4 == 0 && !thread_looks(worker, copy, count, (int32_t)value.integer, options.stream);
         worker->errors += varve_storage_release(copy, NULL) != VARVE_OK;
     }
     worker->stream = options.stream;
@@ -241,10 +238,8 @@ static inline void *thread_first_uses(void *context)
     worker->errors += varve_storage_full(NULL, VARVE_DTYPE_I64, 1, shape, number, &from, NULL) != VARVE_OK;
     worker->errors += varve_storage_clone(from, &there, &middle, NULL) != VARVE_OK;
     worker->errors += varve_storage_zeros(NULL, VARVE_DTYPE_I64, 1, shape, &to, NULL) != VARVE_OK;
-    worker->errors +=
-        varve_storage_copy_batch(&(struct varve_storage_pair){middle, from}, 1, 4, NULL) != VARVE_OK;
-    worker->errors +=
-        varve_storage_copy_batch(&(struct varve_storage_pair){to, middle}, 1, 4, NULL) != VARVE_OK;
+    worker->errors += varve_storage_copy_batch(&(struct varve_storage_pair){middle, from}, 1, 4, NULL) != VARVE_OK;
+    worker->errors += varve_storage_copy_batch(&(struct varve_storage_pair){to, middle}, 1, 4, NULL) != VARVE_OK;
     for (int64_t i = 0; i < THREAD_NUMBERS; i++) {
         worker->errors += ((const int64_t *)varve_storage_data(to))[i] != number.integer;
     }

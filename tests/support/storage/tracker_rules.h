@@ -49,8 +49,7 @@ static inline struct varve_storage *tracker_make(const char *name, int64_t bytes
     const struct varve_storage_options options = {.memory = tracker_pool->memory, .name = name};
     struct varve_storage *storage;
 
-    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, &bytes, &storage, &tracker_message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, &bytes, &storage, &tracker_message), VARVE_OK);
     return storage;
 }
 
@@ -105,8 +104,7 @@ static inline struct tracker_found tracker_check(struct varve_leak_options optio
 {
     struct tracker_found found;
 
-    assert_int_equal(varve_tracker_check_leaks(&options, &found.leaks, &found.count, &tracker_message),
-                     VARVE_OK);
+    assert_int_equal(varve_tracker_check_leaks(&options, &found.leaks, &found.count, &tracker_message), VARVE_OK);
     return found;
 }
 
@@ -126,8 +124,8 @@ static inline const struct varve_leak *tracker_leak_of(const struct tracker_foun
     return leak;
 }
 
-static inline void tracker_expect(const struct tracker_found *found, const char *name,
-                                  enum varve_leak_kind kind, uint64_t bytes)
+static inline void tracker_expect(const struct tracker_found *found, const char *name, enum varve_leak_kind kind,
+                                  uint64_t bytes)
 {
     const struct varve_leak *leak = tracker_leak_of(found, name);
 
@@ -143,8 +141,8 @@ static inline void tracker_expect(const struct tracker_found *found, const char 
 
 static inline void rule_tracker_cycles(void **state)
 {
-    struct varve_storage *one = tracker_make_touched("two one", 100),
-                         *two = tracker_make_touched("two other", 200), *view, *chain;
+    struct varve_storage *one = tracker_make_touched("two one", 100), *two = tracker_make_touched("two other", 200),
+                         *view, *chain;
     struct varve_storage *self = tracker_make_touched("itself", 300),
                          *through = tracker_make_touched("by its view", 400);
     struct varve_storage *open_cycle = tracker_make_touched("reached", 500),
@@ -194,8 +192,7 @@ static inline void rule_tracker_held_and_untouched(void **state)
                          *whole = tracker_make_touched("whole view", 1000);
     struct varve_storage *halves = tracker_make_touched("two halves", 1000),
                          *owned = tracker_make_touched("owned", 1000);
-    struct varve_storage *viewed = tracker_make("looked at through a view", 1000),
-                         *nobody = tracker_make("nobody", 50);
+    struct varve_storage *viewed = tracker_make("looked at through a view", 1000), *nobody = tracker_make("nobody", 50);
     struct varve_storage *copied = tracker_make("copied", 40), *copy;
     struct tracker_found found;
 
@@ -244,8 +241,7 @@ static inline void tracker_make_elsewhere(struct varve_storage **storage)
     const struct varve_storage_options options = {.memory = tracker_pool->memory};
     const int64_t bytes = 32;
 
-    assert_int_equal(varve_storage_zeros(&options, VARVE_DTYPE_U8, 1, &bytes, storage, &tracker_message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_zeros(&options, VARVE_DTYPE_U8, 1, &bytes, storage, &tracker_message), VARVE_OK);
     varve_storage_set_name(*storage, "elsewhere");
     assert_non_null(varve_storage_data(*storage));
 }
@@ -302,9 +298,8 @@ static inline void rule_tracker_end(void **state)
     tracker_keep(tracker_slice_of(view, 0, 30));
     tracker_release(view);
     varve_geometry_contiguous(1, &shape, &geometry, NULL);
-    assert_int_equal(
-        varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, "foreign", &storage, &tracker_message),
-        VARVE_OK);
+    assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, "foreign", &storage, &tracker_message),
+                     VARVE_OK);
     tracker_keep(storage);
     tracker_release(tracker_make("released", 40));
     found = tracker_check((struct varve_leak_options){.after = mark, .is_end = true});

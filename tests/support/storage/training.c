@@ -22,8 +22,8 @@ struct state {
 
 enum { KEEP = 0, TAKE_A = 1, TAKE_B = 2, TAKE_BOTH = 3 };
 
-static tensor *binary(struct state *state, int (*op)(tensor *, tensor *, tensor **, struct varve_message *),
-                      tensor *a, tensor *b, int take)
+static tensor *binary(struct state *state, int (*op)(tensor *, tensor *, tensor **, struct varve_message *), tensor *a,
+                      tensor *b, int take)
 {
     tensor *out = NULL;
 
@@ -83,8 +83,7 @@ static tensor *number(struct state *state, double value)
     return out;
 }
 
-static tensor *parameter(struct state *state, int64_t rows, int64_t columns, uint64_t sequence,
-                         double deviation)
+static tensor *parameter(struct state *state, int64_t rows, int64_t columns, uint64_t sequence, double deviation)
 {
     const int64_t shape[] = {rows, columns};
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 2, shape};
@@ -123,8 +122,7 @@ static void forward(struct state *state, unsigned layer)
 {
     tensor *before = state->outputs[layer];
     tensor *z = binary(state, varve_tensor_op_matmul, before, state->weights[layer], KEEP);
-    tensor *e =
-        unary(state, varve_tensor_op_exp, binary(state, varve_tensor_op_mul, z, state->minus_one, TAKE_A));
+    tensor *e = unary(state, varve_tensor_op_exp, binary(state, varve_tensor_op_mul, z, state->minus_one, TAKE_A));
     tensor *s = binary(state, varve_tensor_op_div, state->one,
                        binary(state, varve_tensor_op_add, e, state->one, TAKE_A), TAKE_B);
 
@@ -137,13 +135,13 @@ static void forward(struct state *state, unsigned layer)
 static tensor *backward(struct state *state, unsigned layer, tensor *gradient)
 {
     tensor *s = state->sigmoids[layer], *h = state->outputs[layer], *w = state->weights[layer];
-    tensor *inner = binary(state, varve_tensor_op_mul, s,
-                           binary(state, varve_tensor_op_sub, state->one, s, KEEP), TAKE_B);
+    tensor *inner =
+        binary(state, varve_tensor_op_mul, s, binary(state, varve_tensor_op_sub, state->one, s, KEEP), TAKE_B);
     tensor *dz = binary(state, varve_tensor_op_mul, inner, gradient, TAKE_A);
     tensor *dw = binary(state, varve_tensor_op_matmul, transposed(state, h), dz, TAKE_A);
     tensor *dh = binary(state, varve_tensor_op_matmul, dz, transposed(state, w), TAKE_BOTH);
-    tensor *next = binary(state, varve_tensor_op_sub, w,
-                          binary(state, varve_tensor_op_mul, dw, state->rate, TAKE_A), TAKE_B);
+    tensor *next =
+        binary(state, varve_tensor_op_sub, w, binary(state, varve_tensor_op_mul, dw, state->rate, TAKE_A), TAKE_B);
 
     if (state->training->is_residual) {
         dh = binary(state, varve_tensor_op_add, dh, gradient, TAKE_A);
@@ -209,8 +207,7 @@ static float step(struct state *state)
 
 static void release_all(struct state *state)
 {
-    tensor *constants[] = {state->input,     state->target, state->one,
-                           state->minus_one, state->rate,   state->slope};
+    tensor *constants[] = {state->input, state->target, state->one, state->minus_one, state->rate, state->slope};
 
     for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
         varve_tensor_release(constants[i]);
@@ -224,8 +221,7 @@ static void release_all(struct state *state)
     }
 }
 
-int training_run(const struct training *training, struct training_result *result_out,
-                 struct varve_message *message)
+int training_run(const struct training *training, struct training_result *result_out, struct varve_message *message)
 {
     struct state state = {.training = training, .message = message};
     struct varve_alloc *alloc = varve_memory_alloc(training->options.memory);

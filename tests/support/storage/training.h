@@ -21,7 +21,7 @@ struct training {
     unsigned layers; /* up to TRAINING_LAYERS_MAX */
     int64_t batch, width;
     struct varve_runtime_options options; /* memory, budget and so on */
-    const char *log; /* file for the operators of the second step as a DTR log; NULL: none */
+    const char *log;                      /* file for the operators of the second step as a DTR log; NULL: none */
 };
 
 struct training_result {
@@ -31,8 +31,7 @@ struct training_result {
 };
 
 /// Errors: the runtime's, with the losses up to there.
-int training_run(const struct training *training, struct training_result *result_out,
-                 struct varve_message *message);
+int training_run(const struct training *training, struct training_result *result_out, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -34,8 +34,7 @@ TEST(test_every_kind_is_described)
         assert_non_null(info->addr);
         assert_non_null(info->arg);
         for (unsigned other = 0; other < code; other++) {
-            assert_true(event_kind_info(other) == NULL ||
-                        strcmp(event_kind_info(other)->name, info->name) != 0);
+            assert_true(event_kind_info(other) == NULL || strcmp(event_kind_info(other)->name, info->name) != 0);
         }
         count++;
     }
@@ -69,8 +68,7 @@ TEST(test_error_texts)
     assert_string_equal(varve_strerror(VARVE_ERROR_FULL), "no space left");
     assert_string_equal(varve_strerror(-1000), "unknown error");
     assert_string_equal(varve_strerror(1), "unknown error");
-    assert_int_equal(varve_message_set(&message, VARVE_ERROR_IO, "%s: line\nbreak %d", "a", 7),
-                     VARVE_ERROR_IO);
+    assert_int_equal(varve_message_set(&message, VARVE_ERROR_IO, "%s: line\nbreak %d", "a", 7), VARVE_ERROR_IO);
     assert_string_equal(message.text, "a: line break 7");
     assert_int_equal(varve_message_set(NULL, VARVE_ERROR_IO, "%s", "dropped"), VARVE_ERROR_IO);
     char longer[2000];

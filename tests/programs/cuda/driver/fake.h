@@ -26,16 +26,7 @@
 #define FAKE_FIRST_ADDRESS UINT64_C(0x7e0000000000)
 #define FAKE_WINDOW_BYTES (UINT64_C(16) << 20) /* addresses per object; none of the tests is larger */
 
-enum fake_kind {
-    FAKE_NONE,
-    FAKE_MEMORY,
-    FAKE_HOST,
-    FAKE_ARRAY,
-    FAKE_HANDLE,
-    FAKE_ADDRESSES,
-    FAKE_MAPPING,
-    FAKE_POOL
-};
+enum fake_kind { FAKE_NONE, FAKE_MEMORY, FAKE_HOST, FAKE_ARRAY, FAKE_HANDLE, FAKE_ADDRESSES, FAKE_MAPPING, FAKE_POOL };
 
 struct fake_object {
     enum fake_kind kind;

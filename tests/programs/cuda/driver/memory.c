@@ -46,8 +46,7 @@ int cuMemAllocPitch_v2(uint64_t *addr_out, size_t *pitch_out, size_t width, size
     fake_depth--;
     *pitch_out = result == 0 ? pitch : 0;
     return fake_logged("cuMemAllocPitch_v2", result, "addr=%#lx bytes=%zu asked=%zu " FAKE_ORIGIN,
-                       result == 0 ? (unsigned long)*addr_out : 0UL, pitch * height, width * height,
-                       FAKE_HERE);
+                       result == 0 ? (unsigned long)*addr_out : 0UL, pitch * height, width * height, FAKE_HERE);
 }
 
 int cuMemAllocManaged(uint64_t *addr_out, size_t bytes, unsigned flags)
@@ -110,21 +109,19 @@ int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
     int result = fake_state_bytes(bytes);
 
     (void)flags;
-    return fake_logged("cuMemHostRegister_v2", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN,
-                       (unsigned long)memory, bytes, FAKE_HERE);
+    return fake_logged("cuMemHostRegister_v2", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)memory, bytes,
+                       FAKE_HERE);
 }
 
 int cuMemHostUnregister(void *memory)
 {
-    return fake_logged("cuMemHostUnregister", fake_state(), "addr=%#lx " FAKE_ORIGIN, (unsigned long)memory,
-                       FAKE_HERE);
+    return fake_logged("cuMemHostUnregister", fake_state(), "addr=%#lx " FAKE_ORIGIN, (unsigned long)memory, FAKE_HERE);
 }
 
 int cuIpcOpenMemHandle_v2(uint64_t *addr_out, struct cuda_ipc_memory handle, unsigned flags)
 {
     (void)flags;
-    return alloc("cuIpcOpenMemHandle_v2", FAKE_MEMORY, addr_out,
-                 handle.bytes[63] == 'h' ? 1 : FAKE_BYTES_INVALID);
+    return alloc("cuIpcOpenMemHandle_v2", FAKE_MEMORY, addr_out, handle.bytes[63] == 'h' ? 1 : FAKE_BYTES_INVALID);
 }
 
 int cuIpcGetMemHandle(struct cuda_ipc_memory *handle_out, uint64_t addr)
@@ -179,8 +176,7 @@ int cuMipmappedArrayDestroy(void *array)
 
 /* ---- virtual memory ---- */
 
-int cuMemAddressReserve(uint64_t *addr_out, size_t bytes, size_t alignment, uint64_t hint,
-                        unsigned long long flags)
+int cuMemAddressReserve(uint64_t *addr_out, size_t bytes, size_t alignment, uint64_t hint, unsigned long long flags)
 {
     (void)alignment;
     (void)hint;
@@ -190,12 +186,11 @@ int cuMemAddressReserve(uint64_t *addr_out, size_t bytes, size_t alignment, uint
 
 int cuMemAddressFree(uint64_t addr, size_t bytes)
 {
-    return fake_logged("cuMemAddressFree", fake_drop(FAKE_ADDRESSES, addr),
-                       "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes, FAKE_HERE);
+    return fake_logged("cuMemAddressFree", fake_drop(FAKE_ADDRESSES, addr), "addr=%#lx bytes=%zu " FAKE_ORIGIN,
+                       (unsigned long)addr, bytes, FAKE_HERE);
 }
 
-int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties *wanted,
-                unsigned long long flags)
+int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties *wanted, unsigned long long flags)
 {
     int device = wanted->location.type == CUDA_LOCATION_DEVICE ? wanted->location.id : -1;
     int result = fake_state_bytes(bytes);
@@ -234,8 +229,8 @@ int cuMemRetainAllocationHandle(uint64_t *handle_out, void *addr)
         *handle_out = handle->addr;
     }
     return fake_logged("cuMemRetainAllocationHandle", result, "handle=%#lx place=%d " FAKE_ORIGIN,
-                       result == 0 ? (unsigned long)*handle_out : 0UL,
-                       result == 0 ? handle->device : fake_device(), FAKE_HERE);
+                       result == 0 ? (unsigned long)*handle_out : 0UL, result == 0 ? handle->device : fake_device(),
+                       FAKE_HERE);
 }
 
 int cuMemImportFromShareableHandle(uint64_t *handle_out, void *shared, int type)
@@ -273,8 +268,8 @@ int cuMemMap(uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsign
 
         fake_find(FAKE_MAPPING, made)->addr = addr;
     }
-    return fake_logged("cuMemMap", result, "addr=%#lx bytes=%zu handle=%#lx place=%d " FAKE_ORIGIN,
-                       (unsigned long)addr, bytes, (unsigned long)handle, device_of(handle), FAKE_HERE);
+    return fake_logged("cuMemMap", result, "addr=%#lx bytes=%zu handle=%#lx place=%d " FAKE_ORIGIN, (unsigned long)addr,
+                       bytes, (unsigned long)handle, device_of(handle), FAKE_HERE);
 }
 
 int cuMemUnmap(uint64_t addr, size_t bytes)
@@ -286,13 +281,11 @@ int cuMemUnmap(uint64_t addr, size_t bytes)
         mapping->kind = FAKE_NONE;
         mapping->addr = 0;
     }
-    return fake_logged("cuMemUnmap", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes,
-                       FAKE_HERE);
+    return fake_logged("cuMemUnmap", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes, FAKE_HERE);
 }
 
 int cuMemSetAccess(uint64_t addr, size_t bytes, const struct cuda_access *access, size_t count)
 {
     return fake_logged("cuMemSetAccess", access->flags == 3 ? 0 : FAKE_INVALID,
-                       "addr=%#lx bytes=%zu count=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes, count,
-                       FAKE_HERE);
+                       "addr=%#lx bytes=%zu count=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes, count, FAKE_HERE);
 }

@@ -38,8 +38,7 @@ int cuStreamEndCapture(void *stream, void **graph_out)
 
 static int is_capturing(void *stream, int *status_out)
 {
-    *status_out =
-        !is_special(stream) && ((struct fake_stream *)stream)->is_captured ? CUDA_CAPTURE_ACTIVE : 0;
+    *status_out = !is_special(stream) && ((struct fake_stream *)stream)->is_captured ? CUDA_CAPTURE_ACTIVE : 0;
     return fake_logged("?cuStreamIsCapturing", fake_state_context(), "-");
 }
 
@@ -62,8 +61,7 @@ int cuStreamGetDevice(void *stream, int *device_out)
 /* ---- allocating ---- */
 
 /* Lines have the device and the stream that a record should have: of the pool, and 2 for a thread's own. */
-static int alloc(const char *function, uint64_t *addr_out, size_t bytes, void *pool, void *stream,
-                 bool is_own)
+static int alloc(const char *function, uint64_t *addr_out, size_t bytes, void *pool, void *stream, bool is_own)
 {
     int device = is_special(stream) ? fake_device() : ((struct fake_stream *)stream)->device;
     bool is_captured = !is_special(stream) && ((struct fake_stream *)stream)->is_captured;
@@ -81,11 +79,10 @@ static int alloc(const char *function, uint64_t *addr_out, size_t bytes, void *p
     for (int i = 0; i < FAKE_DEVICES; i++) {
         pool = pool == &fake.default_pools[i] ? NULL : pool;
     }
-    return fake_logged(function, result,
-                       "addr=%#lx bytes=%zu pool=%#lx stream=%#lx place=%d captured=%d " FAKE_ORIGIN,
+    return fake_logged(function, result, "addr=%#lx bytes=%zu pool=%#lx stream=%#lx place=%d captured=%d " FAKE_ORIGIN,
                        result == 0 ? (unsigned long)*addr_out : 0UL, bytes, (unsigned long)(uintptr_t)from,
-                       (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
-                       device, is_captured, FAKE_HERE);
+                       (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream), device,
+                       is_captured, FAKE_HERE);
 }
 
 int cuMemAllocAsync(uint64_t *addr_out, size_t bytes, void *stream)
@@ -112,10 +109,9 @@ static int free_ordered(const char *function, uint64_t addr, void *stream, bool 
 {
     int device = is_special(stream) ? fake_device() : ((struct fake_stream *)stream)->device;
 
-    return fake_logged(function, fake_drop(FAKE_MEMORY, addr), "addr=%#lx stream=%#lx place=%d " FAKE_ORIGIN,
-                       (unsigned long)addr,
-                       (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
-                       device, FAKE_HERE);
+    return fake_logged(
+        function, fake_drop(FAKE_MEMORY, addr), "addr=%#lx stream=%#lx place=%d " FAKE_ORIGIN, (unsigned long)addr,
+        (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream), device, FAKE_HERE);
 }
 
 int cuMemFreeAsync(uint64_t addr, void *stream)
@@ -149,15 +145,13 @@ static int reported_of(const char *function, void *pool, unsigned long arg)
     const struct fake_object *object = pool;
 
     return fake_logged(function, fake_state(), "addr=%#lx pool=%#lx place=%d arg=%lu " FAKE_ORIGIN,
-                       (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, object->device, arg,
-                       FAKE_HERE);
+                       (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, object->device, arg, FAKE_HERE);
 }
 
 int cuMemPoolDestroy(void *pool)
 {
     for (int i = 0; i < FAKE_DEVICES; i++) {
-        fake.current_pools[i] =
-            fake.current_pools[i] == pool ? &fake.default_pools[i] : fake.current_pools[i];
+        fake.current_pools[i] = fake.current_pools[i] == pool ? &fake.default_pools[i] : fake.current_pools[i];
     }
     return reported_of("cuMemPoolDestroy", pool, 0); /* it stays in memory: a handle is given out once */
 }
@@ -171,8 +165,8 @@ int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
     unsigned long arg = attribute == CUDA_POOL_THRESHOLD ? *(unsigned long *)value : *(unsigned *)value;
 
-    return reported_of(attribute == CUDA_POOL_THRESHOLD ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute",
-                       pool, arg);
+    return reported_of(attribute == CUDA_POOL_THRESHOLD ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute", pool,
+                       arg);
 }
 
 /* ---- waiting ---- */

@@ -131,8 +131,7 @@ static uint32_t first_fit(struct pieces *pieces, uint64_t bytes, uint64_t owner)
     uint32_t first = PIECES_NONE;
 
     for (uint32_t i = 0; i < pieces->count; i++) {
-        if (pieces->at[i].is_free && pieces->at[i].size >= bytes &&
-            *owner_of(pieces, group_at(pieces, i)) == owner &&
+        if (pieces->at[i].is_free && pieces->at[i].size >= bytes && *owner_of(pieces, group_at(pieces, i)) == owner &&
             (first == PIECES_NONE || pieces->at[i].nth < pieces->at[first].nth)) {
             first = i;
         }
@@ -183,8 +182,7 @@ static void merge_empty(struct pieces *pieces)
 {
     for (uint32_t i = 0; i + 1 < pieces->count;) {
         if (pieces->at[i].base == pieces->at[i + 1].base && is_empty(pieces, i) && is_empty(pieces, i + 1) &&
-            *owner_of(pieces, group_at(pieces, i)) == GLOBAL &&
-            *owner_of(pieces, group_at(pieces, i + 1)) == GLOBAL) {
+            *owner_of(pieces, group_at(pieces, i)) == GLOBAL && *owner_of(pieces, group_at(pieces, i + 1)) == GLOBAL) {
             pieces_merge(pieces, i);
         } else {
             i++;

@@ -79,8 +79,7 @@ TEST_WITH(test_limits, rig_setup, rig_teardown)
     struct rig *rig = *state;
     uint64_t a;
 
-    open_bfc(rig, "bfc:region=64M",
-             (struct rig_options){.sim = {.capacity_bytes = 60 * MIB}, .limit = 100 * MIB});
+    open_bfc(rig, "bfc:region=64M", (struct rig_options){.sim = {.capacity_bytes = 60 * MIB}, .limit = 100 * MIB});
     a = take(rig, 10 * MIB);
     assert_true(varve_alloc_memory_reserved(rig->alloc) < 58 * (int64_t)MIB); /* 64 × 0.9 = 57.6 */
     assert_true(varve_alloc_memory_reserved(rig->alloc) > 57 * (int64_t)MIB);

@@ -159,8 +159,7 @@ static void bound_at_random(struct rig *rig, uint64_t seed, uint64_t limit, uint
         } else if (use.addr[slot] != 0) {
             use_give(rig, &use, slot);
         } else {
-            use_take(rig, &use, slot, 512 * scale + random_below(&seed, 512 * scale),
-                     random_below(&seed, STREAMS));
+            use_take(rig, &use, slot, 512 * scale + random_below(&seed, 512 * scale), random_below(&seed, STREAMS));
         }
         rig->count = rig->mark = 0;
     }
@@ -172,10 +171,9 @@ TEST_WITH(test_bound_at_random, rig_setup, rig_teardown)
 {
     uint64_t seed = test_first_seed(41);
 
-    bound_at_random(*state, seed, 0, 11);     /* no request is larger than a segment */
-    bound_at_random(*state, seed + 1, 0, 15); /* some are */
-    bound_at_random(*state, seed + 2, 8 * MIB,
-                    12); /* and the limit makes others fail and releases segments */
+    bound_at_random(*state, seed, 0, 11);           /* no request is larger than a segment */
+    bound_at_random(*state, seed + 1, 0, 15);       /* some are */
+    bound_at_random(*state, seed + 2, 8 * MIB, 12); /* and the limit makes others fail and releases segments */
 }
 
 /* All of n bytes in use in blocks of 512; then, size by size, of each two neighbours one goes and blocks of the next size come

@@ -84,12 +84,9 @@ static uint64_t cut(const struct piece *piece, uint64_t bytes)
 
 TEST_WITH(test_random, rig_setup, rig_teardown)
 {
-    pieces_compare(*state,
-                   &(struct pieces_rules){.policy = "cupy-pool",
-                                          .rounded = rounded,
-                                          .choose = choose,
-                                          .grow = grow,
-                                          .cut = cut,
-                                          .streams = 3},
-                   6000);
+    pieces_compare(
+        *state,
+        &(struct pieces_rules){
+            .policy = "cupy-pool", .rounded = rounded, .choose = choose, .grow = grow, .cut = cut, .streams = 3},
+        6000);
 }

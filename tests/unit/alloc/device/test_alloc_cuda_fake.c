@@ -44,8 +44,7 @@ static void checked(struct varve_alloc *alloc)
 {
     struct varve_message message = {""};
 
-    if (varve_alloc_check(alloc, &message) != VARVE_OK ||
-        varve_cuda_check(fake.device, &message) != VARVE_OK) {
+    if (varve_alloc_check(alloc, &message) != VARVE_OK || varve_cuda_check(fake.device, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
     if (fake.wrong[0] != '\0') {
@@ -174,10 +173,8 @@ TEST(test_captured_stream)
     fake.captured = STREAM;
     given(alloc, addr); /* put off */
     assert_int_equal(fake_count(FAKE_POOLED), 1);
-    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 512, STREAM, &addr, &message),
-                     VARVE_ERROR_BUSY);
-    assert_string_equal(message.text,
-                        "the device failed to allocate 512 bytes: the stream 0x5000 is being captured");
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 512, STREAM, &addr, &message), VARVE_ERROR_BUSY);
+    assert_string_equal(message.text, "the device failed to allocate 512 bytes: the stream 0x5000 is being captured");
     given(alloc, taken(alloc, 512, OTHER));
     assert_int_equal(fake_count(FAKE_POOLED), 1);
     fake.captured = 0;
@@ -328,9 +325,8 @@ TEST(test_fork_child)
         if (child == 0) {
             uint64_t calls = fake.calls, late = 0;
             struct varve_message message = {""};
-            bool is_reported =
-                varve_alloc_raw_alloc(alloc, 200 * MIB, &late, &message) == VARVE_ERROR_UNSUPPORTED &&
-                strlen(message.text) > 10;
+            bool is_reported = varve_alloc_raw_alloc(alloc, 200 * MIB, &late, &message) == VARVE_ERROR_UNSUPPORTED &&
+                               strlen(message.text) > 10;
 
             varve_alloc_raw_delete(alloc, addr, NULL);
             varve_alloc_empty_cache(alloc);
@@ -361,9 +357,8 @@ TEST(test_unit)
     options.config.large_segment_size = 11 * MIB;
     options.config.max_non_split_rounding_size = 11 * MIB;
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_ERROR_INVALID);
-    assert_string_equal(message.text,
-                        "expandable_segments: device cuda maps memory in pieces of 2097152 bytes; "
-                        "large_segment_size is 11534336: set large_segment_size_mb to a multiple of 2");
+    assert_string_equal(message.text, "expandable_segments: device cuda maps memory in pieces of 2097152 bytes; "
+                                      "large_segment_size is 11534336: set large_segment_size_mb to a multiple of 2");
     options.config.large_segment_size = 12 * MIB;
     options.config.max_non_split_rounding_size = 12 * MIB;
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);

@@ -31,10 +31,10 @@ static int host_open(struct varve_device **device_out)
     return varve_host_open(&options, device_out, NULL);
 }
 
-#define KIND(name, open, check, bytes)                                                        \
-    {                                                                                         \
-        name, open, check, .stream = 5, .maps_anywhere = true, .piece_bytes = RULES_UNIT / 2, \
-                           .piece_max = 6, .steps = 3000, .has_bytes = (bytes)                \
+#define KIND(name, open, check, bytes)                                                                        \
+    {                                                                                                         \
+        name, open, check, .stream = 5, .maps_anywhere = true, .piece_bytes = RULES_UNIT / 2, .piece_max = 6, \
+                           .steps = 3000, .has_bytes = (bytes)                                                \
     }
 
 static const struct rules_kind kinds[] = {
@@ -112,9 +112,9 @@ static void test_open_refuses(void **state)
     {                                                                       \
 #name, name, rules_setup, rules_teardown, (void *)(uintptr_t)(kind) \
     }
-#define ALL_OF(kind)                                                            \
-    RULES_TESTS(kind, rules_teardown), OWN(test_events_complete_at_once, kind), \
-        OWN(test_access_of_a_peer, kind), OWN(test_peers, kind)
+#define ALL_OF(kind)                                                                                              \
+    RULES_TESTS(kind, rules_teardown), OWN(test_events_complete_at_once, kind), OWN(test_access_of_a_peer, kind), \
+        OWN(test_peers, kind)
 
 static const struct CMUnitTest cases[] = {
     ALL_OF(&kinds[0]),

@@ -32,8 +32,7 @@
 
 /* ---- numbers and layouts ---- */
 
-#define NUMBER_CHECK(NAME, number, error) \
-    _Static_assert((int)CUDA_ERROR_##NAME == (number), "CUDA_ERROR_" #NAME);
+#define NUMBER_CHECK(NAME, number, error) _Static_assert((int)CUDA_ERROR_##NAME == (number), "CUDA_ERROR_" #NAME);
 CUDA_RESULT_LIST(NUMBER_CHECK)
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
@@ -173,8 +172,7 @@ CUDA_DRIVER_PROGRAM_LIST(VERSION_CHECK)
 
 _Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET, PFN_cuGetProcAddress_v11030), "cuGetProcAddress");
 #if CUDA_VERSION >= 12000
-_Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET_V2, PFN_cuGetProcAddress_v12000),
-               "cuGetProcAddress_v2");
+_Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET_V2, PFN_cuGetProcAddress_v12000), "cuGetProcAddress_v2");
 #endif
 #endif
 

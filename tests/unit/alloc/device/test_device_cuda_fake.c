@@ -10,8 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const struct rules_kind kind = {
-    .name = "cuda", .open = fake_open, .check = varve_cuda_check, .stream = STREAM};
+static const struct rules_kind kind = {.name = "cuda", .open = fake_open, .check = varve_cuda_check, .stream = STREAM};
 
 static int rules_teardown_strict(void **state)
 {
@@ -57,8 +56,7 @@ static void test_reasons(void **state)
     assert_string_equal(reason(device), "");
     fake.has_no_memory = true;
     assert_int_equal(ops->segment_alloc(device, 12345, 0, &addr), VARVE_ERROR_NO_MEMORY);
-    assert_string_equal(reason(device),
-                        "cuMemAlloc of 12345 bytes: CUDA_ERROR_OUT_OF_MEMORY (said by the driver)");
+    assert_string_equal(reason(device), "cuMemAlloc of 12345 bytes: CUDA_ERROR_OUT_OF_MEMORY (said by the driver)");
     assert_int_equal(ops->vmm_create(device, UNIT, &handle), VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(reason(device), "cuMemCreate of 2097152 bytes: "));
     fake.has_no_memory = false;
@@ -112,9 +110,7 @@ static int one_of_everything(struct varve_device *device)
     TRY(ops->stream_create(device, &stream), 0);
     TRY(ops->host_alloc(device, 512, &host), 0);
     TRY(ops->copy(device, addr, host, 512, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
-    TRY(ops->copy_2d(device,
-                     &(struct varve_copy_2d){VARVE_COPY_WITHIN, addr, 64, addr + UNIT / 2, 128, 32, 10}, 0),
-        0);
+    TRY(ops->copy_2d(device, &(struct varve_copy_2d){VARVE_COPY_WITHIN, addr, 64, addr + UNIT / 2, 128, 32, 10}, 0), 0);
     TRY(ops->fill(device, addr, 7, 8, 32, stream), 0);
     TRY(ops->host_free(device, host), 0);
     TRY(ops->stream_destroy(device, stream), 0);
@@ -352,15 +348,9 @@ static void test_events(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    RULES_TESTS(&kind, rules_teardown_strict),
-    cmocka_unit_test(test_context),
-    cmocka_unit_test(test_reasons),
-    cmocka_unit_test(test_every_call_fails),
-    cmocka_unit_test(test_open_fails),
-    cmocka_unit_test(test_end),
-    cmocka_unit_test(test_after_fork),
-    cmocka_unit_test(test_capture),
-    cmocka_unit_test(test_events),
+    RULES_TESTS(&kind, rules_teardown_strict), cmocka_unit_test(test_context),    cmocka_unit_test(test_reasons),
+    cmocka_unit_test(test_every_call_fails),   cmocka_unit_test(test_open_fails), cmocka_unit_test(test_end),
+    cmocka_unit_test(test_after_fork),         cmocka_unit_test(test_capture),    cmocka_unit_test(test_events),
 };
 
 TEST_CASES(cases)

@@ -44,13 +44,11 @@ TEST(test_copies)
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(ops->copy(device, addr, 0x99000, 5000, in[i], STREAM), 0);
         assert_int_equal(ops->copy(device, 0x99000, addr + 7, 5000, out[i], 0), 0);
-        TRANSFERS_ARE(
-            {.name = "cuMemcpyAsync", .target = addr, .source = 0x99000, .width = 5000, .stream = STREAM},
-            {.name = "cuMemcpyAsync", .target = 0x99000, .source = addr + 7, .width = 5000});
+        TRANSFERS_ARE({.name = "cuMemcpyAsync", .target = addr, .source = 0x99000, .width = 5000, .stream = STREAM},
+                      {.name = "cuMemcpyAsync", .target = 0x99000, .source = addr + 7, .width = 5000});
     }
     assert_int_equal(ops->copy(device, addr + 100, addr, 100, VARVE_COPY_WITHIN, OTHER), 0);
-    TRANSFERS_ARE(
-        {.name = "cuMemcpyAsync", .target = addr + 100, .source = addr, .width = 100, .stream = OTHER});
+    TRANSFERS_ARE({.name = "cuMemcpyAsync", .target = addr + 100, .source = addr, .width = 100, .stream = OTHER});
     assert_int_equal(ops->copy(device, addr + 99, addr, 100, VARVE_COPY_WITHIN, OTHER), VARVE_ERROR_INVALID);
     assert_int_equal(ops->copy(device, addr, 0x99000, 0, VARVE_COPY_HOST_TO_DEVICE, OTHER), 0);
     assert_int_equal(fake.transfers, 0); /* neither came to the driver */
@@ -98,16 +96,9 @@ TEST(test_rows)
     rows.source_pitch++;
     rows.rows = 1;
     assert_int_equal(ops->copy_2d(device, &rows, STREAM), 0);
-    TRANSFERS_ARE({.name = "cuMemcpyAsync",
-                   .target = rows.target_addr,
-                   .source = 0x99000,
-                   .width = 600,
-                   .stream = STREAM},
-                  {.name = "cuMemcpyAsync",
-                   .target = rows.target_addr,
-                   .source = 0x99000,
-                   .width = 200,
-                   .stream = STREAM});
+    TRANSFERS_ARE(
+        {.name = "cuMemcpyAsync", .target = rows.target_addr, .source = 0x99000, .width = 600, .stream = STREAM},
+        {.name = "cuMemcpyAsync", .target = rows.target_addr, .source = 0x99000, .width = 200, .stream = STREAM});
     fake_closed(device);
 }
 
@@ -124,25 +115,24 @@ TEST(test_fills)
     assert_int_equal(ops->fill(device, addr + 4, pattern, 4, 9, STREAM), 0);
     assert_int_equal(ops->fill(device, addr + 8, UINT64_C(0x5566778855667788), 8, 9, STREAM), 0);
     assert_int_equal(ops->fill(device, addr + 8, pattern, 8, 9, STREAM), 0);
-    TRANSFERS_ARE(
-        {.name = "cuMemsetD8Async", .target = addr + 1, .width = 9, .stream = STREAM, .value = 0x88},
-        {.name = "cuMemsetD16Async", .target = addr + 2, .width = 9, .stream = STREAM, .value = 0x7788},
-        {.name = "cuMemsetD32Async", .target = addr + 4, .width = 9, .stream = STREAM, .value = 0x55667788},
-        {.name = "cuMemsetD32Async", .target = addr + 8, .width = 18, .stream = STREAM, .value = 0x55667788},
-        {.name = "cuMemsetD2D32Async",
-         .target = addr + 8,
-         .target_pitch = 8,
-         .width = 1,
-         .rows = 9,
-         .stream = STREAM,
-         .value = 0x55667788},
-        {.name = "cuMemsetD2D32Async",
-         .target = addr + 12,
-         .target_pitch = 8,
-         .width = 1,
-         .rows = 9,
-         .stream = STREAM,
-         .value = 0x11223344});
+    TRANSFERS_ARE({.name = "cuMemsetD8Async", .target = addr + 1, .width = 9, .stream = STREAM, .value = 0x88},
+                  {.name = "cuMemsetD16Async", .target = addr + 2, .width = 9, .stream = STREAM, .value = 0x7788},
+                  {.name = "cuMemsetD32Async", .target = addr + 4, .width = 9, .stream = STREAM, .value = 0x55667788},
+                  {.name = "cuMemsetD32Async", .target = addr + 8, .width = 18, .stream = STREAM, .value = 0x55667788},
+                  {.name = "cuMemsetD2D32Async",
+                   .target = addr + 8,
+                   .target_pitch = 8,
+                   .width = 1,
+                   .rows = 9,
+                   .stream = STREAM,
+                   .value = 0x55667788},
+                  {.name = "cuMemsetD2D32Async",
+                   .target = addr + 12,
+                   .target_pitch = 8,
+                   .width = 1,
+                   .rows = 9,
+                   .stream = STREAM,
+                   .value = 0x11223344});
     assert_int_equal(ops->fill(device, addr, pattern, 8, 0, STREAM), 0);
     assert_int_equal(ops->fill(device, addr + UNIT - 8, pattern, 8, 2, STREAM), VARVE_ERROR_INVALID);
     assert_int_equal(fake.transfers, 0);
@@ -158,8 +148,7 @@ TEST(test_reasons)
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     fake.fail_at = 3; /* after the context, which takes two */
     fake.fail_with = 700;
-    assert_int_equal(ops->copy(device, addr, 0x99000, 5000, VARVE_COPY_HOST_TO_DEVICE, STREAM),
-                     VARVE_ERROR_IO);
+    assert_int_equal(ops->copy(device, addr, 0x99000, 5000, VARVE_COPY_HOST_TO_DEVICE, STREAM), VARVE_ERROR_IO);
     assert_non_null(strstr(reason(device), "cuMemcpyAsync of 1 * 5000 bytes from 0x99000 to "));
     assert_non_null(strstr(reason(device), "on the stream 0x5000: CUDA_ERROR_OTHER"));
     fake.has_no_memory = true;
@@ -251,25 +240,22 @@ TEST(test_foreign_memory)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = fake_add(FAKE_SEGMENT, 0, UNIT), next = fake_add(FAKE_SEGMENT, addr + UNIT, UNIT),
-             own = 0;
+    uint64_t addr = fake_add(FAKE_SEGMENT, 0, UNIT), next = fake_add(FAKE_SEGMENT, addr + UNIT, UNIT), own = 0;
 
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &own), 0);
     assert_int_equal(ops->fill(device, addr, 7, 1, 2 * UNIT, STREAM), 0);
     assert_int_equal(ops->copy(device, 0x99000, addr + 5, UNIT, VARVE_COPY_DEVICE_TO_HOST, STREAM), 0);
     assert_int_equal(ops->copy(device, own, next, UNIT, VARVE_COPY_WITHIN, STREAM), 0);
-    TRANSFERS_ARE(
-        {.name = "cuMemsetD8Async", .target = addr, .width = 2 * UNIT, .stream = STREAM, .value = 7},
-        {.name = "cuMemcpyAsync", .target = 0x99000, .source = addr + 5, .width = UNIT, .stream = STREAM},
-        {.name = "cuMemcpyAsync", .target = own, .source = next, .width = UNIT, .stream = STREAM});
+    TRANSFERS_ARE({.name = "cuMemsetD8Async", .target = addr, .width = 2 * UNIT, .stream = STREAM, .value = 7},
+                  {.name = "cuMemcpyAsync", .target = 0x99000, .source = addr + 5, .width = UNIT, .stream = STREAM},
+                  {.name = "cuMemcpyAsync", .target = own, .source = next, .width = UNIT, .stream = STREAM});
     assert_int_equal(ops->fill(device, addr, 7, 1, 2 * UNIT + 1, STREAM), VARVE_ERROR_NOT_FOUND);
     assert_non_null(strstr(reason(device), "lies in no memory of CUDA device 1"));
     assert_int_equal(ops->fill(device, own, 7, 1, UNIT + 1, STREAM), VARVE_ERROR_INVALID);
     fake.pointer_device = 1;
     assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_NOT_FOUND);
     fake.pointer_device = 0;
-    for (uint64_t call = 1; call <= 6;
-         call++) { /* each of what is asked of the driver, and the fill itself */
+    for (uint64_t call = 1; call <= 6; call++) { /* each of what is asked of the driver, and the fill itself */
         fake.fail_at = call;
         fake.fail_with = 719;
         assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_IO);

@@ -60,8 +60,7 @@ TEST(test_host_default_limit)
     uint64_t free_bytes = 0, total = 0;
 
     assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
-    assert_true(total > 0 &&
-                total <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4);
+    assert_true(total > 0 && total <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4);
     assert_int_equal(free_bytes, total);
     host_close(device);
 }

@@ -30,8 +30,7 @@ static int exporter_run(int in, int out)
     uint64_t unused, addr;
     char step;
 
-    if (varve_host_open(&options, &device, NULL) != 0 ||
-        device->ops->segment_alloc(device, MIB, 0, &unused) != 0 ||
+    if (varve_host_open(&options, &device, NULL) != 0 || device->ops->segment_alloc(device, MIB, 0, &unused) != 0 ||
         device->ops->segment_alloc(device, message.bytes, 0, &addr) != 0 ||
         device->ops->ipc_export(device, addr, &message.handle) != 0) {
         return 1;
@@ -130,8 +129,7 @@ TEST(test_host_ipc_refuses)
         forged = handle;
         forged.bytes[i] ^= 0x41;
         error = ops->ipc_open(device, &forged, &opened);
-        assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_NOT_FOUND ||
-                    error == VARVE_ERROR_PERMISSION);
+        assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_NOT_FOUND || error == VARVE_ERROR_PERMISSION);
     }
     assert_int_equal(ops->ipc_open(device, &handle, &opened), 0); /* in the same process too */
     at(addr)[9] = 9;

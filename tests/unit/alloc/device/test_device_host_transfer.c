@@ -18,8 +18,7 @@
 #define BLOCKED 8
 #define FREE 9
 
-static int copy(struct varve_device *device, uint64_t target, uint64_t source, uint64_t bytes,
-                uint64_t stream)
+static int copy(struct varve_device *device, uint64_t target, uint64_t source, uint64_t bytes, uint64_t stream)
 {
     return device->ops->copy(device, target, source, bytes, VARVE_COPY_WITHIN, stream);
 }
@@ -154,8 +153,7 @@ TEST(test_freeing_waits)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
-    struct freer freers[2] = {{.device = device, .addr = segment(device, 4096)},
-                              {.device = device, .is_host = true}};
+    struct freer freers[2] = {{.device = device, .addr = segment(device, 4096)}, {.device = device, .is_host = true}};
     uint64_t other = segment(device, 4096), base = 0, handle = 0;
 
     assert_int_equal(ops->host_alloc(device, 4096, &freers[1].addr), 0);
@@ -165,8 +163,7 @@ TEST(test_freeing_waits)
     assert_int_equal(ops->vmm_set_access(device, base, UNIT, 0), 0);
     memset(at(freers[1].addr), 0x61, 4096);
     assert_int_equal(varve_host_stream_block(device, BLOCKED), 0);
-    assert_int_equal(
-        ops->copy(device, freers[0].addr, freers[1].addr, 4096, VARVE_COPY_HOST_TO_DEVICE, BLOCKED), 0);
+    assert_int_equal(ops->copy(device, freers[0].addr, freers[1].addr, 4096, VARVE_COPY_HOST_TO_DEVICE, BLOCKED), 0);
     assert_int_equal(copy(device, base + 5, freers[0].addr, 4096, BLOCKED), 0);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&freers[i].thread, NULL, free_it, &freers[i]), 0);
@@ -196,9 +193,8 @@ TEST(test_queue_is_dropped)
 
     assert_int_equal(device->ops->fill(device, addr, 1, 1, 10, BLOCKED), 0);
     assert_int_equal(varve_host_stream_block(device, BLOCKED), 0);
-    assert_int_equal(
-        device->ops->copy(device, (uint64_t)(uintptr_t)host, addr, 10, VARVE_COPY_DEVICE_TO_HOST, BLOCKED),
-        0);
+    assert_int_equal(device->ops->copy(device, (uint64_t)(uintptr_t)host, addr, 10, VARVE_COPY_DEVICE_TO_HOST, BLOCKED),
+                     0);
     host_close(device);
     assert_int_equal(host[0], 0);
 }
@@ -363,13 +359,10 @@ static void random_copy(struct varve_device *device, struct model *model, uint64
     unsigned stream = (unsigned)random_below(seed, STREAMS);
     bool overlaps = target < source + bytes && source < target + bytes;
 
-    assert_int_equal(copy(device, addr + target, addr + source, bytes, stream),
-                     overlaps ? VARVE_ERROR_INVALID : 0);
+    assert_int_equal(copy(device, addr + target, addr + source, bytes, stream), overlaps ? VARVE_ERROR_INVALID : 0);
     if (!overlaps) {
-        model_add(
-            model,
-            (struct model_work){
-                .kind = MODEL_COPY, .stream = stream, .target = target, .source = source, .bytes = bytes});
+        model_add(model, (struct model_work){
+                             .kind = MODEL_COPY, .stream = stream, .target = target, .source = source, .bytes = bytes});
     }
 }
 
@@ -380,13 +373,11 @@ static void random_fill(struct varve_device *device, struct model *model, uint64
     unsigned char value = (unsigned char)random_next(seed);
 
     assert_int_equal(device->ops->fill(device, addr + target, value, 1, bytes, stream), 0);
-    model_add(model,
-              (struct model_work){
-                  .kind = MODEL_FILL, .stream = stream, .target = target, .bytes = bytes, .value = value});
+    model_add(model, (struct model_work){
+                         .kind = MODEL_FILL, .stream = stream, .target = target, .bytes = bytes, .value = value});
 }
 
-static void random_event(struct varve_device *device, struct model *model, const uint64_t *events,
-                         uint64_t *seed)
+static void random_event(struct varve_device *device, struct model *model, const uint64_t *events, uint64_t *seed)
 {
     size_t event = random_below(seed, EVENTS);
     unsigned stream = (unsigned)random_below(seed, STREAMS);
@@ -398,8 +389,8 @@ static void random_event(struct varve_device *device, struct model *model, const
     } else {
         assert_int_equal(device->ops->stream_wait_event(device, stream, events[event]), 0);
         if (model->records[event] != 0) {
-            model_add(model, (struct model_work){
-                                 .kind = MODEL_WAIT, .stream = stream, .other = model->records[event] - 1});
+            model_add(model,
+                      (struct model_work){.kind = MODEL_WAIT, .stream = stream, .other = model->records[event] - 1});
         }
     }
 }
@@ -418,8 +409,7 @@ static void random_gate(struct varve_device *device, struct model *model, uint64
     }
 }
 
-static size_t compare(struct varve_device *device, const struct model *model, uint64_t addr,
-                      const uint64_t *events)
+static size_t compare(struct varve_device *device, const struct model *model, uint64_t addr, const uint64_t *events)
 {
     size_t waiting = 0;
 
@@ -493,12 +483,11 @@ static void *work(void *context)
     worker->failures += ops->host_alloc(device, 2 * PART, &host) != 0;
     for (unsigned i = 0; i < ROUNDS && worker->failures == 0; i++) {
         memset(at(host), (int)i, PART);
-        worker->failures +=
-            ops->copy(device, worker->addr, host, PART, VARVE_COPY_HOST_TO_DEVICE, worker->stream) != 0;
+        worker->failures += ops->copy(device, worker->addr, host, PART, VARVE_COPY_HOST_TO_DEVICE, worker->stream) != 0;
         worker->failures += copy(device, worker->addr + PART, worker->addr, PART, worker->stream) != 0;
         worker->failures += ops->fill(device, worker->addr + PART, ~i, 4, 1, worker->stream) != 0;
-        worker->failures += ops->copy(device, host + PART, worker->addr + PART, PART,
-                                      VARVE_COPY_DEVICE_TO_HOST, worker->stream) != 0;
+        worker->failures +=
+            ops->copy(device, host + PART, worker->addr + PART, PART, VARVE_COPY_DEVICE_TO_HOST, worker->stream) != 0;
         worker->failures += ops->stream_synchronize(device, worker->stream) != 0;
         worker->failures += *(uint32_t *)(uintptr_t)(host + PART) != ~i;
         worker->failures += memcmp(at(host) + 4, at(host + PART) + 4, PART - 4) != 0;

@@ -99,8 +99,7 @@ static void step_insert(struct device_ranges *ranges, struct model *model, uint6
     }
 }
 
-static void step_search(const struct device_ranges *ranges, const struct model *model, uint64_t *random,
-                        size_t step)
+static void step_search(const struct device_ranges *ranges, const struct model *model, uint64_t *random, size_t step)
 {
     uint64_t addr = random_next(random) % 0x9000;
     uint64_t bytes = 1 + random_next(random) % 500;

@@ -39,15 +39,14 @@ TEST(test_sim_counts_up)
     assert_int_equal(reserved, BASE + 4 * UNIT);
     assert_int_equal(segment(device, 1), BASE + 14 * UNIT);
     assert_int_equal(varve_sim_used(device), 2 * UNIT + 1);
-    assert_int_equal(device->ops->segment_alloc(device, (uint64_t)1 << 63, 0, &reserved),
-                     VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(device->ops->segment_alloc(device, (uint64_t)1 << 63, 0, &reserved), VARVE_ERROR_NO_MEMORY);
     sim_close(device);
 }
 
 TEST(test_sim_reuses)
 {
-    struct varve_device *device = sim_open(
-        &(struct varve_sim_options){.first_addr = 0x100100, .alignment = 0x1000, .reuses_addresses = true});
+    struct varve_device *device =
+        sim_open(&(struct varve_sim_options){.first_addr = 0x100100, .alignment = 0x1000, .reuses_addresses = true});
 
     assert_int_equal(segment(device, 0x2800), 0x101000);
     assert_int_equal(segment(device, 0x1000), 0x104000);
@@ -70,8 +69,8 @@ struct script {
     uint64_t used;
 };
 
-static int script_place(void *context, uint64_t bytes, uint64_t stream,
-                        const struct varve_device_reservation *place, uint64_t *addr_out)
+static int script_place(void *context, uint64_t bytes, uint64_t stream, const struct varve_device_reservation *place,
+                        uint64_t *addr_out)
 {
     struct script *script = context;
 
@@ -130,14 +129,13 @@ TEST(test_sim_scripted_reservations)
     static const uint64_t bases[] = {BASE + UNIT, BASE + 2 * UNIT, BASE + 20 * UNIT};
     struct script script = {.bases = bases};
     const struct varve_device_reservation place = {.stream = 4, .pool_id = {1, 2}, .is_small = true};
-    struct varve_device *device = sim_open(
-        &(struct varve_sim_options){.reservation_address = script_place, .address_context = &script});
+    struct varve_device *device =
+        sim_open(&(struct varve_sim_options){.reservation_address = script_place, .address_context = &script});
     uint64_t addr = 0;
 
     assert_int_equal(device->ops->vmm_reserve(device, 10 * UNIT, &place, &addr), 0);
     assert_int_equal(addr, BASE + UNIT);
-    assert_true(script.had_place && script.stream == 4 && script.place.pool_id[1] == 2 &&
-                script.place.is_small);
+    assert_true(script.had_place && script.stream == 4 && script.place.pool_id[1] == 2 && script.place.is_small);
     assert_int_equal(segment(device, UNIT), BASE);
     assert_int_equal(segment(device, UNIT), BASE + 11 * UNIT); /* over the reservation */
     assert_int_equal(device->ops->vmm_reserve(device, UNIT, &place, &addr), VARVE_ERROR_INVALID);
@@ -213,8 +211,8 @@ TEST(test_sim_memory_info)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct varve_device *device = sim_open(
-            &(struct varve_sim_options){.capacity_bytes = cases[i].capacity, .total_bytes = cases[i].total});
+        struct varve_device *device =
+            sim_open(&(struct varve_sim_options){.capacity_bytes = cases[i].capacity, .total_bytes = cases[i].total});
         uint64_t free_bytes = 1, total = 1;
 
         segment(device, UNIT);
@@ -258,8 +256,7 @@ TEST(test_sim_check_finds)
     FINDS(sim->table.resources.space.count++, sim->table.resources.space.count--);
     FINDS(sim->table.resources.events.live++, sim->table.resources.events.live--);
     FINDS(sim->table.resources.events.slots[0].value = 1, sim->table.resources.events.slots[0].value = 0);
-    FINDS(sim->table.resources.handles.slots[0].is_live = false,
-          sim->table.resources.handles.slots[0].is_live = true);
+    FINDS(sim->table.resources.handles.slots[0].is_live = false, sim->table.resources.handles.slots[0].is_live = true);
 #undef FINDS
     sim_close(device);
 }

@@ -84,8 +84,7 @@ TEST(test_sim_fault_limits)
     assert_int_equal(varve_sim_fail(device, call, 0, 1, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     assert_int_equal(varve_sim_fail(device, call, 1, 0, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     assert_int_equal(varve_sim_fail(device, call, 1, 1, 0), VARVE_ERROR_INVALID);
-    assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_CALL_LIMIT, 1, 1, VARVE_ERROR_IO),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_CALL_LIMIT, 1, 1, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     for (uint64_t i = 0; i < 64; i++) {
         assert_int_equal(varve_sim_fail(device, call, 2 * i + 1, 1, VARVE_ERROR_IO), 0);
     }
@@ -142,8 +141,7 @@ TEST(test_sim_costs)
 
 TEST(test_sim_clock)
 {
-    struct varve_device *device =
-        sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
+    struct varve_device *device = sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, handle = 0;
 
@@ -173,8 +171,7 @@ TEST(test_sim_clock)
 /* A pool that grows costs what mapping costs; one that has the memory, next to nothing. */
 TEST(test_sim_pool_costs)
 {
-    struct varve_device *device =
-        sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
+    struct varve_device *device = sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addrs[4], now = 5700 + 450 + 17000 + 250;
 

@@ -173,8 +173,7 @@ TEST(test_settings)
 
     assert_int_equal(varve_torch_set_settings("expandable_segments:Yes"), VARVE_ERROR_INVALID);
     assert_non_null(strstr(varve_torch_message(), "expandable_segments"));
-    assert_int_equal(varve_torch_set_settings("graph_capture_record_stream_reuse:True"),
-                     VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_torch_set_settings("graph_capture_record_stream_reuse:True"), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
     assert_int_equal(settings.graph_capture_record_stream_reuse, 0);
 

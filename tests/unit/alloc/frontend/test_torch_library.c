@@ -3,6 +3,7 @@
  * libvarve-torch.so as PyTorch finds it: opened late, called from C++. What is thrown for want of memory is
  * PyTorch's own error class where it is in the process and the standard library's where it is not, and
  * filters of pools live as long as they are called.
+ * Costs: 1 s
  */
 #include "alloc/frontend/torch/torch.h"
 
@@ -107,8 +108,7 @@ TEST(test_without_pytorch)
     char text[TEXT];
 
     assert_null(take((size_t)1 << 40, 0, text));
-    assert_non_null(
-        strstr(text, "St13runtime_error: CUDA out of memory. Tried to allocate 1.00 TiB on GPU 0."));
+    assert_non_null(strstr(text, "St13runtime_error: CUDA out of memory. Tried to allocate 1.00 TiB on GPU 0."));
     assert_null(torch.alloc(entry("varve_torch_alloc"), 512, 64, 0, text, TEXT));
     assert_non_null(strstr(text, "St13runtime_error: CUDA memory of device 64"));
 }
@@ -195,8 +195,8 @@ TEST(test_begin_twice)
     char text[TEXT] = "";
 
     set_function(&begin_twice, torch.caller, "caller_begin_twice");
-    assert_int_equal(begin_twice(entry("varve_torch_begin_allocate_to_pool"),
-                                 entry("varve_torch_end_allocate_to_pool"), 32, text, TEXT),
+    assert_int_equal(begin_twice(entry("varve_torch_begin_allocate_to_pool"), entry("varve_torch_end_allocate_to_pool"),
+                                 32, text, TEXT),
                      2);
     assert_non_null(strstr(text, "pool (32, 0)"));
 }

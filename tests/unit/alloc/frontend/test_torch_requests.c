@@ -61,8 +61,7 @@ static void check_all(void)
 {
     struct varve_message message = {""};
 
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (varve_alloc_check(device->alloc, &message) != VARVE_OK) {
             fail_msg("%s", message.text);
         }

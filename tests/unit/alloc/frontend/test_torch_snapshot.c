@@ -127,8 +127,8 @@ static void expect_history(int device, const char *expected)
         const struct varve_torch_event *event = &snapshot.events[i];
         size_t length = strlen(text);
 
-        snprintf(text + length, sizeof(text) - length, "%s %llu stream %llu pool %llu,%llu\n",
-                 actions[event->action], (unsigned long long)event->bytes, (unsigned long long)event->stream,
+        snprintf(text + length, sizeof(text) - length, "%s %llu stream %llu pool %llu,%llu\n", actions[event->action],
+                 (unsigned long long)event->bytes, (unsigned long long)event->stream,
                  (unsigned long long)event->pool_capture, (unsigned long long)event->pool_user);
         assert_true(event->time_us >= before);
         assert_int_equal(event->device, device);

@@ -167,8 +167,7 @@ static void neighbours_at(unsigned step, unsigned at)
     struct block *block = model->sorted[at];
     if (free_index_next(block) != model_at((int64_t)at + 1, block->bins) ||
         free_index_previous(block) != model_at((int64_t)at - 1, block->bins) ||
-        free_index_following(&model->index, block) !=
-            (at + 1 < model->count ? model->sorted[at + 1] : NULL)) {
+        free_index_following(&model->index, block) != (at + 1 < model->count ? model->sorted[at + 1] : NULL)) {
         fail_msg("step %u: neighbours of block %u of %u", step, at, model->count);
     }
 }
@@ -205,8 +204,7 @@ static void run(const struct run *run)
 {
     random_state = run->seed;
     model->stream_count = run->streams;
-    assert_true(run->streams <= sizeof(model->streams) / sizeof(model->streams[0]) &&
-                run->blocks < BLOCKS_MAX);
+    assert_true(run->streams <= sizeof(model->streams) / sizeof(model->streams[0]) && run->blocks < BLOCKS_MAX);
     for (unsigned i = 0; i < run->streams; i++) { /* small numbers, pointers, and both ends */
         uint64_t odd = random_below(&random_state, 2) == 0
                            ? random_next(&random_state)
@@ -281,8 +279,7 @@ TEST_WITH(test_check_sees_damage, setup, teardown)
     }
     all_as_expected(0);
     unsigned at = 0;
-    while (model->sorted[at]->up != NULL || model->sorted[at]->left == NULL ||
-           model->sorted[at]->right == NULL) {
+    while (model->sorted[at]->up != NULL || model->sorted[at]->left == NULL || model->sorted[at]->right == NULL) {
         at++; /* some tree of a hundred blocks in 14 has a root with two children */
         assert_true(at < model->count);
     }

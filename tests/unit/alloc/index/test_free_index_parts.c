@@ -134,8 +134,7 @@ TEST_WITH(test_no_memory, NULL, teardown)
     for (uint64_t handle = 0; handle < 600; handle++) {
         struct rlimit before = mappings_refuse();
         struct stream_bins *bins = free_index_bins(&free_blocks, made_up_pool(0), handle);
-        struct stream_bins *found =
-            handle > 0 ? free_index_bins(&free_blocks, made_up_pool(0), handle - 1) : NULL;
+        struct stream_bins *found = handle > 0 ? free_index_bins(&free_blocks, made_up_pool(0), handle - 1) : NULL;
         mappings_allow(before);
         assert_ptr_equal(found, last); /* old streams are found without memory */
         if (bins == NULL) {

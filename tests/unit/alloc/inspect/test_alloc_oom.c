@@ -34,8 +34,7 @@ static uint64_t broken_prepare(struct rig *rig, const char *config, struct dupli
     const struct varve_pool_id pool = {0, 1};
     uint64_t a, b, c;
 
-    rig_open(rig,
-             &(struct rig_options){.sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB, .config = config});
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB, .config = config});
     *duplicate = (struct duplicate){.rig = rig};
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_stream_9, NULL), VARVE_OK);
     c = take_on(rig, 20 * MIB, 9);

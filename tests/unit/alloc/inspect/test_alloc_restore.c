@@ -14,15 +14,14 @@ struct script {
     uint64_t shift; /* another device would give other addresses */
 };
 
-static int segment_address(void *context, uint64_t bytes, uint64_t stream,
-                           const struct varve_device_reservation *place, uint64_t *addr_out)
+static int segment_address(void *context, uint64_t bytes, uint64_t stream, const struct varve_device_reservation *place,
+                           uint64_t *addr_out)
 {
     struct script *script = context;
 
     (void)place;
     (void)stream;
-    while (script->next < script->snapshot.segment_count &&
-           script->snapshot.segments[script->next].is_expandable) {
+    while (script->next < script->snapshot.segment_count && script->snapshot.segments[script->next].is_expandable) {
         script->next++;
     }
     if (script->next == script->snapshot.segment_count) { /* behind everything */
@@ -223,8 +222,7 @@ TEST_WITH(test_restored_from_nothing, rig_setup, rig_teardown)
 TEST_WITH(test_split_oversize_block, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_segment_info segment = {
-        .addr = UINT64_C(0x7f0000000000), .bytes = 100 * MIB, .block_count = 2};
+    struct varve_segment_info segment = {.addr = UINT64_C(0x7f0000000000), .bytes = 100 * MIB, .block_count = 2};
     struct varve_block_info blocks[2] = {
         {.addr = segment.addr, .bytes = 60 * MIB, .state = VARVE_BLOCK_INACTIVE},
         {.addr = segment.addr + 60 * MIB, .bytes = 40 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED}};
@@ -254,11 +252,11 @@ static struct spoilt sound(void)
         .segment = {.addr = UINT64_C(0x7f0000000000), .bytes = 2 * MIB, .is_small = true, .block_count = 4}};
 
     for (unsigned i = 0; i < 4; i++) {
-        spoilt.blocks[i] = (struct varve_block_info){.addr = spoilt.segment.addr + i * 512 * KIB,
-                                                     .bytes = 512 * KIB,
-                                                     .requested = 500 * KIB,
-                                                     .state = i % 2 == 0 ? VARVE_BLOCK_ACTIVE_ALLOCATED
-                                                                         : VARVE_BLOCK_INACTIVE};
+        spoilt.blocks[i] =
+            (struct varve_block_info){.addr = spoilt.segment.addr + i * 512 * KIB,
+                                      .bytes = 512 * KIB,
+                                      .requested = 500 * KIB,
+                                      .state = i % 2 == 0 ? VARVE_BLOCK_ACTIVE_ALLOCATED : VARVE_BLOCK_INACTIVE};
     }
     return spoilt;
 }
@@ -316,10 +314,9 @@ TEST_WITH(test_blocks_that_do_not_tile, rig_setup, rig_teardown)
 
 TEST_WITH(test_impossible_sizes, rig_setup, rig_teardown)
 {
-    ASSERT_REFUSED(
-        (spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 62, spoilt.segment.block_count = 1));
-    ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 61,
-                    spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
+    ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 62, spoilt.segment.block_count = 1));
+    ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 61, spoilt.segment.block_count = 1,
+                    spoilt.segment.is_expandable = true));
     ASSERT_REFUSED((spoilt.segment.addr = spoilt.blocks[0].addr = 0 - MIB, spoilt.blocks[0].bytes = 2 * MIB,
                     spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
     ASSERT_REFUSED(spoilt.blocks[0].requested = 512 * KIB + 1);
@@ -328,8 +325,7 @@ TEST_WITH(test_impossible_sizes, rig_setup, rig_teardown)
 
 TEST_WITH(test_odd_sizes, rig_setup, rig_teardown)
 {
-    ASSERT_REFUSED(
-        (spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100, spoilt.blocks[1].addr -= 100));
+    ASSERT_REFUSED((spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100, spoilt.blocks[1].addr -= 100));
 }
 
 TEST_WITH(test_counts_that_lie, rig_setup, rig_teardown)
@@ -368,8 +364,8 @@ TEST_WITH(test_free_neighbours, rig_setup, rig_teardown)
 
 TEST_WITH(test_expandable_range_of_an_odd_size, rig_setup, rig_teardown)
 {
-    ASSERT_REFUSED((spoilt.segment.is_expandable = true, spoilt.segment.bytes -= 512 * KIB,
-                    spoilt.segment.block_count = 3));
+    ASSERT_REFUSED(
+        (spoilt.segment.is_expandable = true, spoilt.segment.bytes -= 512 * KIB, spoilt.segment.block_count = 3));
 }
 
 TEST_WITH(test_other_addresses, rig_setup, rig_teardown)

@@ -157,9 +157,8 @@ TEST(test_moves_add_up)
     for (size_t i = 0; i < MOVES; i++) {
         bool is_small = random_below(&random, 2);
         struct varve_alloc_stat *stat = &stats->reserved_bytes[stat_pool_kind(is_small)];
-        int64_t change = random_below(&random, 3)
-                             ? (int64_t)random_below(&random, 5000)
-                             : -(int64_t)random_below(&random, (uint64_t)stat->current + 1);
+        int64_t change = random_below(&random, 3) ? (int64_t)random_below(&random, 5000)
+                                                  : -(int64_t)random_below(&random, (uint64_t)stat->current + 1);
 
         changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
         if (random_below(&random, 2)) {
@@ -180,8 +179,7 @@ TEST(test_moves_add_up)
         }
         stats_read(&counters, &read);
         for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS && i % 100 == 0; pool++) {
-            const struct varve_alloc_stat *both[] = {&read.reserved_bytes[pool],
-                                                     &read.inactive_split_bytes[pool]};
+            const struct varve_alloc_stat *both[] = {&read.reserved_bytes[pool], &read.inactive_split_bytes[pool]};
 
             for (int k = 0; k < 2; k++) {
                 assert_int_equal(both[k]->current, sum_of(changes[pool], 0, i + 1, 0));
@@ -217,9 +215,8 @@ static void plain_assert(const struct varve_alloc_stat *stats, const struct plai
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
         if (stats[pool].current != plain[pool].current || stats[pool].peak != plain[pool].peak ||
             stats[pool].allocated != plain[pool].allocated || stats[pool].freed != plain[pool].freed) {
-            fail_msg("%s of pool %d: %jd, peak %jd, not %jd, peak %jd", name, pool,
-                     (intmax_t)stats[pool].current, (intmax_t)stats[pool].peak, (intmax_t)plain[pool].current,
-                     (intmax_t)plain[pool].peak);
+            fail_msg("%s of pool %d: %jd, peak %jd, not %jd, peak %jd", name, pool, (intmax_t)stats[pool].current,
+                     (intmax_t)stats[pool].peak, (intmax_t)plain[pool].current, (intmax_t)plain[pool].peak);
         }
     }
 }
@@ -275,8 +272,7 @@ TEST(test_blocks)
         }
         if (size != 0 && !is_taken) {
             stat_complete(&counters, size % 2, size / 2);
-            plain_move(plain[ACTIVE], size % 2, -1),
-                plain_move(plain[ACTIVE_BYTES], size % 2, -(int64_t)size);
+            plain_move(plain[ACTIVE], size % 2, -1), plain_move(plain[ACTIVE_BYTES], size % 2, -(int64_t)size);
             plain_move(plain[REQUESTED], size % 2, -(int64_t)(size / 2));
         }
         for (int k = 0; k < FIGURES && i % 97 == 0; k++) {
@@ -326,8 +322,8 @@ TEST(test_reset_accumulated)
     new = take_all(&read);
     for (size_t i = 0; i < KEYS; i++) {
         const char *end = strrchr(new.keys[i], '.');
-        bool is_zeroed = end ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0
-                             : strncmp(new.keys[i], "num_", 4) == 0;
+        bool is_zeroed =
+            end ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0 : strncmp(new.keys[i], "num_", 4) == 0;
 
         if (new.values[i] != (is_zeroed ? 0 : old.values[i])) {
             fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);

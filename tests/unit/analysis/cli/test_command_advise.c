@@ -30,8 +30,8 @@ TEST(test_answer)
     trace_database_make("growing.db", (const char *const[]){NULL});
     sql_run("growing.db", growing);
     EXPECT(0, "advise growing.db", "export PYTORCH_ALLOC_CONF=expandable_segments:True\n",
-           "peak reserved             120 MiB  80.0 MiB\n", "needs at least", "modelled time",
-           "lost at the peak", "cached whole segments", "PYTORCH_CUDA_ALLOC_CONF", "varve replay --conf");
+           "peak reserved             120 MiB  80.0 MiB\n", "needs at least", "modelled time", "lost at the peak",
+           "cached whole segments", "PYTORCH_CUDA_ALLOC_CONF", "varve replay --conf");
     EXPECT(0, "advise --json growing.db", "\"memory_limit\":null", "\"load_bytes\":83886080",
            "\"cached_segments\":41943040",
            "\"conf\":\"expandable_segments:True\",\"reason\":\"best\",\"peak_reserved\":83886080");

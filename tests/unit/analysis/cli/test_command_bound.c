@@ -53,8 +53,7 @@ TEST(test_output)
     EXPECT(0, "bound -f -o placed.csv two.csv", "");
 }
 
-static void write_event(struct varve_writer *writer, uint8_t device, enum varve_kind kind, uint64_t addr,
-                        uint64_t size)
+static void write_event(struct varve_writer *writer, uint8_t device, enum varve_kind kind, uint64_t addr, uint64_t size)
 {
     struct varve_record record = {
         .addr = addr,

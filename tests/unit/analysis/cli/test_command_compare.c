@@ -31,11 +31,9 @@ TEST(test_one_and_many)
 {
     static const char *const lines[][2] = {
         {"compare --policies first-fit --json " SMALL,
-         "compare --policies first-fit,pytorch --conf `` --conf expandable_segments:True --json " SMALL
-         " " OTHER},
+         "compare --policies first-fit,pytorch --conf `` --conf expandable_segments:True --json " SMALL " " OTHER},
         {"frontier --policies first-fit --json " SMALL,
-         "frontier --policies first-fit,pytorch --conf `` --conf expandable_segments:True --json " SMALL
-         " " OTHER}};
+         "frontier --policies first-fit,pytorch --conf `` --conf expandable_segments:True --json " SMALL " " OTHER}};
 
     for (size_t i = 0; i < 2; i++) {
         char *one = command_answer(lines[i][0]), *many = command_answer(lines[i][1]);
@@ -73,7 +71,7 @@ TEST(test_csv)
 
 TEST(test_tables)
 {
-    EXPECT(0, "compare --policies pytorch,none " SMALL, "multistream_record", "peak reserved", "\n  none ",
-           "\n  none ", "GMLake");
+    EXPECT(0, "compare --policies pytorch,none " SMALL, "multistream_record", "peak reserved", "\n  none ", "\n  none ",
+           "GMLake");
     EXPECT(0, "frontier " SMALL, "\n  pytorch ", "!none");
 }

@@ -50,15 +50,14 @@ TEST(test_large)
     size_t count;
 
     trace_database_make("a.db", (const char *const[]){NULL});
-    snprintf(
-        sql, sizeof(sql),
-        "INSERT INTO meta VALUES ('complete', 1);"
-        "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 1, 1, 1), (2, 1, 2, 1, 2);"
-        "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < %d) "
-        "INSERT INTO event(seq, ts_ns, pid, tid, kind, addr, size, id, thread_id, flags, ring_seq) "
-        "SELECT seq, seq * 50, 1, 1, 33 - seq %% 2, seq / 2 %% 9973 * 4096, seq * 7919 %% 16384, (seq + 1) / 2, "
-        "1 + seq %% 2, 0, (seq + 1) / 2 FROM n",
-        events);
+    snprintf(sql, sizeof(sql),
+             "INSERT INTO meta VALUES ('complete', 1);"
+             "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 1, 1, 1), (2, 1, 2, 1, 2);"
+             "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < %d) "
+             "INSERT INTO event(seq, ts_ns, pid, tid, kind, addr, size, id, thread_id, flags, ring_seq) "
+             "SELECT seq, seq * 50, 1, 1, 33 - seq %% 2, seq / 2 %% 9973 * 4096, seq * 7919 %% 16384, (seq + 1) / 2, "
+             "1 + seq %% 2, 0, (seq + 1) / 2 FROM n",
+             events);
     sql_run("a.db", sql);
     char *bytes = file_read("a.db", &count);
 

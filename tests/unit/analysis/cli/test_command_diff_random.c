@@ -118,8 +118,7 @@ static void make_traces(void)
 
     file_write("b.db", copy, bytes);
     free(copy);
-    for (size_t side = 0, count = random_below(&random_state, 3) * random_below(&random_state, 12); side < 2;
-         side++) {
+    for (size_t side = 0, count = random_below(&random_state, 3) * random_below(&random_state, 12); side < 2; side++) {
         db = open_random(side == 0 ? "a.db" : "b.db");
         run(db, "CREATE TEMP TABLE x(v)");
         for (size_t i = 0; i < count; i++) {
@@ -160,8 +159,7 @@ static void expect_words(const char *out, const char *words)
 /* What the answer has to hold; returns whether the traces are equal. */
 static bool expect_answer(sqlite3 *db, const char *out)
 {
-    char sql[2000] = "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE 0", words[600],
-         fields[400] = "";
+    char sql[2000] = "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE 0", words[600], fields[400] = "";
     int64_t alone[] = {query_integer(db, "SELECT count(*) FROM only_a"),
                        query_integer(db, "SELECT count(*) FROM only_b")};
     int64_t unnumbered[] = {query_integer(db, "SELECT count(*) FROM main.event WHERE ring_seq IS NULL"),
@@ -171,8 +169,7 @@ static bool expect_answer(sqlite3 *db, const char *out)
     for (size_t i = 0; i < COLUMNS; i++) {
         char one[200];
 
-        snprintf(one, sizeof(one),
-                 "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE ka.%s IS NOT kb.%s",
+        snprintf(one, sizeof(one), "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE ka.%s IS NOT kb.%s",
                  columns[i], columns[i]);
         int64_t count = query_integer(db, one);
 
@@ -180,8 +177,7 @@ static bool expect_answer(sqlite3 *db, const char *out)
             snprintf(fields + strlen(fields), sizeof(fields) - strlen(fields), "%s\"%s\":%d",
                      fields[0] != '\0' ? "," : "", columns[i], (int)count);
         }
-        snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), " OR ka.%s IS NOT kb.%s", columns[i],
-                 columns[i]);
+        snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), " OR ka.%s IS NOT kb.%s", columns[i], columns[i]);
     }
     int64_t differing = query_integer(db, sql);
 

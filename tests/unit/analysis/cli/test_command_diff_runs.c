@@ -93,8 +93,7 @@ TEST(test_other_orders)
            "-100 B");
     EXPECT(0, "diff --metric=allocated --frames=2 b.db a.db", "  -4.79 KiB",
            "load  load.c:7\n       load  load.c:7  (a)\n       main", "-128 B", "gone  fresh");
-    EXPECT(0, "diff --metric=count --top=1 a.db b.db",
-           "heap, allocations, by line: 1 new, 1 gone, 0 grew, 0 shrank\n",
+    EXPECT(0, "diff --metric=count --top=1 a.db b.db", "heap, allocations, by line: 1 new, 1 gone, 0 grew, 0 shrank\n",
            "+128 B       0 B     128 B          +2  new   fresh", "… 1 more lines (--all has all)",
            "more size classes (--all has all)");
     EXPECT(0, "diff --all --metric=count a.db b.db", "new   fresh", "gone  old", "load", "keep");
@@ -112,11 +111,9 @@ TEST(test_by)
         "UPDATE callsite SET user_symbol_id = 1 WHERE id = 2; UPDATE symbol SET function = NULL, file = NULL, line = "
         "NULL, "
         "module = '/elsewhere/a' WHERE id = 4");
-    EXPECT(0, "diff --by=line c.db d.db", "3 new, 3 gone, 0 grew", "gone  keep  keep.c:8",
-           "new   main  main.c:13", "gone  load  load.c:7", "new   load  load.c:8",
-           "new   unresolved code in a", "gone  old  old.c:9");
-    EXPECT(0, "diff --by=function c.db d.db", "2 new, 2 gone, 0 grew", "gone  keep  keep.c\n",
-           "new   main  main.c\n");
+    EXPECT(0, "diff --by=line c.db d.db", "3 new, 3 gone, 0 grew", "gone  keep  keep.c:8", "new   main  main.c:13",
+           "gone  load  load.c:7", "new   load  load.c:8", "new   unresolved code in a", "gone  old  old.c:9");
+    EXPECT(0, "diff --by=function c.db d.db", "2 new, 2 gone, 0 grew", "gone  keep  keep.c\n", "new   main  main.c\n");
     EXPECT(0, "diff --by=module c.db d.db", "heap, at the peak, by module: no change");
     EXPECT(0, "diff --by=module --all c.db d.db", "1.14 KiB  1.14 KiB           0        /a\n");
     EXPECT(0, "diff --by=stack a.db b.db", "by stack: 0 new, 1 gone, 1 grew, 1 shrank",
@@ -128,22 +125,21 @@ TEST(test_by)
 
 TEST(test_json)
 {
-    EXPECT(
-        0, "diff --json a.db b.db", "{\"a\":{\"database\":\"a.db\",\"seq\":null,", "\"rss_peak_bytes\":null,",
-        "\"by\":\"line\",\"metric\":\"peak\",\"domains\":[{\"domain\":\"heap\",",
-        ("\"a\":{\"bytes\":1264,\"allocations\":4,\"live_bytes\":1100,\"live_allocations\":2,\"peak_bytes\":1164,"
-         "\"peak_allocations\":3}"),
-        "\"change\":{\"bytes\":4864,", "\"sizes_all\":3,\"sizes\":[{\"size_max\":8192,",
-        "\"entries_all\":3,\"new\":0,\"gone\":1,\"grew\":1,\"shrank\":1",
-        "{\"state\":\"grew\",\"callsite_a\":1,\"callsite_b\":5,", "\"function\":\"load\"",
-        "\"state\":\"shrank\"", "\"state\":\"gone\",\"callsite_a\":3,\"callsite_b\":null");
+    EXPECT(0, "diff --json a.db b.db", "{\"a\":{\"database\":\"a.db\",\"seq\":null,", "\"rss_peak_bytes\":null,",
+           "\"by\":\"line\",\"metric\":\"peak\",\"domains\":[{\"domain\":\"heap\",",
+           ("\"a\":{\"bytes\":1264,\"allocations\":4,\"live_bytes\":1100,\"live_allocations\":2,\"peak_bytes\":1164,"
+            "\"peak_allocations\":3}"),
+           "\"change\":{\"bytes\":4864,", "\"sizes_all\":3,\"sizes\":[{\"size_max\":8192,",
+           "\"entries_all\":3,\"new\":0,\"gone\":1,\"grew\":1,\"shrank\":1",
+           "{\"state\":\"grew\",\"callsite_a\":1,\"callsite_b\":5,", "\"function\":\"load\"", "\"state\":\"shrank\"",
+           "\"state\":\"gone\",\"callsite_a\":3,\"callsite_b\":null");
     EXPECT(0, "diff --json --by=stack a.db b.db", "\"by\":\"stack\"", "\"frames\":[{\"depth\":0");
 }
 
 TEST(test_moments)
 {
-    EXPECT(0, "diff --from=3 --to=9us a.db", "A  a.db, up to event 3 at 3.00 us",
-           "B  a.db, up to event 9 at 9.00 us", "allocated", "live ", "heap, live, by line: 1 new, 0 gone",
+    EXPECT(0, "diff --from=3 --to=9us a.db", "A  a.db, up to event 3 at 3.00 us", "B  a.db, up to event 9 at 9.00 us",
+           "allocated", "live ", "heap, live, by line: 1 new, 0 gone",
            "+1000 B       0 B    1000 B          +1  new   keep");
     EXPECT(0, "diff --json --to 6 a.db", "\"seq\":0,", "\"seq\":6,\"ts_ns\":6000", "\"metric\":\"leaked\"",
            "\"peak_bytes\":null", "\"live_bytes\":1164,");

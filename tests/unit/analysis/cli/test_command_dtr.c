@@ -50,8 +50,7 @@ TEST(test_play)
     assert_true(number(json, "clock") == 1 + number(json, "model_compute") + number(json, "remat_compute"));
     assert_true(number(json, "overhead") == number(json, "clock") / number(json, "baseline_compute"));
     assert_true(number(json, "max_memory") <= number(json, "budget"));
-    assert_true(number(json, "evictions") ==
-                number(json, "evictions_released") + number(json, "evictions_budget"));
+    assert_true(number(json, "evictions") == number(json, "evictions_released") + number(json, "evictions_budget"));
     assert_true(number(json, "op_executions") == number(json, "operators") + number(json, "remats_direct"));
     assert_true(number(json, "clock") == number(same, "clock"));
     assert_null(strstr(json, "peak_reserved"));
@@ -98,9 +97,8 @@ TEST(test_sweep)
 
 TEST(test_allocator)
 {
-    char *json =
-        command_answer("dtr --ratio=0.8 --mode allocator --heuristic window --conf expandable_segments:True "
-                       "--json " LOG);
+    char *json = command_answer("dtr --ratio=0.8 --mode allocator --heuristic window --conf expandable_segments:True "
+                                "--json " LOG);
 
     assert_non_null(strstr(json, "\"mode\":\"allocator\""));
     assert_true(number(json, "peak_reserved") <= number(json, "budget"));
@@ -113,9 +111,8 @@ TEST(test_allocator)
 static void check_database(const char *play, const char *count, double at_least)
 {
     char *json = command_answer(play);
-    char *rows =
-        command_answer("query --json play.db `SELECT sum(kind = 'op') AS ops, sum(kind = 'evict') AS evicts, "
-                       "sum(kind = 'remat' AND cause = 'direct') AS remats, max(ts_ns) AS end FROM events`");
+    char *rows = command_answer("query --json play.db `SELECT sum(kind = 'op') AS ops, sum(kind = 'evict') AS evicts, "
+                                "sum(kind = 'remat' AND cause = 'direct') AS remats, max(ts_ns) AS end FROM events`");
     char *blocks = command_answer(count);
 
     assert_true(number(rows, "ops") == number(json, "operators"));

@@ -35,8 +35,7 @@ static bool is_protobuf(const char *format)
 /* A file that is not empty and what standard output gets are the same. */
 static void check_format(const char *script, const char *format)
 {
-    struct command_outcome outcome =
-        command_run("export", "t.db", "--to", format, "-o", "file", "--force", NULL);
+    struct command_outcome outcome = command_run("export", "t.db", "--to", format, "-o", "file", "--force", NULL);
     char *bytes;
     size_t count;
 
@@ -76,8 +75,7 @@ TEST(test_every_database)
 
 static void check_view(const char *script, const char *view)
 {
-    struct command_outcome exported =
-        command_run("export", "t.db", "--to", "csv", "--view", view, "-o", "-", NULL);
+    struct command_outcome exported = command_run("export", "t.db", "--to", "csv", "--view", view, "-o", "-", NULL);
     char sql[100];
     struct command_outcome queried;
 

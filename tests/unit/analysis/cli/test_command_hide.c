@@ -19,8 +19,7 @@
 #define SYMBOLS 12
 #define NODES 400
 
-static const char *const modules[SYMBOLS / 3] = {"/lib/libc.so.6", "/opt/stripped", "/opt/named",
-                                                 "/opt/source"};
+static const char *const modules[SYMBOLS / 3] = {"/lib/libc.so.6", "/opt/stripped", "/opt/named", "/opt/source"};
 
 struct scene {
     unsigned parents[NODES + 1], symbols[NODES + 1]; /* of node n at [n] */

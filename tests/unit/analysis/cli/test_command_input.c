@@ -31,8 +31,8 @@ static void copy_file(const char *from, const char *to, size_t bytes_max)
 /* Names and contents of all files here. Owner: the caller, by free. */
 static char *folder_contents(void)
 {
-    FILE *pipe = popen(
-        "for file in *; do echo \"$file\"; test -f \"$file\" -a -r \"$file\" && cksum <\"$file\"; done", "r");
+    FILE *pipe =
+        popen("for file in *; do echo \"$file\"; test -f \"$file\" -a -r \"$file\" && cksum <\"$file\"; done", "r");
     char *text = calloc(1, 1 << 16);
 
     assert_true(pipe != NULL && text != NULL);

@@ -91,8 +91,7 @@ TEST(test_series)
 
 TEST(test_moments)
 {
-    EXPECT(0, "leaks --at=exit-of-main --top=100 made.db", "when main() returned or exit() began",
-           "leak  a.c:1");
+    EXPECT(0, "leaks --at=exit-of-main --top=100 made.db", "when main() returned or exit() began", "leak  a.c:1");
     EXPECT(0, "leaks --at=end --top=100 made.db",
            "live at the end of each process; 1 process image was replaced by exec", "leak  a.c:1");
     EXPECT(0, "leaks --at=500ms --top=100 made.db", "live 500 ms after the start", "261 allocations live");

@@ -234,23 +234,20 @@ TEST(test_letters)
     const char *meanings[128] = {['h'] = "help"};
 
     for (size_t i = 0; command_table[i] != NULL; i++) {
-        for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END;
-             option++) {
+        for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END; option++) {
             if (option->letter != 0 && meanings[option->letter & 127] == NULL) {
                 meanings[option->letter & 127] = option->name;
             }
         }
     }
     for (size_t i = 0; command_table[i] != NULL; i++) {
-        for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END;
-             option++) {
+        for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END; option++) {
             for (int letter = 'A'; letter <= 'z'; letter++) {
                 bool is_meaning = meanings[letter] != NULL && strcmp(meanings[letter], option->name) == 0;
 
                 if (option->kind != OPTION_ABSENT && is_meaning != (option->letter == letter)) {
-                    fail_msg("varve %s: --%s has -%c; -%c is --%s elsewhere", command_table[i]->name,
-                             option->name, option->letter != 0 ? option->letter : ' ', letter,
-                             meanings[letter]);
+                    fail_msg("varve %s: --%s has -%c; -%c is --%s elsewhere", command_table[i]->name, option->name,
+                             option->letter != 0 ? option->letter : ' ', letter, meanings[letter]);
                 }
             }
         }
@@ -283,8 +280,8 @@ TEST(test_manual)
             size_t length = (size_t)snprintf(written, sizeof(written), "\\-\\-");
 
             for (const char *letter = option->name; *letter != '\0'; letter++) {
-                length += (size_t)snprintf(written + length, sizeof(written) - length,
-                                           *letter == '-' ? "\\-" : "%c", *letter);
+                length += (size_t)snprintf(written + length, sizeof(written) - length, *letter == '-' ? "\\-" : "%c",
+                                           *letter);
             }
             const char *found = strstr(section, written);
 
@@ -324,10 +321,10 @@ TEST(test_missing_preload)
 
 TEST(test_doctor)
 {
-    static const char *const keys[] = {
-        "kernel",   "clock",   "shared_memory", "disk",        "sqlite",      "python",
-        "elfutils", "page",    "gpu",           "top_screen",  "cuda",        "cupti",
-        "pytorch",  "exports", "cuda_toolkit",  "varve_cupti", "varve_torch", "varve_replace"};
+    static const char *const keys[] = {"kernel",      "clock",       "shared_memory", "disk",    "sqlite",
+                                       "python",      "elfutils",    "page",          "gpu",     "top_screen",
+                                       "cuda",        "cupti",       "pytorch",       "exports", "cuda_toolkit",
+                                       "varve_cupti", "varve_torch", "varve_replace"};
     char *text = command_answer("doctor"), *json = command_answer("doctor --json");
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

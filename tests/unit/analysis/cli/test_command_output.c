@@ -89,13 +89,11 @@ TEST(test_json_of_any_bytes)
 
         assert_non_null(out);
         for (size_t i = 0; i < length; i++) {
-            bytes[i] =
-                (char)(random_below(&seed, 3) == 0 ? random_next(&seed) : 'a' + random_below(&seed, 26));
+            bytes[i] = (char)(random_below(&seed, 3) == 0 ? random_next(&seed) : 'a' + random_below(&seed, 26));
         }
         json_print(json_text_value(bytes, length), out);
         fclose(out);
-        assert_true(text_bytes >= 3 && text[0] == '"' && text[text_bytes - 2] == '"' &&
-                    text[text_bytes - 1] == '\n');
+        assert_true(text_bytes >= 3 && text[0] == '"' && text[text_bytes - 2] == '"' && text[text_bytes - 1] == '\n');
         for (size_t i = 1; i + 2 < text_bytes; i++) {
             assert_true((unsigned char)text[i] >= 0x20 && text[i] != 0x7f);
             if (text[i] == '\\') {
@@ -144,9 +142,8 @@ static int64_t ask(struct database *database, const char *select, int64_t from, 
 {
     char sql[300];
 
-    snprintf(sql, sizeof(sql),
-             "WITH r AS (SELECT * FROM sample WHERE ts_ns >= %" PRId64 " AND ts_ns < %" PRId64 ") %s", from,
-             to, select);
+    snprintf(sql, sizeof(sql), "WITH r AS (SELECT * FROM sample WHERE ts_ns >= %" PRId64 " AND ts_ns < %" PRId64 ") %s",
+             from, to, select);
     return database_integer(database, sql, -1);
 }
 
@@ -168,8 +165,7 @@ static void make_samples(uint64_t *seed, int samples)
         when += (int64_t)random_below(seed, random_below(seed, 4) == 0 ? 100000 : 50);
         before = allocated;
         snprintf(sql, sizeof(sql),
-                 "INSERT INTO sample VALUES (0, 1, 0, %d, %" PRId64 ", %" PRId64 ", %" PRId64
-                 ", NULL, NULL, NULL, 0);"
+                 "INSERT INTO sample VALUES (0, 1, 0, %d, %" PRId64 ", %" PRId64 ", %" PRId64 ", NULL, NULL, NULL, 0);"
                  "INSERT INTO event(seq, ts_ns, pid, tid, kind) VALUES (%d, %" PRId64 ", 1, 1, 32)",
                  i + 1, when, allocated, highest, i + 1, when);
         sql_run("timeline.db", sql);
@@ -194,14 +190,11 @@ TEST(test_timeline_steps)
         assert_int_equal(database_error(database, NULL), 0);
         assert_int_equal(timeline.samples, samples);
         assert_int_equal(timeline.points[0].begin_ns, 0);
-        assert_int_equal(
-            ask(database, "SELECT count(*) FROM r", timeline.points[steps - 1].end_ns, INT64_MAX), 0);
+        assert_int_equal(ask(database, "SELECT count(*) FROM r", timeline.points[steps - 1].end_ns, INT64_MAX), 0);
         for (int64_t i = 0; i < steps; i++) {
             const struct timeline_point *point = &timeline.points[i];
-            int64_t at_begin =
-                ask(database, last, 0, point->begin_ns); /* what was there when the step began */
-            int64_t highest =
-                ask(database, "SELECT max(allocated_max) FROM r", point->begin_ns, point->end_ns);
+            int64_t at_begin = ask(database, last, 0, point->begin_ns); /* what was there when the step began */
+            int64_t highest = ask(database, "SELECT max(allocated_max) FROM r", point->begin_ns, point->end_ns);
 
             assert_int_equal(point->allocated, ask(database, last, 0, point->end_ns));
             assert_int_equal(point->allocated_max, highest > at_begin ? highest : at_begin);
@@ -217,9 +210,8 @@ static int write_bytes(const void *count, FILE *out, struct varve_message *messa
     for (size_t i = *(const size_t *)count; i > 0; i--) {
         fputc('x', out);
     }
-    return *(const size_t *)count > 0
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "nothing to write");
+    return *(const size_t *)count > 0 ? VARVE_OK
+                                      : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "nothing to write");
 }
 
 static void expect_file(const char *path, long bytes)

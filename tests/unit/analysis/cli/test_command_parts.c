@@ -35,12 +35,11 @@ static void load_parts(struct parts *parts)
     sqlite3_stmt *statement;
 
     assert_int_equal(sqlite3_open(DATABASE, &database), SQLITE_OK);
-    assert_int_equal(
-        sqlite3_prepare_v2(database,
-                           "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE "
-                           "'sqlite_%' ORDER BY type, name",
-                           -1, &statement, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(database,
+                                        "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE "
+                                        "'sqlite_%' ORDER BY type, name",
+                                        -1, &statement, NULL),
+                     SQLITE_OK);
     for (parts->count = 0; sqlite3_step(statement) == SQLITE_ROW; parts->count++) {
         assert_true(parts->count < PARTS_MAX);
         snprintf(parts->type[parts->count], sizeof(parts->type[0]), "%s", sqlite3_column_text(statement, 0));
@@ -78,8 +77,7 @@ static void run_some(const char *part, int turn, bool with_json)
 
     for (size_t i = 0; command_table[i] != NULL; i++) {
         if (command_table[i]->answer != NULL && number++ % TURNS == turn) {
-            check(part,
-                  (const char *[]){command_table[i]->name, DATABASE, with_json ? "--json" : NULL, NULL});
+            check(part, (const char *[]){command_table[i]->name, DATABASE, with_json ? "--json" : NULL, NULL});
         }
     }
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
@@ -105,8 +103,7 @@ static void drop_each(const char *script, int first_with_json)
         char sql[160];
 
         file_write(DATABASE, whole, bytes);
-        snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; DROP %s %s", parts.type[part],
-                 parts.name[part]);
+        snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; DROP %s %s", parts.type[part], parts.name[part]);
         sql_run(DATABASE, sql);
         run_some(parts.name[part], (part + first_with_json) % TURNS, part % 2 == first_with_json);
     }

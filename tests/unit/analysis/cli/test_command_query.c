@@ -112,22 +112,19 @@ TEST(test_wrong_sql)
         static const char *const options[] = {"--csv", "--json", "--null=-"};
 
         for (size_t j = 0; j < sizeof(options) / sizeof(options[0]); j++) {
-            command_refused(command_run("query", options[j], "small.db", wrong[i][0], NULL), wrong[i][0],
-                            wrong[i][1]);
+            command_refused(command_run("query", options[j], "small.db", wrong[i][0], NULL), wrong[i][0], wrong[i][1]);
         }
     }
 }
 
 TEST(test_values)
 {
-    static const char sql[] =
-        "SELECT 9223372036854775807 AS big, -1.5 AS r, NULL AS n, x'00ff' AS b, '' AS e, "
-        "'a\"b,c' AS t, CAST(x'41ff42' AS TEXT) AS bad, char(10, 27) AS control, 1 AS big";
+    static const char sql[] = "SELECT 9223372036854775807 AS big, -1.5 AS r, NULL AS n, x'00ff' AS b, '' AS e, "
+                              "'a\"b,c' AS t, CAST(x'41ff42' AS TEXT) AS bad, char(10, 27) AS control, 1 AS big";
 
-    assert_query(
-        "--json", sql,
-        "[{\"big\":9223372036854775807,\"r\":-1.5,\"n\":null,\"b\":\"00ff\",\"e\":\"\",\"t\":\"a\\\"b,c\","
-        "\"bad\":\"A\\ufffdB\",\"control\":\"\\u000a\\u001b\",\"big_2\":1}\n]\n");
+    assert_query("--json", sql,
+                 "[{\"big\":9223372036854775807,\"r\":-1.5,\"n\":null,\"b\":\"00ff\",\"e\":\"\",\"t\":\"a\\\"b,c\","
+                 "\"bad\":\"A\\ufffdB\",\"control\":\"\\u000a\\u001b\",\"big_2\":1}\n]\n");
     assert_query("--csv", sql,
                  "big,r,n,b,e,t,bad,control,big\n"
                  "9223372036854775807,-1.5,,X'00ff',\"\",\"a\"\"b,c\",A\xff"
@@ -138,8 +135,7 @@ TEST(test_values)
 
 TEST(test_several_statements)
 {
-    assert_query("--csv", "SELECT 1 AS a; -- a remark\nSELECT 2 AS b WHERE 0;; SELECT 3 AS c;",
-                 "a\n1\n\nb\n\nc\n3\n");
+    assert_query("--csv", "SELECT 1 AS a; -- a remark\nSELECT 2 AS b WHERE 0;; SELECT 3 AS c;", "a\n1\n\nb\n\nc\n3\n");
     assert_query("--json", "SELECT 1 AS a; SELECT 2 AS b WHERE 0; /* the end */", "[{\"a\":1}\n]\n[]\n");
 }
 
@@ -177,8 +173,8 @@ TEST(test_misspelt)
 {
     EXPECT(2, "query small.db `SELECT * FROM callsit_total`", "no such table: callsit_total",
            "did you mean callsite_total?");
-    EXPECT(2, "query small.db `SELECT t.user_funtion FROM callsite_total t`",
-           "no such column: t.user_funtion", "did you mean user_function?");
+    EXPECT(2, "query small.db `SELECT t.user_funtion FROM callsite_total t`", "no such column: t.user_funtion",
+           "did you mean user_function?");
     /* a name is looked for in the tables that the SQL names: this one is of others */
     EXPECT(2, "query small.db `SELECT bytes_askd FROM meta`", "no such column: bytes_askd, in:");
     EXPECT(2, "query small.db `SELECT * FROM qqqqqqqqqq`", "no such table: qqqqqqqqqq, in:");
@@ -204,8 +200,7 @@ TEST(test_schema)
 
 TEST(test_vertical)
 {
-    assert_query("--vertical",
-                 "SELECT 1 AS a, NULL AS longer, char(10, 27) || 'x' AS c UNION ALL SELECT 2, x'ff', 'y'",
+    assert_query("--vertical", "SELECT 1 AS a, NULL AS longer, char(10, 27) || 'x' AS c UNION ALL SELECT 2, x'ff', 'y'",
                  "row 1\n  a       1\n  longer  NULL\n  c        ?x\n\n"
                  "row 2\n  a       2\n  longer  X'ff'\n  c       y\n");
     EXPECT(2, "query --vertical --csv small.db `SELECT 1`", "mutually exclusive");

@@ -37,8 +37,8 @@ static void take_record(void *context, const struct varve_record *record)
     struct varve_record named = *record;
 
     named.callsite = 0;
-    assert_int_equal(
-        varve_writer_event(history->writer, &named, (int64_t)varve_writer_events(history->writer) * 1000), 0);
+    assert_int_equal(varve_writer_event(history->writer, &named, (int64_t)varve_writer_events(history->writer) * 1000),
+                     0);
 }
 
 static void history_make(struct history *history, const char *path, bool is_silent)
@@ -84,10 +84,9 @@ static void expect_blocks(const char *text, const struct moment *moment)
         if (block->state < 0) {
             continue;
         }
-        snprintf(line, sizeof(line),
-                 "{\"address\":%llu,\"size\":%llu,\"requested_size\":%llu,\"state\":\"%s\"}",
-                 (unsigned long long)block->addr, (unsigned long long)block->size,
-                 (unsigned long long)block->requested, states[block->state]);
+        snprintf(line, sizeof(line), "{\"address\":%llu,\"size\":%llu,\"requested_size\":%llu,\"state\":\"%s\"}",
+                 (unsigned long long)block->addr, (unsigned long long)block->size, (unsigned long long)block->requested,
+                 states[block->state]);
         at = at != NULL ? strstr(at, line) : NULL;
         if (at == NULL) {
             fail_msg("after event %llu: no %s", (unsigned long long)moment->seq, line);
@@ -115,9 +114,8 @@ static void expect_views(const char *path)
         "SELECT count(*) AS holes, coalesce(sum(size), 0) AS in_holes, coalesce(max(size), 0) AS largest_hole, (SELECT "
         "count(*) FROM empty_segment) AS empty_segments, (SELECT coalesce(sum(size), 0) FROM empty_segment) AS "
         "in_empty_segments, (SELECT coalesce(max(size), 0) FROM empty_segment) AS largest_empty_segment FROM hole";
-    static const char *const keys[] = {
-        "\"holes\":",          "\"in_holes\":",          "\"largest_hole\":",
-        "\"empty_segments\":", "\"in_empty_segments\":", "\"largest_empty_segment\":"};
+    static const char *const keys[] = {"\"holes\":",          "\"in_holes\":",          "\"largest_hole\":",
+                                       "\"empty_segments\":", "\"in_empty_segments\":", "\"largest_empty_segment\":"};
     char line[1000];
 
     snprintf(line, sizeof(line), "query --json %s `%s`", path, sql);
@@ -130,8 +128,7 @@ static void expect_views(const char *path)
         assert_int_equal(figure(views, keys[i]), figure(state, keys[i]));
     }
     assert_true(figure(state, keys[0]) > 0);
-    assert_int_equal(figure(state, "\"reserved\":"), figure(state, "\"used\":") +
-                                                         figure(state, "\"pending\":") +
+    assert_int_equal(figure(state, "\"reserved\":"), figure(state, "\"used\":") + figure(state, "\"pending\":") +
                                                          figure(state, keys[1]) + figure(state, keys[4]));
     free(state);
     free(views);

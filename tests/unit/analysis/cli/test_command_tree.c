@@ -86,17 +86,15 @@ TEST(test_options)
            "                                 main  main.c:12\n"
            "                                 begin  (a)\n"
            "     100 B   10.0 %           1  … 1 more\n");
-    expect("tree --metric=temporary --depth=1 t.db",
-           "heap, freed before the thread allocated again: 8 allocations\n"
-           "\n"
-           "   share allocations  function, callees below\n"
-           " 100.0 %           8  begin  (a)\n");
+    expect("tree --metric=temporary --depth=1 t.db", "heap, freed before the thread allocated again: 8 allocations\n"
+                                                     "\n"
+                                                     "   share allocations  function, callees below\n"
+                                                     " 100.0 %           8  begin  (a)\n");
     EXPECT(0, "tree --count --top=1 t.db", "400 B   57.1 %           4  ├ main  main.c:12", "└ … 1 more");
-    EXPECT(0, "tree --metric=allocated --all t.db", "heap, allocated: 5.57 KiB (5,700)", "├ main",
-           "xmalloc  wrap.c:5", "└ main", "unresolved code in strange.so\n",
-           "unresolved code in strange.so\n");
-    EXPECT(0, "tree --metric=leaked --domain=heap t.db", "never freed: 250 B in 1 allocation\n", "begin",
-           "main.c:14", "load");
+    EXPECT(0, "tree --metric=allocated --all t.db", "heap, allocated: 5.57 KiB (5,700)", "├ main", "xmalloc  wrap.c:5",
+           "└ main", "unresolved code in strange.so\n", "unresolved code in strange.so\n");
+    EXPECT(0, "tree --metric=leaked --domain=heap t.db", "never freed: 250 B in 1 allocation\n", "begin", "main.c:14",
+           "load");
     expect("tree --inverted --min-share=90 t.db",
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "each of its 3 frames has less than --min-share of it\n");
@@ -105,8 +103,7 @@ TEST(test_options)
 
 TEST(test_json)
 {
-    EXPECT(0, "tree --json t.db",
-           "{\"database\":\"t.db\",\"domain\":\"heap\",\"metric\":\"peak\",\"order\":\"bytes\",",
+    EXPECT(0, "tree --json t.db", "{\"database\":\"t.db\",\"domain\":\"heap\",\"metric\":\"peak\",\"order\":\"bytes\",",
            "\"inverted\":false,\"bytes\":1000,\"allocations\":7,\"left_out\":0,",
            "\"nodes\":[{\"id\":1,\"parent_id\":null,\"depth\":1,\"bytes\":1000,\"allocations\":7,",
            "\"self_bytes\":0,\"self_allocations\":0,\"left_out\":0,", "\"function\":\"begin\"",
@@ -141,11 +138,10 @@ TEST(test_folded)
 
 TEST(test_svg)
 {
-    EXPECT(
-        0, "flamegraph -o - t.db", "<?xml", "<svg ", "heap, at the peak: 1000 B in 7 allocations",
-        "<title>all\n1000 B",
-        "<title>main  main.c:14\n600 B, 3 allocations, 60.0 %</title><rect x=\"10.00\" y=\"96\" width=\"707.70\"",
-        "<script>", "</svg>\n");
+    EXPECT(0, "flamegraph -o - t.db", "<?xml", "<svg ", "heap, at the peak: 1000 B in 7 allocations",
+           "<title>all\n1000 B",
+           "<title>main  main.c:14\n600 B, 3 allocations, 60.0 %</title><rect x=\"10.00\" y=\"96\" width=\"707.70\"",
+           "<script>", "</svg>\n");
     expect_file("flamegraph -o - t.db", "flamegraph -o t.svg t.db", "t.svg");
     EXPECT(2, "flamegraph -o t.svg t.db", "t.svg");
     EXPECT(0, "flamegraph --min-share=45 -o - t.db", "; left out: 1 smaller frame with 400 B");
@@ -155,20 +151,18 @@ TEST(test_svg)
 /* A name of 1 MB, one with control characters, one with what XML and folded stacks have a meaning for. */
 TEST(test_names)
 {
-    make(
-        "names.db", small_sql,
-        "UPDATE symbol SET function = 'a' || char(27) || '[2J;' || char(10) || '<b>&\"]]>' || char(0x9b) || "
-        "char(0xffff) WHERE id = 5; UPDATE symbol SET function = replace(hex(zeroblob(500000)), '0', 'n') WHERE id = "
-        "4; "
-        "UPDATE symbol SET file = CAST(x'ff3cfe' AS TEXT) WHERE id = 3");
+    make("names.db", small_sql,
+         "UPDATE symbol SET function = 'a' || char(27) || '[2J;' || char(10) || '<b>&\"]]>' || char(0x9b) || "
+         "char(0xffff) WHERE id = 5; UPDATE symbol SET function = replace(hex(zeroblob(500000)), '0', 'n') WHERE id = "
+         "4; "
+         "UPDATE symbol SET file = CAST(x'ff3cfe' AS TEXT) WHERE id = 3");
     char *text = command_answer("flamegraph -o - names.db");
 
     assert_true(strlen(text) < 100000);
     free(text);
     EXPECT(0, "flamegraph -o - names.db", "!\x1b", "!\xff", "!\xef\xbf\xbf",
            "<title>a?[2J; &lt;b&gt;&amp;&quot;]]&gt;???  a\n", "nnn…");
-    EXPECT(0, "flamegraph --folded names.db", "a?[2J: <b>&\"]]>?", ";main (main.c:14);nnn",
-           "… (load.c:7) 600\n");
+    EXPECT(0, "flamegraph --folded names.db", "a?[2J: <b>&\"]]>?", ";main (main.c:14);nnn", "… (load.c:7) 600\n");
     text = command_answer("tree names.db");
     assert_true(strlen(text) < 5000);
     free(text);
@@ -177,8 +171,7 @@ TEST(test_names)
 /* Stacks without a name are a line for each module. */
 TEST(test_unnamed)
 {
-    make("unnamed.db", small_sql,
-         "UPDATE symbol SET function = NULL, file = NULL, line = NULL, user_rank = 2");
+    make("unnamed.db", small_sql, "UPDATE symbol SET function = NULL, file = NULL, line = NULL, user_rank = 2");
     expect("tree unnamed.db", "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
                               "\n"
                               "     bytes    share allocations  function, callees below\n"

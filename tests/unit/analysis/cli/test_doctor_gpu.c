@@ -105,8 +105,7 @@ static void assert_nodes(enum doctor_state state, const char *word)
 
 TEST(test_nodes)
 {
-    static const char module[] =
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
+    static const char module[] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
 
     assert_nodes(DOCTOR_MISSING, "no NVIDIA driver");
     touch("nvidiactl");
@@ -164,20 +163,17 @@ TEST(test_drivers)
     snprintf(path, sizeof(path), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
     assert_int_equal(symlink(path, "libcuda.so.1"), 0);
     DRIVER("ok", "{\"key\":\"cuda\",\"state\":\"ok\",\"found\":\"driver for CUDA 13.0, 10 devices, ",
-           "\"found\":\"0: Fake 0, 1.00 GiB\"", "\"found\":\"7: Fake 7, 8.00 GiB\"",
-           "\"found\":\"and 2 more\"",
+           "\"found\":\"0: Fake 0, 1.00 GiB\"", "\"found\":\"7: Fake 7, 8.00 GiB\"", "\"found\":\"and 2 more\"",
            "{\"key\":\"cuda_memory\",\"state\":\"warning\",\"found\":\"cuda: the driver has no ",
            "{\"key\":\"cuda_injection\",\"state\":\"warning\",\"found\":\"CUDA_INJECTION64_PATH is /x.so\"");
     DRIVER("none", "{\"key\":\"cuda\",\"state\":\"missing\",\"found\":",
            "does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
     DRIVER("stub", "does not start: CUDA_ERROR_STUB_LIBRARY", "out of LD_LIBRARY_PATH");
-    DRIVER("mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported things)",
-           "restart the machine");
+    DRIVER("mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported things)", "restart the machine");
     DRIVER("crash", "libcuda.so.1 crashes: Aborted (cuInit)");
     DRIVER("exit", "libcuda.so.1 ends the process (cuInit)");
-    DRIVER(
-        "hang",
-        "{\"key\":\"cuda\",\"state\":\"warning\",\"found\":\"libcuda.so.1 does not answer within 5 s (cuInit)\"");
+    DRIVER("hang",
+           "{\"key\":\"cuda\",\"state\":\"warning\",\"found\":\"libcuda.so.1 does not answer within 5 s (cuInit)\"");
     assert_int_equal(unlink("libcuda.so.1"), 0);
     file_write("libcuda.so.1", "no library", 10);
     DRIVER("ok", "libcuda.so.1 does not load: ");
@@ -201,11 +197,10 @@ static void python_is(const char *shell)
 static void version_is(const char *version, const char *cuda)
 {
     char text[256];
-    int length =
-        snprintf(text, sizeof(text),
-                 "from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '%s'\n"
-                 "cuda: Optional[str] = %s\nhip: Optional[str] = None\n",
-                 version, cuda);
+    int length = snprintf(text, sizeof(text),
+                          "from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '%s'\n"
+                          "cuda: Optional[str] = %s\nhip: Optional[str] = None\n",
+                          version, cuda);
 
     file_write("packages/torch/version.py", text, (size_t)length);
 }
@@ -277,8 +272,8 @@ TEST(test_cupti)
     assert_line(&line, DOCTOR_OK, "API version 130001, ");
     assert_line(&line, DOCTOR_OK, folder);
     /* the one beside PyTorch comes first: the program will have it */
-    assert_int_equal(mkdir("wheels", 0755) | mkdir("wheels/nvidia", 0755) |
-                         mkdir("wheels/nvidia/cu13", 0755) | mkdir("wheels/nvidia/cu13/lib", 0755),
+    assert_int_equal(mkdir("wheels", 0755) | mkdir("wheels/nvidia", 0755) | mkdir("wheels/nvidia/cu13", 0755) |
+                         mkdir("wheels/nvidia/cu13/lib", 0755),
                      0);
     file_write("wheels/nvidia/cu13/lib/libcupti.so.13", "no library", 10);
     snprintf(packages, sizeof(packages), "%s/wheels", folder);

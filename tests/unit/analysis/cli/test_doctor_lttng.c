@@ -59,8 +59,7 @@ TEST(test_daemon)
     EXPECT(0, "doctor --json", "{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ");
     EXPECT(0, "doctor --json", "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"none runs; ");
     lttng_is("echo '<sessions><session><name>one</name></session></sessions>'");
-    EXPECT(0, "doctor --json",
-           "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"runs; it has 1 session\"");
+    EXPECT(0, "doctor --json", "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"runs; it has 1 session\"");
     lttng_is("sleep 600");
     EXPECT(0, "doctor --json",
            "{\"key\":\"lttng_daemon\",\"state\":\"warning\",\"found\":\"the session daemon does not answer");
@@ -81,8 +80,8 @@ TEST(test_sessions)
              "done",
              (int)gone, (int)gone);
     lttng_is(list);
-    snprintf(list, sizeof(list),
-             "{\"key\":\"lttng_session\",\"state\":\"warning\",\"found\":\"varve-%d-00abcd\"", (int)gone);
+    snprintf(list, sizeof(list), "{\"key\":\"lttng_session\",\"state\":\"warning\",\"found\":\"varve-%d-00abcd\"",
+             (int)gone);
     EXPECT(0, "doctor --json", list);
     EXPECT(0, "doctor --json", "!\"found\":\"varve-x\"");
     EXPECT(0, "doctor --json", "!\"found\":\"varve-\"");
@@ -99,9 +98,8 @@ TEST(test_tools_missing)
     assert_int_equal(setenv("PATH", folder, 1), 0);
     unlink("lttng");
     EXPECT(0, "doctor --json", "{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ");
-    EXPECT(
-        0, "doctor --json",
-        "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"not asked for its sessions: no lttng in PATH");
+    EXPECT(0, "doctor --json",
+           "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"not asked for its sessions: no lttng in PATH");
     assert_int_equal(unlink("lttng-sessiond"), 0);
     EXPECT(0, "doctor --json",
            "{\"key\":\"lttng_tools\",\"state\":\"missing\",\"found\":\"no lttng-sessiond in PATH\"");

@@ -91,9 +91,8 @@ TEST(test_terminal)
     terminal_set_columns(60);
     assert_int_equal(terminal_columns(), 60);
     print_sample(&pair, got, sizeof(got));
-    assert_string_equal(
-        got, "\033[1mtitle\033[0m\r\n  a?[31mname … word12345 … word12345 … word12345 … word12345\r\n"
-             "      … word12345 … word12345 … word12345 … word12345 \033[31mbad\033[0m\r\n");
+    assert_string_equal(got, "\033[1mtitle\033[0m\r\n  a?[31mname … word12345 … word12345 … word12345 … word12345\r\n"
+                             "      … word12345 … word12345 … word12345 … word12345 \033[31mbad\033[0m\r\n");
     close_terminal(&pair);
 }
 
@@ -194,11 +193,9 @@ TEST(test_names)
 
     assert_function("std::vector<int>::at(unsigned long)", 40, "std::vector<int>::at(unsigned long)");
     assert_function("std::vector<std::pair<int, long> >::at(unsigned long)", 30, "std::vector<…>::at(…)");
-    assert_function("std::ostream& operator<< <char>(std::ostream&, char)", 40,
-                    "std::ostream& operator<< <char>(…)");
+    assert_function("std::ostream& operator<< <char>(std::ostream&, char)", 40, "std::ostream& operator<< <char>(…)");
     assert_function("Reader::operator()(std::string const&) const", 30, "Reader::operator()(…) const");
-    assert_function("(anonymous namespace)::parse(std::string const&)", 40,
-                    "(anonymous namespace)::parse(…)");
+    assert_function("(anonymous namespace)::parse(std::string const&)", 40, "(anonymous namespace)::parse(…)");
     assert_function("<module>", 4, "<mo…");
     assert_function("f(void (*)(int), g<(a)>())", 10, "f(…)");
     assert_function("unbalanced<int(", 12, "unbalanced<…");

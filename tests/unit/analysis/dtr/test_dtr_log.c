@@ -20,9 +20,8 @@
 #define MEMORY(name, bytes) "{'INSTRUCTION':'MEMORY','MEMORY':'" bytes "','NAME':'" name "'}\n"
 #define ALIAS(name, index) "{'ALIAS':'" index "','INSTRUCTION':'ALIAS','NAME':'" name "'}\n"
 #define CONSTANT(name, bytes) "{'INSTRUCTION':'CONSTANT','NAME':'" name "'}\n" MEMORY(name, bytes)
-#define CALL(name, results, arguments, time)                                                              \
-    "{'ARGS':[" arguments "],'INSTRUCTION':'CALL','NAME':'" name "','RESULT':[" results "],'TIME':'" time \
-    "'}\n"
+#define CALL(name, results, arguments, time) \
+    "{'ARGS':[" arguments "],'INSTRUCTION':'CALL','NAME':'" name "','RESULT':[" results "],'TIME':'" time "'}\n"
 #define OUTPUT(name, bytes, alias) MEMORY(name, bytes) ALIAS(name, alias)
 /* A CALL of one result that is no view. */
 #define MAKE(result, arguments) CALL("f", "'" result "'", arguments, "5") OUTPUT(result, "64", "-1")
@@ -124,22 +123,19 @@ TEST(test_schedules)
                         OUTPUT("x2", "128", "-1") OUTPUT("x3", "0", "-1") RELEASE("x2"),
                     "constant 0=4096; !0; mm.default(0,0) 1=128 2=0; -1|!0; !2");
     /* views, of views too: no bytes of their own */
-    expect_schedule(MAKE("a", "") CALL("v", "'b','c'", "'a'", "1") OUTPUT("b", "64", "0")
-                        OUTPUT("c", "8", "-1") CALL("v", "'d'", "'c','b'", "1") OUTPUT("d", "64", "1"),
+    expect_schedule(MAKE("a", "") CALL("v", "'b','c'", "'a'", "1") OUTPUT("b", "64", "0") OUTPUT("c", "8", "-1")
+                        CALL("v", "'d'", "'c','b'", "1") OUTPUT("d", "64", "1"),
                     "f 0=64; v(0) 1=0~0:64 2=8; v(2,1) 3=0~1:64|!0; !1; !2; !3");
     expect_schedule(MAKE("a", "") RELEASE("a"), "f 0=64; -0|");
     expect_schedule(MAKE("a", "") PIN("a") PIN("a"), "f 0=64; !0; !0|!0");
-    expect_schedule(MAKE("a", "") MARK("BACKWARD") MARK("") MAKE("b", "'a'"),
-                    "f 0=64; #BACKWARD; #; f(0) 1=64|!0; !1");
+    expect_schedule(MAKE("a", "") MARK("BACKWARD") MARK("") MAKE("b", "'a'"), "f 0=64; #BACKWARD; #; f(0) 1=64|!0; !1");
 }
 
 TEST(test_handles)
 {
     /* the end condition asks for values, by all names that mean them, in the order in which these were defined */
-    expect_schedule(MAKE("a", "") MAKE("b", "") COPY("c", "a") RELEASE("a"),
-                    "f 0=64; f 1=64; +0; -0|!0; !1; !0");
-    expect_schedule(MAKE("a", "") MAKE("b", "") COPY_FROM("a", "b") RELEASE("b"),
-                    "f 0=64; f 1=64; -0; +1; -1|!1; !1");
+    expect_schedule(MAKE("a", "") MAKE("b", "") COPY("c", "a") RELEASE("a"), "f 0=64; f 1=64; +0; -0|!0; !1; !0");
+    expect_schedule(MAKE("a", "") MAKE("b", "") COPY_FROM("a", "b") RELEASE("b"), "f 0=64; f 1=64; -0; +1; -1|!1; !1");
     expect_schedule(MAKE("a", "") COPY("b", "a") COPY_FROM("a", "b"), "f 0=64; +0; -0; +0|!0; !0");
     expect_schedule(MAKE("a", "") COPY_FROM("a", "a") RELEASE("a"), "f 0=64; -0|");
     expect_schedule(RELEASE("z") MAKE("a", ""), "f 0=64|!0");
@@ -151,8 +147,7 @@ TEST(test_mutations)
     expect_schedule(MAKE("a", "") COPY("b", "a") MUTATE("m_", "'a'", "0") MAKE("c", "'a','b'"),
                     "f 0=64; +0; m_(0) 1=64; -0; f(1,0) 2=64|!1; !0; !2");
     /* as large as the storage, also where the input is a view of it */
-    expect_schedule(MAKE("a", "") CALL("v", "'b'", "'a'", "1") OUTPUT("b", "64", "0")
-                        MUTATE("m_", "'a','b'", "1"),
+    expect_schedule(MAKE("a", "") CALL("v", "'b'", "'a'", "1") OUTPUT("b", "64", "0") MUTATE("m_", "'a','b'", "1"),
                     "f 0=64; v(0) 1=0~0:64; m_(0,1) 2=64; -1|!0; !2");
     expect_schedule(MAKE("a", "") MAKE("b", "") MUTATE("m_", "'a','b'", "1, 0"),
                     "f 0=64; f 1=64; m_(0,1) 2=64 3=64; -1; -0|!3; !2");
@@ -169,8 +164,8 @@ TEST(test_start)
     expect_schedule(RELEASE("a") "{'INSTRUCTION':'PIN','NAME':'a'}\nmore\n" START MAKE("a", ""), "f 0=64|!0");
     expect_schedule(CALL("g", "'a'", "", "1") START MAKE("a", "") START, "f 0=64; #START|!0");
     expect_schedule(CALL("g", "'a'", "", "1") MEMORY("a", "1") START MAKE("a", ""), "f 0=64|!0");
-    log = read_good(MARK("BACKWARD") START MAKE("a", "") CALL("f_backward", "'b'", "'a'", "9")
-                        OUTPUT("b", "1", "-1") MAKE("c", "") MARK("BACKWARD") MAKE("d", ""));
+    log = read_good(MARK("BACKWARD") START MAKE("a", "") CALL("f_backward", "'b'", "'a'", "9") OUTPUT("b", "1", "-1")
+                        MAKE("c", "") MARK("BACKWARD") MAKE("d", ""));
     assert_true(log->has_start);
     assert_int_equal(log->ops[0].line, 3);
     assert_int_equal(log->ops[1].line, 6);
@@ -184,9 +179,8 @@ TEST(test_start)
 
 TEST(test_counts)
 {
-    struct dtr_log *log =
-        read_good(CONSTANT("w", "3") MAKE("a", "'w'") MAKE("b", "'w'") MUTATE("m_", "'a'", "0") COPY("c", "a")
-                      COPY("d", "a") COPY_FROM("d", "b") RELEASE("c") RELEASE("u") PIN("a"));
+    struct dtr_log *log = read_good(CONSTANT("w", "3") MAKE("a", "'w'") MAKE("b", "'w'") MUTATE("m_", "'a'", "0") COPY(
+        "c", "a") COPY("d", "a") COPY_FROM("d", "b") RELEASE("c") RELEASE("u") PIN("a"));
 
     assert_false(log->has_start);
     assert_int_equal(log->constants, 1);
@@ -216,11 +210,9 @@ TEST(test_json)
             "-1") "{'INSTRUCTION':'MEMORY','NAME':'b','MEMORY':2}\n{'INSTRUCTION':'ALIAS','ALIAS':-1,'NAME':'b'}",
         "f 0=1 1=2|!0; !1");
     /* a name is what its escapes mean */
-    log = read_good(CALL("\\u00e4\\ud83d\\ude00\\n\\\"\\\\\\/\\b\\f\\r\\t\\u20AC\\u007f", "'\\u0061'", "",
-                         "1") OUTPUT("a", "1", "-1")
-                        MAKE("\xc3\xa4", "'a'") "{'\\u0049NSTRUCTION':'RELEASE','NAME':'\\u00E4'}");
-    assert_string_equal(dtr_log_name(log, log->ops[0].name),
-                        "\xc3\xa4\xf0\x9f\x98\x80\n\"\\/\b\f\r\t\xe2\x82\xac\x7f");
+    log = read_good(CALL("\\u00e4\\ud83d\\ude00\\n\\\"\\\\\\/\\b\\f\\r\\t\\u20AC\\u007f", "'\\u0061'", "", "1") OUTPUT(
+        "a", "1", "-1") MAKE("\xc3\xa4", "'a'") "{'\\u0049NSTRUCTION':'RELEASE','NAME':'\\u00E4'}");
+    assert_string_equal(dtr_log_name(log, log->ops[0].name), "\xc3\xa4\xf0\x9f\x98\x80\n\"\\/\b\f\r\t\xe2\x82\xac\x7f");
     assert_int_equal(log->releases, 1);
     assert_int_equal(log->unknown_releases, 0);
     dtr_log_free(log);
@@ -281,8 +273,7 @@ static const struct {
      "p: line 1: 'TIME' is a list of texts, not a whole number"},
     {MAKE("a", "") "{'INSTRUCTION':'MUTATE','NAME':'f','ARGS':['a'],'TIME':'1'}\n",
      "p: line 4: MUTATE has no 'MUTATE'"},
-    {MAKE("a", "") MUTATE("f", "'a'", "'0'"),
-     "p: line 4: 'MUTATE' is a list of texts, not a list of numbers"},
+    {MAKE("a", "") MUTATE("f", "'a'", "'0'"), "p: line 4: 'MUTATE' is a list of texts, not a list of numbers"},
     {CALL("f", "", "", "1"), "p: line 1: CALL without results"},
     {MAKE("a", "") MUTATE("f", "'a'", ""), "p: line 4: MUTATE without an input that is changed"},
     /* numbers */
@@ -321,15 +312,13 @@ static const struct {
     {MAKE("a", "") RELEASE("a") COPY("b", "a"), "p: line 5: 'a' was released before"},
     {MAKE("a", "") RELEASE("a") PIN("a"), "p: line 5: 'a' was released before"},
     {MAKE("a", "") MAKE("b", "") RELEASE("a") COPY_FROM("a", "b"), "p: line 8: 'a' was released before"},
-    {START MAKE("abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz", "'a'"),
-     "p: line 2: 'a' is not defined"},
+    {START MAKE("abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz", "'a'"), "p: line 2: 'a' is not defined"},
     {RELEASE("a") PIN("abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"),
      "p: line 2: 'abcdefghijklmnopqrstuvwxyzabcdefghijklmn' is not defined"},
     /* what must follow an operator */
     {CALL("f", "'a'", "", "1"), "p: line 1: the log ends before the MEMORY of 'a'"},
     {CALL("f", "'a'", "", "1") MEMORY("a", "1"), "p: line 2: the log ends before the ALIAS of 'a'"},
-    {CALL("f", "'a','b'", "", "1") OUTPUT("a", "1", "-1"),
-     "p: line 3: the log ends before the MEMORY of 'b'"},
+    {CALL("f", "'a','b'", "", "1") OUTPUT("a", "1", "-1"), "p: line 3: the log ends before the MEMORY of 'b'"},
     {"{'INSTRUCTION':'CONSTANT','NAME':'a'}\n", "p: line 1: the log ends before the MEMORY of 'a'"},
     {CALL("f", "'a'", "", "1") RELEASE("a"), "p: line 2: RELEASE where the MEMORY of 'a' is missing"},
     {CALL("f", "'a'", "", "1") ALIAS("a", "-1"), "p: line 2: ALIAS where the MEMORY of 'a' is missing"},
@@ -338,20 +327,16 @@ static const struct {
     {CALL("f", "'a','b'", "", "1") MEMORY("b", "1"), "p: line 2: MEMORY of 'b' where that of 'a' is missing"},
     {CALL("f", "'a','b'", "", "1") MEMORY("a", "1") ALIAS("b", "-1"),
      "p: line 3: ALIAS of 'b' where that of 'a' is missing"},
-    {CONSTANT("a", "1") ALIAS("a", "-1"),
-     "p: line 3: ALIAS of 'a', which no CONSTANT or CALL before it has left open"},
-    {MAKE("a", "") MEMORY("a", "64"),
-     "p: line 4: MEMORY of 'a', which no CONSTANT or CALL before it has left open"},
+    {CONSTANT("a", "1") ALIAS("a", "-1"), "p: line 3: ALIAS of 'a', which no CONSTANT or CALL before it has left open"},
+    {MAKE("a", "") MEMORY("a", "64"), "p: line 4: MEMORY of 'a', which no CONSTANT or CALL before it has left open"},
     {CALL("f", "'a'", "", "1") "{'INSTRUCTION':'MEMORY','NAME':'a'}\n", "p: line 2: MEMORY has no 'MEMORY'"},
     {CALL("f", "'a'", "", "1") MEMORY("a", "1") "{'INSTRUCTION':'ALIAS','NAME':'a'}\n",
      "p: line 3: ALIAS has no 'ALIAS'"},
     /* views and mutations */
     {MAKE("a", "") CALL("v", "'b'", "'a'", "1") OUTPUT("b", "64", "1"),
      "p: line 6: 'b' is a view of input 1, but its operator has 1"},
-    {CALL("v", "'b'", "", "1") OUTPUT("b", "64", "0"),
-     "p: line 3: 'b' is a view of input 0, but its operator has 0"},
-    {MAKE("a", "") CALL("v", "'b'", "'a'", "1") OUTPUT("b", "64", "-2"),
-     "p: line 6: 'ALIAS' is negative: -2"},
+    {CALL("v", "'b'", "", "1") OUTPUT("b", "64", "0"), "p: line 3: 'b' is a view of input 0, but its operator has 0"},
+    {MAKE("a", "") CALL("v", "'b'", "'a'", "1") OUTPUT("b", "64", "-2"), "p: line 6: 'ALIAS' is negative: -2"},
     {MAKE("a", "") CALL("v", "'b'", "'a'", "1") OUTPUT("b", "32", "0"),
      "p: line 6: 'b' is a view of a storage of 64 bytes, but its MEMORY is 32"},
     {MAKE("a", "") MUTATE("m", "'a'", "1"), "p: line 4: 'MUTATE' has input 1, but its operator has 1"},
@@ -399,12 +384,11 @@ TEST(test_long_lines)
         char *name = calloc(1, lengths[i] + 1), *text;
 
         memset(name, 'n', lengths[i]);
-        assert_true(
-            asprintf(&text,
-                     MAKE("a", "") "{'INSTRUCTION':'CALL','NAME':'%s\\u0021','ARGS':['a'],'RESULT':['b'],"
-                                   "'TIME':'1'}\n" OUTPUT("b", "2", "-1")
-                                       MAKE("c", "'b'") "{'INSTRUCTION':'COPY','DST':'%s','SRC':'c'}",
-                     name, name) > 0);
+        assert_true(asprintf(&text,
+                             MAKE("a", "") "{'INSTRUCTION':'CALL','NAME':'%s\\u0021','ARGS':['a'],'RESULT':['b'],"
+                                           "'TIME':'1'}\n" OUTPUT("b", "2", "-1")
+                                               MAKE("c", "'b'") "{'INSTRUCTION':'COPY','DST':'%s','SRC':'c'}",
+                             name, name) > 0);
         log = read_good(text);
         assert_int_equal(log->lines, 10);
         assert_int_equal(log->op_count, 3);
@@ -447,10 +431,9 @@ TEST(test_files)
     test_folder_leave(folder);
 }
 
-static const char whole[] =
-    CONSTANT("w", "4096") MAKE("a", "'w'") CALL("v", "'b','c'", "'w','a'", "3") OUTPUT("b", "64", "1")
-        OUTPUT("c", "7", "-1") MUTATE("m_", "'w','b'", "1,0") COPY("d", "a") COPY_FROM("a", "c") RELEASE("b")
-            RELEASE("u") PIN("c") MARK("BACKWARD") MAKE("e", "'w','d'") RELEASE("d");
+static const char whole[] = CONSTANT("w", "4096") MAKE("a", "'w'") CALL("v", "'b','c'", "'w','a'", "3")
+    OUTPUT("b", "64", "1") OUTPUT("c", "7", "-1") MUTATE("m_", "'w','b'", "1,0") COPY("d", "a") COPY_FROM("a", "c")
+        RELEASE("b") RELEASE("u") PIN("c") MARK("BACKWARD") MAKE("e", "'w','d'") RELEASE("d");
 
 /* Cut or with a byte changed, it ends in a message of one line or in a log in which all numbers are right. */
 TEST(test_damaged)

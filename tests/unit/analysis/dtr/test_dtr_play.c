@@ -60,16 +60,15 @@ static struct dtr_result baseline_of(const struct dtr_log *log)
 /* A constant of 10, f of it (20), a view of f, g of f, f and the view (30), h of g (5). f goes before h; g and h
  * stay. */
 #define TENSOR(name, bytes) "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"" bytes "\",\"NAME\":\"" name "\"}\n"
-#define CALL(name, arguments, time, bytes, alias)                                                      \
-    "{\"ARGS\":[" arguments "],\"INSTRUCTION\":\"CALL\",\"NAME\":\"" name "\",\"RESULT\":[\"" name     \
-    "\"],\"TIME\":\"" time "\"}\n" TENSOR(name, bytes) "{\"ALIAS\":\"" alias                           \
-                                                       "\",\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"" name \
-                                                       "\"}\n"
+#define CALL(name, arguments, time, bytes, alias)                                                  \
+    "{\"ARGS\":[" arguments "],\"INSTRUCTION\":\"CALL\",\"NAME\":\"" name "\",\"RESULT\":[\"" name \
+    "\"],\"TIME\":\"" time "\"}\n" TENSOR(name, bytes) "{\"ALIAS\":\"" alias                       \
+                                                       "\",\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"" name "\"}\n"
 #define RELEASE(name) "{\"INSTRUCTION\":\"RELEASE\",\"NAME\":\"" name "\"}\n"
 static const char small_log[] =
     "{\"INSTRUCTION\":\"CONSTANT\",\"NAME\":\"c\"}\n" TENSOR("c", "10") CALL("f", "\"c\"", "100", "20", "-1")
-        CALL("view", "\"f\"", "1", "20", "0") CALL("g", "\"f\",\"f\",\"view\"", "200", "30", "-1")
-            RELEASE("f") RELEASE("view") CALL("h", "\"g\"", "300", "5", "-1");
+        CALL("view", "\"f\"", "1", "20", "0") CALL("g", "\"f\",\"f\",\"view\"", "200", "30", "-1") RELEASE("f")
+            RELEASE("view") CALL("h", "\"g\"", "300", "5", "-1");
 
 TEST(test_describe)
 {
@@ -110,8 +109,7 @@ TEST(test_bound)
 
     for (int i = 0; i < 60; i++) {
         enum varve_remat_dealloc dealloc = (enum varve_remat_dealloc)(random_next(&random) % 3);
-        struct dtr_options options =
-            options_of(heuristics[dealloc == VARVE_REMAT_DEALLOC_BANISH ? 3 : i % 6]);
+        struct dtr_options options = options_of(heuristics[dealloc == VARVE_REMAT_DEALLOC_BANISH ? 3 : i % 6]);
         struct dtr_description description;
 
         dtr_describe(log, dealloc, &description);
@@ -135,15 +133,13 @@ static struct dtr_point *make_points(uint64_t low, uint64_t high)
     return points;
 }
 
-static struct dtr_sweep make_sweep(const struct dtr_log *log, const struct dtr_options *options,
-                                   unsigned jobs)
+static struct dtr_sweep make_sweep(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs)
 {
     struct varve_message message = {""};
     uint64_t peak = baseline_of(log).counters.max_used_bytes;
     struct dtr_sweep sweep;
 
-    if (dtr_sweep_make(log, options, jobs, make_points(peak / 5, peak), POINTS, &sweep, &message) !=
-        VARVE_OK) {
+    if (dtr_sweep_make(log, options, jobs, make_points(peak / 5, peak), POINTS, &sweep, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
     return sweep;
@@ -238,8 +234,7 @@ TEST(test_partings)
         assert_memory_equal(chosen[0].ops, chosen[1].ops, parting->index * sizeof(uint32_t));
         check_decision(&parting->smaller, &chosen[0], parting->index);
         check_decision(&parting->larger, &chosen[1], parting->index);
-        assert_true(parting->smaller.storage != parting->larger.storage ||
-                    parting->smaller.op != parting->larger.op);
+        assert_true(parting->smaller.storage != parting->larger.storage || parting->smaller.op != parting->larger.op);
     }
     free(chosen);
     dtr_sweep_free(&sweep);

@@ -107,8 +107,7 @@ static void put_value(FILE *out, const struct ArrowArray *array, char format, in
         const int32_t *offsets = array->buffers[1];
 
         fputs(" '", out);
-        fwrite((const char *)array->buffers[2] + offsets[row], 1, (size_t)(offsets[row + 1] - offsets[row]),
-               out);
+        fwrite((const char *)array->buffers[2] + offsets[row], 1, (size_t)(offsets[row + 1] - offsets[row]), out);
         fputc('\'', out);
     }
 }
@@ -122,8 +121,7 @@ static char *read_all(struct reading *reading, int64_t batch_rows, int *error_ou
     FILE *out = open_memstream(&text, &bytes);
 
     for (int number = 0;
-         (*error_out = reading->stream.get_next(&reading->stream, &batch)) == 0 && batch.release != NULL;
-         number++) {
+         (*error_out = reading->stream.get_next(&reading->stream, &batch)) == 0 && batch.release != NULL; number++) {
         struct ArrowArray moved = {.release = NULL};
 
         assert_in_range(batch.length, 1, batch_rows);
@@ -220,15 +218,14 @@ static void make_table(void)
 {
     remove(PATH);
     trace_database_make(PATH, (const char *const[]){NULL});
-    sql_run(
-        PATH,
-        "CREATE TABLE t(key INTEGER PRIMARY KEY, i INTEGER, r REAL, u TEXT, z BLOB, n);"
-        "WITH RECURSIVE n(row, key) AS (SELECT 1, -9223372036854775808 UNION ALL SELECT row + 1, key + 1 + "
-        "iif(row % 10, row % 3, 1 << (row % 55)) FROM n WHERE row < 299) INSERT INTO t SELECT key, "
-        "iif(row * 7 % 4, (row - 150) * 61681415271219211, NULL), iif(row * 5 / 3 % 4, row * 1.7e300 / 3, NULL), "
-        "iif(row % 4, substr(hex(row * 2654435761), 1, row % 40), NULL), "
-        "iif(row / 2 % 4, CAST(substr(hex(row * 40503), 1, row % 30) AS BLOB), NULL), NULL FROM n;"
-        "INSERT INTO t(key, i) VALUES (9223372036854775807, 7)");
+    sql_run(PATH,
+            "CREATE TABLE t(key INTEGER PRIMARY KEY, i INTEGER, r REAL, u TEXT, z BLOB, n);"
+            "WITH RECURSIVE n(row, key) AS (SELECT 1, -9223372036854775808 UNION ALL SELECT row + 1, key + 1 + "
+            "iif(row % 10, row % 3, 1 << (row % 55)) FROM n WHERE row < 299) INSERT INTO t SELECT key, "
+            "iif(row * 7 % 4, (row - 150) * 61681415271219211, NULL), iif(row * 5 / 3 % 4, row * 1.7e300 / 3, NULL), "
+            "iif(row % 4, substr(hex(row * 2654435761), 1, row % 40), NULL), "
+            "iif(row / 2 % 4, CAST(substr(hex(row * 40503), 1, row % 30) AS BLOB), NULL), NULL FROM n;"
+            "INSERT INTO t(key, i) VALUES (9223372036854775807, 7)");
 }
 
 TEST(test_tables)
@@ -237,9 +234,8 @@ TEST(test_tables)
 
     make_table();
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        expect_same(
-            (struct varve_query_options){.sql = "SELECT * FROM t ORDER BY key", .batch_rows = sizes[i]},
-            "llguzl");
+        expect_same((struct varve_query_options){.sql = "SELECT * FROM t ORDER BY key", .batch_rows = sizes[i]},
+                    "llguzl");
         expect_same((struct varve_query_options){.sql = "SELECT key, u, n, n, n FROM t",
                                                  .types = "luuzg",
                                                  .batch_rows = sizes[i]},
@@ -290,9 +286,8 @@ TEST(test_texts)
     static const char expected[] = "a\xEF\xBF\xBDz\0\xC3\xA9";
     const int32_t *offsets;
 
-    open_stream(&reading,
-                (struct varve_query_options){
-                    .sql = "SELECT CAST(x'61ff7a00c3a9' AS TEXT), CAST(zeroblob(3000000) AS TEXT), ''"});
+    open_stream(&reading, (struct varve_query_options){
+                              .sql = "SELECT CAST(x'61ff7a00c3a9' AS TEXT), CAST(zeroblob(3000000) AS TEXT), ''"});
     assert_int_equal(reading.stream.get_next(&reading.stream, &batch), 0);
     for (int i = 0; i < 3; i++) {
         check_array(batch.children[i], 'u', 1);
@@ -332,16 +327,12 @@ TEST(test_refused)
     refused((struct varve_query_options){.sql = "SELECT 1", .types = "x"}, VARVE_ERROR_INVALID, "type");
     refused((struct varve_query_options){.sql = "SELECT 1", .batch_rows = -1}, VARVE_ERROR_INVALID, "rows");
     refused((struct varve_query_options){.sql = "SELECT 'x'", .types = "l"}, VARVE_ERROR_DATABASE, "CAST");
-    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "a", .types = "u"},
-            VARVE_ERROR_INVALID, "key");
-    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "b", .types = "l"},
-            VARVE_ERROR_INVALID, "b");
-    refused((struct varve_query_options){.sql = "SELECT value AS a FROM json_each('[1,1,1]')",
-                                         .key = "a",
-                                         .types = "l",
-                                         .batch_rows = 2,
-                                         .last = 9},
-            VARVE_ERROR_DATABASE, "twice");
+    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "a", .types = "u"}, VARVE_ERROR_INVALID, "key");
+    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "b", .types = "l"}, VARVE_ERROR_INVALID, "b");
+    refused(
+        (struct varve_query_options){
+            .sql = "SELECT value AS a FROM json_each('[1,1,1]')", .key = "a", .types = "l", .batch_rows = 2, .last = 9},
+        VARVE_ERROR_DATABASE, "twice");
     refused(
         (struct varve_query_options){
             .sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
@@ -359,8 +350,8 @@ TEST(test_parameters)
     char *found;
     int error;
 
-    open_stream(&reading, (struct varve_query_options){
-                              .sql = "SELECT ?, ?, ?, ?", .parameters = values, .parameter_count = 4});
+    open_stream(&reading,
+                (struct varve_query_options){.sql = "SELECT ?, ?, ?, ?", .parameters = values, .parameter_count = 4});
     found = read_all(&reading, 64, &error);
     assert_string_equal(found, " -9223372036854775808 0.5 'x' NULL\n");
     free(found);
@@ -374,14 +365,12 @@ TEST(test_late_conflict)
     char *found;
     int error;
 
-    open_stream(&reading,
-                (struct varve_query_options){.sql = "SELECT 1 AS a UNION ALL SELECT 2 UNION ALL SELECT 'x'",
-                                             .batch_rows = 2});
+    open_stream(&reading, (struct varve_query_options){.sql = "SELECT 1 AS a UNION ALL SELECT 2 UNION ALL SELECT 'x'",
+                                                       .batch_rows = 2});
     found = read_all(&reading, 2, &error);
     assert_string_equal(found, " 1\n 2\n");
     assert_int_not_equal(error, 0);
-    assert_non_null(
-        strstr(reading.stream.get_last_error(&reading.stream), "row 3: column a has text among integers"));
+    assert_non_null(strstr(reading.stream.get_last_error(&reading.stream), "row 3: column a has text among integers"));
     free(found);
     close_stream(&reading);
 }

@@ -29,25 +29,25 @@ static void print_device(FILE *out, const struct history *history, const struct 
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
 
-        fprintf(out, "e %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64, event->action, event->addr,
-                event->size, history->streams[event->stream], event->time_us);
+        fprintf(out, "e %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64, event->action, event->addr, event->size,
+                history->streams[event->stream], event->time_us);
         print_stack(out, history, event->stack);
     }
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
 
         fprintf(out,
-                "s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
-                " %" PRIu64 " %d %d",
+                "s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                " %d %d",
                 segment->addr, segment->size, segment->allocated, segment->active, segment->requested,
-                history->streams[segment->stream], segment->pool_id[0], segment->pool_id[1],
-                segment->is_small, segment->is_expandable);
+                history->streams[segment->stream], segment->pool_id[0], segment->pool_id[1], segment->is_small,
+                segment->is_expandable);
         print_stack(out, history, segment->stack);
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
 
-            fprintf(out, "b %" PRIu64 " %" PRIu64 " %" PRIu64 " %d", block->addr, block->size,
-                    block->requested, block->state);
+            fprintf(out, "b %" PRIu64 " %" PRIu64 " %" PRIu64 " %d", block->addr, block->size, block->requested,
+                    block->state);
             print_stack(out, history, block->stack);
         }
     }
@@ -63,8 +63,8 @@ static char *print_history(const struct history *history)
     for (size_t i = 0; i < history->device_count; i++) {
         print_device(out, history, &history->devices[i]);
     }
-    fprintf(out, "settings %d '%s' %" PRId64 " %g %d", settings->is_known, settings->text,
-            settings->max_split_size, settings->garbage_collection_threshold, settings->expandable_segments);
+    fprintf(out, "settings %d '%s' %" PRId64 " %g %d", settings->is_known, settings->text, settings->max_split_size,
+            settings->garbage_collection_threshold, settings->expandable_segments);
     for (int i = 0; i < 16; i++) {
         fprintf(out, " %" PRIu64, settings->divisions[i]);
     }
@@ -167,8 +167,7 @@ TEST(test_random)
         int count = 0;
         FILE *pipe;
 
-        snprintf(arguments, sizeof(arguments), "%d %d %d", number, 2 + number % 4,
-                 number % 5 == 0 ? 2500 : 60);
+        snprintf(arguments, sizeof(arguments), "%d %d %d", number, 2 + number % 4, number % 5 == 0 ? 2500 : 60);
         pipe = python_open(random_snapshots, arguments);
         while (python_next(pipe, &made)) {
             assert_history(&made, made.expected);
@@ -188,8 +187,7 @@ static const struct {
 } shapes[] = {
     {"pack([])", SETTINGS_UNKNOWN},
     {"pack(snapshot(device_traces=[]))", SETTINGS_UNKNOWN},
-    {"pack({'device_traces': [[event()], []]})",
-     "device 0 0\ne 0 4096 512 0 7\ndevice 0 0\n" SETTINGS_UNKNOWN},
+    {"pack({'device_traces': [[event()], []]})", "device 0 0\ne 0 4096 512 0 7\ndevice 0 0\n" SETTINGS_UNKNOWN},
     {"pack({'segments': ()})", SETTINGS_UNKNOWN},
     {"pack({'segments': (segment(),), 'device_traces': ((event(),),)})", /* kept whole */
      "device 0 0\ne 0 4096 512 0 7\ns 2097152 2097152 0 0 0 0 0 0 1 0\nb 2097152 2097152 0 "
@@ -207,8 +205,7 @@ static const struct {
      "b 2098176 512 512 2\nb 2098688 512 0 0\n" SETTINGS_UNKNOWN},
     {"e = event(frames=None, time_us=0)\npack(snapshot(device_traces=[[e]], trace_alloc_overflowed=True))",
      "device 0 1\ne 0 4096 512 0 0\n" SETTINGS_UNKNOWN},
-    {"pack(snapshot(trace_alloc_overflowed={0: False, 1: True}))",
-     "device 0 0\ndevice 0 1\n" SETTINGS_UNKNOWN},
+    {"pack(snapshot(trace_alloc_overflowed={0: False, 1: True}))", "device 0 0\ndevice 0 1\n" SETTINGS_UNKNOWN},
     {"pack(snapshot(allocator_settings={'max_split_size': 2**64 - 1, 'roundup_power2_divisions': 4}))",
      "device 0 0\nsettings 1 '' -1 0 0 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4\n"},
     {"e = event('annotate'); pack(snapshot(device_traces=[[e, event()]], more=[e, e]))",

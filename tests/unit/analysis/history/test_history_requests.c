@@ -112,8 +112,7 @@ TEST(test_blocks)
 {
     static const struct call calls[] = {
         {VARVE_KIND_ALLOC, 0x1000, 100, 0, 1, 1, 0},
-        {VARVE_KIND_DEV_ALLOC, 0x1000000, 4096, DEVICE_MEMORY, 0, 1,
-         0}, /* what the pool did, if it is known */
+        {VARVE_KIND_DEV_ALLOC, 0x1000000, 4096, DEVICE_MEMORY, 0, 1, 0}, /* what the pool did, if it is known */
         {VARVE_KIND_OOM, 0, 7000, 0, 0, 1, 0},
         {VARVE_KIND_FREE_REQUESTED, 0x1000, 100, 0, 1, 1, 0},
         {VARVE_KIND_FREE_COMPLETED, 0x1000, 100, 0, 1, 1, 0},

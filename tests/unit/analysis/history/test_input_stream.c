@@ -72,8 +72,7 @@ static size_t pack(enum format format, const unsigned char *from, size_t bytes, 
 }
 
 /* Take everything in random portions; the number of bytes, or the error. */
-static int64_t take_all(struct input_stream *stream, unsigned char *to, size_t room,
-                        struct varve_message *message)
+static int64_t take_all(struct input_stream *stream, unsigned char *to, size_t room, struct varve_message *message)
 {
     size_t taken = 0;
 

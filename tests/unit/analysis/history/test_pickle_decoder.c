@@ -36,8 +36,7 @@ static void print_value(FILE *out, const struct pickle *pickle, struct pickle_va
         fprintf(out, "f%016" PRIx64, value.bits);
         break;
     case PICKLE_TEXT:
-        fprintf(out, "'%.*s'", (int)pickle->memory.texts[value.bits].count,
-                pickle->memory.texts[value.bits].bytes);
+        fprintf(out, "'%.*s'", (int)pickle->memory.texts[value.bits].count, pickle->memory.texts[value.bits].bytes);
         break;
     case PICKLE_LONG_TEXT:
     case PICKLE_BYTES:
@@ -137,10 +136,8 @@ TEST(test_memo)
     ASSERT_VALUE("K\x01q\x00\x30K\x02q\x00\x30h\x00.", "2"); /* stored over */
     ASSERT_VALUE("]q\x00\x30]q\x00K\x03\x61\x30h\x00.", "[3 ]");
     ASSERT_FAILS("N\x94h\x01.", "p: at byte 4: BINGET of memo entry 1, which was never stored");
-    ASSERT_FAILS("Nr\x00\x00\x00\x80.",
-                 "p: at byte 3: LONG_BINPUT to memo entry 2147483648, more than there can be");
-    ASSERT_FAILS("j\xff\xff\xff\xff.",
-                 "p: at byte 2: LONG_BINGET of memo entry 4294967295, which was never stored");
+    ASSERT_FAILS("Nr\x00\x00\x00\x80.", "p: at byte 3: LONG_BINPUT to memo entry 2147483648, more than there can be");
+    ASSERT_FAILS("j\xff\xff\xff\xff.", "p: at byte 2: LONG_BINGET of memo entry 4294967295, which was never stored");
     ASSERT_FAILS("q\x00N.", "p: at byte 2: BINPUT finds too few values on the stack");
 }
 
@@ -192,12 +189,10 @@ TEST(test_refused)
         snprintf(data, sizeof(data), PROTO "N%s", cases[i].data);
         assert_fails(data, strlen(data), expected);
     }
-    ASSERT_BEGIN_FAILS(
-        "(dp0\n.",
-        "p: at byte 0: a pickle of protocol 0 or 1, or none; this reads 2 to 5, which PyTorch writes");
-    ASSERT_BEGIN_FAILS(
-        "}q\0.",
-        "p: at byte 0: a pickle of protocol 0 or 1, or none; this reads 2 to 5, which PyTorch writes");
+    ASSERT_BEGIN_FAILS("(dp0\n.",
+                       "p: at byte 0: a pickle of protocol 0 or 1, or none; this reads 2 to 5, which PyTorch writes");
+    ASSERT_BEGIN_FAILS("}q\0.",
+                       "p: at byte 0: a pickle of protocol 0 or 1, or none; this reads 2 to 5, which PyTorch writes");
 }
 
 TEST(test_damaged)
@@ -229,8 +224,7 @@ TEST(test_damaged)
     ASSERT_FAILS("X\xff\x00\x00\x00xyz", "p: at byte 2: the data end within BINUNICODE");
     ASSERT_FAILS("B\xff\xff\xff\xffxyz", "p: at byte 2: the data end within BINBYTES");
     ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\x7f\x61", "p: at byte 2: the data end within BINUNICODE8");
-    ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\xff\x61",
-                 "p: at byte 2: a length of 18446744073709551615 bytes");
+    ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\xff\x61", "p: at byte 2: a length of 18446744073709551615 bytes");
     ASSERT_FAILS("\x95\xff\xff\xff\xff\xff\xff\xff\xff\x61", "p: at byte 2: FRAME of a negative length");
 }
 

@@ -33,8 +33,7 @@ static void put_record(struct ctf_writing *out, unsigned id)
 TEST_WITH(test_records, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {
-#define CLASS(code, NAME, name, group, addr, size, requested, arg, meaning) \
-    {"varve:" #name, CTF_RECORD_FIELDS},
+#define CLASS(code, NAME, name, group, addr, size, requested, arg, meaning) {"varve:" #name, CTF_RECORD_FIELDS},
         VARVE_EVENT_LIST(CLASS)
 #undef CLASS
     };

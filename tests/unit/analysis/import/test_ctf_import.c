@@ -16,8 +16,7 @@ TEST_WITH(test_whole, enter, leave)
     assert_int_equal(number("o.db", "SELECT count(*) FROM event"), 2 * EVENTS);
     assert_int_equal(number("o.db", "SELECT count(*) FROM data_loss"), 0);
     assert_int_equal(number("o.db", "SELECT count(*) FROM thread"), 2);
-    assert_int_equal(number("o.db", "SELECT count(*) FROM allocation WHERE free_requested_seq IS NOT NULL"),
-                     EVENTS);
+    assert_int_equal(number("o.db", "SELECT count(*) FROM allocation WHERE free_requested_seq IS NOT NULL"), EVENTS);
 }
 
 TEST_WITH(test_summary, enter, leave)

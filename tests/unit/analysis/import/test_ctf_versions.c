@@ -11,8 +11,8 @@ TEST_WITH(test_other_fields, enter, leave)
     static const struct ctf_writing_class classes[] = {
         /* other order, widths and signs; two that are new; those that are missing are 0 */
         {"varve:alloc",
-         {"s64 pid", "text comment", "u32 pool", "u16 cause", "s16 stream", "u8 size", "s8 ring",
-          "u64 callsite", "list8 more", "u64 ring_seq"}},
+         {"s64 pid", "text comment", "u32 pool", "u16 cause", "s16 stream", "u8 size", "s8 ring", "u64 callsite",
+          "list8 more", "u64 ring_seq"}},
         {"varve:split", {NULL}},
         /* fields of another type than ours are no fields of ours */
         {"varve:meta_code", {"text code", "u32 function", "text file"}},

@@ -74,15 +74,12 @@ TEST(test_refused)
     expect_refused(HEAD "\n", "b.csv: no buffers");
     expect_refused("id,lower,size\n1,2,3\n",
                    "b.csv: line 1: no column 'upper': the first line names the columns, id,lower,upper,size");
-    expect_refused("1,2,3,4\n",
-                   "b.csv: line 1: no column 'id': the first line names the columns, id,lower,upper,size");
+    expect_refused("1,2,3,4\n", "b.csv: line 1: no column 'id': the first line names the columns, id,lower,upper,size");
     expect_refused("id,lower,start,upper,size\n", "b.csv: line 1: two columns for lower");
-    expect_refused("id,lower,upper,size,gaps\n",
-                   "b.csv: line 1: buffers with a column 'gaps' can't be placed here");
+    expect_refused("id,lower,upper,size,gaps\n", "b.csv: line 1: buffers with a column 'gaps' can't be placed here");
     expect_refused(HEAD "1,0,1\n", "b.csv: line 2: 3 fields, but the first line names 4 columns");
     expect_refused(HEAD "1,0,1,2,3\n", "b.csv: line 2: 5 fields, but the first line names 4 columns");
-    expect_refused(HEAD "1,0,1,2\n\n2,5,5,1\n",
-                   "b.csv: line 4: the buffer ends at 5, no later than it begins, at 5");
+    expect_refused(HEAD "1,0,1,2\n\n2,5,5,1\n", "b.csv: line 4: the buffer ends at 5, no later than it begins, at 5");
     expect_refused(HEAD "1,7,-5,1\n", "b.csv: line 2: the buffer ends at -5, no later than it begins, at 7");
     expect_refused("id,start,end,size\n1,1,0,1\n",
                    "b.csv: line 2: the buffer ends at 1, no later than it begins, at 1");
@@ -118,8 +115,7 @@ TEST(test_long)
         uint64_t upper = lower + 1 + random_below(&random, 1000);
 
         fprintf(out, "%d,%llu,%llu,%llu,%llu\n", i, (unsigned long long)lower, (unsigned long long)upper,
-                (unsigned long long)random_below(&random, 1 << 20),
-                (unsigned long long)random_below(&random, 1 << 20));
+                (unsigned long long)random_below(&random, 1 << 20), (unsigned long long)random_below(&random, 1 << 20));
     }
     assert_int_equal(fclose(out), 0);
     assert_true(bytes > 4 * INPUT_STREAM_WINDOW_BYTES);

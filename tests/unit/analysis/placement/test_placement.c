@@ -43,8 +43,7 @@ static bool is_free(const struct placement_buffer *buffers, size_t index)
     return true;
 }
 
-static bool are_placed(const struct placement_buffer *buffers, size_t count, uint64_t height,
-                       uint64_t alignment)
+static bool are_placed(const struct placement_buffer *buffers, size_t count, uint64_t height, uint64_t alignment)
 {
     for (size_t i = 0; i < count; i++) {
         if (buffers[i].offset % alignment != 0 || buffers[i].offset + buffers[i].size > height ||
@@ -64,9 +63,7 @@ static uint64_t load_of(const struct placement_buffer *buffers, size_t count)
         uint64_t live = 0;
 
         for (size_t j = 0; j < count; j++) {
-            live += buffers[j].lower <= buffers[i].lower && buffers[i].lower < buffers[j].upper
-                        ? buffers[j].size
-                        : 0;
+            live += buffers[j].lower <= buffers[i].lower && buffers[i].lower < buffers[j].upper ? buffers[j].size : 0;
         }
         load = live > load ? live : load;
     }
@@ -123,8 +120,8 @@ static uint64_t least_of(const struct placement_buffer *buffers, size_t count, u
     return least_height(copy, count, 0, 0);
 }
 
-static void expect_solved(struct placement_buffer *buffers, size_t count,
-                          const struct placement_options *options, uint64_t least, int round)
+static void expect_solved(struct placement_buffer *buffers, size_t count, const struct placement_options *options,
+                          uint64_t least, int round)
 {
     struct varve_message message = {""};
     struct placement_result result;
@@ -141,8 +138,8 @@ static void expect_solved(struct placement_buffer *buffers, size_t count,
     if (is_wrong || result.load != load_of(buffers, count) ||
         !are_placed(buffers, count, result.height, options->alignment)) {
         fail_msg("round %d: height %llu, bound %llu, %soptimal, by %s; the least is %llu", round,
-                 (unsigned long long)result.height, (unsigned long long)result.bound,
-                 result.optimal ? "" : "not ", result.method, (unsigned long long)least);
+                 (unsigned long long)result.height, (unsigned long long)result.bound, result.optimal ? "" : "not ",
+                 result.method, (unsigned long long)least);
     }
 }
 
@@ -291,8 +288,7 @@ static bool fits_by_trying(struct placement_buffer *buffers, size_t count, size_
     return false;
 }
 
-static bool expect_same(const struct placement_buffer *buffers, size_t count, uint64_t capacity,
-                        uint64_t alignment)
+static bool expect_same(const struct placement_buffer *buffers, size_t count, uint64_t capacity, uint64_t alignment)
 {
     struct placement_buffer tried[SMALL_MAX], searched[SMALL_MAX];
 
@@ -345,33 +341,27 @@ TEST(test_exact_finds_what_was_cut)
         cut(buffers, count, 60, 200, unit, &random);
         assert_int_equal(placement_exact(buffers, count, capacity, 1, &wall_clock, 60), PLACEMENT_FITS);
         assert_true(are_placed(buffers, count, capacity, 1));
-        assert_int_equal(placement_exact(buffers, count, capacity - 1, 1, &wall_clock, 60),
-                         PLACEMENT_IMPOSSIBLE);
+        assert_int_equal(placement_exact(buffers, count, capacity - 1, 1, &wall_clock, 60), PLACEMENT_IMPOSSIBLE);
     }
     cut(buffers, CUT_MAX, 60, 200, 1, &random);
-    assert_int_equal(placement_exact(buffers, CUT_MAX, 200, 1, &wall_clock, 0),
-                     PLACEMENT_UNDECIDED); /* time ends */
+    assert_int_equal(placement_exact(buffers, CUT_MAX, 200, 1, &wall_clock, 0), PLACEMENT_UNDECIDED); /* time ends */
 }
 
 TEST(test_exact_extremes)
 {
     struct placement_buffer one = {INT64_MIN, INT64_MAX, PLACEMENT_BYTES_MAX, 7};
-    struct placement_buffer two[] = {{0, 2, PLACEMENT_BYTES_MAX / 2, 0},
-                                     {1, 3, PLACEMENT_BYTES_MAX / 2 - 1, 0}};
+    struct placement_buffer two[] = {{0, 2, PLACEMENT_BYTES_MAX / 2, 0}, {1, 3, PLACEMENT_BYTES_MAX / 2 - 1, 0}};
 
     assert_int_equal(placement_exact(NULL, 0, 0, 0, &wall_clock, 1), PLACEMENT_FITS);
-    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, &wall_clock, 1),
-                     PLACEMENT_IMPOSSIBLE);
+    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, &wall_clock, 1), PLACEMENT_IMPOSSIBLE);
     assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX, 0, &wall_clock, 1), PLACEMENT_FITS);
     assert_int_equal(one.offset, 0);
-    assert_int_equal(placement_exact(two, 2, PLACEMENT_BYTES_MAX - 2, 0, &wall_clock, 1),
-                     PLACEMENT_IMPOSSIBLE);
+    assert_int_equal(placement_exact(two, 2, PLACEMENT_BYTES_MAX - 2, 0, &wall_clock, 1), PLACEMENT_IMPOSSIBLE);
     assert_int_equal(placement_exact(two, 2, UINT64_MAX, 512, &wall_clock, 1), PLACEMENT_FITS);
     assert_true(are_placed(two, 2, UINT64_MAX, 512));
 }
 
-static void expect_refused(const struct placement_buffer *buffers, size_t count, uint64_t alignment,
-                           const char *words)
+static void expect_refused(const struct placement_buffer *buffers, size_t count, uint64_t alignment, const char *words)
 {
     struct placement_buffer copy[4];
     struct placement_options options = {.alignment = alignment};
@@ -387,8 +377,7 @@ static void expect_refused(const struct placement_buffer *buffers, size_t count,
 
 TEST(test_refused)
 {
-    struct placement_buffer ends[] = {{.lower = 0, .upper = 1, .size = 1},
-                                      {.lower = 5, .upper = 5, .size = 1}};
+    struct placement_buffer ends[] = {{.lower = 0, .upper = 1, .size = 1}, {.lower = 5, .upper = 5, .size = 1}};
     struct placement_buffer large[] = {{.lower = 0, .upper = 1, .size = PLACEMENT_BYTES_MAX},
                                        {.lower = 1, .upper = 2, .size = 1}};
     struct placement_buffer huge[] = {{.lower = INT64_MIN, .upper = INT64_MAX, .size = UINT64_MAX}};

@@ -39,12 +39,11 @@ static void make_database(const char *path)
     FILE *out = open_memstream(&sql, &bytes);
     int ranks[SYMBOLS];
 
-    fputs(
-        "BEGIN; INSERT INTO meta VALUES ('complete', 1);"
-        "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', ''), (2, 'mmap', '');"
-        "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 9);",
-        out);
+    fputs("BEGIN; INSERT INTO meta VALUES ('complete', 1);"
+          "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', ''), (2, 'mmap', '');"
+          "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+          "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 9);",
+          out);
     for (int i = 0; i < SYMBOLS; i++) {
         int letter = below(SYMBOLS - 2);
 
@@ -56,8 +55,7 @@ static void make_database(const char *path)
             i + 1, 'a' + letter, below(2), 'a' + letter, ranks[i]);
     }
     for (int i = 1; i <= NODES; i++) {
-        fprintf(out,
-                "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (%d, nullif(%d, 0), %d, %d);", i,
+        fprintf(out, "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (%d, nullif(%d, 0), %d, %d);", i,
                 below(3) > 0 ? i - 1 : below(i), 1 + below(SYMBOLS), below(5));
     }
     for (int i = 1; i <= CALLSITES; i++) {
@@ -71,8 +69,8 @@ static void make_database(const char *path)
             "live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (%d, 1, %d, 0, %d, %d, %d, %d, "
             "%d, "
             "%d, 0);",
-            i, below(NODES + 1), below(SYMBOLS + 1), i, allocations, of_bytes, allocations, of_bytes,
-            allocations, of_bytes, allocations);
+            i, below(NODES + 1), below(SYMBOLS + 1), i, allocations, of_bytes, allocations, of_bytes, allocations,
+            of_bytes, allocations);
     }
     fputs("COMMIT", out);
     fclose(out);
@@ -119,8 +117,7 @@ static void list_paths(sqlite3 *db, const struct call_tree_options *options)
     sqlite3_finalize(statement);
 }
 
-static const char *const figure_names[] = {
-    [CALL_TREE_BYTES] = "bytes", [CALL_TREE_ALLOCATIONS] = "allocations"};
+static const char *const figure_names[] = {[CALL_TREE_BYTES] = "bytes", [CALL_TREE_ALLOCATIONS] = "allocations"};
 
 static int64_t sum(sqlite3 *db, int figure, const char *names, const char *more)
 {

@@ -41,8 +41,8 @@ static void check_sums(struct database *database, enum group_by by, const char *
     } figures[] = {
         {CALLSITE_BY_PEAK, "SELECT sum(peak_bytes) FROM total WHERE domain = ",
          "SELECT sum(peak_allocations) FROM total WHERE domain = "},
-        {CALLSITE_BY_BYTES, "SELECT sum(bytes) FROM total WHERE domain = ",
-         "SELECT sum(allocations) FROM total WHERE domain = "},
+        {CALLSITE_BY_BYTES,
+         "SELECT sum(bytes) FROM total WHERE domain = ", "SELECT sum(allocations) FROM total WHERE domain = "},
         {CALLSITE_BY_LIVE, "SELECT sum(live_bytes) FROM total WHERE domain = ",
          "SELECT sum(live_allocations) FROM total WHERE domain = "},
         {CALLSITE_BY_TEMPORARY, NULL, "SELECT sum(temporary) FROM total WHERE domain = "},
@@ -111,23 +111,21 @@ static void assert_entry(const struct callsite_list *list, size_t index, const c
 static void make_lines(const char *path)
 {
     trace_database_make(path, scripts);
-    sql_run(
-        path,
-        "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
-        "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
-        "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
-        "(32, NULL, 11, 70000);"
-        "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
-        "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
-        "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (10, 1, 2, 2, 400000000, 0, 0, 0, 0, 0, 9), "
-        "(11, 1, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), (12, 1, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
+    sql_run(path,
+            "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
+            "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
+            "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
+            "(32, NULL, 11, 70000);"
+            "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
+            "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
+            "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+            "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (10, 1, 2, 2, 400000000, 0, 0, 0, 0, 0, 9), "
+            "(11, 1, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), (12, 1, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
 }
 
 TEST(test_entries)
 {
-    static const char file[] =
-        "/srv/app/very/long/path/of/a/package/with/many/folders/data/loader/batches.py";
+    static const char file[] = "/srv/app/very/long/path/of/a/package/with/many/folders/data/loader/batches.py";
     struct callsite_list list;
     char name[200];
 
@@ -166,9 +164,8 @@ TEST(test_entries_of_allocations)
     struct callsite_list list;
 
     trace_database_make("entries.db", scripts);
-    sql_run(
-        "entries.db",
-        "UPDATE allocation_row SET thread_id = (SELECT t.id FROM thread t WHERE t.tid = allocation_row.tid)");
+    sql_run("entries.db",
+            "UPDATE allocation_row SET thread_id = (SELECT t.id FROM thread t WHERE t.tid = allocation_row.tid)");
     list = load("entries.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
     assert_int_equal(list.count_all, 2);
     assert_string_equal(list.rows[0].name, "pid 4000  python3.11");
@@ -195,17 +192,16 @@ TEST(test_peak_of_two_devices)
     struct callsite_list list;
 
     trace_database_make("devices.db", (const char *const[]){"nothing.sql", NULL});
-    sql_run(
-        "devices.db",
-        "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, "
-        "500);"
-        "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns, lifetime_events, "
-        "lifetime_ns, device) "
-        "VALUES (3, 4096, 1000, 1, 1, 1, 2, 2, 0), (3, 8192, 300, 1, 4, 4, NULL, NULL, 0), (3, 4096, 70, 1, 5, 5, "
-        "NULL, NULL, 1);"
-        "INSERT INTO total_stat VALUES (1, 3, 0, 2, 1, 1300, 1, 300, 1000, 1, 1, 1, 0, 0), (1, 3, 1, 1, 0, 70, 1, "
-        "70, 70, 1, 5, 5, "
-        "0, 0)");
+    sql_run("devices.db",
+            "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, "
+            "500);"
+            "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns, lifetime_events, "
+            "lifetime_ns, device) "
+            "VALUES (3, 4096, 1000, 1, 1, 1, 2, 2, 0), (3, 8192, 300, 1, 4, 4, NULL, NULL, 0), (3, 4096, 70, 1, 5, 5, "
+            "NULL, NULL, 1);"
+            "INSERT INTO total_stat VALUES (1, 3, 0, 2, 1, 1300, 1, 300, 1000, 1, 1, 1, 0, 0), (1, 3, 1, 1, 0, 70, 1, "
+            "70, 70, 1, 5, 5, "
+            "0, 0)");
     database = open_database("devices.db");
     for (int by = 0; by < GROUP_BY_COUNT; by++) {
         groups = groups_open(database, (enum group_by)by);
@@ -226,8 +222,7 @@ TEST(test_damaged_numbers)
     struct callsite_list list;
 
     trace_database_make("numbers.db", scripts);
-    sql_run("numbers.db",
-            "UPDATE callsite_stat SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
+    sql_run("numbers.db", "UPDATE callsite_stat SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
     list = load("numbers.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
     assert_int_equal(list.count_all, 1);
     callsite_list_free(&list);
@@ -266,8 +261,7 @@ static void assert_lines(const char *line, size_t columns)
 TEST(test_hostile)
 {
     static const char *const commands[] = {
-        "report",    "report --all", "report --by=function", "report --by=module", "peak --by=process",
-        "peak --all"};
+        "report", "report --all", "report --by=function", "report --by=module", "peak --by=process", "peak --all"};
     char *text;
 
     make_lines("hostile.db");

@@ -59,8 +59,7 @@ static void view(int process, int id, int base, int bytes)
     char sql[200];
 
     storage(process, id, "", "");
-    snprintf(sql, sizeof(sql), "UPDATE storage SET kind = 2, base_id = %d, size = %d WHERE id = %d", base,
-             bytes, id);
+    snprintf(sql, sizeof(sql), "UPDATE storage SET kind = 2, base_id = %d, size = %d WHERE id = %d", base, bytes, id);
     sql_run("t.db", sql);
 }
 
@@ -106,8 +105,7 @@ RULE(test_told)
         "SELECT evidence FROM storage_leak WHERE storage_id = 3",
         "\"alive when nothing should be, with 2 references to it; nothing was copied into it or out of it\"\n");
     sql_run("t.db", "UPDATE storage SET destroy_seq = 950, destroy_ns = 950 WHERE id IN (1, 4)");
-    sql_run("t.db",
-            "UPDATE storage SET leak_seq = NULL, leak_cause = NULL WHERE id = 2"); /* it was used since */
+    sql_run("t.db", "UPDATE storage SET leak_seq = NULL, leak_cause = NULL WHERE id = 2"); /* it was used since */
     expect("3,alive at the end,0.9\n5,untouched,0.9\n");
 }
 
@@ -129,8 +127,7 @@ RULE(test_held)
     expect_query("SELECT evidence FROM storage_leak WHERE storage_id = 1",
                  "\"2 views show 499 of its 1000 bytes, and nobody else refers to it\"\n");
     sql_run("t.db", "UPDATE storage SET size = 0 WHERE id IN (1, 3)");
-    expect(
-        "1,alive at the end,0.9\n2,alive at the end,0.9\n3,alive at the end,0.9\n5,alive at the end,0.9\n");
+    expect("1,alive at the end,0.9\n2,alive at the end,0.9\n3,alive at the end,0.9\n5,alive at the end,0.9\n");
 }
 
 /* `count` storages at a call site, from event `first` on. */

@@ -85,19 +85,18 @@ static int record(void **state)
     fill_names(derived.store);
     db = derived_end(&derived);
     /* The definitions: what each event does to the sums, and each allocation with its end. */
-    return sqlite3_exec(
-        db,
-        "CREATE TEMP TABLE step AS SELECT e.seq, e.ts_ns, t.process_id,"
-        "  CASE WHEN e.kind >= 35 THEN 'mmap' ELSE 'heap' END AS domain, e.id,"
-        "  CASE WHEN e.kind IN (32, 35) THEN 1 ELSE -1 END AS change, e.size"
-        "  FROM event e JOIN (SELECT DISTINCT thread_id, thread_id AS process_id FROM event) t"
-        "  USING (thread_id) WHERE e.id IS NOT NULL;"
-        "CREATE TEMP TABLE life AS SELECT a.id, d.domain, d.process_id, a.pid, a.size, a.callsite_id,"
-        "  a.seq AS alloc_seq, a.ts_ns AS alloc_ns, f.seq AS free_seq, f.ts_ns AS free_ns"
-        "  FROM event a JOIN step d ON d.seq = a.seq"
-        "  LEFT JOIN event f ON f.id = a.id AND f.kind IN (33, 36)"
-        "  WHERE a.kind IN (32, 35) AND a.id IS NOT NULL;",
-        NULL, NULL, NULL);
+    return sqlite3_exec(db,
+                        "CREATE TEMP TABLE step AS SELECT e.seq, e.ts_ns, t.process_id,"
+                        "  CASE WHEN e.kind >= 35 THEN 'mmap' ELSE 'heap' END AS domain, e.id,"
+                        "  CASE WHEN e.kind IN (32, 35) THEN 1 ELSE -1 END AS change, e.size"
+                        "  FROM event e JOIN (SELECT DISTINCT thread_id, thread_id AS process_id FROM event) t"
+                        "  USING (thread_id) WHERE e.id IS NOT NULL;"
+                        "CREATE TEMP TABLE life AS SELECT a.id, d.domain, d.process_id, a.pid, a.size, a.callsite_id,"
+                        "  a.seq AS alloc_seq, a.ts_ns AS alloc_ns, f.seq AS free_seq, f.ts_ns AS free_ns"
+                        "  FROM event a JOIN step d ON d.seq = a.seq"
+                        "  LEFT JOIN event f ON f.id = a.id AND f.kind IN (33, 36)"
+                        "  WHERE a.kind IN (32, 35) AND a.id IS NOT NULL;",
+                        NULL, NULL, NULL);
 }
 
 static int forget(void **state)
@@ -114,8 +113,8 @@ static void expect_same(const char *view, const char *definition, int least)
     for (int i = 0; i < 2; i++) {
         char sql[4096];
 
-        snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT * FROM (%s) EXCEPT SELECT * FROM (%s))",
-                 orders[i][0], orders[i][1]);
+        snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT * FROM (%s) EXCEPT SELECT * FROM (%s))", orders[i][0],
+                 orders[i][1]);
         if (query_integer(db, sql) != 0) {
             fail_msg("rows of the first are not in the second: %s", sql);
         }
@@ -126,30 +125,27 @@ static void expect_same(const char *view, const char *definition, int least)
 
 TEST(test_events)
 {
-    expect_same(
-        "SELECT seq, kind, cause, size FROM events",
-        "SELECT seq, CASE kind WHEN 32 THEN 'heap_alloc' WHEN 33 THEN 'heap_free' WHEN 35 THEN 'mmap'"
-        " ELSE 'munmap' END, CASE kind WHEN 32 THEN iif(flags = 1, 'malloc', 'calloc') WHEN 33 THEN 'free'"
-        " WHEN 35 THEN 'mmap' ELSE 'munmap' END, size FROM event",
-        EVENTS);
+    expect_same("SELECT seq, kind, cause, size FROM events",
+                "SELECT seq, CASE kind WHEN 32 THEN 'heap_alloc' WHEN 33 THEN 'heap_free' WHEN 35 THEN 'mmap'"
+                " ELSE 'munmap' END, CASE kind WHEN 32 THEN iif(flags = 1, 'malloc', 'calloc') WHEN 33 THEN 'free'"
+                " WHEN 35 THEN 'mmap' ELSE 'munmap' END, size FROM event",
+                EVENTS);
 }
 
 TEST(test_allocations)
 {
-    expect_same(
-        "SELECT id, domain, process_id, pid, size, callsite_id, alloc_seq, alloc_ns, free_completed_seq,"
-        " free_ns, lifetime_ns FROM allocations",
-        "SELECT id, domain, process_id, pid, size, callsite_id, alloc_seq, alloc_ns, free_seq, free_ns,"
-        " free_ns - alloc_ns FROM life",
-        2000);
+    expect_same("SELECT id, domain, process_id, pid, size, callsite_id, alloc_seq, alloc_ns, free_completed_seq,"
+                " free_ns, lifetime_ns FROM allocations",
+                "SELECT id, domain, process_id, pid, size, callsite_id, alloc_seq, alloc_ns, free_seq, free_ns,"
+                " free_ns - alloc_ns FROM life",
+                2000);
     expect_same("SELECT id, domain, size, callsite_id, alloc_seq FROM leak",
                 "SELECT id, domain, size, callsite_id, alloc_seq FROM life WHERE free_seq IS NULL", 20);
-    expect_same(
-        "SELECT id FROM allocations WHERE temporary = 1",
-        "SELECT a.id FROM life a JOIN step s ON s.id = a.id AND s.change = -1 WHERE NOT EXISTS (SELECT 1 FROM"
-        " event e JOIN event w ON w.seq = a.alloc_seq WHERE e.thread_id = w.thread_id AND e.seq > a.alloc_seq"
-        " AND e.seq < a.free_seq)",
-        5);
+    expect_same("SELECT id FROM allocations WHERE temporary = 1",
+                "SELECT a.id FROM life a JOIN step s ON s.id = a.id AND s.change = -1 WHERE NOT EXISTS (SELECT 1 FROM"
+                " event e JOIN event w ON w.seq = a.alloc_seq WHERE e.thread_id = w.thread_id AND e.seq > a.alloc_seq"
+                " AND e.seq < a.free_seq)",
+                5);
 }
 
 /* The running sum of what events add and take away. */
@@ -162,10 +158,10 @@ TEST(test_allocations)
 
 TEST(test_timeline_and_peak)
 {
-    expect_same("SELECT 0, domain, seq, ts_ns, allocated, allocated_max, live_allocations FROM timeline",
-                "SELECT process_id, domain, seq, ts_ns, bytes, bytes, live FROM (" RUNNING(
-                    ALL_STEPS) ") WHERE process_id = 0",
-                EVENTS * 9 / 10);
+    expect_same(
+        "SELECT 0, domain, seq, ts_ns, allocated, allocated_max, live_allocations FROM timeline",
+        "SELECT process_id, domain, seq, ts_ns, bytes, bytes, live FROM (" RUNNING(ALL_STEPS) ") WHERE process_id = 0",
+        EVENTS * 9 / 10);
     /* that of a process is thinned: the maximum since its row before */
     expect_same(
         "SELECT process_id, pid, domain, seq, ts_ns, allocated, allocated_max, live_allocations FROM timeline_process",
@@ -179,15 +175,14 @@ TEST(test_timeline_and_peak)
                                                             "   AND o.seq > t.before AND o.seq <= t.seq GROUP BY "
                                                             "t.process_id, t.domain, t.seq",
         100);
-    expect_same("SELECT 0 AS process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time UNION ALL"
-                " SELECT process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time_process",
-                "SELECT process_id, domain, min(seq), ts_ns, bytes, live FROM (SELECT *, max(bytes) OVER "
-                "(PARTITION BY"
-                " process_id, domain) AS top FROM (" RUNNING(
-                    ALL_STEPS) ")) WHERE bytes = top GROUP BY process_id, domain",
-                2 * (PROCESSES + 1));
-    expect_same("SELECT process_id, pid FROM peak_time_process", "SELECT thread_id, pid FROM event",
-                PROCESSES);
+    expect_same(
+        "SELECT 0 AS process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time UNION ALL"
+        " SELECT process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time_process",
+        "SELECT process_id, domain, min(seq), ts_ns, bytes, live FROM (SELECT *, max(bytes) OVER "
+        "(PARTITION BY"
+        " process_id, domain) AS top FROM (" RUNNING(ALL_STEPS) ")) WHERE bytes = top GROUP BY process_id, domain",
+        2 * (PROCESSES + 1));
+    expect_same("SELECT process_id, pid FROM peak_time_process", "SELECT thread_id, pid FROM event", PROCESSES);
 }
 
 TEST(test_totals)
@@ -209,24 +204,21 @@ TEST(test_totals)
 
 TEST(test_call_sites)
 {
-    expect_same(
-        "SELECT callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-        "mean_lifetime_ns,"
-        " function, line FROM callsite_total",
-        "SELECT callsite_id, domain, count(*), count(free_seq), sum(size), count(*) - count(free_seq),"
-        " sum(iif(free_seq IS NULL, size, 0)), sum(free_ns - alloc_ns) / nullif(count(free_seq), 0),"
-        " iif(callsite_id > 0, 'site' || callsite_id, NULL), nullif(callsite_id, 0) FROM life"
-        " GROUP BY callsite_id, domain",
-        14);
-    expect_same(
-        "SELECT callsite_id, domain, bytes, allocations FROM peak",
-        "SELECT l.callsite_id, l.domain, sum(l.size), count(*) FROM life l JOIN peak_time p ON"
-        " p.domain = l.domain WHERE l.alloc_seq <= p.seq AND (l.free_seq IS NULL OR l.free_seq > p.seq)"
-        " GROUP BY l.callsite_id, l.domain",
-        10);
-    expect_same(
-        "SELECT callsite_id, depth, function, pc FROM frame",
-        "SELECT id, 0, 'malloc', 16 FROM callsite UNION SELECT id, 1, 'site' || id, NULL FROM callsite", 14);
+    expect_same("SELECT callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+                "mean_lifetime_ns,"
+                " function, line FROM callsite_total",
+                "SELECT callsite_id, domain, count(*), count(free_seq), sum(size), count(*) - count(free_seq),"
+                " sum(iif(free_seq IS NULL, size, 0)), sum(free_ns - alloc_ns) / nullif(count(free_seq), 0),"
+                " iif(callsite_id > 0, 'site' || callsite_id, NULL), nullif(callsite_id, 0) FROM life"
+                " GROUP BY callsite_id, domain",
+                14);
+    expect_same("SELECT callsite_id, domain, bytes, allocations FROM peak",
+                "SELECT l.callsite_id, l.domain, sum(l.size), count(*) FROM life l JOIN peak_time p ON"
+                " p.domain = l.domain WHERE l.alloc_seq <= p.seq AND (l.free_seq IS NULL OR l.free_seq > p.seq)"
+                " GROUP BY l.callsite_id, l.domain",
+                10);
+    expect_same("SELECT callsite_id, depth, function, pc FROM frame",
+                "SELECT id, 0, 'malloc', 16 FROM callsite UNION SELECT id, 1, 'site' || id, NULL FROM callsite", 14);
 }
 
 TEST(test_data_loss)
@@ -237,9 +229,8 @@ TEST(test_data_loss)
 /* Nothing of this trace is in them, but they must be queries that work. */
 TEST(test_views_of_allocators)
 {
-    assert_int_equal(
-        sqlite3_exec(db, "SELECT * FROM fragmentation; SELECT * FROM oom_retry", NULL, NULL, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "SELECT * FROM fragmentation; SELECT * FROM oom_retry", NULL, NULL, NULL),
+                     SQLITE_OK);
 }
 
 TEST_FILE(record, forget)

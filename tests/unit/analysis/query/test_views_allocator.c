@@ -22,8 +22,8 @@ static const struct event script[] = {
     /* 1: two segments; a block is cut from the first, and freed; its remainder holds another one */
     EVENT(SEGMENT_ALLOC, NONE, .addr = 0x1000000, .size = 20 * MIB, .arg = 1, .dev_seq = 1),
     EVENT(SPLIT, NONE, .addr = 0x1000000, .size = 12 * MIB, .requested = 8 * MIB, .arg = 1, .dev_seq = 2),
-    EVENT(ALLOC, NEW_SEGMENT, .addr = 0x1000000, .size = 12 * MIB, .requested = 12 * MIB - 100, .arg = 1,
-          .dev_seq = 3, .callsite = 1),
+    EVENT(ALLOC, NEW_SEGMENT, .addr = 0x1000000, .size = 12 * MIB, .requested = 12 * MIB - 100, .arg = 1, .dev_seq = 3,
+          .callsite = 1),
     EVENT(SPLIT, NONE, .addr = 0x1c00000, .size = 2 * MIB, .requested = 6 * MIB, .arg = 1, .dev_seq = 4),
     EVENT(ALLOC, CACHE, .addr = 0x1c00000, .size = 2 * MIB, .requested = 2 * MIB, .arg = 1, .dev_seq = 5,
           .callsite = 2),
@@ -35,14 +35,11 @@ static const struct event script[] = {
     /* 9: a request that is not served */
     EVENT(OOM_RETRY, CALLBACKS, .size = 64 * MIB, .dev_seq = 9),
     EVENT(OOM_RETRY, RELEASE_CACHED, .size = 64 * MIB, .requested = 4 * MIB, .arg = 0, .dev_seq = 10),
-    EVENT(OOM, NONE, .addr = 12 * MIB, .size = 64 * MIB, .requested = 2 * MIB, .arg = 24 * MIB,
-          .dev_seq = 11),
+    EVENT(OOM, NONE, .addr = 12 * MIB, .size = 64 * MIB, .requested = 2 * MIB, .arg = 24 * MIB, .dev_seq = 11),
     /* 12: storages: the first outlives its phase, the second is destroyed, the third is a view */
     EVENT(MARK_BEGIN, NONE, .addr = STEP, .arg = 1),
-    EVENT(STORAGE_CREATE, NONE, .id = 1, .addr = 0x5000, .size = 4000, .requested = 1000, .arg = 1,
-          .callsite = 1),
-    EVENT(STORAGE_CREATE, NONE, .id = 2, .addr = 0x9000, .size = 800, .requested = 200, .arg = 1,
-          .callsite = 2),
+    EVENT(STORAGE_CREATE, NONE, .id = 1, .addr = 0x5000, .size = 4000, .requested = 1000, .arg = 1, .callsite = 1),
+    EVENT(STORAGE_CREATE, NONE, .id = 2, .addr = 0x9000, .size = 800, .requested = 200, .arg = 1, .callsite = 2),
     EVENT(VIEW, NONE, .id = 3, .addr = 0x5000, .size = 40, .arg = 1, .callsite = 2),
     EVENT(COPY, NONE, .id = 1, .addr = 0x5000, .size = 800, .requested = 2, .arg = 0x9000),
     EVENT(STORAGE_DESTROY, NONE, .id = 2, .addr = 0x9000, .size = 800),
@@ -84,8 +81,7 @@ static int record(void **state)
     for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
         derived_event(&derived, script[i], i + 1, 1);
     }
-    derived_process(&derived,
-                    (struct store_process){.id = 1, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
+    derived_process(&derived, (struct store_process){.id = 1, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
     fill_names(derived.store);
     db = derived_end(&derived);
     return 0;
@@ -106,25 +102,21 @@ TEST(test_segments)
 {
     expect("SELECT seq, kind, segment_id, addr, size >> 20, other_addr, other_size >> 20 FROM block_op",
            "2 4 1 16777216 12 29360128 8\n4 4 1 29360128 2 31457280 6\n");
-    expect(
-        "SELECT process_id, domain, device, seq, allocated >> 20, reserved >> 20, round(unused_share, 3) FROM "
-        "fragmentation",
-        "1 block 0 1 0 20 1.0\n1 block 0 3 12 20 0.4\n1 block 0 5 14 20 0.3\n"
-        "1 block 0 6 14 24 0.417\n1 block 0 7 2 24 0.917\n1 block 0 8 2 24 0.917\n");
-    expect(
-        "SELECT segment_id, process_id, pid, device, is_expandable, addr, size >> 20, alloc_seq FROM empty_segment",
-        "2 1 101 0 0 134217728 4 6\n");
+    expect("SELECT process_id, domain, device, seq, allocated >> 20, reserved >> 20, round(unused_share, 3) FROM "
+           "fragmentation",
+           "1 block 0 1 0 20 1.0\n1 block 0 3 12 20 0.4\n1 block 0 5 14 20 0.3\n"
+           "1 block 0 6 14 24 0.417\n1 block 0 7 2 24 0.917\n1 block 0 8 2 24 0.917\n");
+    expect("SELECT segment_id, process_id, pid, device, is_expandable, addr, size >> 20, alloc_seq FROM empty_segment",
+           "2 1 101 0 0 134217728 4 6\n");
     expect("SELECT segment_id, process_id, addr, size >> 20, before_id, behind_id FROM hole",
            "1 1 16777216 12 - 2\n1 1 31457280 6 2 -\n");
-    expect(
-        "SELECT seq, ts_ns, pid, tid, device, stage, bytes_asked >> 20, bytes_freed >> 20, succeeded FROM oom_retry",
-        "9 9000 101 101 0 callbacks 64 0 0\n10 10000 101 101 0 release_cached 64 4 0\n");
+    expect("SELECT seq, ts_ns, pid, tid, device, stage, bytes_asked >> 20, bytes_freed >> 20, succeeded FROM oom_retry",
+           "9 9000 101 101 0 callbacks 64 0 0\n10 10000 101 101 0 release_cached 64 4 0\n");
 }
 
 TEST(test_sizes)
 {
-    static const char *const views[] = {"size_total",
-                                        "size_total_process WHERE process_id = 1 AND pid = 101"};
+    static const char *const views[] = {"size_total", "size_total_process WHERE process_id = 1 AND pid = 101"};
     for (size_t i = 0; i < 2; i++) {
         char sql[256];
 
@@ -141,25 +133,22 @@ TEST(test_sizes)
 
 TEST(test_storages)
 {
-    expect(
-        "SELECT id, number, process_id, pid, kind, dtype, base_id, addr, size, elements, create_seq, destroy_seq, "
-        "lifetime_ns,"
-        " last_use_ns, writes, reads, is_alive, callsite_id, function, module FROM storages",
-        "1 1 1 101 storage f32 - 20480 4000 1000 13 - - 16000 1 0 1 1 - /lib/blind.so\n"
-        "2 2 1 101 storage f32 - 36864 800 200 14 17 3000 16000 0 1 0 2 - /lib/blind.so\n"
-        "3 3 1 101 view f32 1 20480 40 10 15 - - - 0 0 1 2 - /lib/blind.so\n");
-    expect(
-        "SELECT process_id, pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total",
-        "1 101 storage f32 2 4800 1 4000 0\n1 101 view f32 1 40 1 40 1\n");
+    expect("SELECT id, number, process_id, pid, kind, dtype, base_id, addr, size, elements, create_seq, destroy_seq, "
+           "lifetime_ns,"
+           " last_use_ns, writes, reads, is_alive, callsite_id, function, module FROM storages",
+           "1 1 1 101 storage f32 - 20480 4000 1000 13 - - 16000 1 0 1 1 - /lib/blind.so\n"
+           "2 2 1 101 storage f32 - 36864 800 200 14 17 3000 16000 0 1 0 2 - /lib/blind.so\n"
+           "3 3 1 101 view f32 1 20480 40 10 15 - - - 0 0 1 2 - /lib/blind.so\n");
+    expect("SELECT process_id, pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total",
+           "1 101 storage f32 2 4800 1 4000 0\n1 101 view f32 1 40 1 40 1\n");
     expect(
         "SELECT mark_id, name, process_id, begin_ns, end_ns, callsite_id, storages, bytes, left_over, left_over_bytes"
         " FROM storage_growth",
         "1 step 1 12000 18000 1 1 4000 1 4000\n");
-    expect(
-        "SELECT storage_id, number, process_id, pid, size, callsite_id, create_ns, kind, score, evidence FROM "
-        "storage_leak",
-        "1 1 1 101 4000 1 13000 held by views 0.99 1 view shows 40 of its 4000 bytes; not released before the "
-        "process exited\n");
+    expect("SELECT storage_id, number, process_id, pid, size, callsite_id, create_ns, kind, score, evidence FROM "
+           "storage_leak",
+           "1 1 1 101 4000 1 13000 held by views 0.99 1 view shows 40 of its 4000 bytes; not released before the "
+           "process exited\n");
     expect("SELECT process_id, pid, callsite_id, kind, storages, bytes, score, module, is_python FROM "
            "storage_leak_callsite",
            "1 101 1 held by views 1 4000 0.99 /lib/blind.so 0\n");
@@ -172,12 +161,11 @@ TEST(test_call_sites)
     expect("SELECT callsite_id, depth, function, file, line, module, is_python, pc FROM frame",
            "1 0 - - - /lib/blind.so 0 16\n1 1 load train.py 7 - 1 -\n"
            "2 0 - - - /lib/blind.so 0 32\n3 0 release a.c 3 /bin/a 0 48\n");
-    expect(
-        "SELECT user_function, user_file, user_line, user_module, user_is_python, callsite_id, domain, bytes, "
-        "function, module"
-        " FROM callsite_total ORDER BY callsite_id, bytes",
-        "load train.py 7 - 1 1 heap 100 - /lib/blind.so\nload train.py 7 - 1 1 block 12582912 - /lib/blind.so\n"
-        "- - - /lib/blind.so 0 2 heap 257 - /lib/blind.so\n- - - /lib/blind.so 0 2 block 2097152 - /lib/blind.so\n");
+    expect("SELECT user_function, user_file, user_line, user_module, user_is_python, callsite_id, domain, bytes, "
+           "function, module"
+           " FROM callsite_total ORDER BY callsite_id, bytes",
+           "load train.py 7 - 1 1 heap 100 - /lib/blind.so\nload train.py 7 - 1 1 block 12582912 - /lib/blind.so\n"
+           "- - - /lib/blind.so 0 2 heap 257 - /lib/blind.so\n- - - /lib/blind.so 0 2 block 2097152 - /lib/blind.so\n");
     expect(
         "SELECT user_function, user_module, domain, bytes, allocations, callsite_id FROM peak ORDER BY domain, bytes",
         "- /lib/blind.so block 2097152 1 2\nload - block 12582912 1 1\n"
@@ -188,10 +176,9 @@ TEST(test_call_sites)
 /* An event of a free has the call site of the free, and leads to the allocation with its own. */
 TEST(test_frees)
 {
-    expect(
-        "SELECT f.seq, f.kind, f.callsite_id, a.id = f.id, a.callsite_id, a.size FROM events f JOIN allocations a ON"
-        " a.free_requested_seq = f.seq ORDER BY f.seq",
-        "7 free_requested 3 1 1 12582912\n22 heap_free 3 1 1 100\n");
+    expect("SELECT f.seq, f.kind, f.callsite_id, a.id = f.id, a.callsite_id, a.size FROM events f JOIN allocations a ON"
+           " a.free_requested_seq = f.seq ORDER BY f.seq",
+           "7 free_requested 3 1 1 12582912\n22 heap_free 3 1 1 100\n");
 }
 
 TEST(test_leaks)
@@ -202,14 +189,12 @@ TEST(test_leaks)
         "1, 3",
         "1 2 4 5 1 100 19000 19000\n1 1 5 11 2 257 20000 21000\n"
         "4 2 1 2 1 12582912 3000 3000\n4 1 2 11 1 2097152 5000 5000\n");
-    expect(
-        "SELECT domain, user_function, user_module, live_allocations, live_bytes, live_4, live_5, callsite_id FROM "
-        "leak_line"
-        " ORDER BY domain",
-        "block - /lib/blind.so 1 2097152 1 1 2\nheap - /lib/blind.so 2 257 0 2 2\n");
-    expect(
-        "SELECT begin_ns, end_ns, duration_ns, processes, images, processes_running, threads FROM recording",
-        "0 50000 50000 1 1 0 1\n");
+    expect("SELECT domain, user_function, user_module, live_allocations, live_bytes, live_4, live_5, callsite_id FROM "
+           "leak_line"
+           " ORDER BY domain",
+           "block - /lib/blind.so 1 2097152 1 1 2\nheap - /lib/blind.so 2 257 0 2 2\n");
+    expect("SELECT begin_ns, end_ns, duration_ns, processes, images, processes_running, threads FROM recording",
+           "0 50000 50000 1 1 0 1\n");
 }
 
 TEST_FILE(record, forget)

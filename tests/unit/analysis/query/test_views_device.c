@@ -42,22 +42,19 @@ static const struct {
     ROW(1, DEV_ALLOC, CUDA_MALLOC, .addr = 0x100000, .size = 20 * MIB, .requested = 90, .pool = DEVICE_POOL,
         .flags = W),
     ROW(1, SEGMENT_ALLOC, NONE, .addr = 0x100000, .size = 20 * MIB, .arg = 1, .dev_seq = 1),
-    ROW(1, ALLOC, NEW_SEGMENT, .addr = 0x100000, .size = 12 * MIB, .requested = 12 * MIB, .arg = 1,
-        .dev_seq = 2),
+    ROW(1, ALLOC, NEW_SEGMENT, .addr = 0x100000, .size = 12 * MIB, .requested = 12 * MIB, .arg = 1, .dev_seq = 2),
     /* 9 */ ROW(1, DEV_MEMORY, CU_MEM_GET_INFO, .size = 100 * GIB, .requested = 99 * GIB),
     /* 10: what CUPTI missed, and what it saw only itself */
     ROW(1, DEV_ALLOC, CU_MEM_ALLOC, .addr = 0x9000000, .size = GIB, .requested = 300, .pool = DEVICE_POOL),
-    ROW(1, DEV_ALLOC, CU_MEM_ALLOC, .addr = 0xb000000, .size = MIB, .requested = 80, .pool = DEVICE_POOL,
-        .flags = W),
+    ROW(1, DEV_ALLOC, CU_MEM_ALLOC, .addr = 0xb000000, .size = MIB, .requested = 80, .pool = DEVICE_POOL, .flags = W),
     /* 12: the other rank, on its stream */
-    ROW(2, DEV_ALLOC_ASYNC, CUDA_MALLOC_ASYNC, .addr = 0x500000, .size = 4 * MIB, .requested = 10,
-        .stream = 1, .pool = POOL_OF(VARVE_MEMORY_DEVICE, 2)),
-    ROW(2, DEV_ALLOC_ASYNC, CUDA_MALLOC_ASYNC, .addr = 0x600000, .size = 2 * MIB, .requested = 30,
-        .stream = 1, .pool = POOL_OF(VARVE_MEMORY_DEVICE, 2)),
+    ROW(2, DEV_ALLOC_ASYNC, CUDA_MALLOC_ASYNC, .addr = 0x500000, .size = 4 * MIB, .requested = 10, .stream = 1,
+        .pool = POOL_OF(VARVE_MEMORY_DEVICE, 2)),
+    ROW(2, DEV_ALLOC_ASYNC, CUDA_MALLOC_ASYNC, .addr = 0x600000, .size = 2 * MIB, .requested = 30, .stream = 1,
+        .pool = POOL_OF(VARVE_MEMORY_DEVICE, 2)),
     ROW(2, DEV_FREE_ASYNC, CUDA_FREE_ASYNC, .addr = 0x500000, .stream = 1),
     ROW(2, DEV_SYNC, CUDA_FREE_ASYNC, .requested = 7, .stream = 1),
-    ROW(2, DEV_OOM, CUDA_MALLOC, .size = 200 * GIB, .requested = 2000, .arg = 2, .flags = F,
-        .pool = DEVICE_POOL),
+    ROW(2, DEV_OOM, CUDA_MALLOC, .size = 200 * GIB, .requested = 2000, .arg = 2, .flags = F, .pool = DEVICE_POOL),
     ROW(2, DEV_ALLOC, CU_MEM_ALLOC, .size = 5, .requested = 20, .arg = 201, .flags = F, .pool = DEVICE_POOL),
     /* 18: given back; it failed at first */
     ROW(1, DEV_FREE, CU_MEM_FREE, .addr = 0x9000000),
@@ -73,8 +70,7 @@ static const struct {
         .arg = UINT64_C(1) << 32 | 41, .pool = POOL_OF(VARVE_MEMORY_DEVICE, 0)),
     ROW(1, CUPTI_MEMORY, NONE, .addr = 0x700000, .size = MIB, .requested = START_REAL_NS + 5100,
         .arg = UINT64_C(2) << 32 | 42, .pool = POOL_OF(VARVE_MEMORY_PINNED, 0)),
-    ROW(1, DEV_POOL, POOL_TRIMMED, .addr = 0xf00, .size = 3 * MIB, .requested = MIB, .arg = 2 * MIB,
-        .pool = 4),
+    ROW(1, DEV_POOL, POOL_TRIMMED, .addr = 0xf00, .size = 3 * MIB, .requested = MIB, .arg = 2 * MIB, .pool = 4),
     ROW(1, DEV_POOL, NONE, .addr = 0xf00, .size = 5 * MIB, .requested = MIB, .arg = 2 * MIB, .pool = 4),
     /* 29: physical memory of rank 2 */
     ROW(2, VMM_CREATE, CU_MEM_CREATE, .size = 2 * MIB, .arg = 0x77, .requested = 11, .pool = DEVICE_POOL),
@@ -120,32 +116,29 @@ static void expect(const char *sql, const char *rows)
 
 TEST(test_devices)
 {
-    expect("SELECT id, total_bytes >> 30, uuid FROM device",
-           "0 100 GPU-aa000000-0000-0000-0100-000000000000\n"
-           "1 100 GPU-bb000000-0000-0000-0100-000000000000\n");
+    expect("SELECT id, total_bytes >> 30, uuid FROM device", "0 100 GPU-aa000000-0000-0000-0100-000000000000\n"
+                                                             "1 100 GPU-bb000000-0000-0000-0100-000000000000\n");
     expect("SELECT process_id, ordinal, device FROM process_device", "1 0 0\n2 0 1\n");
     expect("SELECT device, process_id, pid, rank, ordinal FROM device_process", "0 1 101 0 0\n1 2 102 1 0\n");
     expect("SELECT * FROM stream", "2 1 1 777\n");
-    expect("SELECT DISTINCT process_id, device FROM allocation WHERE device IS NOT NULL ORDER BY 1",
-           "1 0\n2 1\n");
+    expect("SELECT DISTINCT process_id, device FROM allocation WHERE device IS NOT NULL ORDER BY 1", "1 0\n2 1\n");
 }
 
 TEST(test_calls)
 {
-    expect(
-        "SELECT process_id, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes >> 20"
-        " FROM device_call ORDER BY 1, 3, 4",
-        "1 0 allocate cuMemAlloc 1 0 300 300 300 1024\n"
-        "1 0 allocate cudaMalloc 1 0 100 100 100 20\n"
-        "1 0 free cuMemFree 2 1 100 50 60 2048\n"
-        "1 0 wait cudaStreamSynchronize 2 0 6000 3000 5000 0\n"
-        "2 1 allocate cuMemAlloc 1 1 20 20 20 0\n"
-        "2 1 allocate cuMemCreate 1 0 11 11 11 2\n"
-        "2 1 allocate cuMemMap 1 0 3 3 3 2\n"
-        "2 1 allocate cudaMalloc 1 1 2000 2000 2000 0\n"
-        "2 1 allocate cudaMallocAsync 2 0 40 20 30 6\n"
-        "2 1 free cudaFreeAsync 1 0 7 7 7 4\n"
-        "2 1 other cudaDeviceReset 1 0 900 900 900 0\n");
+    expect("SELECT process_id, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes >> 20"
+           " FROM device_call ORDER BY 1, 3, 4",
+           "1 0 allocate cuMemAlloc 1 0 300 300 300 1024\n"
+           "1 0 allocate cudaMalloc 1 0 100 100 100 20\n"
+           "1 0 free cuMemFree 2 1 100 50 60 2048\n"
+           "1 0 wait cudaStreamSynchronize 2 0 6000 3000 5000 0\n"
+           "2 1 allocate cuMemAlloc 1 1 20 20 20 0\n"
+           "2 1 allocate cuMemCreate 1 0 11 11 11 2\n"
+           "2 1 allocate cuMemMap 1 0 3 3 3 2\n"
+           "2 1 allocate cudaMalloc 1 1 2000 2000 2000 0\n"
+           "2 1 allocate cudaMallocAsync 2 0 40 20 30 6\n"
+           "2 1 free cudaFreeAsync 1 0 7 7 7 4\n"
+           "2 1 other cudaDeviceReset 1 0 900 900 900 0\n");
     expect("SELECT process_id, device, stream, handle, calls, failed, allocate_ns, free_ns, wait_ns, other_ns"
            " FROM device_time ORDER BY 1, 3",
            "1 0 0 0 4 1 400 100 0 0\n"
@@ -158,12 +151,11 @@ TEST(test_calls)
 
 TEST(test_memory)
 {
-    expect(
-        "SELECT seq, process_id, device, total >> 30, free >> 30, used >> 20, attributed >> 20, unattributed >> 20"
-        " FROM device_unattributed",
-        "9 1 0 100 99 1024 20 1004\n"
-        "31 2 1 100 90 10240 4 10236\n"
-        "33 1 0 100 98 2048 20 2028\n");
+    expect("SELECT seq, process_id, device, total >> 30, free >> 30, used >> 20, attributed >> 20, unattributed >> 20"
+           " FROM device_unattributed",
+           "9 1 0 100 99 1024 20 1004\n"
+           "31 2 1 100 90 10240 4 10236\n"
+           "33 1 0 100 98 2048 20 2028\n");
     expect("SELECT process_id, domain, device, stream, handle, allocations, frees, bytes >> 20, live_bytes "
            ">> 20,"
            " peak_bytes >> 20 FROM stream_total ORDER BY 1, 2, 4",
@@ -176,10 +168,9 @@ TEST(test_memory)
            ">> 20"
            " FROM device_segment",
            "1 101 0 20 7 0 0 20 1 20 12 20\n");
-    expect(
-        "SELECT seq, process_id, kind, function, handle, addr, size >> 20, allocation_id, failed, is_duplicate"
-        " FROM vmm",
-        "29 2 vmm_create cuMemCreate 119 - 2 8 0 0\n30 2 vmm_map cuMemMap 119 1073741824 2 8 0 0\n");
+    expect("SELECT seq, process_id, kind, function, handle, addr, size >> 20, allocation_id, failed, is_duplicate"
+           " FROM vmm",
+           "29 2 vmm_create cuMemCreate 119 - 2 8 0 0\n30 2 vmm_map cuMemMap 119 1073741824 2 8 0 0\n");
     expect("SELECT domain, memory_kind, pool, count(*) FROM allocations WHERE domain IN ('device', 'heap')"
            " GROUP BY 1, 2, 3",
            "device 3 1 3\ndevice 3 2 2\nheap - - 1\n");
@@ -187,9 +178,8 @@ TEST(test_memory)
 
 TEST(test_cupti)
 {
-    expect(
-        "SELECT process_id, pid, device, allocations, frees, bytes >> 20, peak_bytes >> 20, failed FROM cupti_total",
-        "1 101 0 2 0 21 21 0\n");
+    expect("SELECT process_id, pid, device, allocations, frees, bytes >> 20, peak_bytes >> 20, failed FROM cupti_total",
+           "1 101 0 2 0 21 21 0\n");
     expect("SELECT seq, process_id, device, op, addr, size >> 20, memory_kind, correlation_id, time_ns"
            " FROM cupti_memory",
            "25 1 0 allocation 1048576 20 3 41 4900\n26 1 0 release 7340032 1 2 42 5100\n");
@@ -206,10 +196,9 @@ TEST(test_cupti)
 /* None of them may look for its few events among all. */
 TEST(test_no_view_reads_all_events)
 {
-    static const char *const views[] = {
-        "device_process", "device_call",    "device_time",         "stream_total",
-        "device_failure", "device_segment", "device_unattributed", "vmm",
-        "cupti_memory",   "cupti_pool",     "cupti_state",         "cupti_difference"};
+    static const char *const views[] = {"device_process", "device_call",    "device_time",         "stream_total",
+                                        "device_failure", "device_segment", "device_unattributed", "vmm",
+                                        "cupti_memory",   "cupti_pool",     "cupti_state",         "cupti_difference"};
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
         char sql[96];
         sqlite3_stmt *query;

@@ -23,17 +23,12 @@ static sqlite3 *db;
 
 static struct event segment(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib)
 {
-    return (struct event){.kind = kind,
-                          .pool = pool,
-                          .addr = AT(at),
-                          .size = kib * KIB,
-                          .requested = kib * KIB,
-                          .arg = 1U + pool};
+    return (struct event){
+        .kind = kind, .pool = pool, .addr = AT(at), .size = kib * KIB, .requested = kib * KIB, .arg = 1U + pool};
 }
 
 /* A block of so many KiB, for a request of `requested` bytes whose rounded size is in the record. */
-static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib, uint64_t requested,
-                          uint64_t rounded)
+static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib, uint64_t requested, uint64_t rounded)
 {
     return (struct event){.kind = kind,
                           .pool = pool,
@@ -68,15 +63,13 @@ static void play(const struct event *events, size_t count, bool has_totals_only,
         derived_event(&derived, event, i + 1, 1 + (uint32_t)(i * processes / count));
     }
     for (unsigned i = 1; i <= processes; i++) {
-        derived_process(&derived,
-                        (struct store_process){.id = i, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
+        derived_process(&derived, (struct store_process){.id = i, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
     }
     db = derived_end(&derived);
-    query_expect(
-        db,
-        "SELECT count(*) FROM ladder WHERE reserved - live_requested <> rounding + unsplit_remainder +"
-        " segment_quantum + pool_segregation + stream_pending + cached_segments + external_holes",
-        "0\n");
+    query_expect(db,
+                 "SELECT count(*) FROM ladder WHERE reserved - live_requested <> rounding + unsplit_remainder +"
+                 " segment_quantum + pool_segregation + stream_pending + cached_segments + external_holes",
+                 "0\n");
 }
 
 static int end(void **state)
@@ -93,8 +86,8 @@ static int end(void **state)
 /* A segment without blocks is cached; then what the block does not take is quantum until a block has had it. */
 SCENE(test_quantum_and_cached)
 {
-    PLAY(RESERVE(0, 0, 20), ALLOC(0, 0, 6), ALLOC(0, 6, 4), REQUEST(0, 6, 4), COMPLETE(0, 6, 4),
-         REQUEST(0, 0, 6), COMPLETE(0, 0, 6), ALLOC(0, 0, 2), RELEASE(0, 0, 20));
+    PLAY(RESERVE(0, 0, 20), ALLOC(0, 0, 6), ALLOC(0, 6, 4), REQUEST(0, 6, 4), COMPLETE(0, 6, 4), REQUEST(0, 0, 6),
+         COMPLETE(0, 0, 6), ALLOC(0, 0, 2), RELEASE(0, 0, 20));
     query_expect(db, LADDER,
                  "1 20.0 0.0 0.0 0.0 0.0 0.0 0.0 20.0 0.0\n"
                  "2 20.0 6.0 0.0 0.0 14.0 0.0 0.0 0.0 0.0\n"
@@ -105,9 +98,8 @@ SCENE(test_quantum_and_cached)
                  "7 20.0 0.0 0.0 0.0 0.0 0.0 0.0 20.0 0.0\n"
                  "8 20.0 2.0 0.0 0.0 10.0 0.0 0.0 0.0 8.0\n"
                  "9 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0\n");
-    query_expect(
-        db, "SELECT process_id, pid, device, seq, ts_ns, live_requested, segment_quantum FROM ladder_peak",
-        "1 101 0 3 3000 10240 10240\n");
+    query_expect(db, "SELECT process_id, pid, device, seq, ts_ns, live_requested, segment_quantum FROM ladder_peak",
+                 "1 101 0 3 3000 10240 10240\n");
 }
 
 /* 1000 bytes are 1 KiB by the rules; the block is one of 4 KiB, given out whole. Of one that was cut the record has
@@ -115,22 +107,19 @@ SCENE(test_quantum_and_cached)
 SCENE(test_rounding_and_unsplit)
 {
     PLAY(RESERVE(0, 0, 20), block(VARVE_KIND_ALLOC, 0, 0, 4, 1000, 1024),
-         block(VARVE_KIND_ALLOC, 0, 4, 1, 512, 16 * KIB), block(VARVE_KIND_ALLOC, 0, 5, 2, 1024, 0),
-         REQUEST(0, 0, 4), COMPLETE(0, 0, 4));
-    query_expect(
-        db, "SELECT live_requested, rounding, unsplit_remainder, stream_pending FROM ladder WHERE seq > 1",
-        "1000 24 3072 0\n1512 536 3072 0\n2536 1560 3072 0\n1536 1536 0 4096\n1536 1536 0 0\n");
+         block(VARVE_KIND_ALLOC, 0, 4, 1, 512, 16 * KIB), block(VARVE_KIND_ALLOC, 0, 5, 2, 1024, 0), REQUEST(0, 0, 4),
+         COMPLETE(0, 0, 4));
+    query_expect(db, "SELECT live_requested, rounding, unsplit_remainder, stream_pending FROM ladder WHERE seq > 1",
+                 "1000 24 3072 0\n1512 536 3072 0\n2536 1560 3072 0\n1536 1536 0 4096\n1536 1536 0 0\n");
 }
 
 /* The holes of a pool are external as long as that pool asked last: pool 1 asks, pool 0 fails, and so on. Quantum
  * stays quantum. */
 SCENE(test_pools)
 {
-    const struct event oom = {
-        .kind = VARVE_KIND_OOM, .addr = 4 * KIB, .size = 64 * KIB, .flags = VARVE_FLAG_FAILED};
-    PLAY(RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4), REQUEST(0, 0, 4), COMPLETE(0, 0, 4),
-         RESERVE(1, 100, 8), ALLOC(1, 100, 3), ALLOC(1, 103, 5), REQUEST(1, 100, 3), COMPLETE(1, 100, 3),
-         oom);
+    const struct event oom = {.kind = VARVE_KIND_OOM, .addr = 4 * KIB, .size = 64 * KIB, .flags = VARVE_FLAG_FAILED};
+    PLAY(RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4), REQUEST(0, 0, 4), COMPLETE(0, 0, 4), RESERVE(1, 100, 8),
+         ALLOC(1, 100, 3), ALLOC(1, 103, 5), REQUEST(1, 100, 3), COMPLETE(1, 100, 3), oom);
     query_expect(db, LADDER " WHERE seq IN (5, 6, 8, 10, 11)",
                  "5 10.0 4.0 0.0 0.0 2.0 0.0 0.0 0.0 4.0\n"
                  "6 18.0 4.0 0.0 0.0 2.0 4.0 0.0 8.0 0.0\n"
@@ -147,8 +136,8 @@ SCENE(test_pools)
 SCENE(test_expandable)
 {
     PLAY(MAP(0, 0, 10), ALLOC(0, 0, 10), MAP(0, 10, 10), ALLOC(0, 10, 2), ALLOC(0, 12, 6), REQUEST(0, 0, 10),
-         COMPLETE(0, 0, 10), REQUEST(0, 10, 2), COMPLETE(0, 10, 2), UNMAP(0, 4, 6), MAP(0, 4, 6),
-         UNMAP(0, 2, 10), MAP(0, 40, 5), UNMAP(0, 40, 5));
+         COMPLETE(0, 0, 10), REQUEST(0, 10, 2), COMPLETE(0, 10, 2), UNMAP(0, 4, 6), MAP(0, 4, 6), UNMAP(0, 2, 10),
+         MAP(0, 40, 5), UNMAP(0, 40, 5));
     query_expect(db, LADDER " WHERE seq > 2",
                  "3 20.0 10.0 0.0 0.0 10.0 0.0 0.0 0.0 0.0\n"
                  "4 20.0 12.0 0.0 0.0 8.0 0.0 0.0 0.0 0.0\n"
@@ -168,8 +157,8 @@ SCENE(test_expandable)
  * its segment, is what fits. */
 SCENE(test_contradictions)
 {
-    PLAY(ALLOC(0, 200, 4), RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 2, 4), ALLOC(0, 8, 5),
-         REQUEST(0, 200, 4), COMPLETE(0, 200, 4), RELEASE(0, 0, 10));
+    PLAY(ALLOC(0, 200, 4), RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 2, 4), ALLOC(0, 8, 5), REQUEST(0, 200, 4),
+         COMPLETE(0, 200, 4), RELEASE(0, 0, 10));
     query_expect(db, LADDER,
                  "1 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0\n"
                  "2 10.0 0.0 0.0 0.0 0.0 0.0 0.0 10.0 0.0\n"

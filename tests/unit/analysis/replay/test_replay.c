@@ -23,8 +23,7 @@ static const struct {
      .completed = 3},
     /* a completion that comes right behind its free by chance is replayed as a free at once */
     {"deferred, looks immediate", "", "a=3M -a~900 /900 +2M", .ooms = NONE},
-    {"empty_cache completes and releases", "", "a=30M b=30M@5 c=100@5 d=100 -a~902 -b~901 -c E -d E",
-     .given_back = 4},
+    {"empty_cache completes and releases", "", "a=30M b=30M@5 c=100@5 d=100 -a~902 -b~901 -c E -d E", .given_back = 4},
     /* completions and then a free: only empty_cache waits for streams without a request */
     {"empty_cache releases nothing", "", "a=100 b=100 -a~900 +5M E -b", .syncs = 1},
     {"expandable, holes in the middle", "expandable_segments:True",
@@ -35,23 +34,20 @@ static const struct {
      .syncs = 1},
     /* after everything was released, and when nothing is left to release */
     {"out of memory", "", "a=30M +50M -a !70M !70M +20M", 100 * MIB, .ooms = 2},
-    {"release_available: 50 and 40 go, 30 stays", "max_split_size_mb:20",
-     "a=30M b=40M c=50M +30M -a -b -c +80M", 200 * MIB, .given_back = 2, .retries = NONE},
+    {"release_available: 50 and 40 go, 30 stays", "max_split_size_mb:20", "a=30M b=40M c=50M +30M -a -b -c +80M",
+     200 * MIB, .given_back = 2, .retries = NONE},
     {"garbage collection", "garbage_collection_threshold:0.5",
-     "a=30M b=30M c=30M d=30M -a e=5M@3 -e -b e=5M@3 -e -c e=5M@3 -e -d e=5M@3 -e +34M", 200 * MIB,
-     .given_back = 3, .syncs = NONE},
-    {"empty_cache, then garbage collection", "garbage_collection_threshold:0.1",
-     "a=30M b=30M -a E -b c=5M@3 -c +40M", 200 * MIB, .ooms = NONE},
+     "a=30M b=30M c=30M d=30M -a e=5M@3 -e -b e=5M@3 -e -c e=5M@3 -e -d e=5M@3 -e +34M", 200 * MIB, .given_back = 3,
+     .syncs = NONE},
+    {"empty_cache, then garbage collection", "garbage_collection_threshold:0.1", "a=30M b=30M -a E -b c=5M@3 -c +40M",
+     200 * MIB, .ooms = NONE},
     /* a block that comes back with the wait in the middle of a request is not searched for */
-    {"completion in a request that fails", "", "a=30M b=600K +600K +60M -a~901 -b~900 !64M", 100 * MIB,
-     .ooms = 1},
-    {"completion in a request that would have hit", "", "a=5M +15M -a~900 !5M +5M", 24 * MIB, .segments = 1,
-     .ooms = 1},
-    {"completion makes what is released", "", "a=30M +20M -a~900 +100 +28M", 62 * MIB, .ooms = NONE,
-     .retries = 1},
+    {"completion in a request that fails", "", "a=30M b=600K +600K +60M -a~901 -b~900 !64M", 100 * MIB, .ooms = 1},
+    {"completion in a request that would have hit", "", "a=5M +15M -a~900 !5M +5M", 24 * MIB, .segments = 1, .ooms = 1},
+    {"completion makes what is released", "", "a=30M +20M -a~900 +100 +28M", 62 * MIB, .ooms = NONE, .retries = 1},
     /* release_available comes before the wait, release_cached behind it */
-    {"releases on both sides of completions", "max_split_size_mb:20", "a=30M b=40M c=2M -a -b~900 -c +110M",
-     120 * MIB, .given_back = 3, .retries = 1},
+    {"releases on both sides of completions", "max_split_size_mb:20", "a=30M b=40M c=2M -a -b~900 -c +110M", 120 * MIB,
+     .given_back = 3, .retries = 1},
 };
 
 static void expect_count(const char *what, const char *of, int expected, int64_t count)
@@ -177,9 +173,9 @@ TEST(test_several_devices)
 /* Nothing is said on the command line: what the snapshot holds, figures and text, has to do. */
 TEST(test_settings_of_the_snapshot)
 {
-    static const char *const confs[] = {
-        "max_split_size_mb:40,large_segment_size_mb:32", "roundup_power2_divisions:[1:4,4:2,>:8]",
-        "garbage_collection_threshold:0.5", "expandable_segments:True", "large_segment_size_mb:12"};
+    static const char *const confs[] = {"max_split_size_mb:40,large_segment_size_mb:32",
+                                        "roundup_power2_divisions:[1:4,4:2,>:8]", "garbage_collection_threshold:0.5",
+                                        "expandable_segments:True", "large_segment_size_mb:12"};
 
     for (size_t i = 0; i < sizeof(confs) / sizeof(confs[0]); i++) {
         struct scene *scene = scene_open(confs[i], 256 * MIB, 0);
@@ -191,8 +187,7 @@ TEST(test_settings_of_the_snapshot)
             scene_free(scene, addr);
         }
         scene_end(scene);
-        assert_int_equal(replay_settings(scene->history, confs[i], &scene->history->settings, NULL),
-                         VARVE_OK);
+        assert_int_equal(replay_settings(scene->history, confs[i], &scene->history->settings, NULL), VARVE_OK);
         scene->conf = NULL;
         scene_expect_equal(scene);
     }

@@ -6,8 +6,7 @@
  */
 #include "support/replay.h"
 
-static void insert(struct scene *scene, size_t index, enum history_action action, uint64_t addr,
-                   uint64_t size)
+static void insert(struct scene *scene, size_t index, enum history_action action, uint64_t addr, uint64_t size)
 {
     struct history_device *device = scene_device(scene);
 
@@ -39,15 +38,13 @@ static const struct {
     const char *event, *reason, *conf;
 } cases[] = {
     {3, 2, HISTORY_ALLOC, 0, 0, 8 * KIB, "event 3 ", "in use; its free was expected first since event 2", ""},
-    {3, 0, HISTORY_FREE_REQUESTED, HISTORY_FREE_COMPLETED, MIB, 512, "event 3 ",
-     "nothing was allocated there", ""},
-    {5, 1, HISTORY_FREE_REQUESTED, HISTORY_FREE_COMPLETED, 0, 4 * KIB, "event 5 ",
-     "that block is free since event 4", ""},
+    {3, 0, HISTORY_FREE_REQUESTED, HISTORY_FREE_COMPLETED, MIB, 512, "event 3 ", "nothing was allocated there", ""},
+    {5, 1, HISTORY_FREE_REQUESTED, HISTORY_FREE_COMPLETED, 0, 4 * KIB, "event 5 ", "that block is free since event 4",
+     ""},
     {3, 2, HISTORY_FREE_COMPLETED, 0, 0, 8 * KIB, "event 3 ", "no free_requested came for that block", ""},
     {4, 0, HISTORY_SEGMENT_ALLOC, 0, 0, 2 * MIB, "event 4 ", "there is one since event 0", ""},
     {4, 0, HISTORY_SEGMENT_ALLOC, 0, -(int64_t)MIB, 2 * MIB, "event 4 ", "another one begins within it", ""},
-    {4, 0, HISTORY_SEGMENT_MAP, 0, 0, 2 * MIB, "event 4 ", "there is one since event 0",
-     "expandable_segments:True"},
+    {4, 0, HISTORY_SEGMENT_MAP, 0, 0, 2 * MIB, "event 4 ", "there is one since event 0", "expandable_segments:True"},
     {3, 0, HISTORY_ALLOC, 0, -64 * (int64_t)MIB, 512, "event 3 ", "no segment is there", ""},
     {6, 0, HISTORY_SEGMENT_FREE, 0, 0, 4 * MIB, "event 6 ", "the segment there is another since event 0", ""},
     /* it could have been there before the history, but not a second time */

@@ -137,11 +137,10 @@ TEST(test_records_of_a_replay)
     struct scene *scene = make_scene();
 
     write_replay(scene);
-    EXPECT(
-        0,
-        "query --no-header --csv t.db `SELECT sum(kind = 'split') > 0, sum(kind = 'merge') > 0, sum(kind = 'oom'), "
-        "sum(kind = 'oom_retry') > 0 FROM events`",
-        "1,1,1,1\n");
+    EXPECT(0,
+           "query --no-header --csv t.db `SELECT sum(kind = 'split') > 0, sum(kind = 'merge') > 0, sum(kind = 'oom'), "
+           "sum(kind = 'oom_retry') > 0 FROM events`",
+           "1,1,1,1\n");
     expect_round_trip(scene);
 }
 

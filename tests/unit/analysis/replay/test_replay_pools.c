@@ -21,8 +21,7 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
     *pools = (struct replay_pools){0};
     replay_reservations_find(scene->history, scene_device(scene), &start, &config, 1024 * MIB, &reservations);
     assert_int_equal(
-        replay_pools_derive(scene->history, scene_device(scene), &start, &reservations, &hints, pools, NULL),
-        VARVE_OK);
+        replay_pools_derive(scene->history, scene_device(scene), &start, &reservations, &hints, pools, NULL), VARVE_OK);
     replay_reservations_free(&reservations);
 }
 
@@ -31,8 +30,7 @@ static uint16_t pool_of(const struct scene *scene, const struct replay_pools *po
     const struct history_device *device = scene_device(scene);
 
     for (size_t i = 0; i < device->event_count; i++) {
-        if (device->events[i].action == HISTORY_ALLOC &&
-            device->events[i].addr == scene->blocks[letter - 'a']) {
+        if (device->events[i].action == HISTORY_ALLOC && device->events[i].addr == scene->blocks[letter - 'a']) {
             return pools->of_event[i];
         }
     }
@@ -54,8 +52,7 @@ static const struct {
      "R3*3 R1*3 E +100 R2*3 E",
      3},
     /* two pools of expandable segments, one of them gone at the end */
-    {"expandable_segments:True", "+5M@50 +100@50 +3M@50#1 a=45M@50#1 +3M@51#2 +45M@51#2 -a R1*2 E +30M@50",
-     0},
+    {"expandable_segments:True", "+5M@50 +100@50 +3M@50#1 a=45M@50#1 +3M@51#2 +45M@51#2 -a R1*2 E +30M@50", 0},
 };
 
 TEST(test_pools_that_are_gone_at_the_end)

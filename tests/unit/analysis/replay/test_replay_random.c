@@ -139,8 +139,7 @@ static bool change(struct history_device *device, size_t index, unsigned kind)
         return true;
     case 3:
         history_add_event(device);
-        memmove(&device->events[index + 1], &device->events[index],
-                (device->event_count - index - 1) * sizeof(*event));
+        memmove(&device->events[index + 1], &device->events[index], (device->event_count - index - 1) * sizeof(*event));
         return true;
     default:
         if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
@@ -154,8 +153,7 @@ static bool change(struct history_device *device, size_t index, unsigned kind)
 
 TEST(test_every_changed_event_is_found)
 {
-    static const struct scene_life plain[] = {{"", 0, 200, 64, 1, 0, true},
-                                              {"", 150 * MIB, 200, 64, 1, 0, true}};
+    static const struct scene_life plain[] = {{"", 0, 200, 64, 1, 0, true}, {"", 150 * MIB, 200, 64, 1, 0, true}};
     uint16_t stream;
     size_t changed = 0;
 
@@ -172,8 +170,8 @@ TEST(test_every_changed_event_is_found)
             if (change(device, i / 5, i % 5)) {
                 changed++;
                 if (!is_found(scene)) {
-                    fail_msg("seed %llu: change %zu of event %zu (%u) went unnoticed",
-                             (unsigned long long)seed, i % 5, i / 5, events[i / 5].action);
+                    fail_msg("seed %llu: change %zu of event %zu (%u) went unnoticed", (unsigned long long)seed, i % 5,
+                             i / 5, events[i / 5].action);
                 }
             }
             device->event_count = count; /* there was room for them all */

@@ -40,8 +40,7 @@ TEST(test_same_rules_cost_the_same)
 TEST(test_limit_makes_requests_fail)
 {
     struct scene *scene = make_scene();
-    struct replay_result result =
-        whatif(scene, (struct replay_options){.conf = "", .memory_limit = 60 * MIB});
+    struct replay_result result = whatif(scene, (struct replay_options){.conf = "", .memory_limit = 60 * MIB});
     struct replay_result smaller = whatif(scene, (struct replay_options){.conf = "", .capacity = 25 * MIB});
 
     assert_int_equal(result.ooms, 1); /* 40 MiB */
@@ -95,8 +94,7 @@ TEST(test_what_is_refused)
 
     assert_int_not_equal(try_with(scene, (struct replay_options){.policy = "nosuch"}, &message), VARVE_OK);
     assert_non_null(strstr(message.text, "nosuch"));
-    assert_int_equal(try_with(scene, (struct replay_options){.conf = "nosuch:1"}, &message),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(try_with(scene, (struct replay_options){.conf = "nosuch:1"}, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "nosuch"));
     device->events[3].size = UINT64_C(1) << 60;
     assert_int_equal(try_with(scene, (struct replay_options){.follow = true}, &message), VARVE_ERROR_FORMAT);
@@ -142,10 +140,8 @@ static void expect_ineffective(const struct scene *scene, struct replay_options 
     for (size_t i = 0; i < count; i++) {
         reason = strcmp(items[i].setting, setting) == 0 ? items[i].reason : reason;
     }
-    if ((reason != NULL) != (words != NULL) ||
-        (words != NULL && strncmp(reason, words, strlen(words)) != 0)) {
-        fail_msg("%s: %s, not %s", options.conf, reason != NULL ? reason : "none",
-                 words != NULL ? words : "none");
+    if ((reason != NULL) != (words != NULL) || (words != NULL && strncmp(reason, words, strlen(words)) != 0)) {
+        fail_msg("%s: %s, not %s", options.conf, reason != NULL ? reason : "none", words != NULL ? words : "none");
     }
 }
 
@@ -157,8 +153,8 @@ TEST(test_settings_without_effect)
         uint64_t memory_limit;
         const char *policy;
     } cases[] = {
-        {"garbage_collection_threshold:0.5", "garbage_collection_threshold",
-         "it is a share of a memory limit", 0, NULL},
+        {"garbage_collection_threshold:0.5", "garbage_collection_threshold", "it is a share of a memory limit", 0,
+         NULL},
         {"garbage_collection_threshold:0.5", "garbage_collection_threshold", NULL, 100 * MIB, NULL},
         {"garbage_collection_threshold:0.9", "garbage_collection_threshold", "at most", 1000 * MIB, NULL},
         {"garbage_collection_threshold:0.5,expandable_segments:True", "garbage_collection_threshold",
@@ -173,17 +169,15 @@ TEST(test_settings_without_effect)
         {"expandable_segments:False", "expandable_segments", "False is the default", 0, NULL},
         {"expandable_segments:True", "expandable_segments", NULL, 0, NULL},
         {"large_segment_size_mb:64", "large_segment_size_mb", NULL, 0, NULL},
-        {"pinned_num_register_threads:8", "pinned_num_register_threads", "it is about pinned memory", 0,
-         NULL},
+        {"pinned_num_register_threads:8", "pinned_num_register_threads", "it is about pinned memory", 0, NULL},
         {"", "--memory-limit", "it was never reached", 1000 * MIB, NULL},
         {"", "--memory-limit", NULL, 60 * MIB, NULL},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         expect_ineffective(scene,
-                           (struct replay_options){.conf = cases[i].conf,
-                                                   .memory_limit = cases[i].memory_limit,
-                                                   .policy = cases[i].policy},
+                           (struct replay_options){
+                               .conf = cases[i].conf, .memory_limit = cases[i].memory_limit, .policy = cases[i].policy},
                            cases[i].setting, cases[i].words);
     }
     scene_close(scene);

@@ -25,17 +25,13 @@ static const char hostile[] = "evil\033[2J\r\n\t<script>\x01\xff\xc3";
 static void add_callsite(struct live *live, uint32_t id, uint64_t live_bytes, uint64_t bytes, uint64_t before,
                          const char *function)
 {
-    const struct leader leader = {
-        .callsite = id,
-        .domain = id % 2 == 0 ? DOMAIN_BLOCK : DOMAIN_HEAP,
-        .total = {.allocations = bytes / 10, .bytes = bytes, .live_bytes = live_bytes},
-        .bytes_before = before};
-    const struct store_symbol user = {.function = function,
-                                      .file = "/a/very/long/folder/of/sources/file.c",
-                                      .line = id,
-                                      .module = "program"};
-    const struct store_symbol symbol = {
-        .function = "inner", .file = "inner.c", .line = 3, .module = "library"};
+    const struct leader leader = {.callsite = id,
+                                  .domain = id % 2 == 0 ? DOMAIN_BLOCK : DOMAIN_HEAP,
+                                  .total = {.allocations = bytes / 10, .bytes = bytes, .live_bytes = live_bytes},
+                                  .bytes_before = before};
+    const struct store_symbol user = {
+        .function = function, .file = "/a/very/long/folder/of/sources/file.c", .line = id, .module = "program"};
+    const struct store_symbol symbol = {.function = "inner", .file = "inner.c", .line = 3, .module = "library"};
 
     assert_int_equal(live_callsite(live, &leader), VARVE_OK);
     if (function != NULL) {
@@ -62,8 +58,7 @@ static void moment(struct live *live, int64_t ts_ns, uint64_t events)
 
 static void add_totals(struct live *live, uint64_t bytes)
 {
-    struct total total = {
-        .allocations = 10, .frees = 2, .bytes = bytes, .live_bytes = bytes / 2, .peak_bytes = bytes};
+    struct total total = {.allocations = 10, .frees = 2, .bytes = bytes, .live_bytes = bytes / 2, .peak_bytes = bytes};
 
     assert_int_equal(live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total), VARVE_OK);
     assert_int_equal(live_total(live, 1, slot_of(DOMAIN_HEAP, 0), &total), VARVE_OK);
@@ -186,9 +181,8 @@ TEST(test_answers)
 
     expect_words(print(database, &page),
                  WORDS("350 events, 250/s; 3 lost; 5 behind",
-                       "RSS 118 MiB; 1 of 2 processes running, 3 threads; varve record 4711", "lines",
-                       "long_f", "(name not looked up yet)", "evil",
-                       "(no stack was recorded)")); /* by bytes that are live */
+                       "RSS 118 MiB; 1 of 2 processes running, 3 threads; varve record 4711", "lines", "long_f",
+                       "(name not looked up yet)", "evil", "(no stack was recorded)")); /* by bytes that are live */
     page.order = PAGE_BY_RATE;
     expect_words(print(database, &page), WORDS("lines", "evil", "<script>", "long_f"));
     assert_string_equal(next, "block");
@@ -211,8 +205,8 @@ TEST(test_json)
     json_print(page_json(database, &page), out);
     memory_stream_end(out, &text);
     assert_null(strstr(text, "\"user_line\":1,")); /* of the heap */
-    expect_words(text, WORDS("\"allocations_per_s\":0", "\"bytes_per_s\":60000", "\"unused_share\":0.75",
-                             "\"user_line\":2,"));
+    expect_words(
+        text, WORDS("\"allocations_per_s\":0", "\"bytes_per_s\":60000", "\"unused_share\":0.75", "\"user_line\":2,"));
     database_close(database);
 }
 

@@ -34,8 +34,7 @@ TEST(test_expandable_helps)
 
     advise(scene, &(struct advise_options){.threads = 2}, &advice);
     assert_true(advice.is_followed);
-    assert_int_equal(advice.own.outcome.figures.peak_reserved,
-                     (30 + 60 + 90 + 120 + 150 + 180 + 210 + 240) * MIB);
+    assert_int_equal(advice.own.outcome.figures.peak_reserved, (30 + 60 + 90 + 120 + 150 + 180 + 210 + 240) * MIB);
     assert_true(advice.pick_count >= 1);
     assert_string_equal(advice.picks[0].trial->text, "expandable_segments:True");
     assert_int_equal(advice.picks[0].reason, ADVISE_BEST);
@@ -87,8 +86,7 @@ static struct scene *random_scene(uint64_t *seed, uint64_t limit)
     return scene;
 }
 
-static void expect_replay(const struct scene *scene, const struct advice *advice,
-                          const struct advise_trial *trial)
+static void expect_replay(const struct scene *scene, const struct advice *advice, const struct advise_trial *trial)
 {
     struct replay_options options = {.conf = trial->text,
                                      .memory_limit = advice->limit,
@@ -119,8 +117,7 @@ TEST(test_random_programs)
         assert_true(advice.capacity != 0 || advice.is_followed);
         for (size_t i = 0; i < advice.pick_count; i++) {
             const struct advise_trial *trial = advice.picks[i].trial;
-            const struct replay_figures *after = &trial->outcome.figures,
-                                        *before = &advice.own.outcome.figures;
+            const struct replay_figures *after = &trial->outcome.figures, *before = &advice.own.outcome.figures;
 
             expect_replay(scene, &advice, trial);
             assert_true(advise_helps(&advice, trial));

@@ -25,8 +25,7 @@ static void expect_same_rules(const char *left, const char *right)
     assert_true(a.memory_fraction >= b.memory_fraction && a.memory_fraction <= b.memory_fraction);
     assert_int_equal(a.expandable_segments, b.expandable_segments);
     assert_int_equal(a.release_lock_on_cudamalloc, b.release_lock_on_cudamalloc);
-    assert_memory_equal(a.roundup_power2_divisions, b.roundup_power2_divisions,
-                        sizeof(a.roundup_power2_divisions));
+    assert_memory_equal(a.roundup_power2_divisions, b.roundup_power2_divisions, sizeof(a.roundup_power2_divisions));
 }
 
 static struct history *with_settings(const char *text)
@@ -83,8 +82,7 @@ TEST(test_words_of_another_version)
 
     history->settings.max_split_size = 64 * (int64_t)MIB;
     history->settings.expandable_segments = true;
-    for (size_t i = 0; i < sizeof(history->settings.divisions) / sizeof(history->settings.divisions[0]);
-         i++) {
+    for (size_t i = 0; i < sizeof(history->settings.divisions) / sizeof(history->settings.divisions[0]); i++) {
         history->settings.divisions[i] = 4;
     }
     assert_false(candidate_of_history(history, &candidate));
@@ -119,9 +117,8 @@ TEST(test_max_split)
         for (uint64_t i = random_below(&seed, 200); i > 0; i--) {
             struct history_event *event = history_add_event(device);
 
-            *event =
-                (struct history_event){.action = HISTORY_ALLOC,
-                                       .size = 1 + random_below(&seed, (1 + random_below(&seed, 100)) * MIB)};
+            *event = (struct history_event){.action = HISTORY_ALLOC,
+                                            .size = 1 + random_below(&seed, (1 + random_below(&seed, 100)) * MIB)};
             largest = event->size > largest ? event->size : largest;
         }
         range = candidate_range(history, CANDIDATE_MAX_SPLIT, false);

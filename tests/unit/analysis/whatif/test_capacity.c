@@ -22,8 +22,7 @@ static void expect_load(const struct scene *scene)
     assert_int_equal(load.bytes, demand.device_load_all);
     for (size_t i = 0; i < load.site_count; i++) {
         assert_true(i == 0 || load.sites[i].bytes <= load.sites[i - 1].bytes);
-        assert_int_equal(load.sites[i].bytes,
-                         load.sites[i].blocks * load.sites[i].size); /* of one size each */
+        assert_int_equal(load.sites[i].bytes, load.sites[i].blocks * load.sites[i].size); /* of one size each */
         sum += load.sites[i].bytes;
     }
     assert_int_equal(sum, load.bytes);
@@ -125,8 +124,7 @@ TEST(test_what_has_to_go)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct whatif_setting setting = {.conf = "", .capacity = cases[i].capacity};
 
-        assert_int_equal(capacity_shed(whatif, scene->history, &load, &setting, cases[i].bytes),
-                         cases[i].gone);
+        assert_int_equal(capacity_shed(whatif, scene->history, &load, &setting, cases[i].bytes), cases[i].gone);
     }
     whatif_close(whatif);
     capacity_load_free(&load);

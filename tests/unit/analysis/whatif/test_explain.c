@@ -37,8 +37,8 @@ static uint64_t failures_of(const struct scene *scene, const char *policy, const
     return result.ooms;
 }
 
-static const struct explain_answer *find(const struct explain_answer *answers, size_t count,
-                                         enum explain_kind kind, const char *change)
+static const struct explain_answer *find(const struct explain_answer *answers, size_t count, enum explain_kind kind,
+                                         const char *change)
 {
     for (size_t i = 0; i < count; i++) {
         if (answers[i].kind == kind && strcmp(answers[i].change, change) == 0) {
@@ -106,8 +106,7 @@ TEST(test_empty_cache)
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
     size_t count = explain_find(explain, 0, answers, &tried);
-    const struct explain_answer *answer =
-        find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
+    const struct explain_answer *answer = find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
     const struct history_device *device = &scene->history->devices[0];
 
     assert_non_null(answer);

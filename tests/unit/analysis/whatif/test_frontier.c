@@ -32,8 +32,7 @@ static void find(const struct scene *scene, const struct whatif_setting *setting
     whatif_close(whatif);
 }
 
-static bool passes(const struct scene *scene, const struct whatif_setting *setting, uint64_t limit,
-                   bool served_only)
+static bool passes(const struct scene *scene, const struct whatif_setting *setting, uint64_t limit, bool served_only)
 {
     struct replay_options options = {
         .policy = setting->policy, .conf = setting->conf, .memory_limit = limit, .served_only = served_only};
@@ -88,16 +87,15 @@ static void search_plainly(const struct scene *scene, const struct whatif_settin
     }
 }
 
-static void check_one(const struct scene *scene, const struct whatif_setting *setting,
-                      const struct frontier *frontier, const struct frontier *exhaustive)
+static void check_one(const struct scene *scene, const struct whatif_setting *setting, const struct frontier *frontier,
+                      const struct frontier *exhaustive)
 {
     uint64_t lowest, fails_above;
 
     assert_int_equal(frontier->error, VARVE_OK);
     search_plainly(scene, setting, (uint64_t)frontier->free.figures.peak_reserved, &lowest, &fails_above);
     if (exhaustive->bytes != lowest) {
-        fail_msg("%s %s: %" PRIu64 ", not %" PRIu64, setting->policy, setting->conf, exhaustive->bytes,
-                 lowest);
+        fail_msg("%s %s: %" PRIu64 ", not %" PRIu64, setting->policy, setting->conf, exhaustive->bytes, lowest);
     }
     assert_int_equal(exhaustive->fails_above, fails_above);
     assert_int_equal(exhaustive->safe, fails_above != 0 ? fails_above + FRONTIER_STEP : lowest);
@@ -114,8 +112,7 @@ static void check_one(const struct scene *scene, const struct whatif_setting *se
 TEST(test_beside_a_plain_search)
 {
     uint64_t seed = test_first_seed(1);
-    const struct scene_life life = {
-        .conf = "", .steps = (unsigned)test_rounds(24, 80), .blocks = 24, .streams = 1};
+    const struct scene_life life = {.conf = "", .steps = (unsigned)test_rounds(24, 80), .blocks = 24, .streams = 1};
     struct scene *scene = scene_random(&life, &seed);
 
     size_t number = 0;

@@ -83,8 +83,7 @@ TEST(test_device)
     memory.own_free = memory.own_largest = memory.with_pending = 0;
     memory.device_free = 30 * MIB;
     memory.device_total = 120 * MIB;
-    expect(&memory, OOM_FOREIGN,
-           "of 120 MiB this allocator has 60.0 MiB and 30.0 MiB is free, so 30.0 MiB is held");
+    expect(&memory, OOM_FOREIGN, "of 120 MiB this allocator has 60.0 MiB and 30.0 MiB is free, so 30.0 MiB is held");
     assert_int_equal(oom_excess(&memory), 10 * MIB);
     /* alone on the device it would not fit either */
     memory.device_total = 99 * MIB;

@@ -17,8 +17,8 @@
 
 #define SETTINGS_MAX 128
 
-static void play(const struct scene *scene, const struct whatif_setting *settings, size_t count,
-                 unsigned threads, struct whatif_outcome *outcomes)
+static void play(const struct scene *scene, const struct whatif_setting *settings, size_t count, unsigned threads,
+                 struct whatif_outcome *outcomes)
 {
     struct varve_message message;
     struct whatif *whatif;
@@ -30,8 +30,8 @@ static void play(const struct scene *scene, const struct whatif_setting *setting
 
 /* ---- settings ---- */
 
-static int make(const char *policies, const char *const *confs, size_t conf_count,
-                struct whatif_settings *settings, struct varve_message *message)
+static int make(const char *policies, const char *const *confs, size_t conf_count, struct whatif_settings *settings,
+                struct varve_message *message)
 {
     static const uint64_t limits[] = {64 * MIB, 128 * MIB};
     struct whatif_grid grid = {
@@ -59,8 +59,7 @@ TEST(test_settings)
     assert_string_equal(name, "first-fit expandable_segments:True, limit 128 MiB");
     whatif_setting_name(&settings.items[7], name, 10); /* cut, not written past */
     assert_string_equal(name, "first-fit");
-    whatif_setting_policy(&(struct whatif_setting){.policy = "a:b=1:c=2"}, name, sizeof(name),
-                          &policy_options);
+    whatif_setting_policy(&(struct whatif_setting){.policy = "a:b=1:c=2"}, name, sizeof(name), &policy_options);
     assert_string_equal(name, "a");
     assert_string_equal(policy_options, "b=1:c=2");
     whatif_settings_free(&settings);
@@ -109,8 +108,7 @@ TEST(test_plays_are_replays)
 {
     static const char *const confs[] = {"", "expandable_segments:True", "max_split_size_mb:24"};
     static const uint64_t capacities[] = {200 * MIB, 1024 * MIB};
-    struct whatif_grid grid = {
-        .confs = confs, .conf_count = 3, .capacities = capacities, .capacity_count = 2};
+    struct whatif_grid grid = {.confs = confs, .conf_count = 3, .capacities = capacities, .capacity_count = 2};
     struct whatif_outcome *outcomes = calloc(SETTINGS_MAX, sizeof(*outcomes));
     struct scene *scene = random_scene(test_first_seed(1));
     struct whatif_settings settings;
@@ -137,8 +135,7 @@ TEST(test_plays_are_replays)
 TEST(test_stop_at_oom)
 {
     struct scene *scene = random_scene(7);
-    struct whatif_setting settings[2] = {{.memory_limit = 60 * MIB},
-                                         {.memory_limit = 60 * MIB, .stop_at_oom = true}};
+    struct whatif_setting settings[2] = {{.memory_limit = 60 * MIB}, {.memory_limit = 60 * MIB, .stop_at_oom = true}};
     struct whatif_outcome outcomes[2];
 
     play(scene, settings, 2, 1, outcomes);

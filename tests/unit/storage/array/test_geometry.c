@@ -57,8 +57,8 @@ static struct varve_geometry random_geometry(uint64_t *random)
             varve_geometry_transpose(&geometry, axis, (int)random_below(random, ndim), NULL);
             break;
         case 1:
-            varve_geometry_slice(&geometry, axis, VARVE_SLICE_NONE, VARVE_SLICE_NONE,
-                                 random_below(random, 2) ? -1 : 2, NULL);
+            varve_geometry_slice(&geometry, axis, VARVE_SLICE_NONE, VARVE_SLICE_NONE, random_below(random, 2) ? -1 : 2,
+                                 NULL);
             break;
         case 2:
             if (geometry.shape[axis] == 1) {
@@ -92,8 +92,7 @@ TEST(test_count_range_contiguous)
             is_contiguous = is_contiguous && list.offsets[i] == list.offsets[0] + (int64_t)i;
         }
         varve_geometry_range(&geometry, &first, &end);
-        assert_int_equal(varve_geometry_check(&geometry, list.count > 0 ? (uint64_t)most + 1 : 0, NULL),
-                         VARVE_OK);
+        assert_int_equal(varve_geometry_check(&geometry, list.count > 0 ? (uint64_t)most + 1 : 0, NULL), VARVE_OK);
         if (list.count > 0) {
             struct varve_geometry moved = geometry;
 
@@ -142,8 +141,7 @@ TEST(test_slice_and_select)
 
         step = (int64_t)random_below(&random, 7) - 3;
         if (!exists || step == 0) {
-            assert_int_equal(varve_geometry_slice(&result, axis, start, stop, step, NULL),
-                             VARVE_ERROR_INVALID);
+            assert_int_equal(varve_geometry_slice(&result, axis, start, stop, step, NULL), VARVE_ERROR_INVALID);
             assert_memory_equal(&result, &geometry, sizeof(result));
             continue;
         }
@@ -154,14 +152,12 @@ TEST(test_slice_and_select)
             struct varve_geometry expected = geometry, shown = result;
 
             assert_int_equal(varve_geometry_select(&expected, axis, positions[i], NULL), VARVE_OK);
-            assert_int_equal(varve_geometry_select(&shown, axis, (int64_t)i - (int64_t)count, NULL),
-                             VARVE_OK);
+            assert_int_equal(varve_geometry_select(&shown, axis, (int64_t)i - (int64_t)count, NULL), VARVE_OK);
             assert_int_equal(shown.offset, expected.offset);
             assert_int_equal(shown.ndim, geometry.ndim - 1);
         }
         assert_int_equal(varve_geometry_select(&result, axis, (int64_t)count, NULL), VARVE_ERROR_INVALID);
-        assert_int_equal(varve_geometry_select(&result, axis, -(int64_t)count - 1, NULL),
-                         VARVE_ERROR_INVALID);
+        assert_int_equal(varve_geometry_select(&result, axis, -(int64_t)count - 1, NULL), VARVE_ERROR_INVALID);
     }
 }
 
@@ -280,8 +276,7 @@ TEST(test_permute_and_expand)
         assert_int_equal(varve_geometry_count(&result), 2 * varve_geometry_count(&geometry));
         assert_int_equal(result.strides[0], 0);
         assert_int_equal(
-            varve_shape_broadcast(geometry.ndim + 1, shape, geometry.ndim, geometry.shape, &ndim, out, NULL),
-            VARVE_OK);
+            varve_shape_broadcast(geometry.ndim + 1, shape, geometry.ndim, geometry.shape, &ndim, out, NULL), VARVE_OK);
         assert_true(varve_geometry_has_shape(&result, ndim, out));
     }
 }
@@ -302,8 +297,7 @@ TEST(test_errors)
     assert_int_equal(varve_geometry_contiguous(3, hidden, &geometry, NULL), VARVE_ERROR_INVALID);
     assert_int_equal(varve_geometry_contiguous(2, negative, &geometry, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "size -1 of axis 1 is negative");
-    assert_int_equal(varve_geometry_contiguous(VARVE_DIMS_MAX + 1, usual, &geometry, NULL),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_geometry_contiguous(VARVE_DIMS_MAX + 1, usual, &geometry, NULL), VARVE_ERROR_INVALID);
     assert_int_equal(varve_geometry_contiguous(2, usual, &geometry, NULL), VARVE_OK);
     assert_int_equal(varve_geometry_select(&geometry, 1, 3, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "index 3 is out of bounds for axis 1 with size 3");

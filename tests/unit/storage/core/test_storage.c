@@ -15,20 +15,17 @@ static void test_device_copies(void **state)
     struct varve_storage *host = rule_numbers(varve_memory_host(), 2, rule_23), *storage, *view;
 
     assert_false(varve_memory_is_addressable(pool->memory));
-    assert_int_equal(varve_storage_to(host, pool->memory, VARVE_DTYPE_F32, &storage, &rule_message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_to(host, pool->memory, VARVE_DTYPE_F32, &storage, &rule_message), VARVE_OK);
     assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_COPY), 1);
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &view, &rule_message), VARVE_OK);
-    assert_int_equal(varve_storage_copy(view, host, &rule_message),
-                     VARVE_ERROR_INVALID); /* (3, 2) and (2, 3) */
+    assert_int_equal(varve_storage_copy(view, host, &rule_message), VARVE_ERROR_INVALID); /* (3, 2) and (2, 3) */
     rule_release(view);
     assert_int_equal(varve_storage_slice(storage, 1, 0, 2, 1, &view, &rule_message), VARVE_OK);
-    assert_int_equal(
-        varve_storage_fill(view, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &rule_message), VARVE_OK);
+    assert_int_equal(varve_storage_fill(view, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &rule_message),
+                     VARVE_OK);
     assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_FILL), 0); /* there and back: two copies */
-    assert_int_equal(
-        varve_storage_fill(storage, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &rule_message),
-        VARVE_OK);
+    assert_int_equal(varve_storage_fill(storage, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &rule_message),
+                     VARVE_OK);
     assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_FILL), 1);
     varve_sim_fail(pool->device, VARVE_DEVICE_COPY, 1, 1, VARVE_ERROR_IO);
     assert_int_equal(varve_storage_copy(host, storage, &rule_message), VARVE_ERROR_IO);
@@ -79,8 +76,8 @@ static struct {
     unsigned waits, streams;
 } counted;
 
-static int copy_counted(struct varve_device *device, uint64_t target_addr, uint64_t source_addr,
-                        uint64_t bytes, enum varve_copy_direction direction, uint64_t stream)
+static int copy_counted(struct varve_device *device, uint64_t target_addr, uint64_t source_addr, uint64_t bytes,
+                        enum varve_copy_direction direction, uint64_t stream)
 {
     counted.copies++;
     counted.unfinished++;
@@ -108,8 +105,7 @@ static struct varve_device_ops counted_ops(const struct varve_device *device)
 /* Larger ones go to a device through pinned pieces, of which the last are on the way when all has been read: the call waits. */
 static void test_copies_are_done(void **state)
 {
-    static const enum varve_dtype types[] = {VARVE_DTYPE_F32,
-                                             VARVE_DTYPE_I32}; /* as it is; by way of host memory */
+    static const enum varve_dtype types[] = {VARVE_DTYPE_F32, VARVE_DTYPE_I32}; /* as it is; by way of host memory */
     const struct pool *pool = *state;
     const struct varve_storage_options there = {.memory = pool->memory};
     const int64_t count = (int64_t)(3 * MIB);
@@ -135,8 +131,7 @@ static void test_copies_are_done(void **state)
 /* A stream is the target's device's: another device has none of that number, or it is another one there. */
 static void test_between_devices(void **state)
 {
-    static const enum varve_dtype types[] = {VARVE_DTYPE_F32,
-                                             VARVE_DTYPE_I16}; /* as it is; by way of host memory */
+    static const enum varve_dtype types[] = {VARVE_DTYPE_F32, VARVE_DTYPE_I16}; /* as it is; by way of host memory */
     const struct pool *pool = *state;
     const struct varve_device_ops *ops = pool->device->ops;
     struct varve_device_ops both;
@@ -152,8 +147,8 @@ static void test_between_devices(void **state)
     assert_int_equal(gone, stream);
     both = counted_ops(other.device);
     for (unsigned i = 0; i < 2; i++) {
-        rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, types[i], 2,
-                                    rule_23, &to, &rule_message));
+        rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, types[i], 2, rule_23, &to,
+                                    &rule_message));
         counted.waits = 0;
         pool->device->ops = other.device->ops = &both;
         rule_ok(varve_storage_copy_on(to, from, stream, &rule_message));
@@ -222,8 +217,7 @@ static struct varve_storage *make(unsigned way, const struct varve_storage_optio
     struct varve_array array;
 
     varve_storage_get_array(numbers, &array);
-    rule_ok(way == 0
-                ? varve_storage_full(options, VARVE_DTYPE_F32, 2, rule_23, three, &storage, &rule_message)
+    rule_ok(way == 0   ? varve_storage_full(options, VARVE_DTYPE_F32, 2, rule_23, three, &storage, &rule_message)
             : way == 1 ? varve_storage_from_array(options, &array, &storage, &rule_message)
                        : varve_storage_clone(numbers, options, &storage, &rule_message));
     return storage;
@@ -248,8 +242,7 @@ static void test_recycled_block(void **state)
         block = varve_storage_data(before);
         rule_ok(varve_host_stream_block(pool->device, held.stream));
         held.is_blocked = true;
-        rule_ok(varve_storage_fill_on(before,
-                                      (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7},
+        rule_ok(varve_storage_fill_on(before, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7},
                                       held.stream, &rule_message));
         rule_release(before);
         pool->device->ops = &ops;
@@ -257,8 +250,7 @@ static void test_recycled_block(void **state)
         rule_ok(ops.stream_synchronize(pool->device, held.stream));
         pool->device->ops = held.ops;
         assert_ptr_equal(varve_storage_data(after), block);
-        rule_expect(after, 6,
-                    way == 0 ? (const float[]){3, 3, 3, 3, 3, 3} : (const float[]){0, 1, 2, 3, 4, 5});
+        rule_expect(after, 6, way == 0 ? (const float[]){3, 3, 3, 3, 3, 3} : (const float[]){0, 1, 2, 3, 4, 5});
         rule_release(after);
     }
     rule_release(numbers);

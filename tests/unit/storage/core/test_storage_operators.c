@@ -2,6 +2,7 @@
 /*
  * Operators on storages in each kind of memory: the C library's, a pool on the host device, and a pool of a device that the
  * processor can't address and that has no kernels. The results are those of the operators on arrays, the refusals have their words.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 
@@ -19,8 +20,7 @@ static const int64_t shape_34[] = {3, 4}, shape_3[] = {3}, shape_4[] = {4}, shap
 /* ---- memories ---- */
 
 struct pool {
-    struct varve_device_ops
-        ops; /* those of the host device, under another name where the memory is to be far */
+    struct varve_device_ops ops; /* those of the host device, under another name where the memory is to be far */
     struct varve_device *device;
     struct varve_alloc *alloc;
     struct varve_memory *memory;
@@ -30,9 +30,8 @@ static void pool_open(struct pool *pool, bool is_far)
 {
     struct varve_alloc_options options;
 
-    assert_int_equal(
-        varve_host_open(&(struct varve_host_options){.limit_bytes = 64 * MIB}, &pool->device, NULL),
-        VARVE_OK);
+    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 64 * MIB}, &pool->device, NULL),
+                     VARVE_OK);
     if (is_far) {
         pool->ops = *pool->device->ops;
         pool->ops.name = "far";
@@ -59,9 +58,9 @@ static struct varve_storage *storage_of(struct varve_memory *memory, enum varve_
     struct varve_storage *storage;
 
     assert_int_equal(varve_geometry_contiguous(ndim, shape, &array.geometry, NULL), VARVE_OK);
-    assert_int_equal(varve_storage_from_array(&(struct varve_storage_options){.memory = memory}, &array,
-                                              &storage, &message),
-                     VARVE_OK);
+    assert_int_equal(
+        varve_storage_from_array(&(struct varve_storage_options){.memory = memory}, &array, &storage, &message),
+        VARVE_OK);
     return storage;
 }
 
@@ -70,8 +69,7 @@ static void expect(struct varve_storage *storage, const float *expected, const c
     struct varve_storage *host;
     const float *values;
 
-    assert_int_equal(varve_storage_clone(storage, &(struct varve_storage_options){0}, &host, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_clone(storage, &(struct varve_storage_options){0}, &host, &message), VARVE_OK);
     values = varve_storage_data(host);
     for (int64_t i = 0; i < varve_storage_count(host); i++) {
         if (values[i] != expected[i]) {
@@ -288,13 +286,11 @@ TEST_WITH(test_refusals, NULL, nothing_is_left)
 
 TEST_WITH(test_read_only, NULL, nothing_is_left)
 {
-    const struct varve_foreign foreign = {
-        .data = (void *)(uintptr_t)left, .bytes = sizeof(left), .is_read_only = true};
+    const struct varve_foreign foreign = {.data = (void *)(uintptr_t)left, .bytes = sizeof(left), .is_read_only = true};
     struct varve_array array = array_of(left, 2, shape_34);
     struct varve_storage *fixed;
 
-    assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &array.geometry, NULL, &fixed, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &array.geometry, NULL, &fixed, &message), VARVE_OK);
     expect_refused(varve_storage_op_relu(fixed, fixed, 0, &message), VARVE_ERROR_PERMISSION, "only be read");
     varve_storage_release(fixed, NULL);
 }

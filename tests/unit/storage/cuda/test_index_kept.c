@@ -82,8 +82,7 @@ TEST(test_equal_positions)
     for (int round = 0; round < 500; round++) {
         int64_t rows[200], count = 1 + (int64_t)random_below(&random, 200), shape[] = {count, COLUMNS};
         uint64_t range = 1 + random_below(&random, ROWS);
-        struct varve_index index = {.kind = VARVE_INDEX_ARRAY,
-                                    .array = array_of(rows, VARVE_DTYPE_I64, 1, &count)};
+        struct varve_index index = {.kind = VARVE_INDEX_ARRAY, .array = array_of(rows, VARVE_DTYPE_I64, 1, &count)};
         struct varve_array to = array_of(target, VARVE_DTYPE_F32, 2, whole);
         struct varve_array value = array_of(values, VARVE_DTYPE_F32, 2, shape);
         struct varve_index_plan *plan;
@@ -108,8 +107,7 @@ TEST(test_nothing_left_out)
     int64_t picks[] = {7, -1, 7, 0}, four[] = {4};
     const int64_t whole[] = {ROWS};
     int16_t data[ROWS] = {0};
-    struct varve_index index = {.kind = VARVE_INDEX_ARRAY,
-                                .array = array_of(picks, VARVE_DTYPE_I64, 1, four)};
+    struct varve_index index = {.kind = VARVE_INDEX_ARRAY, .array = array_of(picks, VARVE_DTYPE_I64, 1, four)};
     struct varve_array array = array_of(data, VARVE_DTYPE_I16, 1, whole);
     const struct varve_scalar one = {.kind = VARVE_SCALAR_INTEGER, .integer = 1};
     const int32_t expected[] = {14, 2 * (ROWS - 1), 14, 0};
@@ -136,10 +134,8 @@ TEST(test_masks)
     static uint8_t data[SIZE * WIDTH];
     const int64_t one[] = {SIZE}, two[] = {SIZE, WIDTH};
     struct varve_index index = {.kind = VARVE_INDEX_MASK, .array = array_of(mask, VARVE_DTYPE_BOOL, 1, one)};
-    struct varve_array flat = array_of(data, VARVE_DTYPE_U8, 1, one),
-                       rows = array_of(data, VARVE_DTYPE_U8, 2, two);
-    uint64_t random = 5, rank = 0, words = (SIZE + 63) / 64,
-             parts = (words + INDEX_PART_WORDS - 1) / INDEX_PART_WORDS;
+    struct varve_array flat = array_of(data, VARVE_DTYPE_U8, 1, one), rows = array_of(data, VARVE_DTYPE_U8, 2, two);
+    uint64_t random = 5, rank = 0, words = (SIZE + 63) / 64, parts = (words + INDEX_PART_WORDS - 1) / INDEX_PART_WORDS;
     struct varve_index_plan *plan;
     struct kept kept;
     int64_t at = 0;

@@ -83,8 +83,8 @@ static int add(const struct walk *walk, void *context)
         for (uint32_t i = 0; i < walk->axis_count; i++) { /* each place of an axis comes equally often */
             const struct walk_axis *axis = &walk->axes[i];
 
-            total += (unsigned __int128)((uint64_t)axis->size * (axis->size - 1) / 2) *
-                     (uint64_t)axis->strides[k] * (walk->count / axis->size);
+            total += (unsigned __int128)((uint64_t)axis->size * (axis->size - 1) / 2) * (uint64_t)axis->strides[k] *
+                     (walk->count / axis->size);
         }
         sum->addrs[k] += total;
     }
@@ -150,8 +150,8 @@ TEST(test_visits)
 
 /* ---- units ---- */
 
-static void unit_check(struct elements_loop loop, unsigned bytes, uint64_t also, unsigned expected,
-                       unsigned ndim, int64_t last_size)
+static void unit_check(struct elements_loop loop, unsigned bytes, uint64_t also, unsigned expected, unsigned ndim,
+                       int64_t last_size)
 {
     assert_int_equal(gpu_widen(&loop, 2, bytes, also), expected);
     assert_int_equal(loop.ndim, ndim);

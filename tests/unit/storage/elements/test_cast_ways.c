@@ -30,8 +30,7 @@ static void elements_shuffle(char *bytes, enum varve_dtype dtype)
     }
 }
 
-static void compare_pair(enum varve_dtype target, enum varve_dtype source, const char *elements, char *one,
-                         char *other)
+static void compare_pair(enum varve_dtype target, enum varve_dtype source, const char *elements, char *one, char *other)
 {
     size_t bytes = varve_dtype_bytes(target);
 

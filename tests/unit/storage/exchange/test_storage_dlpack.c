@@ -3,6 +3,7 @@
  * DLPack's tensors of storages, and storages of tensors: the same addresses on both sides, each deleter called once in every order of
  * releases, by whatever thread, and tensors that can't be are refused. A producer of another library is played by the test.
  * Reads damaged input: tensors whose fields may be anything.
+ * Costs: 1 s
  */
 #include <cmocka.h>
 
@@ -108,8 +109,7 @@ TEST_WITH(test_export, NULL, nothing_is_left)
 
     assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_I16, 2, shape_23, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_slice(storage, 1, VARVE_SLICE_NONE, 0, -1, &view, &message), VARVE_OK);
-    assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message), VARVE_OK);
     assert_int_equal(tensor->version.major, 1);
     assert_int_equal(tensor->flags, 0);
     assert_int_equal(tensor->tensor.device.type, VARVE_DLPACK_CPU);
@@ -127,9 +127,8 @@ TEST_WITH(test_export, NULL, nothing_is_left)
     assert_int_equal(varve_storage_use_count(storage), 3); /* the two views' */
     assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_ERROR_BUSY);
     release(view);
-    assert_int_equal(
-        varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
-        VARVE_OK);
+    assert_int_equal(varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
+                     VARVE_OK);
     assert_ptr_equal(managed->tensor.data, varve_storage_data(storage));
     tensor->deleter(tensor);
     assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_ERROR_BUSY);
@@ -150,8 +149,7 @@ TEST_WITH(test_export_types, NULL, nothing_is_left)
         struct varve_dlpack_versioned *tensor;
         struct varve_storage *storage, *back;
 
-        assert_int_equal(varve_storage_empty(NULL, i, i % 2 == 0 ? 0 : 2, empty, &storage, &message),
-                         VARVE_OK);
+        assert_int_equal(varve_storage_empty(NULL, i, i % 2 == 0 ? 0 : 2, empty, &storage, &message), VARVE_OK);
         assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
                          VARVE_OK);
         assert_memory_equal(&tensor->tensor.dtype, &expected[i], sizeof(expected[i]));
@@ -177,14 +175,12 @@ TEST_WITH(test_export_copy, NULL, nothing_is_left)
     source->flags = VARVE_DLPACK_READ_ONLY;
     assert_int_equal(varve_storage_from_dlpack(source, NULL, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &transposed, &message), VARVE_OK);
-    assert_int_equal(varve_storage_to_dlpack(transposed, VARVE_DLPACK_STREAM_NONE, true, &tensor, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_to_dlpack(transposed, VARVE_DLPACK_STREAM_NONE, true, &tensor, &message), VARVE_OK);
     assert_int_equal(tensor->flags, VARVE_DLPACK_IS_COPIED);
     assert_memory_equal(tensor->tensor.strides, ((int64_t[]){2, 1}), 16);
     assert_int_equal(varve_storage_use_count(transposed), 1);
     assert_int_equal(
-        varve_storage_to_dlpack_unversioned(transposed, VARVE_DLPACK_STREAM_NONE, true, &managed, &message),
-        VARVE_OK);
+        varve_storage_to_dlpack_unversioned(transposed, VARVE_DLPACK_STREAM_NONE, true, &managed, &message), VARVE_OK);
     release(storage);
     release(transposed);
     assert_int_equal(producer.deleted, 1);
@@ -206,8 +202,7 @@ TEST_WITH(test_export_errors, NULL, nothing_is_left)
 
     assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_F64, 2, shape_23, &storage, &message), VARVE_OK);
     for (int64_t stream = 0; stream < 3; stream++) {
-        assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message),
-                         VARVE_ERROR_INVALID);
+        assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message), VARVE_ERROR_INVALID);
     }
     assert_string_equal(message.text, "stream 2 for elements in host memory, which has none");
     release(storage);
@@ -215,8 +210,8 @@ TEST_WITH(test_export_errors, NULL, nothing_is_left)
     assert_int_equal(varve_sim_open(&sim, &options.device, &message), VARVE_OK);
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
     assert_int_equal(varve_memory_open(alloc, &memory, &message), VARVE_OK);
-    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, VARVE_DTYPE_F64,
-                                         2, shape_23, &storage, &message),
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, VARVE_DTYPE_F64, 2,
+                                         shape_23, &storage, &message),
                      VARVE_OK);
     assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
                      VARVE_ERROR_UNSUPPORTED);
@@ -242,8 +237,7 @@ static void *export_and_look(void *context)
 {
     struct waiting *waiting = context;
 
-    waiting->error =
-        varve_storage_to_dlpack(waiting->storage, VARVE_DLPACK_STREAM_NONE, false, &waiting->tensor, NULL);
+    waiting->error = varve_storage_to_dlpack(waiting->storage, VARVE_DLPACK_STREAM_NONE, false, &waiting->tensor, NULL);
     waiting->first = waiting->error == VARVE_OK ? *(uint32_t *)waiting->tensor->tensor.data : 0;
     return NULL;
 }
@@ -366,11 +360,9 @@ TEST_WITH(test_import_read_only, NULL, nothing_is_left)
     assert_true(varve_storage_is_read_only(view));
     assert_int_equal(varve_storage_fill(view, one, &message), VARVE_ERROR_PERMISSION);
     assert_int_equal(varve_storage_copy(storage, view, &message), VARVE_ERROR_PERMISSION);
-    assert_int_equal(
-        varve_storage_to_dlpack_unversioned(view, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
-        VARVE_ERROR_PERMISSION);
-    assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_to_dlpack_unversioned(view, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
+                     VARVE_ERROR_PERMISSION);
+    assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message), VARVE_OK);
     assert_int_equal(tensor->flags, VARVE_DLPACK_READ_ONLY);
     tensor->deleter(tensor);
     assert_int_equal(varve_storage_clone(view, NULL, &copy, &message), VARVE_OK);
@@ -480,8 +472,7 @@ TEST_WITH(test_import_errors, NULL, nothing_is_left)
         const char *text;
     } cases[] = {
         {other_version, VARVE_ERROR_VERSION, "a tensor of DLPack 2.0; only versions 1.x are known"},
-        {no_device, VARVE_ERROR_UNSUPPORTED,
-         "a tensor on DLPack's device (10, 3), of which there is no memory here"},
+        {no_device, VARVE_ERROR_UNSUPPORTED, "a tensor on DLPack's device (10, 3), of which there is no memory here"},
         {cuda_device, VARVE_ERROR_UNSUPPORTED,
          "a tensor on DLPack's device (2, 0); its storage wants the memory of an allocator on CUDA device 0, and was "
          "given none"},
@@ -545,8 +536,7 @@ TEST_WITH(test_import_anything, NULL, nothing_is_left)
         if (error == VARVE_OK) {
             taken++;
             assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
-            if (varve_storage_slice(storage, -1, VARVE_SLICE_NONE, VARVE_SLICE_NONE, -2, &view, &message) ==
-                VARVE_OK) {
+            if (varve_storage_slice(storage, -1, VARVE_SLICE_NONE, VARVE_SLICE_NONE, -2, &view, &message) == VARVE_OK) {
                 assert_int_equal(varve_storage_check(view, &message), VARVE_OK);
                 release(view);
             }
@@ -593,16 +583,14 @@ static struct varve_storage *consume(struct varve_storage *storage, bool is_vers
     struct varve_storage *consumed;
 
     if (is_versioned) {
-        assert_int_equal(
-            varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &versioned, &message),
-            VARVE_OK);
+        assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &versioned, &message),
+                         VARVE_OK);
         assert_int_equal(varve_storage_from_dlpack(versioned, NULL, NULL, &consumed, &message), VARVE_OK);
     } else {
         assert_int_equal(
             varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
             VARVE_OK);
-        assert_int_equal(varve_storage_from_dlpack_unversioned(managed, NULL, NULL, &consumed, &message),
-                         VARVE_OK);
+        assert_int_equal(varve_storage_from_dlpack_unversioned(managed, NULL, NULL, &consumed, &message), VARVE_OK);
     }
     return consumed;
 }
@@ -615,22 +603,21 @@ static void make_handles(struct producer *producer, bool is_versioned, struct ha
     struct handle all[HANDLES] = {{0}};
 
     if (is_versioned) {
-        assert_int_equal(varve_storage_from_dlpack(produce(producer), NULL, NULL, &all[0].storage, &message),
-                         VARVE_OK);
+        assert_int_equal(varve_storage_from_dlpack(produce(producer), NULL, NULL, &all[0].storage, &message), VARVE_OK);
     } else {
-        assert_int_equal(varve_storage_from_dlpack_unversioned(produce_unversioned(producer), NULL, NULL,
-                                                               &all[0].storage, &message),
-                         VARVE_OK);
+        assert_int_equal(
+            varve_storage_from_dlpack_unversioned(produce_unversioned(producer), NULL, NULL, &all[0].storage, &message),
+            VARVE_OK);
     }
     assert_int_equal(varve_storage_slice(all[0].storage, 1, 0, 2, 1, &all[1].storage, &message), VARVE_OK);
     all[2].storage = consume(all[1].storage, is_versioned);
     all[3].storage = consume(all[2].storage, !is_versioned);
-    assert_int_equal(varve_storage_to_dlpack(all[3].storage, VARVE_DLPACK_STREAM_UNORDERED, false,
-                                             &all[4].versioned, &message),
-                     VARVE_OK);
-    assert_int_equal(varve_storage_to_dlpack_unversioned(all[1].storage, VARVE_DLPACK_STREAM_NONE, false,
-                                                         &all[5].managed, &message),
-                     VARVE_OK);
+    assert_int_equal(
+        varve_storage_to_dlpack(all[3].storage, VARVE_DLPACK_STREAM_UNORDERED, false, &all[4].versioned, &message),
+        VARVE_OK);
+    assert_int_equal(
+        varve_storage_to_dlpack_unversioned(all[1].storage, VARVE_DLPACK_STREAM_NONE, false, &all[5].managed, &message),
+        VARVE_OK);
     memcpy(handles, all, sizeof(all));
 }
 

@@ -53,10 +53,9 @@ static struct varve_storage *made(struct pool *pool, uint64_t stream)
 {
     struct varve_storage *storage;
 
-    assert_int_equal(
-        varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory, .stream = stream},
-                            VARVE_DTYPE_F32, 2, shape, &storage, &message),
-        VARVE_OK);
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory, .stream = stream},
+                                         VARVE_DTYPE_F32, 2, shape, &storage, &message),
+                     VARVE_OK);
     return storage;
 }
 
@@ -156,8 +155,7 @@ TEST(test_failing_driver)
         has_failed = fake.fail_at == 0;
         fake.fail_at = 0;
         assert_true(error == VARVE_OK || has_failed);
-        assert_true(error == VARVE_OK ||
-                    strstr(message.text, "the consumer's stream can't be made to wait") != NULL);
+        assert_true(error == VARVE_OK || strstr(message.text, "the consumer's stream can't be made to wait") != NULL);
         if (error == VARVE_OK) {
             tensor->deleter(tensor);
         }
@@ -193,8 +191,7 @@ TEST(test_import)
     storage = made(&pool, STREAM);
     assert_int_equal(varve_storage_to_dlpack(storage, STREAM, false, &tensor, &message), VARVE_OK);
     release(storage);
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &imported, &message),
-                     VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &imported, &message), VARVE_ERROR_UNSUPPORTED);
     pool_close(&pool);
 }
 
@@ -252,8 +249,7 @@ TEST(test_memory_of_others)
     assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
     assert_int_equal(varve_storage_fill(imported, three, &message), VARVE_OK);
     last_transfer_is("cuMemsetD32Async", addr, 0);
-    assert_int_equal(varve_storage_to(imported, varve_memory_host(), VARVE_DTYPE_F32, &host, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_to(imported, varve_memory_host(), VARVE_DTYPE_F32, &host, &message), VARVE_OK);
     last_transfer_is("cuMemcpyAsync", (uintptr_t)varve_storage_data(host), addr);
     assert_int_equal(varve_storage_select(imported, 0, 2, &row, &message), VARVE_OK);
     assert_int_equal(varve_storage_fill(row, three, &message), VARVE_OK);
@@ -286,7 +282,6 @@ TEST(test_memory_of_nobody)
     tensor.tensor.device.id = 2;
     assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message),
                      VARVE_ERROR_UNSUPPORTED);
-    assert_non_null(
-        strstr(message.text, "an allocator on CUDA device 2, and was given that of another device"));
+    assert_non_null(strstr(message.text, "an allocator on CUDA device 2, and was given that of another device"));
     pool_close(&pool);
 }

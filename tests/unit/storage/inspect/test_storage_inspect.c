@@ -50,8 +50,8 @@ TEST(test_text)
     struct varve_storage_info info;
     char text[512], expected[512];
 
-    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.name = "weights"}, VARVE_DTYPE_F32,
-                                         2, shape, &storage, &message),
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.name = "weights"}, VARVE_DTYPE_F32, 2, shape,
+                                         &storage, &message),
                      VARVE_OK);
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &view, &message), VARVE_OK);
     varve_storage_inspect(storage, &info);
@@ -62,11 +62,10 @@ TEST(test_text)
     assert_string_equal(text, expected);
     varve_storage_inspect(view, &info);
     varve_storage_info_text(&info, text, sizeof(text));
-    snprintf(
-        expected, sizeof(expected),
-        "storage %d: f32 (3, 2), 24 bytes at %p on host, strides (1, 3), a view of storage %d with 24 bytes, 1 "
-        "reference, 0 views",
-        (int)varve_storage_id(view), varve_storage_data(view), (int)varve_storage_id(storage));
+    snprintf(expected, sizeof(expected),
+             "storage %d: f32 (3, 2), 24 bytes at %p on host, strides (1, 3), a view of storage %d with 24 bytes, 1 "
+             "reference, 0 views",
+             (int)varve_storage_id(view), varve_storage_data(view), (int)varve_storage_id(storage));
     assert_string_equal(text, expected);
     varve_storage_release(view, NULL);
     varve_storage_release(storage, NULL);
@@ -82,9 +81,8 @@ TEST(test_json)
     const cJSON *block;
     cJSON *object;
 
-    assert_int_equal(
-        varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = 64 * MIB}, &device, NULL),
-        VARVE_OK);
+    assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = 64 * MIB}, &device, NULL),
+                     VARVE_OK);
     varve_alloc_options_init(&alloc_options);
     alloc_options.device = device;
     assert_int_equal(varve_alloc_open(&alloc_options, &alloc, &message), VARVE_OK);
@@ -103,8 +101,7 @@ TEST(test_json)
     assert_int_equal(number_of(object, "data_addr"), number_of(block, "addr") + 16);
     cJSON_Delete(object);
     object = json_of(storage);
-    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "name")),
-                        "a \"b\"\n?\xc3\xa9");
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "name")), "a \"b\"\n?\xc3\xa9");
     assert_null(cJSON_GetObjectItemCaseSensitive(object, "base_id"));
     assert_int_equal(number_of(object, "view_count"), 1);
     cJSON_Delete(object);

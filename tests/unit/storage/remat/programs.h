@@ -28,8 +28,8 @@ static inline uint64_t programs_play(const struct remat_world_options *options, 
     }
     is_right = is_right && remat_world_finish(&world);
     if (!is_right) {
-        print_error("%s, search %d, dealloc %d, seed %" PRIu64 ": %s\n", options->heuristic,
-                    (int)options->search, (int)options->dealloc, seed, world.wrong);
+        print_error("%s, search %d, dealloc %d, seed %" PRIu64 ": %s\n", options->heuristic, (int)options->search,
+                    (int)options->dealloc, seed, world.wrong);
     }
     failures = world.failures;
     remat_world_close(&world);

@@ -8,8 +8,7 @@
 
 static bool is_served(const struct varve_remat_heuristic *heuristic, enum varve_remat_search search)
 {
-    bool is_random = heuristic->score == VARVE_REMAT_SCORE_RANDOM,
-         is_union = heuristic->cost == VARVE_REMAT_COST_UNION;
+    bool is_random = heuristic->score == VARVE_REMAT_SCORE_RANDOM, is_union = heuristic->cost == VARVE_REMAT_COST_UNION;
 
     if (heuristic->is_window || heuristic->has_free_neighbours) {
         return false;
@@ -153,10 +152,8 @@ static void expect_refused(struct varve_remat *remat, struct varve_remat_op op)
 TEST(test_refused_operators)
 {
     uint32_t output = 0;
-    const struct varve_remat_op good = {.sizes = (const uint64_t[]){1, 2},
-                                        .aliases = (const int32_t[]){-1, -1},
-                                        .output_count = 2,
-                                        .cost_ns = 5};
+    const struct varve_remat_op good = {
+        .sizes = (const uint64_t[]){1, 2}, .aliases = (const int32_t[]){-1, -1}, .output_count = 2, .cost_ns = 5};
     struct varve_remat_op op = good;
     struct varve_remat_options options;
     struct varve_remat *remat;

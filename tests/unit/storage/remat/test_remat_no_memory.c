@@ -94,8 +94,8 @@ TEST(test_each_request)
                                                   .search = planners[i].search,
                                                   .budget = 6000,
                                                   .is_live = j == 0,
-                                                  .dealloc = j == 0 ? VARVE_REMAT_DEALLOC_EAGER
-                                                                    : VARVE_REMAT_DEALLOC_BANISH,
+                                                  .dealloc =
+                                                      j == 0 ? VARVE_REMAT_DEALLOC_EAGER : VARVE_REMAT_DEALLOC_BANISH,
                                                   .has_views = true,
                                                   .has_wide_views = true};
             uint64_t nth = 1;

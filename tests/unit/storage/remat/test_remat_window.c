@@ -97,8 +97,7 @@ static void lay_out(const struct varve_remat *remat, struct memory *memory)
 }
 
 /* What the run costs; NaN: it is none, or too small. */
-static double cost_of(struct varve_remat *remat, const struct memory *memory, size_t first, size_t end,
-                      uint64_t bytes)
+static double cost_of(struct varve_remat *remat, const struct memory *memory, size_t first, size_t end, uint64_t bytes)
 {
     uint64_t size = 0;
     double sum = 0;

@@ -108,8 +108,8 @@ static void test_played(void **state)
     struct dtr_log *log;
 
     runtime_ok(varve_runtime_new_log(runtime, path, &runtime_message));
-    runtime_ok(varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(2), &storage,
-                                  &runtime_message));
+    runtime_ok(
+        varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(2), &storage, &runtime_message));
     runtime_ok(varve_runtime_checkpoint(runtime, storage, &constant, &runtime_message));
     runtime_ok(varve_storage_release(storage, &runtime_message));
     in[0] = runtime_full(runtime, 1024, 5);
@@ -173,8 +173,8 @@ static void test_training(void **state)
 
 static void test_names(void **state)
 {
-    static const char *const names[] = {
-        "a \"quoted\\ one", "gr\xc3\xbc\xc3\x9f dich \xe2\x88\x91 \xf0\x9f\x98\x80", "tab\there\x7f"};
+    static const char *const names[] = {"a \"quoted\\ one", "gr\xc3\xbc\xc3\x9f dich \xe2\x88\x91 \xf0\x9f\x98\x80",
+                                        "tab\there\x7f"};
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
     struct varve_tensor *in[2] = {runtime_full(runtime, 1024, 5)}, *out[2];
     struct dtr_log *log;

@@ -12,8 +12,7 @@ TEST(test_what_is_no_block)
 
     rule_ok(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &rule_message));
     assert_int_equal(varve_storage_ipc_export(storage, &ipc, &rule_message), VARVE_ERROR_INVALID);
-    assert_int_equal(varve_storage_ipc_open(varve_memory_host(), &ipc, &storage, &rule_message),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_ipc_open(varve_memory_host(), &ipc, &storage, &rule_message), VARVE_ERROR_INVALID);
     rule_release(storage);
 }
 

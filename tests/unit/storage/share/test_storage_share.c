@@ -67,8 +67,7 @@ TEST_WITH(test_a_process_is_killed, prepare, nothing_is_left)
     pid_t child;
 
     assert_int_equal(pipe(ready), 0);
-    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_I32, 2, shape, &storage, &message),
-                     VARVE_OK);
+    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_I32, 2, shape, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
     assert_int_equal(((int32_t *)varve_storage_data(storage))[99], 0);
     child = fork();
@@ -102,15 +101,12 @@ TEST_WITH(test_shared_errors, prepare, nothing_is_left)
     assert_int_equal(varve_storage_shared_unlink(name, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_storage_shared_create("a/b", VARVE_DTYPE_U8, 1, shape, &second, &message),
                      VARVE_ERROR_INVALID);
-    assert_int_equal(varve_storage_shared_create("", VARVE_DTYPE_U8, 1, shape, &second, &message),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_shared_create("", VARVE_DTYPE_U8, 1, shape, &second, &message), VARVE_ERROR_INVALID);
     assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_U8, 1, negative, &second, &message),
                      VARVE_ERROR_INVALID);
     assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_storage_shared_create(name + 1, VARVE_DTYPE_F64, 1, shape, &storage, &message),
-                     VARVE_OK);
-    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_F64, 1, shape, &second, &message),
-                     VARVE_ERROR_BUSY);
+    assert_int_equal(varve_storage_shared_create(name + 1, VARVE_DTYPE_F64, 1, shape, &storage, &message), VARVE_OK);
+    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_F64, 1, shape, &second, &message), VARVE_ERROR_BUSY);
     fd = shm_open(name, O_RDWR, 0);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, &huge, sizeof(huge), 24), sizeof(huge)); /* the size of the only axis */
@@ -216,19 +212,15 @@ TEST_WITH(test_file_errors, prepare, nothing_is_left)
     refuse((struct varve_file){.path = path, .mode = "r"}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     refuse((struct varve_file){.path = path}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     release(map_file("w+", 0, 9));
-    refuse((struct varve_file){.path = path, .mode = "x"}, 4, VARVE_ERROR_INVALID,
-           "there are r, r+, w+ and c");
-    refuse((struct varve_file){.path = path, .mode = "r"}, 5, VARVE_ERROR_INVALID,
-           "has 18 bytes, the shape needs 20");
+    refuse((struct varve_file){.path = path, .mode = "x"}, 4, VARVE_ERROR_INVALID, "there are r, r+, w+ and c");
+    refuse((struct varve_file){.path = path, .mode = "r"}, 5, VARVE_ERROR_INVALID, "has 18 bytes, the shape needs 20");
     refuse((struct varve_file){.path = path, .mode = "c", .offset = 10}, 3, VARVE_ERROR_INVALID, "needs 22");
     refuse((struct varve_file){.path = path, .mode = "r"}, -1, VARVE_ERROR_INVALID, "no whole number of 4");
-    refuse((struct varve_file){.path = path, .mode = "r", .offset = 30}, -1, VARVE_ERROR_INVALID,
-           "0 bytes behind");
+    refuse((struct varve_file){.path = path, .mode = "r", .offset = 30}, -1, VARVE_ERROR_INVALID, "0 bytes behind");
     refuse((struct varve_file){.path = path, .mode = "w+"}, -7, VARVE_ERROR_INVALID, "is negative");
     refuse((struct varve_file){.path = path, .mode = "r+", .offset = UINT64_MAX - 3}, 4, VARVE_ERROR_INVALID,
            "is beyond any file");
-    refuse((struct varve_file){.path = "/dev/zero", .mode = "r"}, 4, VARVE_ERROR_INVALID,
-           "is no regular file");
+    refuse((struct varve_file){.path = "/dev/zero", .mode = "r"}, 4, VARVE_ERROR_INVALID, "is no regular file");
     assert_int_equal(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_flush(storage, &message), VARVE_ERROR_INVALID);
     release(storage);

@@ -31,8 +31,7 @@ static bool entry_is_equal(const void *context, uint64_t number)
 {
     const struct key *key = context;
     const struct entry *entry = &key->entries[number - 1];
-    return entry->length == key->wanted->length &&
-           memcmp(entry->bytes, key->wanted->bytes, entry->length) == 0;
+    return entry->length == key->wanted->length && memcmp(entry->bytes, key->wanted->bytes, entry->length) == 0;
 }
 
 static uint32_t naive_find(const struct entry *entries, size_t count, const struct entry *wanted)

@@ -141,8 +141,7 @@ TEST(test_against_linear_search)
         uint64_t ticks = first - span / 50 + random_next(&random_state) % (span + span / 25);
 
         if (i % 4 == 0) { /* at an anchor, or next to it */
-            ticks = clock.anchors[random_next(&random_state) % clock.count].ticks +
-                    random_next(&random_state) % 3 - 1;
+            ticks = clock.anchors[random_next(&random_state) % clock.count].ticks + random_next(&random_state) % 3 - 1;
         }
         check_near(collect_clock_ns(&clock, ticks), naive_ns(&clock, ticks), "random order", ticks);
     }
@@ -162,8 +161,7 @@ TEST(test_grows_with_ticks)
     while (ticks < clock.anchors[clock.count - 1].ticks + 1000000000) {
         int64_t now = collect_clock_ns(&clock, ticks);
         if (now < before) {
-            fail_msg("ticks %llu: time goes back by %lld ns", (unsigned long long)ticks,
-                     (long long)(before - now));
+            fail_msg("ticks %llu: time goes back by %lld ns", (unsigned long long)ticks, (long long)(before - now));
         }
         before = now;
         ticks += 1 + random_next(&random_state) % 4000000;
@@ -216,8 +214,8 @@ TEST(test_large_values_stay_exact)
     add(&clock, ticks + 3000000000U, mono_ns + 1000000000);
     assert_int_equal(collect_clock_ns(&clock, ticks + 3), 1);
     assert_int_equal(collect_clock_ns(&clock, ticks + 2999999997U), 999999999);
-    check_near(collect_clock_ns(&clock, ticks + UINT64_C(3000000000) * 3600), INT64_C(3600000000000),
-               "an hour on", ticks);
+    check_near(collect_clock_ns(&clock, ticks + UINT64_C(3000000000) * 3600), INT64_C(3600000000000), "an hour on",
+               ticks);
     collect_clock_close(&clock);
 }
 

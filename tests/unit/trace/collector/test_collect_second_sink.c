@@ -29,9 +29,9 @@ static void expect_event(const struct sink_log *log, uint32_t process, uint32_t 
         if (reported->origin.process == process && reported->origin.ring == ring) {
             assert_int_equal(reported->origin.tid, 100 * process + ring);
             assert_int_equal(reported->emitter, getpid());
-            length += (size_t)snprintf(text + length, sizeof(text) - length, "%llu:%llu ",
-                                       (unsigned long long)reported->ring_seq,
-                                       (unsigned long long)reported->record.arg);
+            length +=
+                (size_t)snprintf(text + length, sizeof(text) - length, "%llu:%llu ",
+                                 (unsigned long long)reported->ring_seq, (unsigned long long)reported->record.arg);
         }
     }
     assert_string_equal(text, expected);
@@ -164,8 +164,8 @@ static const char meta_facts[] =
     "WHERE key IN ('trace_id', 'command', 'least', 'empty', 'duration_ns')";
 static const char process_facts[] =
     "SELECT printf('process %d pid=%d parent=%d parent_pid=%d rank=%d trace_id=%d clock=0 start=%d proc=%d "
-    "executable=%s command=%s', id, pid, ifnull(parent_id, 0), parent_pid, ifnull(rank, -1), " TRACE_ID
-    ", " TICKS ", id, executable, command_line) FROM process";
+    "executable=%s command=%s', id, pid, ifnull(parent_id, 0), parent_pid, ifnull(rank, -1), " TRACE_ID ", " TICKS
+    ", id, executable, command_line) FROM process";
 static const char thread_facts[] =
     "SELECT printf('thread p%d.r%d pid=%d tid=%d created=%d name=%s', process_id, ring, pid, tid, " TICKS
     ", name) FROM thread";
@@ -345,8 +345,7 @@ TEST(test_without_database)
 
 TEST(test_no_library)
 {
-    static const char *const paths[] = {"/nonexistent.so", VARVE_BUILD_DIR "/programs/lib_callback.so",
-                                        SINK_FAKE};
+    static const char *const paths[] = {"/nonexistent.so", VARVE_BUILD_DIR "/programs/lib_callback.so", SINK_FAKE};
     struct lab *lab = lab_begin();
     struct sink_log *log = sink_log_open(lab->folder);
 

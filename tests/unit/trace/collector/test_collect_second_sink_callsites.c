@@ -99,11 +99,9 @@ TEST(test_call_sites)
 /* Written over after it was taken, with counts that no entry can have: then it is not emitted again. */
 TEST(test_damaged_afterwards)
 {
-    const struct callsite_file_module module = {
-        .base = 1, .end = 2, .build_id_bytes = UINT16_MAX, .path_bytes = 1};
+    const struct callsite_file_module module = {.base = 1, .end = 2, .build_id_bytes = UINT16_MAX, .path_bytes = 1};
     const struct callsite_file_code code = {.code = 7, .name_bytes = UINT16_MAX, .file_bytes = UINT16_MAX};
-    const struct callsite_file_stack callsite = {
-        .callsite = 1, .native_count = UINT16_MAX, .python_count = UINT16_MAX};
+    const struct callsite_file_stack callsite = {.callsite = 1, .native_count = UINT16_MAX, .python_count = UINT16_MAX};
     long at[3] = {sizeof(struct callsite_file_entry)};
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);

@@ -27,8 +27,8 @@ static bool has_file(const struct lab *lab, bool in_rings, const char *name)
     char path[DIRECTORY_PATH_BYTES + 64];
     struct stat status;
 
-    snprintf(path, sizeof(path), "%s/%s",
-             in_rings ? lab->collector->directory.rings : lab->collector->directory.path, name);
+    snprintf(path, sizeof(path), "%s/%s", in_rings ? lab->collector->directory.rings : lab->collector->directory.path,
+             name);
     return stat(path, &status) == 0;
 }
 
@@ -134,7 +134,7 @@ TEST(test_retired_ring_goes)
     emit_marks(lab, hand_ring(lab, 1, 64), 5, 6);
     ring->state = RING_STATE_RETIRED;
     lab_rounds(lab, 5000000);
-    is_pending = store_pending(lab->collector->store) == 6; /* on a slow machine a commit came by itself */
+    is_pending = store_pending(lab->collector->store) == 6;       /* on a slow machine a commit came by itself */
     LAB_OK(lab, collector_commit(lab->collector, &lab->message)); /* its events, then its row */
     assert_true(!is_pending || has_file(lab, true, "p1.r1"));     /* the row is not committed yet */
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
@@ -225,20 +225,16 @@ static void emit_folded(struct lab *lab, struct ring_header *ring, struct ring_h
 
     emit_block(ring, VARVE_KIND_SEGMENT_ALLOC, lab->begin + 1, 1,
                (struct varve_record){.addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
-    emit_block(ring, VARVE_KIND_ALLOC, lab->begin + 2, 2,
-               (struct varve_record){
-                   .addr = 65536, .size = 4096, .requested = 4000, .arg = found, .id_stream = 1, FOLDED});
-    emit_block(ring, VARVE_KIND_ALLOC, lab->begin + 3, 7,
-               (struct varve_record){
-                   .addr = 65536, .size = 512, .requested = 500, .arg = found, .id_stream = 2, FOLDED});
-    emit_block(other, VARVE_KIND_FREE_REQUESTED, lab->begin + 4, 4,
-               (struct varve_record){.addr = 65536,
-                                     .size = 4096,
-                                     .requested = 4000,
-                                     .arg = 1,
-                                     .id_stream = 1,
-                                     .callsite = 2048 - 8,
-                                     FOLDED});
+    emit_block(
+        ring, VARVE_KIND_ALLOC, lab->begin + 2, 2,
+        (struct varve_record){.addr = 65536, .size = 4096, .requested = 4000, .arg = found, .id_stream = 1, FOLDED});
+    emit_block(
+        ring, VARVE_KIND_ALLOC, lab->begin + 3, 7,
+        (struct varve_record){.addr = 65536, .size = 512, .requested = 500, .arg = found, .id_stream = 2, FOLDED});
+    emit_block(
+        other, VARVE_KIND_FREE_REQUESTED, lab->begin + 4, 4,
+        (struct varve_record){
+            .addr = 65536, .size = 4096, .requested = 4000, .arg = 1, .id_stream = 1, .callsite = 2048 - 8, FOLDED});
 }
 
 TEST(test_folded_records)
@@ -318,8 +314,8 @@ static void die_and_recover(unsigned commits, bool takes_more, bool has_orphans)
     pid_t pid = lab_living(lab);
     uint64_t at = 0;
 
-    LAB_OK(lab, store_meta_integer(lab->collector->store, "trace_id",
-                                   (int64_t)lab->collector->directory.control->trace_id));
+    LAB_OK(lab,
+           store_meta_integer(lab->collector->store, "trace_id", (int64_t)lab->collector->directory.control->trace_id));
     hand_process(lab, pid);
     for (unsigned i = 0; i < 3; i++) {
         rings[i] = hand_ring(lab, 1, 256);
@@ -375,8 +371,8 @@ TEST(test_death_between_commit_and_release)
     char directory[128];
     pid_t pid = lab_living(lab);
 
-    LAB_OK(lab, store_meta_integer(lab->collector->store, "trace_id",
-                                   (int64_t)lab->collector->directory.control->trace_id));
+    LAB_OK(lab,
+           store_meta_integer(lab->collector->store, "trace_id", (int64_t)lab->collector->directory.control->trace_id));
     hand_process(lab, pid);
     ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 10);
@@ -404,15 +400,13 @@ TEST(test_death_between_commit_and_release)
 static struct varve_record odd_record(uint64_t *random, uint64_t ticks)
 {
     bool is_heap = random_next(random) % 3 != 0;
-    unsigned kind =
-        is_heap ? 32 + (unsigned)(random_next(random) % 16) : (unsigned)(random_next(random) % 256);
+    unsigned kind = is_heap ? 32 + (unsigned)(random_next(random) % 16) : (unsigned)(random_next(random) % 256);
     struct varve_record record;
 
     memset(&record, 0, sizeof(record));
     record.ticks = ticks;
     record.addr = random_next(random) % 4 != 0 ? 0x1000 * (random_next(random) % 30) : random_next(random);
-    record.size =
-        random_next(random) % 3 != 0 ? 0x1000 * (random_next(random) % 9) : random_next(random) >> 24;
+    record.size = random_next(random) % 3 != 0 ? 0x1000 * (random_next(random) % 9) : random_next(random) >> 24;
     record.arg = random_next(random) % 3 != 0 ? random_next(random) : 0x1000 * (random_next(random) % 30);
     record.requested = random_next(random) >> 24;
     record.id_stream = random_next(random);

@@ -375,8 +375,8 @@ static void expect_healthy(const struct lab *lab, const char *name, bool is_late
                                      "t.ring = 1 AND e.kind = 15 AND e.arg BETWEEN 1 AND 50");
 
     if (count != HEALTHY) {
-        fail_msg("%s (%s): %lld of %u events of the ring beside it", name,
-                 is_late ? "later" : "from the beginning", (long long)count, HEALTHY);
+        fail_msg("%s (%s): %lld of %u events of the ring beside it", name, is_late ? "later" : "from the beginning",
+                 (long long)count, HEALTHY);
     }
 }
 
@@ -426,8 +426,7 @@ static bool run_damage(const struct damage *damage, bool is_late)
     lab_rounds(lab, 1000000);
     collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     error = collector_drain(lab->collector, NULL, NULL, &message);
-    if (error != VARVE_OK &&
-        error != VARVE_ERROR_IO) { /* IO: says that a ring could not be read to its end */
+    if (error != VARVE_OK && error != VARVE_ERROR_IO) { /* IO: says that a ring could not be read to its end */
         fail_msg("%s: %s", damage->name, message.text);
     }
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
@@ -435,8 +434,7 @@ static bool run_damage(const struct damage *damage, bool is_late)
     is_silent = error == VARVE_OK && !is_undamaged(lab, is_late ? 40 : 20) &&
                 lab_integer(lab, "SELECT count(*) FROM data_loss") == 0;
     if (is_silent) {
-        print_error("%s (%s): nothing reports of it\n", damage->name,
-                    is_late ? "later" : "from the beginning");
+        print_error("%s (%s): nothing reports of it\n", damage->name, is_late ? "later" : "from the beginning");
     }
     lab_end(lab);
     return is_silent;

@@ -151,8 +151,7 @@ TEST(test_exit_like)
         struct outcome outcome = {0};
         line_of_case = cases[i].line;
         isolate(body_line, &outcome);
-        int expected =
-            cases[i].number ? cases[i].number : cases[i].exit_status << 8; /* no core flag either */
+        int expected = cases[i].number ? cases[i].number : cases[i].exit_status << 8; /* no core flag either */
         if (outcome.status != expected) {
             fail_msg("%s: status %#x: %s", line_of_case, (unsigned)outcome.status, outcome.output);
         }
@@ -274,9 +273,8 @@ static void body_collector_signals(void)
     start_shell(&launch, "exit 3");
     sigset_t blocked;
     sigprocmask(SIG_BLOCK, NULL, &blocked);
-    require(sigismember(&blocked, SIGCHLD) && sigismember(&blocked, SIGINT) &&
-                sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGHUP) &&
-                sigismember(&blocked, SIGQUIT),
+    require(sigismember(&blocked, SIGCHLD) && sigismember(&blocked, SIGINT) && sigismember(&blocked, SIGTERM) &&
+                sigismember(&blocked, SIGHUP) && sigismember(&blocked, SIGQUIT),
             "collected signals are blocked");
     struct sigaction action;
     require(sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_IGN, "SIGPIPE is ignored");
@@ -304,10 +302,9 @@ static void body_forward(void)
     int ready[2];
     require(pipe(ready) == 0, "pipe");
     char line[512];
-    snprintf(
-        line, sizeof(line),
-        "trap 'echo got; exit 40' %d; echo >&%d; i=0; while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done",
-        forwarded, ready[1]);
+    snprintf(line, sizeof(line),
+             "trap 'echo got; exit 40' %d; echo >&%d; i=0; while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done",
+             forwarded, ready[1]);
     start_shell(&launch, line);
     char byte;
     require(read(ready[0], &byte, 1) == 1, "the trap is set");
@@ -334,8 +331,7 @@ static void body_interrupts(void)
     struct launch launch;
     struct reaped reaped = {0};
     start_shell(&launch, "exit 5");
-    require(launch_wait(&launch, VARVE_ERROR_FULL) == VARVE_ERROR_FULL && launch.has_ended,
-            "waits, keeps the error");
+    require(launch_wait(&launch, VARVE_ERROR_FULL) == VARVE_ERROR_FULL && launch.has_ended, "waits, keeps the error");
     require(launch_wait(&launch, VARVE_OK) == VARVE_OK, "returns at once");
     require(launch.interrupts == 0, "none yet");
     for (unsigned i = 1; i <= 3; i++) {
@@ -363,8 +359,7 @@ static void body_daemon(void)
     struct reaped reaped = {0};
     int is_subreaper = -1;
     start_shell(&launch, "(sh -c 'sleep 0.3; exit 9' > /dev/null &) ; exit 6");
-    require(prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper == 0,
-            "daemons are adopted by others");
+    require(prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper == 0, "daemons are adopted by others");
     launch_wait(&launch, VARVE_OK);
     require(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "the daemon is no child of ours");
     launch_poll(&launch, take_reaped, &reaped);
@@ -404,8 +399,7 @@ static void refuse(char *program, const char *library, const char *session, int 
 
 TEST(test_start_fails)
 {
-    setenv("PATH", "/bin:/usr/bin",
-           1); /* a folder that may not be searched would make it a matter of permission */
+    setenv("PATH", "/bin:/usr/bin", 1); /* a folder that may not be searched would make it a matter of permission */
     char absent[] = "/nonexistent/program", named[] = "varve-no-such-program", shell[] = "/bin/sh";
     refuse(absent, preload, folder, VARVE_ERROR_NOT_FOUND, "'/nonexistent/program': No such file");
     refuse(named, preload, folder, VARVE_ERROR_NOT_FOUND, named);

@@ -331,8 +331,7 @@ static int check_in_child(const char *name, bool as_nobody)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        if (as_nobody ? setgid(NOBODY) != 0 || setuid(NOBODY) != 0
-                      : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+        if (as_nobody ? setgid(NOBODY) != 0 || setuid(NOBODY) != 0 : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
             _exit(99);
         }
         _exit(-launch_check(path_of(name), &check, NULL));

@@ -63,8 +63,8 @@ static void emit_step(struct ring_header *const *rings, const struct story *stor
 {
     const struct step *step = &story->steps[i];
 
-    hand_emit(rings[step->ring], step->is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE, step->ticks,
-              step->addr, i + 1);
+    hand_emit(rings[step->ring], step->is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE, step->ticks, step->addr,
+              i + 1);
 }
 
 /* ---- what the database says ---- */
@@ -82,12 +82,11 @@ static unsigned read_events(const struct lab *lab, struct reported *reported, un
     sqlite3_stmt *statement;
     unsigned count = 0;
 
-    assert_int_equal(
-        sqlite3_prepare_v2(db,
-                           "SELECT t.ring, e.kind, e.addr, e.arg, e.id, e.ts_ns FROM event e JOIN "
-                           "thread t ON t.id = e.thread_id ORDER BY e.seq",
-                           -1, &statement, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db,
+                                        "SELECT t.ring, e.kind, e.addr, e.arg, e.id, e.ts_ns FROM event e JOIN "
+                                        "thread t ON t.id = e.thread_id ORDER BY e.seq",
+                                        -1, &statement, NULL),
+                     SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW && count < most) {
         reported[count].ring = (unsigned)sqlite3_column_int64(statement, 0) - 1;
         reported[count].kind = (unsigned)sqlite3_column_int64(statement, 1);
@@ -137,15 +136,14 @@ static void check_story(const struct lab *lab, const struct story *story, const 
         if (step->is_alloc) {
             ids[at] = reported[i].id;
         } else if (reported[i].id == 0 || reported[i].id != ids[step->of_alloc]) {
-            fail_msg("%s: the free of step %u belongs to allocation %llu, not %llu (allocated in step %u)",
-                     what, at, (unsigned long long)reported[i].id, (unsigned long long)ids[step->of_alloc],
-                     step->of_alloc);
+            fail_msg("%s: the free of step %u belongs to allocation %llu, not %llu (allocated in step %u)", what, at,
+                     (unsigned long long)reported[i].id, (unsigned long long)ids[step->of_alloc], step->of_alloc);
         }
     }
 }
 
-static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, uint64_t pace_ns,
-                      uint64_t seed, bool is_live)
+static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, uint64_t pace_ns, uint64_t seed,
+                      bool is_live)
 {
     static struct story story;
     struct ring_header *rings[RINGS_MOST];
@@ -163,8 +161,7 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
     hand_process(lab, lab_living(lab));
     for (unsigned i = 0; i < rings_count; i++) {
         rings[i] = hand_ring(lab, 1, 4096);
-        rings[i]->emitted +=
-            is_live ? 1 : 0; /* always in the middle of one: its next may be as old as its last */
+        rings[i]->emitted += is_live ? 1 : 0; /* always in the middle of one: its next may be as old as its last */
     }
     while (done < EVENTS) {
         unsigned until = is_live ? done + 1 + (unsigned)(random_next(&story.random) % 100) : EVENTS;
@@ -181,9 +178,9 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
     }
     lab_drain(lab);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message)); /* rows of threads */
-    snprintf(what, sizeof(what), "%u rings, %u addresses, jitter %llu ns, pace %llu ns, seed %llu%s",
-             rings_count, pool, (unsigned long long)jitter_ns, (unsigned long long)pace_ns,
-             (unsigned long long)seed, is_live ? ", live" : "");
+    snprintf(what, sizeof(what), "%u rings, %u addresses, jitter %llu ns, pace %llu ns, seed %llu%s", rings_count, pool,
+             (unsigned long long)jitter_ns, (unsigned long long)pace_ns, (unsigned long long)seed,
+             is_live ? ", live" : "");
     check_story(lab, &story, what);
     lab_end(lab);
 }

@@ -27,16 +27,14 @@ static uint64_t time_until_moved(struct lab *lab)
 }
 
 /* It may be about to bring an event that is older than all that is seen; but its owner may be dead. */
-static void check_missing(struct lab *lab, struct ring_header *ring, const uint32_t *given_up,
-                          uint32_t missing)
+static void check_missing(struct lab *lab, struct ring_header *ring, const uint32_t *given_up, uint32_t missing)
 {
     uint64_t took_ns;
 
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
     took_ns = time_until_moved(lab);
     if (took_ns < UINT64_C(500000000)) {
-        fail_msg("waited only %llu ms for %u that are missing", (unsigned long long)(took_ns / 1000000),
-                 missing);
+        fail_msg("waited only %llu ms for %u that are missing", (unsigned long long)(took_ns / 1000000), missing);
     }
     lab_round(lab);
     assert_int_equal(*given_up, missing); /* all at once, and so not waited for again */

@@ -166,9 +166,9 @@ TEST(test_half_a_folded_record)
 
     hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
-    emit_block(ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0,
-               (struct varve_record){
-                   .ticks = lab->begin + 1, .addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
+    emit_block(
+        ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0,
+        (struct varve_record){.ticks = lab->begin + 1, .addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
     emit_block(ring, VARVE_KIND_ALLOC, 2, VARVE_FLAG_FOLDED,
                (struct varve_record){.ticks = lab->begin + 2,
                                      .addr = 65536,
@@ -181,18 +181,16 @@ TEST(test_half_a_folded_record)
     lab_drop_collector(lab);
     snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(
-        sqlite3_exec(db,
-                     "DELETE FROM event WHERE seq = 3; DELETE FROM thread;"
-                     "INSERT OR REPLACE INTO ring_position SELECT 1, 1, 1, 1, 0, 2, 0, 0, 1, 1, 0, 0",
-                     NULL, NULL, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "DELETE FROM event WHERE seq = 3; DELETE FROM thread;"
+                                  "INSERT OR REPLACE INTO ring_position SELECT 1, 1, 1, 1, 0, 2, 0, 0, 1, 1, 0, 0",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     sqlite3_close(db);
     recover(lab, &result);
     lab_expect(lab, "SELECT count(*) FROM event", 3);
     lab_expect(lab, "SELECT kind FROM event WHERE seq = 2", VARVE_KIND_SPLIT);
-    lab_expect(lab, "SELECT kind FROM event WHERE seq = 3 AND ring_seq = 3 AND dev_seq = 3",
-               VARVE_KIND_ALLOC);
+    lab_expect(lab, "SELECT kind FROM event WHERE seq = 3 AND ring_seq = 3 AND dev_seq = 3", VARVE_KIND_ALLOC);
     lab_expect(lab, "SELECT stored FROM thread", 3);
     lab_expect(lab, "SELECT emitted FROM thread", 3);
     lab_end(lab);

@@ -48,20 +48,18 @@ TEST(test_samples_of_two)
     lab_kill(lab, lab->holders[0]);
     finish(lab);
     lab_expect(lab, "SELECT count(*) FROM process WHERE peak_rss_bytes > 100000", 2);
-    lab_expect(
-        lab,
-        "SELECT count(*) FROM process p WHERE peak_rss_bytes >= (SELECT max(rss_bytes_max) FROM rss r WHERE "
-        "r.process_id = p.id)",
-        2);
+    lab_expect(lab,
+               "SELECT count(*) FROM process p WHERE peak_rss_bytes >= (SELECT max(rss_bytes_max) FROM rss r WHERE "
+               "r.process_id = p.id)",
+               2);
     /* the first round finds them, and takes a sample of each by itself */
     lab_expect(lab, "SELECT count(*) FROM rss_total", 54);
     lab_expect(lab, "SELECT count(*) FROM rss WHERE process_id = 1", 55);
     lab_expect(lab, "SELECT count(*) FROM rss WHERE process_id = 2", 50);
-    lab_expect(
-        lab,
-        "SELECT count(*) FROM rss_total t WHERE rss_bytes <> (SELECT sum(rss_bytes) FROM rss r WHERE r.ts_ns "
-        "= t.ts_ns)",
-        0);
+    lab_expect(lab,
+               "SELECT count(*) FROM rss_total t WHERE rss_bytes <> (SELECT sum(rss_bytes) FROM rss r WHERE r.ts_ns "
+               "= t.ts_ns)",
+               0);
     lab_expect(lab, "SELECT rss_bytes = (SELECT max(rss_bytes) FROM rss_total) FROM rss_peak", 1);
     lab_end(lab);
 }
@@ -118,7 +116,6 @@ TEST(test_waitpid_knows_more)
     const int64_t huge = INT64_C(1) << 40;
 
     assert_int_equal(peak_by_waitpid((uint64_t)huge, 1), huge);
-    assert_true(peak_by_waitpid((uint64_t)huge, (uint64_t)huge) <
-                huge); /* it may have been the collector's */
+    assert_true(peak_by_waitpid((uint64_t)huge, (uint64_t)huge) < huge); /* it may have been the collector's */
     assert_true(peak_by_waitpid(1, 0) > 1);
 }

@@ -65,16 +65,16 @@ static int fixture_end(void **state)
     char command[256];
 
     session_directory_close(&fixture->directory);
-    snprintf(command, sizeof(command), "rm -rf '%s' /dev/shm/varve-%u-%016llx", fixture->folder,
-             (unsigned)geteuid(), (unsigned long long)fixture->settings.trace_id);
+    snprintf(command, sizeof(command), "rm -rf '%s' /dev/shm/varve-%u-%016llx", fixture->folder, (unsigned)geteuid(),
+             (unsigned long long)fixture->settings.trace_id);
     free(fixture);
     return system(command);
 }
 
 static void create(struct fixture *fixture)
 {
-    if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings,
-                                 &fixture->message) != VARVE_OK) {
+    if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message) !=
+        VARVE_OK) {
         fail_msg("%s", fixture->message.text);
     }
 }
@@ -102,8 +102,7 @@ static void touch(const char *folder, const char *name)
 static void expect_error(const struct fixture *fixture, int error, int expected, const char *word)
 {
     if (error != expected || strstr(fixture->message.text, word) == NULL) {
-        fail_msg("error %d (%s) instead of %d, with the word '%s'", error, fixture->message.text, expected,
-                 word);
+        fail_msg("error %d (%s) instead of %d, with the word '%s'", error, fixture->message.text, expected, word);
     }
 }
 
@@ -170,8 +169,7 @@ TEST_WITH(test_real_folder_where_shared_memory_is_taken, fixture_begin, fixture_
     assert_true(exists(fixture->directory.rings, "session"));
     touch(fixture->directory.rings, "p1.r1");
     session_directory_close(&fixture->directory);
-    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                     VARVE_OK);
+    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
     assert_non_null(fixture->directory.control);
     session_directory_remove(&fixture->directory);
     assert_false(exists(fixture->folder, "trace.db.d"));
@@ -186,13 +184,11 @@ TEST_WITH(test_create_errors, fixture_begin, fixture_end)
     int error;
 
     snprintf(path, sizeof(path), "%s/missing/trace.db", fixture->folder);
-    expect_error(fixture,
-                 session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
+    expect_error(fixture, session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
                  VARVE_ERROR_NOT_FOUND, path);
     touch(fixture->folder, "file");
     snprintf(path, sizeof(path), "%s/file/trace.db", fixture->folder);
-    expect_error(fixture,
-                 session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
+    expect_error(fixture, session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
                  VARVE_ERROR_NOT_FOUND, path);
     snprintf(path, sizeof(path), "%s/locked", fixture->folder);
     assert_int_equal(mkdir(path, 0500), 0);
@@ -268,8 +264,8 @@ TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
 
     assert_true(child >= 0);
     if (child == 0) {
-        if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings,
-                                     &fixture->message) != VARVE_OK) {
+        if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message) !=
+            VARVE_OK) {
             _exit(1);
         }
         fixture->directory.counts->process_count = 5;
@@ -277,15 +273,14 @@ TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
     }
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     assert_int_equal(wait_status, 0);
-    expect_error(fixture,
-                 session_directory_create(&fixture->directory, fixture->database, &fixture->settings,
-                                          &fixture->message),
-                 VARVE_ERROR_BUSY, "varve recover"); /* its data are worth something */
+    expect_error(
+        fixture,
+        session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message),
+        VARVE_ERROR_BUSY, "varve recover"); /* its data are worth something */
     assert_true(exists(fixture->path, "owner"));
     length = strlen(fixture->path);
     memcpy(fixture->path + length, "//", sizeof("//")); /* as a shell completes it */
-    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                     VARVE_OK);
+    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
     fixture->path[length] = '\0';
     assert_string_equal(fixture->directory.path, fixture->path);
     assert_int_equal(fixture->directory.counts->process_count, 5);
@@ -332,8 +327,7 @@ TEST_WITH(test_adopt_without_rings, fixture_begin, fixture_end)
     assert_false(exists(fixture->directory.rings, "session"));
     assert_true(exists(fixture->path, "owner"));
     session_directory_close(&fixture->directory);
-    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                     VARVE_OK);
+    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
     assert_null(fixture->directory.control);
 }
 
@@ -397,9 +391,8 @@ TEST_WITH(test_names, fixture_begin, fixture_end)
 TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
 {
     static const char *const in_rings[] = {"p1", "p1.r0", "p1.r1", "p12.r345", "p12.r345.spill1"};
-    static const char *const in_directory[] = {"trace.db",         "trace.db-wal", "trace.db-shm",
-                                               "trace.db-journal", "allocations",  "p1.sites",
-                                               "p12.r345.spill67"};
+    static const char *const in_directory[] = {"trace.db",    "trace.db-wal", "trace.db-shm",    "trace.db-journal",
+                                               "allocations", "p1.sites",     "p12.r345.spill67"};
     struct fixture *fixture = *state;
     char rings[4096];
 

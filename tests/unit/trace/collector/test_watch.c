@@ -121,8 +121,8 @@ TEST(test_figures)
     lab_end(lab);
 }
 
-static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kind kind, uint64_t number,
-                       uint64_t addr, uint64_t size)
+static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kind kind, uint64_t number, uint64_t addr,
+                       uint64_t size)
 {
     struct varve_record record = hand_record(kind, lab->begin + number, addr, 0);
 
@@ -205,14 +205,12 @@ TEST(test_refused)
     struct varve_watch *made = NULL;
 
     /* nothing allows it: a recording without a database */
-    assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message),
-                     VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(varve_watch_open(lab->folder, &made, &lab->message), VARVE_ERROR_FORMAT);
     assert_int_equal(varve_watch_open("/nonexistent", &made, &lab->message), VARVE_ERROR_NOT_FOUND);
     watch_allow(&lab->collector->directory);
     lab->collector->directory.control->version++;
-    assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message),
-                     VARVE_ERROR_VERSION);
+    assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message), VARVE_ERROR_VERSION);
     lab->collector->directory.control->version--;
     assert_null(made);
     lab_end(lab);

@@ -173,11 +173,10 @@ TEST(test_heap_events_are_small)
         bool is_free = i % 2 == 1;
         ticks += 150 + random_next(&random_state) % 800;
         records[i].ticks = ticks;
-        records[i].addr = is_free ? records[i - 1].addr
-                                  : UINT64_C(0x55d0c0a00000) + random_next(&random_state) % 65536 * 16;
+        records[i].addr =
+            is_free ? records[i - 1].addr : UINT64_C(0x55d0c0a00000) + random_next(&random_state) % 65536 * 16;
         records[i].size = is_free ? 0 : 16 + random_next(&random_state) % 4096;
-        records[i].dev_seq_kind_flags =
-            varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
+        records[i].dev_seq_kind_flags = varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
         records[i].callsite = (uint32_t)(1 + random_next(&random_state) % 300);
         records[i].cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
     }

@@ -29,8 +29,7 @@ static const struct {
     {"meta", "*"},
     {"process", "id, pid, parent_pid, parent_id, rank, executable, command_line, start_ns, end_cause,"
                 " exit_status, exec_path"},
-    {"thread",
-     "id, process_id, ring, pid, tid, name, start_ns, emitted, stored, lost, lost_bytes, uncommitted"},
+    {"thread", "id, process_id, ring, pid, tid, name, start_ns, emitted, stored, lost, lost_bytes, uncommitted"},
     {"stats WHERE source = 'ring' AND name <> 'events_spilled'", "*"},
 };
 
@@ -44,8 +43,8 @@ static void show_difference(sqlite3 *db, const char *sql, const char *table)
     if (sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < sqlite3_column_count(statement); i++) {
             const char *text = (const char *)sqlite3_column_text(statement, i);
-            snprintf(row + strlen(row), sizeof(row) - strlen(row), " %s=%s",
-                     sqlite3_column_name(statement, i), text != NULL ? text : "NULL");
+            snprintf(row + strlen(row), sizeof(row) - strlen(row), " %s=%s", sqlite3_column_name(statement, i),
+                     text != NULL ? text : "NULL");
         }
         fail_msg("%s: only one has%s", table, row);
     }
@@ -197,15 +196,13 @@ TEST(test_holes)
              MERGE_HOLD_BACK_NS);
     studio_expect(&studio, late, 0);
     /* process, thread and number name an event; what is derived of holes may differ, what it holds may not */
-    expect_no_row(
-        &scene, &studio,
-        "SELECT ring_seq, thread_id, ts_ns, pid, tid, kind, addr, flags, dev_seq, arg FROM main.event "
-        "WHERE ring_seq IS NOT NULL EXCEPT "
-        "SELECT ring_seq, thread_id, ts_ns, pid, tid, kind, addr, flags, dev_seq, arg FROM live.event");
-    expect_no_row(
-        &scene, &studio,
-        "SELECT * FROM main.thread n JOIN live.thread o USING (id) WHERE n.stored - (SELECT count(*) "
-        "FROM main.event WHERE thread_id = n.id AND ring_seq IS NULL) + n.lost <> o.stored + o.lost");
+    expect_no_row(&scene, &studio,
+                  "SELECT ring_seq, thread_id, ts_ns, pid, tid, kind, addr, flags, dev_seq, arg FROM main.event "
+                  "WHERE ring_seq IS NOT NULL EXCEPT "
+                  "SELECT ring_seq, thread_id, ts_ns, pid, tid, kind, addr, flags, dev_seq, arg FROM live.event");
+    expect_no_row(&scene, &studio,
+                  "SELECT * FROM main.thread n JOIN live.thread o USING (id) WHERE n.stored - (SELECT count(*) "
+                  "FROM main.event WHERE thread_id = n.id AND ring_seq IS NULL) + n.lost <> o.stored + o.lost");
     expect_no_row(&scene, &studio,
                   "SELECT * FROM (SELECT sum(arg) AS missing FROM main.event WHERE ring_seq IS NULL) WHERE "
                   "missing IS NOT (SELECT value FROM main.stats WHERE name = 'records_missing')");
@@ -250,8 +247,7 @@ TEST(test_exec)
         control->start_ticks_proc = 77;
         control->state = process == 1 ? PROCESS_STATE_EXECUTING : PROCESS_STATE_EXITED;
         control->start_ticks += process * 1000000;
-        hand_emit(hand_ring(scene.lab, process, 64), VARVE_KIND_MARK_BEGIN, scene.now + process * 1000000, 0,
-                  process);
+        hand_emit(hand_ring(scene.lab, process, 64), VARVE_KIND_MARK_BEGIN, scene.now + process * 1000000, 0, process);
     }
     scene_finish(&scene);
     rebuild_as_reported(&scene, &studio);

@@ -157,8 +157,7 @@ TEST(test_numbers_that_jump)
     studio_expect(&studio, "SELECT count(*) FROM event WHERE kind = 53", 2);
     studio_expect(&studio, "SELECT lost FROM thread", (int64_t)far - 9001 + 1);
     studio_expect(&studio, STUDIO_STAT("records_damaged"), 2);
-    studio_expect(&studio, "SELECT page_count * page_size < 8000000 FROM pragma_page_count, pragma_page_size",
-                  1);
+    studio_expect(&studio, "SELECT page_count * page_size < 8000000 FROM pragma_page_count, pragma_page_size", 1);
     studio_close(&studio);
 }
 

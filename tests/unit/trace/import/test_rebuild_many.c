@@ -127,11 +127,9 @@ TEST(test_one_after_the_other)
     }
     studio_finish(&studio);
     studio_expect(&studio, "SELECT count(*) FROM event", rings * 50);
-    studio_expect(
-        &studio, "SELECT count(*) FROM event a JOIN event b ON b.seq = a.seq + 1 WHERE b.ts_ns < a.ts_ns", 0);
-    studio_expect(
-        &studio,
-        "SELECT count(*) FROM thread a JOIN thread b ON b.id = a.id + 1 WHERE b.start_ns < a.start_ns", 0);
+    studio_expect(&studio, "SELECT count(*) FROM event a JOIN event b ON b.seq = a.seq + 1 WHERE b.ts_ns < a.ts_ns", 0);
+    studio_expect(&studio,
+                  "SELECT count(*) FROM thread a JOIN thread b ON b.id = a.id + 1 WHERE b.start_ns < a.start_ns", 0);
     studio_close(&studio);
 }
 
@@ -169,8 +167,7 @@ TEST(test_backwards)
 
     studio_open(&studio);
     for (uint64_t turn = 0; turn < 7; turn++) {
-        for (uint64_t number = records - turn; number > 0 && number <= records;
-             number -= number > 7 ? 7 : number) {
+        for (uint64_t number = records - turn; number > 0 && number <= records; number -= number > 7 ? 7 : number) {
             play_mark(&studio, 1, 1, number);
         }
     }
@@ -200,8 +197,7 @@ TEST(test_target_exists)
     assert_non_null(file);
     assert_true(fputs("mine", file) > 0);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(varve_rebuild_open(studio.database, false, &other, &studio.message),
-                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_rebuild_open(studio.database, false, &other, &studio.message), VARVE_ERROR_INVALID);
     assert_null(other);
     /* it came while the rebuild went on: it stays */
     assert_int_equal(varve_rebuild_finish(studio.rebuild, NULL, NULL, &studio.result, &studio.message),
@@ -266,8 +262,7 @@ TEST(test_no_space)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
         for (uint64_t number = 1; code == VARVE_OK && number <= 100000; number++) {
             const struct varve_sink_origin origin = origin_of(1, 1);
-            const struct varve_record record =
-                hand_record(VARVE_KIND_HEAP_ALLOC, 1000000 + number, number * 64, 0);
+            const struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, 1000000 + number, number * 64, 0);
             code = varve_rebuild_record(studio.rebuild, &origin, number, &record);
         }
         if (code != VARVE_OK) { /* sticks */
@@ -300,8 +295,7 @@ TEST(test_progress)
     for (uint64_t number = 1; number <= 100; number++) {
         play_mark(&studio, 1, 1, number);
     }
-    LAB_OK(&studio,
-           varve_rebuild_finish(studio.rebuild, count_stages, &stages, &studio.result, &studio.message));
+    LAB_OK(&studio, varve_rebuild_finish(studio.rebuild, count_stages, &stages, &studio.result, &studio.message));
     assert_true(stages > 0);
     assert_string_equal(studio.result.database_path, studio.database);
     studio_close(&studio);

@@ -200,8 +200,7 @@ TEST(test_call_sites_reported_again)
     studio_expect(&studio, "SELECT count(*) FROM stats WHERE severity = 'error'", 0);
     studio_expect(&studio, "SELECT count(*) FROM module WHERE build_id = 'abcd'", 2);
     studio_expect(&studio, "SELECT count(*) FROM frame WHERE pc = 256", 2);
-    studio_expect(&studio,
-                  "SELECT count(DISTINCT callsite_id) FROM event WHERE kind = 32 AND ring_seq IN (2, 3)", 1);
+    studio_expect(&studio, "SELECT count(DISTINCT callsite_id) FROM event WHERE kind = 32 AND ring_seq IN (2, 3)", 1);
     studio_expect(&studio,
                   "SELECT module = '/lib/libone.so' FROM event JOIN frame USING (callsite_id) "
                   "WHERE ring_seq = 1",

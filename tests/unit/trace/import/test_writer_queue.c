@@ -47,8 +47,7 @@ static int entries_of(const char *folder)
 static struct varve_record record_of(uint64_t i)
 {
     uint64_t block = i / 3;
-    static const enum varve_kind kinds[] = {VARVE_KIND_ALLOC, VARVE_KIND_FREE_REQUESTED,
-                                            VARVE_KIND_FREE_COMPLETED};
+    static const enum varve_kind kinds[] = {VARVE_KIND_ALLOC, VARVE_KIND_FREE_REQUESTED, VARVE_KIND_FREE_COMPLETED};
     return (struct varve_record){
         .dev_seq_kind_flags = varve_record_tag(i + 1, kinds[i % 3], 0),
         .addr = (UINT64_C(1) << 40) + block * 512,
@@ -94,16 +93,13 @@ TEST(test_all_arrive)
     assert_int_equal(entries_of(folder), 1);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM event"), EVENTS);
-    assert_int_equal(
-        query_integer(db, "SELECT count(*) FROM event WHERE ts_ns = (seq - 1) * 10 AND dev_seq = seq "
-                          "AND addr = (1 << 40) + (seq - 1) / 3 * 512 AND id = (seq + 2) / 3"),
-        EVENTS);
-    assert_int_equal(
-        query_integer(db, "SELECT count(*) FROM allocation WHERE free_completed_seq = alloc_seq + 2"),
-        EVENTS / 3);
+    assert_int_equal(query_integer(db, "SELECT count(*) FROM event WHERE ts_ns = (seq - 1) * 10 AND dev_seq = seq "
+                                       "AND addr = (1 << 40) + (seq - 1) / 3 * 512 AND id = (seq + 2) / 3"),
+                     EVENTS);
+    assert_int_equal(query_integer(db, "SELECT count(*) FROM allocation WHERE free_completed_seq = alloc_seq + 2"),
+                     EVENTS / 3);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM callsite"), 10);
-    assert_int_equal(
-        query_integer(db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
+    assert_int_equal(query_integer(db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
     /* what the planner knows of events, which nobody counts */
     assert_int_equal(query_integer(db, "SELECT stat FROM sqlite_stat1 WHERE tbl = 'event_row'"), EVENTS);
     sqlite3_close(db);

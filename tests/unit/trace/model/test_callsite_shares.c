@@ -124,9 +124,8 @@ static bool is_wanted(void *context, uint32_t callsite)
 static int note(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
     struct found *found = context;
-    const struct naive one = {share->allocations,      share->frees,      share->bytes,
-                              share->live_allocations, share->live_bytes, share->peak_bytes,
-                              share->peak_allocations};
+    const struct naive one = {share->allocations, share->frees,      share->bytes,           share->live_allocations,
+                              share->live_bytes,  share->peak_bytes, share->peak_allocations};
 
     assert_in_range(process_id, 0, PROCESSES);
     assert_in_range(callsite, 1, SITES);
@@ -140,9 +139,8 @@ static void expect_shares(const struct lab *lab, const struct model *model, cons
     struct found expected = {0};
     const struct totals_share_reading reading = {.wanted = is_wanted, .take = note, .context = &found};
 
-    assert_int_equal(totals_shares_each(&lab->derive->domains[slot_of(DOMAIN_HEAP, 0)],
-                                        lab->derive->processes, lab->derive->process_limit,
-                                        slot_of(DOMAIN_HEAP, 0), &reading),
+    assert_int_equal(totals_shares_each(&lab->derive->domains[slot_of(DOMAIN_HEAP, 0)], lab->derive->processes,
+                                        lab->derive->process_limit, slot_of(DOMAIN_HEAP, 0), &reading),
                      VARVE_OK);
     for (unsigned p = 0; p <= PROCESSES; p++) {
         for (unsigned n = 1; n <= SITES; n++) {

@@ -184,8 +184,8 @@ TEST_WITH(test_impossible_sizes, fixture_begin, fixture_end)
     for (uint64_t i = 1; i <= 50000; i++) {
         /* as large as a pointer: many of these are too much together */
         uint64_t size = i % 4 == 0 ? UINT64_MAX - i : UINT64_C(0x7fff00000000);
-        struct event alloc = heap(i % 3 == 0 ? VARVE_KIND_HEAP_REALLOC : VARVE_KIND_HEAP_ALLOC,
-                                  VARVE_CAUSE_MALLOC, 0x1000 + 16 * i, size);
+        struct event alloc = heap(i % 3 == 0 ? VARVE_KIND_HEAP_REALLOC : VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC,
+                                  0x1000 + 16 * i, size);
         assert_int_equal(take_unchecked(fixture, &alloc), VARVE_OK);
         assert_int_equal(alloc.size, scratch_peek(&fixture->derive->scratch, alloc.id)->size);
         assert_int_equal(alloc.size, i % 4 == 0 ? 0 : i < 20000 ? size : alloc.size);

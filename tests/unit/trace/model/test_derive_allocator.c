@@ -27,8 +27,7 @@
 
 static struct event lab_event(struct lab *lab, enum varve_kind kind, uint64_t addr, uint64_t size)
 {
-    return take(lab, (struct event){
-                         .kind = (uint8_t)kind, .device = 3, .addr = addr, .size = size, .requested = size});
+    return take(lab, (struct event){.kind = (uint8_t)kind, .device = 3, .addr = addr, .size = size, .requested = size});
 }
 
 static const struct total *lab_total(const struct lab *lab)
@@ -40,8 +39,7 @@ static const struct total *lab_total(const struct lab *lab)
 TEST_WITH(test_contradictions, lab_begin, lab_end)
 {
     struct lab *lab = *state;
-    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_REQUESTED, 0x1000, 512).cause,
-                     VARVE_CAUSE_UNKNOWN_ADDRESS);
+    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_REQUESTED, 0x1000, 512).cause, VARVE_CAUSE_UNKNOWN_ADDRESS);
     assert_int_equal(lab_event(lab, VARVE_KIND_FREE_COMPLETED, 0x1000, 512).id, 0);
     assert_int_equal(lab_event(lab, VARVE_KIND_SEGMENT_FREE, 0x1000, 512).cause, VARVE_CAUSE_UNKNOWN_ADDRESS);
     /* handed out where no segment is known, twice */
@@ -92,8 +90,7 @@ TEST(test_noise)
         for (int i = 0; i < 2000; i++) {
             uint64_t random = random_next(&numbers);
             struct event event = {.kind = (uint8_t)(VARVE_KIND_ALLOC + (random >> 33) % 10),
-                                  .cause =
-                                      (uint8_t)(random >> 36 & 1 ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT),
+                                  .cause = (uint8_t)(random >> 36 & 1 ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT),
                                   .device = 3,
                                   .addr = 0x1000 + 0x100 * ((random >> 40) % 24),
                                   .size = 0x80 * ((random >> 45) % 12),
@@ -137,8 +134,7 @@ TEST_WITH(test_order, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct varve_message message;
-    struct event event = {
-        .seq = 1, .process_id = 1, .thread_id = 1, .kind = VARVE_KIND_MARK_BEGIN, .dev_seq = 1};
+    struct event event = {.seq = 1, .process_id = 1, .thread_id = 1, .kind = VARVE_KIND_MARK_BEGIN, .dev_seq = 1};
     assert_false(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 2;
     assert_true(derive_is_out_of_order(lab->derive, &event));

@@ -136,8 +136,7 @@ TEST_WITH(test_memory_from_elsewhere_makes_no_row, lab_begin, lab_end)
 
 /* ---- physical memory ---- */
 
-static struct event vmm(enum varve_kind kind, enum varve_cause cause, uint64_t addr, uint64_t size,
-                        uint64_t handle)
+static struct event vmm(enum varve_kind kind, enum varve_cause cause, uint64_t addr, uint64_t size, uint64_t handle)
 {
     return (struct event){.kind = (uint8_t)kind,
                           .cause = (uint8_t)cause,
@@ -148,10 +147,8 @@ static struct event vmm(enum varve_kind kind, enum varve_cause cause, uint64_t a
 }
 
 #define CREATE(size, handle) vmm(VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, 0, size, handle)
-#define RETAIN(handle) \
-    vmm(VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE, 0, 0x1000, handle)
-#define IMPORT(handle) \
-    vmm(VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE, 0, 0x1000, handle)
+#define RETAIN(handle) vmm(VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE, 0, 0x1000, handle)
+#define IMPORT(handle) vmm(VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE, 0, 0x1000, handle)
 #define MAP(addr, size, handle) vmm(VARVE_KIND_VMM_MAP, VARVE_CAUSE_CU_MEM_MAP, addr, size, handle)
 #define UNMAP(addr, size) vmm(VARVE_KIND_VMM_UNMAP, VARVE_CAUSE_CU_MEM_UNMAP, addr, size, 0)
 #define RELEASE(handle) vmm(VARVE_KIND_VMM_RELEASE, VARVE_CAUSE_CU_MEM_RELEASE, 0, 0, handle)

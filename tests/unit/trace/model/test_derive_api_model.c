@@ -26,8 +26,7 @@
 
 static uint64_t random_state; /* seeded by each test */
 
-#define PICK(...) \
-    ((const uint8_t[]){__VA_ARGS__}[random_below(&random_state, sizeof((const uint8_t[]){__VA_ARGS__}))])
+#define PICK(...) ((const uint8_t[]){__VA_ARGS__}[random_below(&random_state, sizeof((const uint8_t[]){__VA_ARGS__}))])
 
 /* The thread's last free once more, as a failure. */
 static void stream_failure(struct event *event, const struct event *last)
@@ -64,9 +63,9 @@ static void stream_physical(struct event *event)
     switch (random_below(&random_state, 5)) {
     case 0:
         event->kind = VARVE_KIND_VMM_CREATE;
-        event->cause = PICK(VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE,
-                            VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE,
-                            VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE);
+        event->cause =
+            PICK(VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE,
+                 VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE, VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE);
         break;
     case 1:
     case 2:
@@ -122,8 +121,8 @@ static void stream_other(struct event *event)
         event->size = 1000;
         break;
     default:
-        event->kind = PICK(VARVE_KIND_VMM_RESERVE, VARVE_KIND_VMM_ADDRESS_FREE, VARVE_KIND_VMM_SET_ACCESS,
-                           VARVE_KIND_STREAM);
+        event->kind =
+            PICK(VARVE_KIND_VMM_RESERVE, VARVE_KIND_VMM_ADDRESS_FREE, VARVE_KIND_VMM_SET_ACCESS, VARVE_KIND_STREAM);
         event->flags = 0;
         event->addr = 0x100000;
         break;
@@ -142,8 +141,7 @@ static void stream_event(struct event *event, struct event last[THREAD_IDS], uin
         .tid = 2000 + (int32_t)thread,
         .device = (uint8_t)random_below(&random_state, ORDINALS),
         .stream = (uint16_t)random_below(&random_state, 4),
-        .pool =
-            (uint16_t)(random_below(&random_state, 3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
+        .pool = (uint16_t)(random_below(&random_state, 3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
         .flags = random_below(&random_state, 3) == 0 ? VARVE_FLAG_DUPLICATE : 0,
         .requested = random_below(&random_state, 1000),
         .callsite = (uint32_t)random_below(&random_state, CALLSITES + 1),
@@ -171,9 +169,8 @@ static void stream_event(struct event *event, struct event last[THREAD_IDS], uin
 
 static void compare_streams(sqlite3 *db, const struct model *model)
 {
-    sqlite3_stmt *query =
-        query_begin(db, "SELECT process_id, domain, device, stream, allocations, frees, bytes,"
-                        " live_bytes, peak_bytes FROM stream_stat ORDER BY 1, 2, 3, 4");
+    sqlite3_stmt *query = query_begin(db, "SELECT process_id, domain, device, stream, allocations, frees, bytes,"
+                                          " live_bytes, peak_bytes FROM stream_stat ORDER BY 1, 2, 3, 4");
     for (unsigned k = 0; k < (PROCESSES + 1) * DOMAINS * DEVICES * 4; k++) {
         uint32_t process = k / (DOMAINS * DEVICES * 4);
         unsigned domain = k / (DEVICES * 4) % DOMAINS;
@@ -182,8 +179,7 @@ static void compare_streams(sqlite3 *db, const struct model *model)
         int64_t values[9] = {process, domain, device, stream};
         for (size_t i = 0; i < model->base.row_count; i++) {
             const struct row *row = &model->base.rows[i];
-            if (row->process == process && row->domain == domain && row->device == device &&
-                row->stream == stream) {
+            if (row->process == process && row->domain == domain && row->device == device && row->stream == stream) {
                 values[4]++;
                 values[5] += row->free_seq != 0;
                 values[6] += (int64_t)row->size;

@@ -54,11 +54,10 @@ TEST_WITH(test_devices_are_reported_apart, lab_begin, lab_end)
     assert_int_equal(number_of(lab, 4, 0), 0);
     assert_int_equal(total_of(lab, DOMAIN_DEVICE, 1)->allocations, 2);
     /* blocks of an allocator too, and the order of its events */
-    struct event block = {
-        .kind = VARVE_KIND_ALLOC, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 1};
+    struct event block = {.kind = VARVE_KIND_ALLOC, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 1};
     assert_int_equal(take(lab, block).device, 1);
-    block = (struct event){
-        .kind = VARVE_KIND_FREE_COMPLETED, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 2};
+    block =
+        (struct event){.kind = VARVE_KIND_FREE_COMPLETED, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 2};
     assert_false(derive_is_out_of_order(lab->derive, &block));
     assert_int_equal(take(lab, block).id, lab->derive->scratch.count);
     assert_int_equal(total_of(lab, DOMAIN_BLOCK, 1)->frees, 1);
@@ -142,8 +141,7 @@ TEST_WITH(test_calls, lab_begin, lab_end)
     struct lab *lab = *state;
     struct event alloc = alloc_of(0x1000, 77, VARVE_MEMORY_DEVICE);
     struct event time = {.kind = VARVE_KIND_DEV_SYNC, .cause = VARVE_CAUSE_CUDA_FREE, .requested = 40};
-    struct event wait = {
-        .kind = VARVE_KIND_DEV_SYNC, .cause = VARVE_CAUSE_CUDA_STREAM_SYNCHRONIZE, .requested = 500};
+    struct event wait = {.kind = VARVE_KIND_DEV_SYNC, .cause = VARVE_CAUSE_CUDA_STREAM_SYNCHRONIZE, .requested = 500};
     struct event pool = {.kind = VARVE_KIND_DEV_POOL, .cause = VARVE_CAUSE_POOL_CREATED, .requested = 12345};
     struct event info = {
         .kind = VARVE_KIND_DEV_MEMORY, .cause = VARVE_CAUSE_CU_MEM_GET_INFO, .size = 1000, .requested = 400};

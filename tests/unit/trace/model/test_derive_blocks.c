@@ -57,8 +57,7 @@ static struct row *row_find(struct run *run, int process, int device, uint64_t a
 {
     for (int i = run->row_count; i-- > 0;) {
         struct row *row = &run->rows[i];
-        if (row->process == process && row->device == device && row->addr == addr &&
-            row->completed_seq == 0) {
+        if (row->process == process && row->device == device && row->addr == addr && row->completed_seq == 0) {
             return row;
         }
     }
@@ -141,12 +140,12 @@ static int64_t or_null(uint64_t value)
 
 static void compare_allocations(sqlite3 *db, const struct run *run)
 {
-    sqlite3_stmt *query = query_begin(
-        db, "SELECT a.id, a.domain, a.process_id, a.tid, a.device, a.pool, a.stream, a.addr, a.size,"
-            " a.requested, a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns,"
-            " a.callsite_id, a.source, a.temporary, s.alloc_seq < a.alloc_seq AND s.addr <= a.addr"
-            " AND coalesce(s.free_seq > a.alloc_seq, 1)"
-            " FROM allocation a JOIN segment s ON s.id = a.segment_id ORDER BY a.id");
+    sqlite3_stmt *query =
+        query_begin(db, "SELECT a.id, a.domain, a.process_id, a.tid, a.device, a.pool, a.stream, a.addr, a.size,"
+                        " a.requested, a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns,"
+                        " a.callsite_id, a.source, a.temporary, s.alloc_seq < a.alloc_seq AND s.addr <= a.addr"
+                        " AND coalesce(s.free_seq > a.alloc_seq, 1)"
+                        " FROM allocation a JOIN segment s ON s.id = a.segment_id ORDER BY a.id");
     for (int i = 0; i < run->row_count; i++) {
         const struct row *row = &run->rows[i];
         const int64_t values[] = {i + 1,
@@ -237,13 +236,12 @@ static void compare_sums(sqlite3 *db)
     if (sqlite3_exec(db, definitions, NULL, NULL, &error) != SQLITE_OK) {
         fail_msg("%s", error);
     }
-    expect_none(
-        db,
-        "SELECT count(*) FROM sample s LEFT JOIN course c ON c.who = s.process_id AND c.device = s.device"
-        " AND c.seq = s.seq WHERE s.domain = 4 AND (s.allocated, s.active, s.reserved, s.requested, s.live)"
-        " IS NOT (c.allocated, c.active, c.reserved, c.requested, c.live)",
-        "SELECT count(*) FROM sample WHERE domain = 4 AND active > allocated AND reserved > active"
-        " AND requested <= active");
+    expect_none(db,
+                "SELECT count(*) FROM sample s LEFT JOIN course c ON c.who = s.process_id AND c.device = s.device"
+                " AND c.seq = s.seq WHERE s.domain = 4 AND (s.allocated, s.active, s.reserved, s.requested, s.live)"
+                " IS NOT (c.allocated, c.active, c.reserved, c.requested, c.live)",
+                "SELECT count(*) FROM sample WHERE domain = 4 AND active > allocated AND reserved > active"
+                " AND requested <= active");
     expect_none(db,
                 "SELECT count(*) FROM (SELECT process_id, device, allocations, frees, bytes, "
                 "live_allocations, live_bytes,"
@@ -259,18 +257,17 @@ static void compare_sums(sqlite3 *db)
                 " ORDER BY allocated DESC, seq LIMIT 1)",
                 "SELECT (SELECT count(*) FROM peak_time WHERE domain = 'block') +"
                 " (SELECT count(*) FROM peak_time_process WHERE domain = 'block')");
-    expect_none(
-        db,
-        "SELECT count(*) FROM (SELECT callsite_id, allocations, frees, bytes, live_bytes, peak_allocations, "
-        "peak_bytes,"
-        " temporary, lifetime_ns FROM callsite_stat WHERE domain = 4 EXCEPT SELECT p.callsite_id, count(*),"
-        " count(free_requested_seq), sum(size), sum(iif(free_requested_seq IS NULL, size, 0)),"
-        " sum(p.alloc_seq <= t.peak_seq AND coalesce(p.free_requested_seq > t.peak_seq, 1)),"
-        " sum(iif(p.alloc_seq <= t.peak_seq AND coalesce(p.free_requested_seq > t.peak_seq, 1), size, 0)),"
-        " sum(p.temporary), sum(coalesce(free_ns - alloc_ns, 0)) FROM part p JOIN total_stat t ON "
-        "t.process_id = 0"
-        " AND t.domain = 4 AND t.device = p.device WHERE p.who = 0 GROUP BY 1)",
-        "SELECT count(*) FROM callsite_stat WHERE domain = 4 AND temporary > 0");
+    expect_none(db,
+                "SELECT count(*) FROM (SELECT callsite_id, allocations, frees, bytes, live_bytes, peak_allocations, "
+                "peak_bytes,"
+                " temporary, lifetime_ns FROM callsite_stat WHERE domain = 4 EXCEPT SELECT p.callsite_id, count(*),"
+                " count(free_requested_seq), sum(size), sum(iif(free_requested_seq IS NULL, size, 0)),"
+                " sum(p.alloc_seq <= t.peak_seq AND coalesce(p.free_requested_seq > t.peak_seq, 1)),"
+                " sum(iif(p.alloc_seq <= t.peak_seq AND coalesce(p.free_requested_seq > t.peak_seq, 1), size, 0)),"
+                " sum(p.temporary), sum(coalesce(free_ns - alloc_ns, 0)) FROM part p JOIN total_stat t ON "
+                "t.process_id = 0"
+                " AND t.domain = 4 AND t.device = p.device WHERE p.who = 0 GROUP BY 1)",
+                "SELECT count(*) FROM callsite_stat WHERE domain = 4 AND temporary > 0");
     expect_none(
         db,
         "SELECT count(*) FROM event e LEFT JOIN allocation a ON a.id = e.id WHERE e.kind IN (1, 2, 3) AND"
@@ -281,28 +278,25 @@ static void compare_sums(sqlite3 *db)
 /* Segments by their events: ids are rows, and sizes the most that was mapped. */
 static void compare_segments(sqlite3 *db)
 {
-    expect_none(
-        db,
-        "WITH flow AS (SELECT id, seq, kind, sum(CASE WHEN kind IN (6, 8) THEN size ELSE -size END) OVER"
-        " (PARTITION BY id ORDER BY seq) AS mapped, cause FROM event WHERE kind IN (6, 7, 8, 9)),"
-        " story AS (SELECT id, max(mapped) AS size, min(seq) AS alloc_seq, max(iif(mapped = 0, seq, NULL)) "
-        "AS free_seq,"
-        " max(iif(mapped = 0, cause, NULL)) AS cause, max(kind) >= 8 AS is_expandable FROM flow GROUP BY id)"
-        " SELECT count(*) FROM story t LEFT JOIN segment s USING (id) WHERE (s.size, s.alloc_seq, "
-        "s.free_seq, s.cause,"
-        " s.is_expandable) IS NOT (t.size, t.alloc_seq, t.free_seq, t.cause, t.is_expandable)",
-        "SELECT count(*) FROM segment WHERE is_expandable AND free_seq > 0");
-    expect_none(
-        db,
-        "SELECT (SELECT count(DISTINCT id) FROM event WHERE kind IN (6, 8)) - (SELECT count(*) FROM segment)",
-        "SELECT count(*) FROM segment WHERE cause = 10");
-    expect_none(
-        db,
-        "SELECT count(*) FROM block_op b LEFT JOIN segment s ON s.id = b.segment_id WHERE s.id IS NULL OR"
-        " b.addr < s.addr OR b.seq < s.alloc_seq OR b.seq > s.free_seq OR b.other_size IS NULL",
-        "SELECT min((SELECT count(*) FROM block_op WHERE kind = 4), (SELECT count(*) FROM block_op WHERE "
-        "kind ="
-        " 5))");
+    expect_none(db,
+                "WITH flow AS (SELECT id, seq, kind, sum(CASE WHEN kind IN (6, 8) THEN size ELSE -size END) OVER"
+                " (PARTITION BY id ORDER BY seq) AS mapped, cause FROM event WHERE kind IN (6, 7, 8, 9)),"
+                " story AS (SELECT id, max(mapped) AS size, min(seq) AS alloc_seq, max(iif(mapped = 0, seq, NULL)) "
+                "AS free_seq,"
+                " max(iif(mapped = 0, cause, NULL)) AS cause, max(kind) >= 8 AS is_expandable FROM flow GROUP BY id)"
+                " SELECT count(*) FROM story t LEFT JOIN segment s USING (id) WHERE (s.size, s.alloc_seq, "
+                "s.free_seq, s.cause,"
+                " s.is_expandable) IS NOT (t.size, t.alloc_seq, t.free_seq, t.cause, t.is_expandable)",
+                "SELECT count(*) FROM segment WHERE is_expandable AND free_seq > 0");
+    expect_none(db,
+                "SELECT (SELECT count(DISTINCT id) FROM event WHERE kind IN (6, 8)) - (SELECT count(*) FROM segment)",
+                "SELECT count(*) FROM segment WHERE cause = 10");
+    expect_none(db,
+                "SELECT count(*) FROM block_op b LEFT JOIN segment s ON s.id = b.segment_id WHERE s.id IS NULL OR"
+                " b.addr < s.addr OR b.seq < s.alloc_seq OR b.seq > s.free_seq OR b.other_size IS NULL",
+                "SELECT min((SELECT count(*) FROM block_op WHERE kind = 4), (SELECT count(*) FROM block_op WHERE "
+                "kind ="
+                " 5))");
 }
 
 /* ---- the tests ---- */

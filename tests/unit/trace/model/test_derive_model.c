@@ -78,8 +78,7 @@ static void stream_event(struct event *event, uint64_t pending[10 * PROCESSES + 
         event->flags = choice < 84 && random_below(&random_state, 16) == 0 ? VARVE_FLAG_FAILED : 0;
         event->addr = event->flags ? 0 : 0x100000 + PAGE * random_below(&random_state, 24);
         event->size = PAGE * (1 + random_below(&random_state, 7));
-        event->requested =
-            event->kind == VARVE_KIND_MMAP ? event->size - random_below(&random_state, PAGE) : 0;
+        event->requested = event->kind == VARVE_KIND_MMAP ? event->size - random_below(&random_state, PAGE) : 0;
         event->arg = map_arguments();
     } else {
         event->kind = choice < 98 ? VARVE_KIND_MODULE : VARVE_KIND_STORAGE_CREATE;
@@ -122,8 +121,7 @@ static void run_stream(struct run *run, struct model *model)
 
 TEST(test_random_streams)
 {
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(10, 40);
-         seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(10, 40); seed++) {
         struct run run = {0};
         struct model *model = calloc(1, sizeof(*model));
         assert_non_null(model);

@@ -47,10 +47,8 @@ struct scene {
     bool has_ended;
 };
 
-static const char *const names[OPERATORS] = {NULL, "matmul", "an operator's name of 32 bytes..", "gelu\n",
-                                             NULL};
-static const char *const kept_names[OPERATORS] = {NULL, "matmul", "an operator's name of 32 bytes..", "gelu?",
-                                                  NULL};
+static const char *const names[OPERATORS] = {NULL, "matmul", "an operator's name of 32 bytes..", "gelu\n", NULL};
+static const char *const kept_names[OPERATORS] = {NULL, "matmul", "an operator's name of 32 bytes..", "gelu?", NULL};
 
 static uint64_t below(struct scene *scene, uint64_t limit)
 {
@@ -109,8 +107,7 @@ static void random_fields(struct scene *scene, struct event *event)
         event->id = 0;
         event->size = below(scene, 3) ? 1000 + below(scene, 9000) : UINT64_MAX;
     } else if (is_failed(event)) {
-        event->cause =
-            (uint8_t)(event->kind == VARVE_KIND_BUDGET ? 0 : VARVE_CAUSE_BLOCKED_PINNED + below(scene, 2));
+        event->cause = (uint8_t)(event->kind == VARVE_KIND_BUDGET ? 0 : VARVE_CAUSE_BLOCKED_PINNED + below(scene, 2));
         event->arg = event->kind == VARVE_KIND_BUDGET ? below(scene, 9000) : 0;
     }
 }
@@ -175,10 +172,8 @@ static struct storage *storage_of(struct scene *scene, const struct event *event
     }
     if (row == NULL || row->operator_number != event->pool || row->size != event->size) {
         row = &scene->storages[scene->storage_count++];
-        *row = (struct storage){.process = event->process_id,
-                                .number = event->id,
-                                .operator_number = event->pool,
-                                .size = event->size};
+        *row = (struct storage){
+            .process = event->process_id, .number = event->id, .operator_number = event->pool, .size = event->size};
     }
     return row;
 }
@@ -226,8 +221,7 @@ static bool is_about(const struct scene *scene, size_t at, uint32_t process, uin
     for (size_t i = 0; i < at; i++) {
         const struct event *other = &scene->events[i];
 
-        has_failed_before |=
-            other->process_id == process && other->kind == VARVE_KIND_BUDGET && is_failed(other);
+        has_failed_before |= other->process_id == process && other->kind == VARVE_KIND_BUDGET && is_failed(other);
     }
     return event->pool == number && (event->kind != VARVE_KIND_PIN || !is_failed(event) || has_failed_before);
 }
@@ -275,9 +269,8 @@ static void expect_operator(sqlite3_stmt *query, const struct scene *scene, uint
 static void compare_operators(sqlite3 *db, const struct scene *scene)
 {
     sqlite3_stmt *query = query_begin(
-        db,
-        "SELECT process_id, number, runs, run_ns, input_bytes, output_bytes, remats, collateral, remat_ns,"
-        " depth_max, wasted, name FROM operator_stat ORDER BY process_id, number");
+        db, "SELECT process_id, number, runs, run_ns, input_bytes, output_bytes, remats, collateral, remat_ns,"
+            " depth_max, wasted, name FROM operator_stat ORDER BY process_id, number");
 
     for (uint32_t process = 1; process <= OWNERS; process++) {
         for (uint64_t number = 0; number < OPERATORS; number++) {
@@ -385,8 +378,7 @@ static void compare_budgets(sqlite3 *db, const struct scene *scene)
 {
     sqlite3_stmt *budgets = query_begin(db, "SELECT * FROM remat_budget ORDER BY seq");
     sqlite3_stmt *failures = query_begin(db, "SELECT * FROM remat_failure_stat ORDER BY seq");
-    sqlite3_stmt *blocked =
-        query_begin(db, "SELECT * FROM remat_blocked_stat ORDER BY failure_seq, operator, cause");
+    sqlite3_stmt *blocked = query_begin(db, "SELECT * FROM remat_blocked_stat ORDER BY failure_seq, operator, cause");
 
     for (size_t i = 0; i < STEPS; i++) {
         const struct event *event = &scene->events[i];
@@ -426,9 +418,9 @@ static void expect_score(sqlite3_stmt *query, const struct event *event)
 /* The views over events have each of them, or none. */
 static void compare_views(sqlite3 *db, const struct scene *scene, bool has_events)
 {
-    sqlite3_stmt *ops = query_begin(
-        db, "SELECT seq, ts_ns, id, cost_ns, input_bytes, output_bytes, callsite_id, process_id, pid"
-            " FROM op ORDER BY seq");
+    sqlite3_stmt *ops =
+        query_begin(db, "SELECT seq, ts_ns, id, cost_ns, input_bytes, output_bytes, callsite_id, process_id, pid"
+                        " FROM op ORDER BY seq");
     sqlite3_stmt *scores = query_begin(db, "SELECT seq, score FROM eviction ORDER BY seq");
     sqlite3_stmt *evictions =
         query_begin(db, "SELECT seq, process_id, number, addr, size, clock_ns FROM eviction ORDER BY seq");
@@ -454,8 +446,7 @@ static void compare_views(sqlite3 *db, const struct scene *scene, bool has_event
 
             EXPECT_ROW(ops, values);
         } else if (event->kind == VARVE_KIND_EVICT) {
-            const int64_t values[] = {(int64_t)event->seq,  event->process_id,
-                                      (int64_t)event->id,   addr,
+            const int64_t values[] = {(int64_t)event->seq,  event->process_id,        (int64_t)event->id, addr,
                                       (int64_t)event->size, (int64_t)event->requested};
 
             EXPECT_ROW(evictions, values);

@@ -107,8 +107,7 @@ static void model_create(struct scene *scene, const struct event *event)
     row->elements = (int64_t)event->requested;
     if (event->arg >> 8 != 0) {
         uint64_t at = event->addr / BLOCK_BYTES - 1;
-        const struct block *block =
-            at < ADDRESSES ? &scene->blocks[event->process_id][event->device][at] : NULL;
+        const struct block *block = at < ADDRESSES ? &scene->blocks[event->process_id][event->device][at] : NULL;
         row->device = event->device;
         row->alloc_seq = block != NULL && block->is_used ? block->seq : 0;
     }
@@ -147,8 +146,8 @@ static void model_use(struct scene *scene, const struct event *event, uint64_t n
 static void model_mark(struct scene *scene, const struct event *event, unsigned name)
 {
     if (event->kind == VARVE_KIND_MARK_BEGIN) {
-        scene->phases[scene->phase_count++] = (struct phase){
-            .begin_seq = event->seq, .process = event->process_id, .name = name, .is_open = true};
+        scene->phases[scene->phase_count++] =
+            (struct phase){.begin_seq = event->seq, .process = event->process_id, .name = name, .is_open = true};
         return;
     }
     for (size_t i = scene->phase_count; i-- > 0;) {
@@ -176,8 +175,7 @@ static void model_storage(struct scene *scene, const struct event *event)
         row->is_alive = false;
         row->destroy_seq = event->seq;
         row->destroy_ns = event->ts_ns;
-    } else if (row != NULL && row->kind != 2 &&
-               (event->kind == VARVE_KIND_SHARE || event->kind == VARVE_KIND_MAP)) {
+    } else if (row != NULL && row->kind != 2 && (event->kind == VARVE_KIND_SHARE || event->kind == VARVE_KIND_MAP)) {
         row->kind = event->kind == VARVE_KIND_SHARE ? 3 : 4;
     } else if (row != NULL && event->kind == VARVE_KIND_LEAK) {
         row->leak_seq = event->seq;
@@ -238,8 +236,8 @@ static struct event random_storage(struct scene *scene, struct event event)
     event.addr = BLOCK_BYTES + below(scene, (uint64_t)BLOCK_BYTES * (ADDRESSES + 1));
     event.size = below(scene, 5000);
     event.requested = below(scene, NUMBERS);
-    event.arg = event.kind == VARVE_KIND_STORAGE_CREATE ? below(scene, 12) | below(scene, 3) << 8
-                                                        : below(scene, NUMBERS);
+    event.arg =
+        event.kind == VARVE_KIND_STORAGE_CREATE ? below(scene, 12) | below(scene, 3) << 8 : below(scene, NUMBERS);
     event.cause = event.kind == VARVE_KIND_LEAK ? (uint8_t)(VARVE_CAUSE_LEAK_CYCLE + below(scene, 3)) : 0;
     model_storage(scene, &event);
     return event;
@@ -328,8 +326,8 @@ static void compare_storages(sqlite3 *db, const struct scene *scene, bool is_ali
 
 static void compare_marks(sqlite3 *db, const struct scene *scene)
 {
-    sqlite3_stmt *query = query_begin(
-        db, "SELECT id, process_id, begin_seq, begin_ns, end_seq, end_ns, name FROM mark ORDER BY id");
+    sqlite3_stmt *query =
+        query_begin(db, "SELECT id, process_id, begin_seq, begin_ns, end_seq, end_ns, name FROM mark ORDER BY id");
     for (size_t i = 0; i < scene->phase_count; i++) {
         const struct phase *phase = &scene->phases[i];
         const int64_t values[] = {(int64_t)i + 1,
@@ -412,16 +410,14 @@ static void run_scene(uint64_t seed, enum way way)
 
 TEST(test_random_streams)
 {
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(4, 16);
-         seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(4, 16); seed++) {
         run_scene(seed * 7919, WAY_USUAL);
     }
 }
 
 TEST(test_forgetting)
 {
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(2, 8);
-         seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(2, 8); seed++) {
         run_scene(seed * 104729, WAY_ALIVE_ONLY);
     }
 }

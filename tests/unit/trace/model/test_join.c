@@ -86,9 +86,8 @@ static void expect_sizes(const struct model *model, const uint8_t *sizes)
 
     for (uint32_t n = 1; n <= SITES; n++) {
         const struct naive *site = &model->sites[n];
-        bool is_large = has_share(site->allocations, model->allocations) ||
-                        has_share(site->bytes, model->bytes) || has_share(site->peak_bytes, model->peak) ||
-                        has_share(site->live_bytes, model->live);
+        bool is_large = has_share(site->allocations, model->allocations) || has_share(site->bytes, model->bytes) ||
+                        has_share(site->peak_bytes, model->peak) || has_share(site->live_bytes, model->live);
 
         assert_int_equal(sizes[n], site->allocations == 0 ? JOIN_UNUSED : is_large ? JOIN_LARGE : JOIN_SMALL);
         small += sizes[n] == JOIN_SMALL;
@@ -196,8 +195,7 @@ TEST(test_shares)
                                     .addr = 0x20000,
                                     .size = cases[i].size,
                                     .callsite = 2};
-        const struct event small_free = {
-            .kind = VARVE_KIND_HEAP_FREE, .cause = VARVE_CAUSE_FREE, .addr = 0x20000};
+        const struct event small_free = {.kind = VARVE_KIND_HEAP_FREE, .cause = VARVE_CAUSE_FREE, .addr = 0x20000};
 
         assert_int_equal(lab_begin((void **)&lab), 0);
         take(lab, small);

@@ -84,8 +84,8 @@ static void take_record(void *context, const struct varve_record *record)
     struct run *run = context;
     struct varve_record named = *record;
     named.callsite = 0;
-    assert_int_equal(
-        varve_writer_event(run->writer, &named, (int64_t)varve_writer_events(run->writer) * 1000), VARVE_OK);
+    assert_int_equal(varve_writer_event(run->writer, &named, (int64_t)varve_writer_events(run->writer) * 1000),
+                     VARVE_OK);
 }
 
 static void remember(struct run *run, int device)
@@ -96,8 +96,8 @@ static void remember(struct run *run, int device)
     }
     struct moment *moment = &run->moments[run->moment_count++];
     size_t bytes = (size_t)model->block_count * sizeof(model->blocks[0]);
-    *moment = (struct moment){
-        .seq = varve_writer_events(run->writer), .device = device, .block_count = model->block_count};
+    *moment =
+        (struct moment){.seq = varve_writer_events(run->writer), .device = device, .block_count = model->block_count};
     moment->blocks = malloc(bytes + 1);
     assert_non_null(moment->blocks);
     memcpy(moment->blocks, model->blocks, bytes);
@@ -129,9 +129,9 @@ static struct varve_layout *state_at(sqlite3 *db, const struct moment *moment, i
     sqlite3_bind_int(query, 2, 1);
     sqlite3_bind_int(query, 3, moment->device);
     if (sqlite3_step(query) == SQLITE_ROW) {
-        assert_int_equal(varve_layout_decode(layout, sqlite3_column_blob(query, 0),
-                                             (size_t)sqlite3_column_bytes(query, 0)),
-                         VARVE_OK);
+        assert_int_equal(
+            varve_layout_decode(layout, sqlite3_column_blob(query, 0), (size_t)sqlite3_column_bytes(query, 0)),
+            VARVE_OK);
     }
     sqlite3_finalize(query);
     query = query_begin(db, "SELECT kind, stream, pool, id, addr, size, requested, arg, cause FROM event"
@@ -142,8 +142,7 @@ static struct varve_layout *state_at(sqlite3 *db, const struct moment *moment, i
     while (sqlite3_step(query) == SQLITE_ROW) {
         const struct varve_record record = {
             .dev_seq_kind_flags = varve_record_tag(0, (enum varve_kind)sqlite3_column_int(query, 0), 0),
-            .id_stream =
-                (uint64_t)sqlite3_column_int64(query, 1) << 48 | (uint64_t)sqlite3_column_int64(query, 3),
+            .id_stream = (uint64_t)sqlite3_column_int64(query, 1) << 48 | (uint64_t)sqlite3_column_int64(query, 3),
             .pool = (uint16_t)sqlite3_column_int(query, 2),
             .addr = (uint64_t)sqlite3_column_int64(query, 4),
             .size = (uint64_t)sqlite3_column_int64(query, 5),
@@ -168,14 +167,12 @@ static void compare_moment(sqlite3 *db, const struct moment *moment, int *keyfra
         }
         assert_true(varve_layout_block(layout, block.addr + block.extent, &block));
         if (block.addr != expected->addr || block.extent != expected->size || block.size != expected->size ||
-            block.requested != expected->requested || (int)block.state != expected->state ||
-            block.is_implied) {
+            block.requested != expected->requested || (int)block.state != expected->state || block.is_implied) {
             fail_msg("at %llu: block %#llx of %llu bytes (state %d, requested %llu); expected %#llx, %llu "
                      "(%d, %llu)",
-                     (unsigned long long)moment->seq, (unsigned long long)block.addr,
-                     (unsigned long long)block.extent, (int)block.state, (unsigned long long)block.requested,
-                     (unsigned long long)expected->addr, (unsigned long long)expected->size, expected->state,
-                     (unsigned long long)expected->requested);
+                     (unsigned long long)moment->seq, (unsigned long long)block.addr, (unsigned long long)block.extent,
+                     (int)block.state, (unsigned long long)block.requested, (unsigned long long)expected->addr,
+                     (unsigned long long)expected->size, expected->state, (unsigned long long)expected->requested);
         }
     }
     assert_false(varve_layout_block(layout, block.addr + block.extent, &block));
@@ -223,9 +220,8 @@ TEST_WITH(test_moments, enter, leave)
         uint64_t seed, events;
         int limit;
         bool is_silent;
-    } histories[] = {{1, 2000, 30, false},   {8, 2000, 30, true},    {3, 2000, 100, false},
-                     {4, 60000, 400, false}, {10, 60000, 400, true}, {6, 100000, 3000, false},
-                     {7, 30000, 1000, true}};
+    } histories[] = {{1, 2000, 30, false},   {8, 2000, 30, true},      {3, 2000, 100, false}, {4, 60000, 400, false},
+                     {10, 60000, 400, true}, {6, 100000, 3000, false}, {7, 30000, 1000, true}};
     /* Without numbers a segment that gets its first piece again is taken for another one, and what unmapped
      * blocks were last asked for can be forgotten with it: with these seeds it is not. */
     static struct run run;
@@ -349,9 +345,8 @@ TEST_WITH(test_processes_and_threads, enter, leave)
     assert_int_equal(varve_writer_event(writer, &one_alloc, 2), VARVE_OK);
     assert_int_equal(varve_writer_process(writer, &(struct varve_writer_process){.pid = 80, .rank = 5}), 3);
     assert_int_equal(varve_writer_event(writer, &one_alloc, 3), VARVE_OK);
-    assert_int_equal(varve_writer_process(
-                         writer, &(struct varve_writer_process){.pid = 70, .rank = -1, .executable = "a"}),
-                     1);
+    assert_int_equal(
+        varve_writer_process(writer, &(struct varve_writer_process){.pid = 70, .rank = -1, .executable = "a"}), 1);
     assert_int_equal(varve_writer_event(writer, &one_alloc, 4), VARVE_OK);
     assert_int_equal(varve_writer_stat(writer, "odd", true, UINT64_MAX), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);

@@ -19,8 +19,8 @@
 #define PIECE UINT64_C(0x200000)
 #define BASE UINT64_C(0x7f0000000000)
 
-static void apply(struct varve_layout *layout, enum varve_kind kind, uint64_t addr, uint64_t size,
-                  uint64_t requested, uint64_t number)
+static void apply(struct varve_layout *layout, enum varve_kind kind, uint64_t addr, uint64_t size, uint64_t requested,
+                  uint64_t number)
 {
     const struct varve_record record = {
         .dev_seq_kind_flags = varve_record_tag(0, kind, 0),

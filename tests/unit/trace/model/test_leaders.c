@@ -77,8 +77,7 @@ static const struct leader *find(const struct leaders *leaders, unsigned domain,
 }
 
 /* Who is left out has at least MOST others before or beside it in each order. */
-static void expect_order(const struct leaders *leaders, const struct naive *sites, unsigned domain,
-                         unsigned order)
+static void expect_order(const struct leaders *leaders, const struct naive *sites, unsigned domain, unsigned order)
 {
     for (uint32_t n = 1; n <= SITES; n++) {
         unsigned before = 0;

@@ -108,10 +108,10 @@ static void step_take(struct run *run, uint64_t most)
         CHECK(at < run->model.count, "record %zu was never emitted", at);
         CHECK(varve_record_kind(&record) == expected->kind && record.addr == expected->addr &&
                   record.size == expected->size && record.arg == expected->arg,
-              "record %zu: kind %u addr %llu size %llu arg %llu, not %u %llu %llu %llu", at,
-              varve_record_kind(&record), (unsigned long long)record.addr, (unsigned long long)record.size,
-              (unsigned long long)record.arg, expected->kind, (unsigned long long)expected->addr,
-              (unsigned long long)expected->size, (unsigned long long)expected->arg);
+              "record %zu: kind %u addr %llu size %llu arg %llu, not %u %llu %llu %llu", at, varve_record_kind(&record),
+              (unsigned long long)record.addr, (unsigned long long)record.size, (unsigned long long)record.arg,
+              expected->kind, (unsigned long long)expected->addr, (unsigned long long)expected->size,
+              (unsigned long long)expected->arg);
         CHECK(varve_record_flags(&record) == 0, "record %zu: flags %u", at, varve_record_flags(&record));
         CHECK(record.ticks >= run->ticks, "record %zu: time goes back by %llu ticks", at,
               (unsigned long long)(run->ticks - record.ticks));
@@ -147,9 +147,8 @@ static void check_losses(const struct run *run)
     const struct ring_header *ring = run->consumer.reader->ring;
     const struct model *model = &run->model;
 
-    CHECK(ring->lost == model->lost && ring->lost_bytes == model->lost_bytes,
-          "lost %llu (%llu bytes), not %llu (%llu)", (unsigned long long)ring->lost,
-          (unsigned long long)ring->lost_bytes, (unsigned long long)model->lost,
+    CHECK(ring->lost == model->lost && ring->lost_bytes == model->lost_bytes, "lost %llu (%llu bytes), not %llu (%llu)",
+          (unsigned long long)ring->lost, (unsigned long long)ring->lost_bytes, (unsigned long long)model->lost,
           (unsigned long long)model->lost_bytes);
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         CHECK(ring->lost_by_kind[kind] == model->lost_by_kind[kind], "kind %u: lost %llu, not %llu", kind,
@@ -233,8 +232,7 @@ static void scenario_model(struct session *session, void *context)
         step_take(run, UINT64_MAX);
         step_release(run);
     }
-    CHECK(run->model.taken == run->model.count, "%zu of %zu records came", run->model.taken,
-          run->model.count);
+    CHECK(run->model.taken == run->model.count, "%zu of %zu records came", run->model.taken, run->model.count);
     CHECK(run->consumer.reader->unreadable == 0, "unreadable spill");
     verdict->figures[0] = run->consumer.reader->ring->head;
     verdict->figures[1] = run->consumer.reader->ring->spill_head;
@@ -306,19 +304,16 @@ static void scenario_fields(struct session *session, void *context)
         memset(&record, (int)(pass * 37 % 255) + 1, sizeof(record));
         record.ticks = 0;
         record.addr = pass;
-        record.dev_seq_kind_flags =
-            varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
+        record.dev_seq_kind_flags = varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
         varve_emit(&record);
     }
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
-    CHECK(consumer_next(&consumer, session, &started) && consumer_next(&consumer, session, &started),
-          "start");
+    CHECK(consumer_next(&consumer, session, &started) && consumer_next(&consumer, session, &started), "start");
     for (unsigned pass = 0; pass < 3000; pass++) {
         memset(&record, (int)(pass * 37 % 255) + 1, sizeof(record));
         record.addr = pass;
-        record.dev_seq_kind_flags =
-            varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
+        record.dev_seq_kind_flags = varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
         CHECK(consumer_next(&consumer, session, &back), "record %u is missing", pass);
         CHECK(back.ticks > 0, "record %u has no time", pass);
         record.ticks = back.ticks;
@@ -346,13 +341,11 @@ static void scenario_header(struct session *session, void *context)
     CHECK(ring->magic == RING_MAGIC && ring->version == VARVE_TRANSPORT_VERSION, "magic or version");
     CHECK(ring->process_id == 1 && ring->ring_index == 1, "p%u.r%u", ring->process_id, ring->ring_index);
     CHECK(ring->tid == (uint32_t)getpid(), "tid %u", ring->tid);
-    CHECK(ring->capacity == 256 && ring->staging_capacity == RING_STAGING_RECORDS, "capacity %u",
-          ring->capacity);
+    CHECK(ring->capacity == 256 && ring->staging_capacity == RING_STAGING_RECORDS, "capacity %u", ring->capacity);
     CHECK(ring->state == RING_STATE_OPEN, "state %u", ring->state);
     CHECK(ring->created_ticks > 0, "no time of creation");
     CHECK(strstr(ring->thread_name, program_invocation_short_name) != NULL, "thread name %.16s", ring->thread_name);
-    CHECK(session->directory.counts->process_count == 1, "%u processes",
-          session->directory.counts->process_count);
+    CHECK(session->directory.counts->process_count == 1, "%u processes", session->directory.counts->process_count);
     consumer_close(&consumer);
 }
 

@@ -111,8 +111,8 @@ static void scenario_handler_runs(struct session *session, void *context)
             CHECK(varve_record_flags(&record) == VARVE_FLAG_NESTED, "flags %u", varve_record_flags(&record));
         }
     }
-    CHECK(count == 66 && handled == 66, "%llu events, that of the handler is number %llu",
-          (unsigned long long)count, (unsigned long long)handled);
+    CHECK(count == 66 && handled == 66, "%llu events, that of the handler is number %llu", (unsigned long long)count,
+          (unsigned long long)handled);
     check_conserved(consumer.reader->ring, "at the end");
     consumer_close(&consumer);
 }
@@ -171,8 +171,8 @@ static void scenario_many_handlers(struct session *session, void *context)
     while (consumer_next(&consumer, session, &record)) {
         if (varve_record_kind(&record) == VARVE_KIND_HEAP_FREE) {
             frees++;
-            CHECK(record.addr == frees, "event %llu of the handlers is number %llu",
-                  (unsigned long long)record.addr, (unsigned long long)frees);
+            CHECK(record.addr == frees, "event %llu of the handlers is number %llu", (unsigned long long)record.addr,
+                  (unsigned long long)frees);
         }
     }
     CHECK(frees == handled_events && consumer.reader->ring->lost == 0, "%llu of %llu events, %llu lost",

@@ -24,8 +24,7 @@ static void await(pid_t child, const char *what)
     CHECK(child > 0, "%s: no child", what);
     CHECK(waitpid(child, &wait_status, 0) == child, "%s: waitpid", what);
     CHECK(verdict->reason[0] == '\0', "%s", what);
-    CHECK(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0, "%s: wait status %#x", what,
-          (unsigned)wait_status);
+    CHECK(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0, "%s: wait status %#x", what, (unsigned)wait_status);
 }
 
 /* A ring of a process: start records, then addresses first … last. */
@@ -38,14 +37,14 @@ static void check_series(struct session *session, uint32_t process_id, uint32_t 
     consumer_open(&consumer, session, process_id, 1);
     check_conserved(consumer.reader->ring, "series");
     ring_reader_refresh(consumer.reader);
-    CHECK(consumer_next(&consumer, session, &record) &&
-              varve_record_kind(&record) == VARVE_KIND_PROCESS_START && record.arg == parent_id,
+    CHECK(consumer_next(&consumer, session, &record) && varve_record_kind(&record) == VARVE_KIND_PROCESS_START &&
+              record.arg == parent_id,
           "process %u does not begin with its parent %u", process_id, parent_id);
     CHECK(consumer_next(&consumer, session, &record) && varve_record_kind(&record) == VARVE_KIND_THREAD_START,
           "process %u: no thread_start", process_id);
     for (uint64_t at = first; at <= last; at++) {
-        CHECK(consumer_next(&consumer, session, &record) && record.addr == at,
-              "process %u: event %llu is missing", process_id, (unsigned long long)at);
+        CHECK(consumer_next(&consumer, session, &record) && record.addr == at, "process %u: event %llu is missing",
+              process_id, (unsigned long long)at);
     }
     CHECK(!consumer_next(&consumer, session, &record), "process %u: event %llu too much", process_id,
           (unsigned long long)record.addr);
@@ -94,15 +93,13 @@ static void scenario_family(struct session *session, void *context)
         _exit(0);
     }
     await(child, family->name);
-    CHECK(memcmp(before, parent.reader->ring, bytes) == 0, "%s: the parent's ring was written to",
-          family->name);
+    CHECK(memcmp(before, parent.reader->ring, bytes) == 0, "%s: the parent's ring was written to", family->name);
     emit_series(family->before + 1, family->before + 10);
     consumer_close(&parent);
     check_series(session, 1, 0, 1, family->before + 10);
     check_series(session, 2, 1, 1001, 1200);
     check_series(session, 3, 2, 2001, 2002);
-    CHECK(session->directory.counts->process_count == 3, "%u processes",
-          session->directory.counts->process_count);
+    CHECK(session->directory.counts->process_count == 3, "%u processes", session->directory.counts->process_count);
     free(before);
 }
 
@@ -119,8 +116,7 @@ TEST(test_children_attach_anew)
             skip_part("the sanitizer's run time does not survive %s", families[i].name);
             continue;
         }
-        run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_family, (void *)(uintptr_t)&families[i],
-                       families[i].name);
+        run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_family, (void *)(uintptr_t)&families[i], families[i].name);
     }
 }
 
@@ -137,8 +133,7 @@ static void scenario_silent(struct session *session, void *context)
         _exit(0);
     }
     await(child, "silent child");
-    CHECK(session->directory.counts->process_count == 1, "%u processes",
-          session->directory.counts->process_count);
+    CHECK(session->directory.counts->process_count == 1, "%u processes", session->directory.counts->process_count);
     CHECK(!consumer_try_open(&consumer, session, 2, 1), "the silent child has a ring");
 }
 
@@ -281,8 +276,8 @@ static void check_child(struct session *session, uint32_t process_id, uint64_t f
             next++;
         }
     }
-    CHECK(next == total + 1, "process %u, forked at %llu: %llu is missing", process_id,
-          (unsigned long long)from, (unsigned long long)next);
+    CHECK(next == total + 1, "process %u, forked at %llu: %llu is missing", process_id, (unsigned long long)from,
+          (unsigned long long)next);
     CHECK(has_freed, "process %u: the handler's event is missing", process_id);
     consumer_close(&consumer);
 }
@@ -347,29 +342,24 @@ static void run_handler(struct settings settings)
 TEST(test_handler_forks_in_the_ring)
 {
     run_handler((struct settings){.name = "ring", .before = 3, .stepped = 1, .gap = 1});
-    run_handler(
-        (struct settings){.name = "ring, child emits", .before = 3, .stepped = 1, .gap = 1, .emits = true});
+    run_handler((struct settings){.name = "ring, child emits", .before = 3, .stepped = 1, .gap = 1, .emits = true});
 }
 
 TEST(test_handler_forks_going_over_to_the_spill)
 {
     run_handler((struct settings){.name = "ring full", .before = 62, .stepped = 1, .gap = 7});
-    run_handler((struct settings){
-        .name = "ring full, child emits", .before = 62, .stepped = 1, .gap = 7, .emits = true});
+    run_handler(
+        (struct settings){.name = "ring full, child emits", .before = 62, .stepped = 1, .gap = 7, .emits = true});
 }
 
 TEST(test_handler_forks_while_blocking)
 {
-    run_handler((struct settings){
-        .name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 62, .stepped = 1, .gap = 11});
+    run_handler(
+        (struct settings){.name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 62, .stepped = 1, .gap = 11});
 }
 
 TEST(test_handler_forks_while_dropping)
 {
-    run_handler((struct settings){.name = "drop",
-                                  .overflow = SESSION_OVERFLOW_DROP,
-                                  .before = 63,
-                                  .stepped = 1,
-                                  .gap = 11,
-                                  .emits = true});
+    run_handler((struct settings){
+        .name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 63, .stepped = 1, .gap = 11, .emits = true});
 }

@@ -98,8 +98,7 @@ static uint64_t check_ring(struct session *session, const struct settings *setti
     struct varve_record record;
     struct consumer consumer;
     const struct ring_header *ring;
-    uint64_t
-        in_flight; /* 2: with a `lost` record in front, or of a handler that came before the clock was read */
+    uint64_t in_flight; /* 2: with a `lost` record in front, or of a handler that came before the clock was read */
 
     if (!consumer_try_open(&consumer, session, 1, 1)) {
         fail_msg("%s: no ring", what);
@@ -119,8 +118,7 @@ static uint64_t check_ring(struct session *session, const struct settings *setti
         found.handlers += ring->lost_by_kind[VARVE_KIND_HEAP_FREE];
     }
     if (found.program < acknowledged || found.program > acknowledged + 1 ||
-        found.handlers < verdict->figures[FIGURE_HANDLERS] ||
-        found.handlers > verdict->figures[FIGURE_BEGUN]) {
+        found.handlers < verdict->figures[FIGURE_HANDLERS] || found.handlers > verdict->figures[FIGURE_BEGUN]) {
         fail_msg("%s: %llu events of %llu (handlers: %llu of %llu)", what, (unsigned long long)found.program,
                  (unsigned long long)acknowledged, (unsigned long long)found.handlers,
                  (unsigned long long)verdict->figures[FIGURE_HANDLERS]);
@@ -191,8 +189,7 @@ TEST(test_killed_going_over_to_the_spill)
 
 TEST(test_killed_while_dropping)
 {
-    run_case(
-        (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
+    run_case((struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
 }
 
 /* A handler's event put aside, and moved to the ring afterwards. Where in an event that happens depends on

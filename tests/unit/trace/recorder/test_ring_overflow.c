@@ -36,8 +36,7 @@ static void emit_checked(uint64_t count)
     }
     sigprocmask(SIG_SETMASK, NULL, &after);
     for (int number = 1; number < 32; number++) {
-        CHECK(sigismember(&before, number) == sigismember(&after, number), "signal %d is masked differently",
-              number);
+        CHECK(sigismember(&before, number) == sigismember(&after, number), "signal %d is masked differently", number);
     }
 }
 
@@ -92,9 +91,8 @@ static void stream_take(struct session *session, struct stream *stream)
         uint64_t end = stream->next + record.arg;
 
         if (varve_record_kind(&record) == VARVE_KIND_LOST) {
-            CHECK(record.size == (stream->next + end - 1) * record.arg / 2,
-                  "%llu bytes lost from %llu to %llu", (unsigned long long)record.size,
-                  (unsigned long long)stream->next, (unsigned long long)end);
+            CHECK(record.size == (stream->next + end - 1) * record.arg / 2, "%llu bytes lost from %llu to %llu",
+                  (unsigned long long)record.size, (unsigned long long)stream->next, (unsigned long long)end);
             stream->reported += record.arg;
             stream->next = end;
         } else if (varve_record_kind(&record) == VARVE_KIND_HEAP_ALLOC) {
@@ -138,8 +136,8 @@ static void limit_file_size(rlim_t bytes)
 static void fill_ring_and_staging(uint64_t room)
 {
     emit_checked(room - 2 + RING_STAGING_RECORDS);
-    CHECK(own_ring()->spill_head == RING_STAGING_RECORDS && own_ring()->spill_flushed == 0,
-          "not full: %llu spilled", (unsigned long long)own_ring()->spill_head);
+    CHECK(own_ring()->spill_head == RING_STAGING_RECORDS && own_ring()->spill_flushed == 0, "not full: %llu spilled",
+          (unsigned long long)own_ring()->spill_head);
 }
 
 /* ---- spill ---- */
@@ -154,8 +152,7 @@ static void move_folder(const struct session *session, bool is_away)
     char away[DIRECTORY_PATH_BYTES + 8];
 
     snprintf(away, sizeof(away), "%s.away", session->directory.path);
-    CHECK(rename(is_away ? session->directory.path : away, is_away ? away : session->directory.path) == 0,
-          "rename");
+    CHECK(rename(is_away ? session->directory.path : away, is_away ? away : session->directory.path) == 0, "rename");
 }
 
 static void scenario_spill_fails(struct session *session, void *context)
@@ -245,8 +242,7 @@ static void scenario_cut_block(struct session *session, void *context)
     CHECK(own_ring()->lost == 1, "%llu lost", (unsigned long long)own_ring()->lost);
     limit_file_size(RLIM_INFINITY);
     emit_checked(2 * RING_STAGING_RECORDS);
-    CHECK(own_ring()->lost == 1 && own_ring()->spill_flushed >= RING_STAGING_RECORDS,
-          "the spill did not go on");
+    CHECK(own_ring()->lost == 1 && own_ring()->spill_flushed >= RING_STAGING_RECORDS, "the spill did not go on");
     stream_take(session, &stream);
     stream_finish(session, &stream, 1);
 }
@@ -378,8 +374,7 @@ static void scenario_folded_dropped(struct session *session, void *context)
     }
     ring = own_ring();
     check_conserved(ring, "with folded records");
-    CHECK(ring->emitted == 64 + dropped && ring->lost == dropped, "%llu lost",
-          (unsigned long long)ring->lost);
+    CHECK(ring->emitted == 64 + dropped && ring->lost == dropped, "%llu lost", (unsigned long long)ring->lost);
     CHECK(ring->lost_folded == 3 * dropped, "%llu folded", (unsigned long long)ring->lost_folded);
     CHECK(ring->lost_by_kind[VARVE_KIND_FREE_REQUESTED] == dropped &&
               ring->lost_by_kind[VARVE_KIND_FREE_COMPLETED] == dropped &&
@@ -491,8 +486,7 @@ static void scenario_short_ring(struct session *session, void *context)
     CHECK(unlink(path) == 0, "unlink");
     emit_checked(3000);
     CHECK(own_ring()->head < 3000 && own_ring()->spill_head > 0 && own_ring()->staging_is_apart == 1,
-          "ring %llu, spill %llu", (unsigned long long)own_ring()->head,
-          (unsigned long long)own_ring()->spill_head);
+          "ring %llu, spill %llu", (unsigned long long)own_ring()->head, (unsigned long long)own_ring()->spill_head);
     stream_take(session, &stream);
     emit_checked(8000);
     stream_take(session, &stream);
@@ -533,8 +527,7 @@ static void scenario_unattached(struct session *session, void *context)
     CHECK(rename(away, session->directory.rings) == 0, "rename");
     CHECK(control->unattached == 5 && control->unattached_bytes == 60, "%llu events, %llu bytes",
           (unsigned long long)control->unattached, (unsigned long long)control->unattached_bytes);
-    CHECK(control->unattached_by_kind[VARVE_KIND_MMAP] == 2 &&
-              control->unattached_by_kind[VARVE_KIND_HEAP_FREE] == 3,
+    CHECK(control->unattached_by_kind[VARVE_KIND_MMAP] == 2 && control->unattached_by_kind[VARVE_KIND_HEAP_FREE] == 3,
           "by kind");
     emit_checked(10);
     stream_finish(session, &stream, 0);

@@ -85,8 +85,7 @@ static uint64_t take_one(struct session *session, struct consumer *consumer)
         if (!consumer_next(consumer, session, &record)) {
             return UINT64_MAX;
         }
-    } while (varve_record_kind(&record) != VARVE_KIND_HEAP_ALLOC &&
-             varve_record_kind(&record) != VARVE_KIND_HEAP_FREE);
+    } while (varve_record_kind(&record) != VARVE_KIND_HEAP_ALLOC && varve_record_kind(&record) != VARVE_KIND_HEAP_FREE);
     return record.addr / 16;
 }
 
@@ -94,8 +93,7 @@ static void take_to(struct session *session, struct consumer *consumer, uint64_t
 {
     for (; *next < end; ++*next) {
         uint64_t number = take_one(session, consumer);
-        CHECK(number == *next, "record %llu instead of %llu", (unsigned long long)number,
-              (unsigned long long)*next);
+        CHECK(number == *next, "record %llu instead of %llu", (unsigned long long)number, (unsigned long long)*next);
     }
 }
 
@@ -124,13 +122,12 @@ static void scenario_order(struct session *session, void *context)
     (void)context;
     emit_to(&emitted, EVENTS);
     files = look(session);
-    CHECK(files.count >= 3 && files.in_memory == files.count, "%u pieces, %u in memory", files.count,
-          files.in_memory);
+    CHECK(files.count >= 3 && files.in_memory == files.count, "%u pieces, %u in memory", files.count, files.in_memory);
     control->growth_bytes_max = files.memory_bytes + 100000; /* a block or three more, then the disk */
     emit_to(&emitted, 2 * EVENTS);
     files = look(session);
-    CHECK(files.in_memory < files.count && files.memory_bytes <= control->growth_bytes_max,
-          "%u pieces, %u in memory", files.count, files.in_memory);
+    CHECK(files.in_memory < files.count && files.memory_bytes <= control->growth_bytes_max, "%u pieces, %u in memory",
+          files.count, files.in_memory);
     control->growth_bytes_max = 0;
     emit_to(&emitted, 3 * EVENTS);
     CHECK(look(session).in_memory > files.in_memory, "not back in memory");
@@ -152,8 +149,7 @@ static void scenario_order(struct session *session, void *context)
     take_to(session, &consumer, &taken, emitted);
     ring_reader_release(consumer.reader);
     emit_to(&emitted,
-            emitted +
-                (uint64_t)2 * RING_STAGING_RECORDS); /* it finds its spill drained, and is back in the ring */
+            emitted + (uint64_t)2 * RING_STAGING_RECORDS); /* it finds its spill drained, and is back in the ring */
     ring_reader_refresh(consumer.reader);
     take_to(session, &consumer, &taken, emitted);
     CHECK(own_ring()->pieces_ended == own_ring()->piece, "the spill did not end");

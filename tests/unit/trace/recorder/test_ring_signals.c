@@ -51,8 +51,8 @@ static void see(struct seen *seen, const struct varve_record *record, bool in_or
         seen->program = record->addr;
         break;
     case VARVE_KIND_HEAP_FREE:
-        CHECK(record->addr < MOST && seen->handler_seen[record->addr] == 0,
-              "the handlers' event %llu comes twice", (unsigned long long)record->addr);
+        CHECK(record->addr < MOST && seen->handler_seen[record->addr] == 0, "the handlers' event %llu comes twice",
+              (unsigned long long)record->addr);
         CHECK((flags & ~(unsigned)VARVE_FLAG_NESTED) == 0, "flags %u", flags);
         seen->handler_seen[record->addr] = 1;
         seen->handlers++;
@@ -87,8 +87,8 @@ static void check_all(struct session *session, uint64_t program)
         handlers_ahead = varve_record_kind(&record) == VARVE_KIND_HEAP_FREE ? record.addr : handlers_ahead;
     }
     CHECK(in_ring + ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC] == program,
-          "%llu of the program's %llu events, %llu lost", (unsigned long long)in_ring,
-          (unsigned long long)program, (unsigned long long)ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC]);
+          "%llu of the program's %llu events, %llu lost", (unsigned long long)in_ring, (unsigned long long)program,
+          (unsigned long long)ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC]);
     CHECK(seen->handlers + ring->lost_by_kind[VARVE_KIND_HEAP_FREE] == handled,
           "%llu of the handlers' %llu events, %llu lost, last one %llu", (unsigned long long)seen->handlers,
           (unsigned long long)handled, (unsigned long long)ring->lost_by_kind[VARVE_KIND_HEAP_FREE],
@@ -143,8 +143,7 @@ static int choose_by_gap(void *context, uint64_t step)
 static uint64_t run_stepped(struct settings settings)
 {
     const struct session_control control = session_settings(settings.overflow, 64);
-    struct stepping stepping = {
-        .choose = choose_by_gap, .context = &settings, .step_handlers = settings.nests};
+    struct stepping stepping = {.choose = choose_by_gap, .context = &settings, .step_handlers = settings.nests};
     struct session session;
     char what[96];
     int wait_status;
@@ -155,9 +154,9 @@ static uint64_t run_stepped(struct settings settings)
     settings.gap *= IS_ASAN ? 5 : 1; /* with more instructions between */
     session_begin(&session, &control);
     wait_status = step_scenario(&session, scenario_stepped, &settings, &stepping);
-    snprintf(what, sizeof(what), "overflow %u, %llu before, gap %llu, %llu steps, %llu signals",
-             settings.overflow, (unsigned long long)settings.before, (unsigned long long)settings.gap,
-             (unsigned long long)stepping.steps, (unsigned long long)stepping.sent);
+    snprintf(what, sizeof(what), "overflow %u, %llu before, gap %llu, %llu steps, %llu signals", settings.overflow,
+             (unsigned long long)settings.before, (unsigned long long)settings.gap, (unsigned long long)stepping.steps,
+             (unsigned long long)stepping.sent);
     child_judge(wait_status, what);
     assert_true(settings.once != 0 || stepping.sent > 5);
     /* while they are blocked, equal signals become one */
@@ -207,12 +206,8 @@ TEST(test_signal_in_the_first_event)
 TEST(test_handlers_interrupt_each_other)
 {
     for (uint64_t seed = 1; seed <= 4; seed++) {
-        run_stepped((struct settings){.before = 3,
-                                      .stepped = 8,
-                                      .gap = 20 + seed * 10,
-                                      .random = seed * 77,
-                                      .most = 300,
-                                      .nests = true});
+        run_stepped((struct settings){
+            .before = 3, .stepped = 8, .gap = 20 + seed * 10, .random = seed * 77, .most = 300, .nests = true});
     }
 }
 

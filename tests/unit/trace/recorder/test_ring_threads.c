@@ -242,8 +242,8 @@ static void scenario_thread_ends(struct session *session, void *context)
         CHECK(consumer_next(&consumer, session, &record), "ring %u is empty", i);
         CHECK(varve_record_kind(&record) == VARVE_KIND_THREAD_START, "kind %u", varve_record_kind(&record));
         for (uint64_t at = 0; at < 10; at++) {
-            CHECK(consumer_next(&consumer, session, &record) && record.addr == i * 100 + at,
-                  "ring %u record %llu", i, (unsigned long long)at);
+            CHECK(consumer_next(&consumer, session, &record) && record.addr == i * 100 + at, "ring %u record %llu", i,
+                  (unsigned long long)at);
         }
         CHECK(!consumer_next(&consumer, session, &record), "ring %u holds too much", i);
         consumer_close(&consumer);
@@ -291,8 +291,7 @@ static uint64_t count_frees(struct session *session, uint32_t index, unsigned fl
         CHECK(record.ticks >= ticks, "time goes back in ring %u", index);
         ticks = record.ticks;
         if (varve_record_kind(&record) == VARVE_KIND_HEAP_FREE) {
-            CHECK(varve_record_flags(&record) == flags, "ring %u: flags %u", index,
-                  varve_record_flags(&record));
+            CHECK(varve_record_flags(&record) == flags, "ring %u: flags %u", index, varve_record_flags(&record));
             count++;
         }
     }
@@ -307,8 +306,7 @@ static void scenario_late(struct session *session, void *context)
 
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
-    CHECK(pthread_key_create(&stubborn_key, stubborn) == 0,
-          "no key"); /* its turn comes after the recorder's */
+    CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* its turn comes after the recorder's */
     for (uintptr_t i = 0; i < LATE_THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, end_stubbornly, (void *)(i + 1)) == 0, "no thread");
     }
@@ -322,8 +320,7 @@ static void scenario_late(struct session *session, void *context)
     CHECK(late == LATE_THREADS, "%llu late events of %u threads", (unsigned long long)late, LATE_THREADS);
     CHECK(in_time == LATE_THREADS * (ROUNDS - 1), "%llu events in time", (unsigned long long)in_time);
     CHECK(recorder_process_current()->control->late_created == 1, "nobody knows of ring 0");
-    CHECK(recorder_process_current()->control->ring_count == 2 + LATE_THREADS,
-          "late events took ring numbers");
+    CHECK(recorder_process_current()->control->ring_count == 2 + LATE_THREADS, "late events took ring numbers");
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
 }
 

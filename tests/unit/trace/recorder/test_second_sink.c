@@ -27,9 +27,8 @@ static void expect_unpublished(const struct sink_event *reported)
 
     CHECK(reported->ring_seq == events_so_far + 1, "%llu is reported after %llu",
           (unsigned long long)reported->ring_seq, (unsigned long long)events_so_far);
-    CHECK(ring == NULL || ring->head + ring->spill_head == events_so_far,
-          "%llu are published, %llu were reported", (unsigned long long)(ring->head + ring->spill_head),
-          (unsigned long long)events_so_far);
+    CHECK(ring == NULL || ring->head + ring->spill_head == events_so_far, "%llu are published, %llu were reported",
+          (unsigned long long)(ring->head + ring->spill_head), (unsigned long long)events_so_far);
     CHECK((varve_record_flags(&reported->record) & VARVE_FLAG_SECOND_SINK) != 0, "without its mark");
     events_so_far++;
 }
@@ -159,8 +158,7 @@ static void on_signal(int number)
 
 static void interrupt(const struct sink_event *reported)
 {
-    for (unsigned i = 0;
-         i < raised_per_record && varve_record_kind(&reported->record) == VARVE_KIND_HEAP_ALLOC; i++) {
+    for (unsigned i = 0; i < raised_per_record && varve_record_kind(&reported->record) == VARVE_KIND_HEAP_ALLOC; i++) {
         raise(SIGUSR1);
     }
 }
@@ -218,8 +216,7 @@ static void on_fork_signal(int number)
 
 static void fork_once(const struct sink_event *reported)
 {
-    if (varve_record_kind(&reported->record) == VARVE_KIND_HEAP_ALLOC &&
-        reported->record.addr == 0x1000 * 5) {
+    if (varve_record_kind(&reported->record) == VARVE_KIND_HEAP_ALLOC && reported->record.addr == 0x1000 * 5) {
         raise(SIGUSR1);
     }
 }
@@ -314,8 +311,7 @@ TEST(test_threads_and_their_late_events)
     assert_int_equal(sink_count(run.log, true, 1, 0), 0);
     assert_int_equal(sink_count(run.log, false, 1, SINK_ANY), 12 + 1 + 2 * THREADS);
     for (uint32_t ring = 2; ring < 2 + 2 * THREADS; ring++) {
-        assert_int_equal(sink_count(run.log, true, 1, ring),
-                         1 + 51 + PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN - 1);
+        assert_int_equal(sink_count(run.log, true, 1, ring), 1 + 51 + PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN - 1);
     }
     sink_end(&run);
 }

@@ -97,8 +97,7 @@ static void check_order(const struct sink_log *log, const char *what)
 
         if (varve_record_kind(record) == VARVE_KIND_HEAP_ALLOC) {
             if (record->addr <= program) {
-                fail_msg("%s: %llu after %llu", what, (unsigned long long)record->addr,
-                         (unsigned long long)program);
+                fail_msg("%s: %llu after %llu", what, (unsigned long long)record->addr, (unsigned long long)program);
             }
             program = record->addr;
         } else if (varve_record_kind(record) == VARVE_KIND_HEAP_FREE) {
@@ -127,10 +126,9 @@ static uint64_t run_stepped(struct settings settings)
     run.has_handlers = true;
     sink_follow(&run);
     wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
-    snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps",
-             settings.name, settings.overflow, (unsigned long long)settings.gap,
-             (unsigned long long)settings.signal_at, (unsigned long long)settings.kill_at,
-             (unsigned long long)stepping.steps);
+    snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps", settings.name,
+             settings.overflow, (unsigned long long)settings.gap, (unsigned long long)settings.signal_at,
+             (unsigned long long)settings.kill_at, (unsigned long long)stepping.steps);
     if (!run.is_killed) {
         child_judge(wait_status, what);
     } else if (wait_status != SIGKILL && (wait_status != 0 || stepping.steps >= settings.kill_at)) {
@@ -160,16 +158,15 @@ TEST(test_signal_at_each_instruction)
     run_stepped((struct settings){.name = "first reported", .before = 0, .stepped = 1, .gap = 41});
     run_stepped((struct settings){.name = "full", .before = 60, .stepped = 4, .gap = 3});
     run_stepped((struct settings){.name = "spill", .before = 100, .stepped = 10, .gap = 7});
-    run_stepped((struct settings){
-        .name = "staging", .before = 62 + RING_STAGING_RECORDS - 4, .stepped = 6, .gap = 23});
+    run_stepped((struct settings){.name = "staging", .before = 62 + RING_STAGING_RECORDS - 4, .stepped = 6, .gap = 23});
 }
 
 TEST(test_signal_while_dropping)
 {
-    run_stepped((struct settings){
-        .name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11});
-    run_stepped((struct settings){
-        .name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 58, .stepped = 8, .gap = 17});
+    run_stepped(
+        (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11});
+    run_stepped(
+        (struct settings){.name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 58, .stepped = 8, .gap = 17});
 }
 
 TEST(test_handlers_interrupt_each_other)
@@ -274,8 +271,7 @@ TEST(test_killed)
 {
     run_killed((struct settings){.name = "ring", .before = 3, .stepped = 2});
     run_killed((struct settings){.name = "full", .before = 61, .stepped = 2});
-    run_killed(
-        (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
+    run_killed((struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
 }
 
 TEST(test_killed_with_nested_records)

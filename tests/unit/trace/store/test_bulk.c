@@ -95,8 +95,7 @@ static struct sums rows_add(struct fixture *fixture, struct store_bulk *bulk, ui
 /* SQLite has the file closed meanwhile. */
 static void attach(struct fixture *fixture, struct store_bulk *bulk)
 {
-    uint32_t root =
-        (uint32_t)query_integer(fixture->db, "SELECT rootpage FROM sqlite_schema WHERE name = 't'");
+    uint32_t root = (uint32_t)query_integer(fixture->db, "SELECT rootpage FROM sqlite_schema WHERE name = 't'");
     sqlite3_close(fixture->db);
     int fd = open(fixture->path, O_RDWR);
     assert_true(bulk_attach(bulk, fd, root));
@@ -110,8 +109,7 @@ static void check(const struct fixture *fixture, uint64_t rows, struct sums sums
     assert_int_equal(query_integer(fixture->db, "SELECT total(a) FROM t"), sums.a);
     assert_int_equal(query_integer(fixture->db, "SELECT total(b) FROM t"), sums.b);
     /* each row is found by its number, too */
-    assert_int_equal(query_integer(fixture->db, "SELECT count(*) FROM t x CROSS JOIN t y ON y.id = x.id"),
-                     rows);
+    assert_int_equal(query_integer(fixture->db, "SELECT count(*) FROM t x CROSS JOIN t y ON y.id = x.id"), rows);
     assert_int_equal(query_integer(fixture->db, "SELECT sum(x) FROM other"), 3);
 }
 
@@ -129,16 +127,12 @@ TEST_WITH(test_sizes, begin, end)
         bulk_close(bulk);
         check(fixture, sizes[i], sums);
         assert_int_equal(
-            query_integer(fixture->db,
-                          "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
-            0);
+            query_integer(fixture->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
         /* and goes on from there */
         execute(fixture->db, "INSERT INTO t(a, b) VALUES (0, 0); DELETE FROM t WHERE id % 3 = 0;"
                              "INSERT INTO t(a) SELECT a FROM t LIMIT 5000");
         assert_int_equal(
-            query_integer(fixture->db,
-                          "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
-            0);
+            query_integer(fixture->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
         sqlite3_close(fixture->db);
         fixture->db = NULL;
     }
@@ -157,11 +151,10 @@ TEST_WITH(test_lock_page, begin, end)
         attach(fixture, bulk);
         bulk_close(bulk);
         check(fixture, 3000, sums);
-        assert_int_equal(
-            query_integer(fixture->db,
-                          "SELECT count(*) FROM pragma_integrity_check"
-                          " WHERE integrity_check <> 'ok' AND integrity_check NOT LIKE '%never used'"),
-            0);
+        assert_int_equal(query_integer(fixture->db,
+                                       "SELECT count(*) FROM pragma_integrity_check"
+                                       " WHERE integrity_check <> 'ok' AND integrity_check NOT LIKE '%never used'"),
+                         0);
         sqlite3_close(fixture->db);
         fixture->db = NULL;
     }

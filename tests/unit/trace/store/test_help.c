@@ -60,15 +60,12 @@ TEST(test_both_ways)
 /* A meaning is a phrase that fits a line or two, and says nothing that only a look at the source would explain. */
 TEST(test_meanings)
 {
-    expect_no_rows(*state,
-                   "SELECT name, column FROM help WHERE length(trim(meaning)) < 2 OR length(meaning) > 250");
-    expect_no_rows(*state,
-                   "SELECT name, column FROM help WHERE meaning <> trim(meaning) OR meaning LIKE '%.'");
+    expect_no_rows(*state, "SELECT name, column FROM help WHERE length(trim(meaning)) < 2 OR length(meaning) > 250");
+    expect_no_rows(*state, "SELECT name, column FROM help WHERE meaning <> trim(meaning) OR meaning LIKE '%.'");
     /* a name of a table in the words is one that is there */
-    expect_no_rows(
-        *state,
-        "SELECT name, column FROM help WHERE meaning LIKE '%read it as %' AND NOT EXISTS (SELECT 1 FROM"
-        " sqlite_schema s WHERE meaning LIKE '%read it as ' || s.name || '%')");
+    expect_no_rows(*state,
+                   "SELECT name, column FROM help WHERE meaning LIKE '%read it as %' AND NOT EXISTS (SELECT 1 FROM"
+                   " sqlite_schema s WHERE meaning LIKE '%read it as ' || s.name || '%')");
 }
 
 TEST_FILE(enter, leave)

@@ -27,8 +27,8 @@ struct view {
 
 static const struct view views[] = {
     {"event",
-     {"seq", "ts_ns", "kind", "pid", "tid", "device", "dev_seq", "stream", "pool", "id", "addr", "size",
-      "requested", "arg", "cause", "callsite_id", "thread_id", "flags", "ring_seq"},
+     {"seq", "ts_ns", "kind", "pid", "tid", "device", "dev_seq", "stream", "pool", "id", "addr", "size", "requested",
+      "arg", "cause", "callsite_id", "thread_id", "flags", "ring_seq"},
      2},
     {"allocation",
      {"id",
@@ -114,14 +114,14 @@ static void step(sqlite3 *db, const struct view *view, uint64_t *random)
         const char *name = i == 0 ? view->name : "model";
         unsigned long long choice = (key + column) % 8;
         if (choice < 5) {
-            snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s = %llu; INSERT INTO %s(%s%s) VALUES (%llu%s)",
-                     name, view->columns[0], key, name, view->columns[0], names, key, values);
+            snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s = %llu; INSERT INTO %s(%s%s) VALUES (%llu%s)", name,
+                     view->columns[0], key, name, view->columns[0], names, key, values);
         } else if (choice < 7) {
-            snprintf(sql, sizeof(sql), "UPDATE %s SET %s = %s + 1 WHERE %s %% 7 = %llu", name,
-                     view->columns[column], view->columns[column], view->columns[0], key % 7);
+            snprintf(sql, sizeof(sql), "UPDATE %s SET %s = %s + 1 WHERE %s %% 7 = %llu", name, view->columns[column],
+                     view->columns[column], view->columns[0], key % 7);
         } else {
-            snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s BETWEEN %llu AND %llu", name,
-                     view->columns[0], key, key + 5);
+            snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s BETWEEN %llu AND %llu", name, view->columns[0], key,
+                     key + 5);
         }
         run(db, sql);
     }
@@ -158,8 +158,7 @@ TEST(test_next_key)
     run(db, "INSERT INTO event(ts_ns, kind, ring_seq) VALUES (5, 1, 9);"
             "INSERT INTO event(seq, ts_ns, kind, ring_seq) VALUES (41, 5, 1, 9), (NULL, 6, 1, 10)");
     assert_int_equal(
-        query_integer(db, "SELECT count(*) FROM event WHERE (seq, ring_seq) IN ((1, 9), (41, 9), (42, 10))"),
-        3);
+        query_integer(db, "SELECT count(*) FROM event WHERE (seq, ring_seq) IN ((1, 9), (41, 9), (42, 10))"), 3);
     sqlite3_close(db);
 }
 
@@ -206,11 +205,10 @@ TEST(test_plans)
         assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &plan, NULL), SQLITE_OK);
         while (sqlite3_step(plan) == SQLITE_ROW) {
             const char *detail = (const char *)sqlite3_column_text(plan, 3);
-            bool is_whole = strncmp(detail, "SCAN", 4) == 0 && strcmp(detail, "SCAN d") != 0 &&
-                            strcmp(detail, "SCAN o") != 0 && strcmp(detail, "SCAN walk") != 0 &&
-                            strcmp(detail, "SCAN CONSTANT ROW") != 0 &&
-                            strcmp(detail, "SCAN a USING INDEX allocation_leak") != 0 &&
-                            strcmp(detail, "SCAN oom") != 0;
+            bool is_whole =
+                strncmp(detail, "SCAN", 4) == 0 && strcmp(detail, "SCAN d") != 0 && strcmp(detail, "SCAN o") != 0 &&
+                strcmp(detail, "SCAN walk") != 0 && strcmp(detail, "SCAN CONSTANT ROW") != 0 &&
+                strcmp(detail, "SCAN a USING INDEX allocation_leak") != 0 && strcmp(detail, "SCAN oom") != 0;
             if (is_whole || strstr(detail, "AUTOMATIC") != NULL || strstr(detail, "MATERIALIZE") != NULL) {
                 fail_msg("%s: %s", queries[i], detail);
             }

@@ -79,9 +79,9 @@ static void enter(struct stack_nodes *nodes, struct store *store, struct list *l
 {
     list->node = 0;
     for (uint32_t i = 0; i < list->depth; i++) {
-        assert_int_equal(stack_nodes_find(nodes, store, list->node, list->frames[i].symbol,
-                                          list->frames[i].pc, &list->node),
-                         VARVE_OK);
+        assert_int_equal(
+            stack_nodes_find(nodes, store, list->node, list->frames[i].symbol, list->frames[i].pc, &list->node),
+            VARVE_OK);
     }
 }
 
@@ -92,9 +92,8 @@ static void random_lists(struct list *lists, uint64_t *seed)
         lists[i] = (struct list){.depth = (uint32_t)random_below(seed, DEPTH_MAX + 1)};
         for (uint32_t j = 0; j < lists[i].depth; j++) {
             bool is_python = random_below(seed, 3) == 0;
-            lists[i].frames[j] =
-                (struct frame){.symbol = 1 + (uint32_t)random_below(seed, j < 6 ? 2 : SYMBOLS),
-                               .pc = is_python ? -1 : (int64_t)random_below(seed, 2)};
+            lists[i].frames[j] = (struct frame){.symbol = 1 + (uint32_t)random_below(seed, j < 6 ? 2 : SYMBOLS),
+                                                .pc = is_python ? -1 : (int64_t)random_below(seed, 2)};
         }
     }
 }
@@ -175,10 +174,8 @@ TEST(test_lists_come_back)
             expect_frames(db, i + 1, &lists[i]);
         }
         assert_int_equal(query_integer(db, "SELECT count(*) FROM stack_node"), count_beginnings(lists));
-        assert_int_equal(
-            query_integer(db, "SELECT count(*) FROM callsite WHERE (node_id IS NULL) <> (depth = 0)"), 0);
-        assert_int_equal(query_integer(db, "SELECT count(*) = (SELECT sum(depth) FROM callsite) FROM frame"),
-                         1);
+        assert_int_equal(query_integer(db, "SELECT count(*) FROM callsite WHERE (node_id IS NULL) <> (depth = 0)"), 0);
+        assert_int_equal(query_integer(db, "SELECT count(*) = (SELECT sum(depth) FROM callsite) FROM frame"), 1);
         sqlite3_close(db);
     }
 }
@@ -200,14 +197,13 @@ TEST(test_plan)
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     /* with figures, such as ANALYZE leaves behind in a finished database */
     assert_int_equal(
-        sqlite3_exec(
-            db,
-            "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
-            "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, id % 50 FROM n;"
-            "INSERT INTO callsite SELECT id, id, id, 1, 1 FROM stack_node WHERE id % 10 = 0;"
-            "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
-            "stack_node; ANALYZE",
-            NULL, NULL, NULL),
+        sqlite3_exec(db,
+                     "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
+                     "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, id % 50 FROM n;"
+                     "INSERT INTO callsite SELECT id, id, id, 1, 1 FROM stack_node WHERE id % 10 = 0;"
+                     "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
+                     "stack_node; ANALYZE",
+                     NULL, NULL, NULL),
         SQLITE_OK);
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
         char sql[512];

@@ -161,11 +161,8 @@ static struct event odd_event(uint64_t seq)
 static struct store_thread odd_thread(uint64_t seq)
 {
     const struct event event = odd_event(seq);
-    return (struct store_thread){.id = event.thread_id,
-                                 .process_id = event.process_id,
-                                 .pid = event.pid,
-                                 .tid = event.tid,
-                                 .end_ns = -1};
+    return (struct store_thread){
+        .id = event.thread_id, .process_id = event.process_id, .pid = event.pid, .tid = event.tid, .end_ns = -1};
 }
 
 /* Field by field: the struct has padding. */
@@ -287,8 +284,7 @@ TEST_WITH(test_every_value_comes_back, fixture_begin, fixture_end)
     assert_true(look(fixture, "SELECT count(*) FROM event_row WHERE pid IS NULL") > 100);
     assert_true(look(fixture, "SELECT count(*) FROM event_row WHERE seq > 5000 AND pid IS NOT NULL") > 100);
     assert_int_equal(look(fixture, "SELECT count(*) FROM event WHERE id = 0"), 0);
-    assert_int_equal(
-        look(fixture, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
 }
 
 TEST_WITH(test_sizes_beyond_63_bits, fixture_begin, fixture_end)
@@ -306,8 +302,8 @@ TEST_WITH(test_sizes_beyond_63_bits, fixture_begin, fixture_end)
 
 static int take_position(void *context, const struct store_ring_position *position)
 {
-    *(uint64_t *)context = *(uint64_t *)context * 1000 + position->thread_id * 100 +
-                           position->process_id * 50 + position->ring + position->tail + position->spill_tail;
+    *(uint64_t *)context = *(uint64_t *)context * 1000 + position->thread_id * 100 + position->process_id * 50 +
+                           position->ring + position->tail + position->spill_tail;
     return 0;
 }
 
@@ -317,8 +313,7 @@ static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t r
     return 0;
 }
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
-                       uint32_t count)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite, uint32_t count)
 {
     *(uint64_t *)context = callsite_id * 1000 + process_id * 100 + callsite * 10 + count;
     return 7;
@@ -374,9 +369,8 @@ TEST_WITH(test_small_tables, fixture_begin, fixture_end)
     assert_int_equal(sum, 1230);
     assert_int_equal(store_each_callsite_origin(store, take_origin, &sum, &fixture->message), 7);
     assert_int_equal(sum, 3214);
-    assert_int_equal(look(fixture,
-                          "SELECT rank IS NULL AND end_ns IS NULL AND exit_status IS NULL AND start_ns = 0"
-                          " AND executable = '/bin/true' AND command_line IS NULL FROM process"),
+    assert_int_equal(look(fixture, "SELECT rank IS NULL AND end_ns IS NULL AND exit_status IS NULL AND start_ns = 0"
+                                   " AND executable = '/bin/true' AND command_line IS NULL FROM process"),
                      1);
     assert_int_equal(look(fixture, "SELECT emitted - stored - lost FROM thread WHERE end_ns IS NULL"), 0);
     assert_int_equal(look(fixture, "SELECT sum(value) FROM data_loss"), 10);
@@ -417,10 +411,8 @@ TEST_WITH(test_symbols_are_shared, fixture_begin, fixture_end)
     OK(store_commit(fixture->store, NULL, 0, &fixture->message));
     assert_int_equal(look(fixture, "SELECT count(*) FROM symbol"), COUNT + 2500);
     assert_int_equal(
-        look(fixture, "SELECT group_concat(line || is_python || coalesce(pc, 'x')) = '1016,11x' FROM frame"),
-        1);
-    assert_int_equal(look(fixture, "SELECT symbol_id IS NULL AND node_id IS NULL FROM callsite WHERE id = 2"),
-                     1);
+        look(fixture, "SELECT group_concat(line || is_python || coalesce(pc, 'x')) = '1016,11x' FROM frame"), 1);
+    assert_int_equal(look(fixture, "SELECT symbol_id IS NULL AND node_id IS NULL FROM callsite WHERE id = 2"), 1);
 }
 
 /* ---- who may open what ---- */

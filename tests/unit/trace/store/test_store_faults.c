@@ -168,8 +168,7 @@ TEST_WITH(test_creation_on_a_full_disk, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     limit_files(fixture, 20000);
-    assert_int_equal(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message),
-                     VARVE_ERROR_FULL);
+    assert_int_equal(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message), VARVE_ERROR_FULL);
     limit_files(fixture, 0);
     assert_null(fixture->store);
     assert_int_not_equal(access(fixture->path, F_OK), 0);
@@ -264,14 +263,11 @@ TEST_WITH(test_storages_after_full_disks, fixture_begin, fixture_end)
         assert_true(code == VARVE_OK || code == VARVE_ERROR_FULL);
     }
     assert_true(failures >= 3);
-    assert_int_equal(
-        look(fixture, "SELECT count(*) FROM storage WHERE size = 1000 + number AND create_seq = number"),
-        60000);
-    assert_int_equal(
-        look(fixture, "SELECT count(*) FROM storage WHERE destroy_seq IS NULL AND number % 3 = 2"), 30000);
-    assert_int_equal(
-        look(fixture, "SELECT count(*) FROM storage WHERE destroy_seq = number + 2 AND number % 3 = 1"),
-        30000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM storage WHERE size = 1000 + number AND create_seq = number"),
+                     60000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM storage WHERE destroy_seq IS NULL AND number % 3 = 2"), 30000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM storage WHERE destroy_seq = number + 2 AND number % 3 = 1"),
+                     30000);
     assert_int_equal(look(fixture, integrity), 0);
 }
 
@@ -359,8 +355,7 @@ TEST_WITH(test_finished_database_is_one_file, fixture_begin, fixture_end)
     assert_int_equal(sqlite3_exec(db, "SELECT * FROM total", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
     assert_int_equal(look(fixture, "SELECT value FROM meta WHERE key = 'complete'"), 1);
-    assert_int_equal(
-        look(fixture, "SELECT (SELECT count(*) FROM ring_position) + count(*) FROM callsite_origin"), 0);
+    assert_int_equal(look(fixture, "SELECT (SELECT count(*) FROM ring_position) + count(*) FROM callsite_origin"), 0);
     assert_int_equal(look(fixture, "PRAGMA application_id"), 0x56525645);
     assert_int_equal(look(fixture, "PRAGMA user_version"), VARVE_DATABASE_SCHEMA_VERSION);
     assert_int_equal(look(fixture, "PRAGMA page_size"), 16384);
@@ -383,8 +378,7 @@ TEST_WITH(test_complete_database_is_folded, fixture_begin, fixture_end)
     store_close(fixture->store);
     fixture->store = NULL;
     assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 90);
-    assert_int_equal(look(fixture, "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'delete'"),
-                     1);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'delete'"), 1);
 }
 
 /* Nobody commits: at last an event is taken with a warning, and none after it. */
@@ -416,18 +410,14 @@ TEST_WITH(test_bytes_per_event, fixture_begin, fixture_end)
     struct stat status;
     const uint64_t count = 150000;
     const struct event event = heap_event(1);
-    const struct store_thread thread = {.id = event.thread_id,
-                                        .process_id = event.process_id,
-                                        .pid = event.pid,
-                                        .tid = event.tid,
-                                        .end_ns = -1};
+    const struct store_thread thread = {
+        .id = event.thread_id, .process_id = event.process_id, .pid = event.pid, .tid = event.tid, .end_ns = -1};
     open_new(fixture);
     OK(store_thread(fixture->store, &thread));
     append(fixture, 1, count);
     OK(store_commit(fixture->store, NULL, 0, &fixture->message));
     assert_true(look(fixture, "SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") > 0);
-    assert_true(look(fixture, "SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") <=
-                (int64_t)(45 * count));
+    assert_true(look(fixture, "SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") <= (int64_t)(45 * count));
     OK(finish(fixture));
     assert_int_equal(stat(fixture->path, &status), 0);
     assert_true((uint64_t)status.st_size <= 100 * count);

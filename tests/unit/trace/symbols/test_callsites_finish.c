@@ -185,8 +185,7 @@ void symbols_close(struct symbols *symbols)
 }
 
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
-                    void *context)
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
     struct symbols_frame frame = {NULL, NULL, 0, false};
     uint64_t name = address / 0x100;
@@ -238,7 +237,7 @@ TEST(test_modules_come_and_go)
     put_gone(&writer, 0);
     put_native(&writer, 3, at);
     put_module(&writer, 1, 0x5000, 0x100, 0x5000, "/lib/b", "");
-    put_native(&writer, 4, at); /* returns behind its last byte: the call is inside */
+    put_native(&writer, 4, at);                                   /* returns behind its last byte: the call is inside */
     put_module(&writer, 2, 0x50ff, 0x2000, 0x5000, "/lib/c", ""); /* over the old one, which went unnoticed */
     put_native(&writer, 5, at);
     put_gone(&writer, 1); /* long gone */
@@ -290,8 +289,7 @@ static const char *describe(const struct store *store, uint32_t callsite)
 
         depth++;
         assert_int_equal(store->nodes[node - 1].pc < 0, symbol->row.is_python);
-        used +=
-            (size_t)snprintf(text + used, sizeof(text) - used, "%s:%u ", symbol->function, symbol->row.line);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s:%u ", symbol->function, symbol->row.line);
     }
     assert_int_equal(store->callsite_depth[callsite], depth);
     if (store->callsite_symbol[callsite]) {
@@ -304,8 +302,8 @@ static const char *describe(const struct store *store, uint32_t callsite)
     return text;
 }
 
-static const char *merge(const uint64_t *pcs, unsigned native_count,
-                         const struct callsite_file_python *python, unsigned python_count)
+static const char *merge(const uint64_t *pcs, unsigned native_count, const struct callsite_file_python *python,
+                         unsigned python_count)
 {
     struct store *store = new_store();
     struct writer writer;
@@ -353,12 +351,10 @@ TEST(test_merge)
     assert_string_equal(merge(in_python, 2, python, 3), "list_resize:1 one:10 two:20 three:30 = one");
     assert_string_equal(merge(in_python, 1, python, 3), "one:10 two:20 three:30 list_resize:1 = one");
     assert_string_equal(merge(NULL, 0, python, 3), "one:10 two:20 three:30 = one");
-    assert_string_equal(merge(in_python, 2, NULL, 0),
-                        "list_resize:1 _PyEval_EvalFrameDefault:2 = list_resize");
-    assert_string_equal(
-        merge(plain, 4, NULL, 0),
-        "malloc:1 operator new(unsigned long):2 std::allocator<int>::allocate(unsigned long):3 "
-        "inlined:4 outer:4 = inlined");
+    assert_string_equal(merge(in_python, 2, NULL, 0), "list_resize:1 _PyEval_EvalFrameDefault:2 = list_resize");
+    assert_string_equal(merge(plain, 4, NULL, 0),
+                        "malloc:1 operator new(unsigned long):2 std::allocator<int>::allocate(unsigned long):3 "
+                        "inlined:4 outer:4 = inlined");
     assert_string_equal(merge(plain, 2, NULL, 0),
                         "malloc:1 operator new(unsigned long):2 = operator new(unsigned long)");
     /* Native code of an extension says more than the Python line that called it. */

@@ -195,8 +195,7 @@ void symbols_close(struct symbols *symbols)
 }
 
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
-                    void *context)
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
     char name[64];
     char file[64];
@@ -208,8 +207,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
     if (torn != NULL && strcmp(path, "/lib/torn") == 0 && torn[address % 512] != 0) {
         return VARVE_ERROR_IO;
     }
-    snprintf(name, sizeof(name), address % 11 == 0 ? "_PyEval_EvalFrameDefault" : "f%u",
-             (unsigned)(address / 16));
+    snprintf(name, sizeof(name), address % 11 == 0 ? "_PyEval_EvalFrameDefault" : "f%u", (unsigned)(address / 16));
     snprintf(file, sizeof(file), "%u.c", (unsigned)(address / 64));
     take(context, &frame);
     if (frame.is_inlined) {
@@ -243,13 +241,13 @@ static void make_stacks(uint64_t seed)
             unsigned outer = stack->native_count - k; /* from 1, counted from the outermost */
 
             stack->pcs[k] = outer <= shared ? before->pcs[before->native_count - outer]
-                                            : (random_below(&seed, 3) == 0 ? PYTHON_MODULE : PLAIN_MODULE) +
-                                                  1 + random_below(&seed, 100 + i);
+                                            : (random_below(&seed, 3) == 0 ? PYTHON_MODULE : PLAIN_MODULE) + 1 +
+                                                  random_below(&seed, 100 + i);
         }
         stack->python_count = (unsigned)random_below(&seed, 4);
         for (unsigned k = 0; k < stack->python_count; k++) {
-            stack->python[k] = (struct callsite_file_python){1 + (uint32_t)random_below(&seed, 3),
-                                                             (uint32_t)random_below(&seed, 40)};
+            stack->python[k] =
+                (struct callsite_file_python){1 + (uint32_t)random_below(&seed, 3), (uint32_t)random_below(&seed, 40)};
             stack->python[k].line |= random_below(&seed, 2) ? CALLSITE_FILE_PYTHON_ENTRY : 0;
         }
     }
@@ -574,8 +572,7 @@ TEST(test_small_ones)
         assert_int_equal(callsites_join(callsites, sizes, joined, NULL, NULL, NULL), VARVE_OK);
         assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
         expect_joined(whole, store, sizes, joined);
-        assert_true(seed == 16 ? store->node_count == whole->node_count
-                               : store->node_count < whole->node_count);
+        assert_true(seed == 16 ? store->node_count == whole->node_count : store->node_count < whole->node_count);
         callsites_close(callsites);
         free(whole);
         free(store);

@@ -41,9 +41,8 @@ int store_stat(struct store *store, const char *name, int64_t idx, const char *s
     return VARVE_OK;
 }
 
-int store_each_stat(struct store *store, const char *name,
-                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
-                    struct varve_message *message)
+int store_each_stat(struct store *store, const char *name, int (*take)(void *context, int64_t idx, int64_t value),
+                    void *context, struct varve_message *message)
 {
     int result = VARVE_OK;
 
@@ -60,23 +59,21 @@ int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t pr
 {
     assert_true(count > 0 && store->origin_count + count < 64);
     for (uint32_t i = 0; i < count; i++) {
-        store->origins[store->origin_count++] =
-            (struct fake_origin){callsite_id + i, process_id, callsite + i};
+        store->origins[store->origin_count++] = (struct fake_origin){callsite_id + i, process_id, callsite + i};
     }
     return VARVE_OK;
 }
 
 int store_each_callsite_origin(struct store *store,
-                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t callsite, uint32_t count),
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                                           uint32_t count),
                                void *context, struct varve_message *message)
 {
     int result = VARVE_OK;
 
     (void)message;
     for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++) {
-        result = take(context, store->origins[i].number, store->origins[i].process_id,
-                      store->origins[i].callsite, 1);
+        result = take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].callsite, 1);
     }
     return result;
 }
@@ -255,8 +252,8 @@ TEST(test_resume_keeps_numbers)
 
 /* ---- nodes ---- */
 
-static void put_nodes(struct writer *writer, uint32_t tag, uint32_t first, uint32_t parent,
-                      const uint64_t *frames, unsigned count)
+static void put_nodes(struct writer *writer, uint32_t tag, uint32_t first, uint32_t parent, const uint64_t *frames,
+                      unsigned count)
 {
     const struct callsite_file_nodes chain = {first, parent};
 
@@ -281,8 +278,7 @@ struct heard {
     struct unroll_stack stacks[4];
 };
 
-static void hear(void *context, uint32_t process_id, const struct callsite_file_entry *entry,
-                 const uint8_t *payload)
+static void hear(void *context, uint32_t process_id, const struct callsite_file_entry *entry, const uint8_t *payload)
 {
     struct heard *heard = context;
 
@@ -353,8 +349,7 @@ TEST(test_senseless_nodes)
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 1, 0, &line, 1);  /* a second time */
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 0, 0, &frame, 1);
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, UINT32_MAX, 0, &frame, 1);
-    put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, CALLSITE_FILE_NUMBER_MAX, 0, &frame,
-              1); /* far from all others */
+    put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, CALLSITE_FILE_NUMBER_MAX, 0, &frame, 1); /* far from all others */
     put_site(&writer, 1, 2, 0);
     put_site(&writer, 1, 0, 1);
     put_site(&writer, 1, UINT32_MAX, 0);

@@ -52,11 +52,8 @@ TEST(test_match)
 static enum varve_frame_rank rank(const struct varve_plumbing *plumbing, bool is_python, const char *function,
                                   const char *file, const char *module)
 {
-    const struct varve_writer_symbol symbol = {.function = function,
-                                               .file = file,
-                                               .module = module,
-                                               .line = file != NULL ? 7 : 0,
-                                               .is_python = is_python};
+    const struct varve_writer_symbol symbol = {
+        .function = function, .file = file, .module = module, .line = file != NULL ? 7 : 0, .is_python = is_python};
     return varve_plumbing_rank(plumbing, &symbol);
 }
 
@@ -76,8 +73,7 @@ TEST(test_native)
         {"arena_map_get", "Objects/obmalloc.c", "/opt/me/lib/libpython3.13.so.1.0", VARVE_FRAME_RUNTIME},
         {"PyList_New", NULL, "/usr/bin/python3.11", VARVE_FRAME_PLUMBING},
         {"load", "ext.c", "/usr/lib/python3/dist-packages/ext.so", VARVE_FRAME_SOURCE},
-        {"G1CollectedHeap::initialize()", NULL, "/usr/lib/jvm/java-17/lib/server/libjvm.so",
-         VARVE_FRAME_RUNTIME},
+        {"G1CollectedHeap::initialize()", NULL, "/usr/lib/jvm/java-17/lib/server/libjvm.so", VARVE_FRAME_RUNTIME},
         {"_IO_file_doallocate", "./libio/filedoalloc.c", "/usr/lib/libc.so.6", VARVE_FRAME_RUNTIME},
         {"clone3", NULL, "/usr/lib/libc.so.6", VARVE_FRAME_PLUMBING},
         {"Request::operator new(unsigned long)", "request.cc", "/opt/me/a.out", VARVE_FRAME_PLUMBING},
@@ -91,8 +87,8 @@ TEST(test_native)
         {"sdsnewlen", "sds.c", "/usr/bin/redis-server", VARVE_FRAME_SOURCE},
         {"g_malloc0", NULL, "/usr/lib/libglib-2.0.so.0", VARVE_FRAME_PLUMBING},
         {"operator new(unsigned long)", NULL, "/usr/lib/libstdc++.so.6", VARVE_FRAME_PLUMBING},
-        {"std::vector<int, std::allocator<int> >::push_back(int const&)",
-         "/usr/include/c++/12/bits/stl_vector.h", "/opt/me/a.out", VARVE_FRAME_PLUMBING},
+        {"std::vector<int, std::allocator<int> >::push_back(int const&)", "/usr/include/c++/12/bits/stl_vector.h",
+         "/opt/me/a.out", VARVE_FRAME_PLUMBING},
         {"void std::vector<int>::_M_realloc_insert<int>(int)", NULL, "/opt/me/a.out", VARVE_FRAME_PLUMBING},
         {"cache::insert(std::string const&)", "cache.cc", "/opt/me/a.out", VARVE_FRAME_SOURCE},
         {"my::vec_grow()", "vec.cc", "/opt/me/a.out", VARVE_FRAME_SOURCE},
@@ -108,11 +104,10 @@ TEST(test_native)
     struct varve_plumbing *plumbing;
     assert_int_equal(varve_plumbing_open(&plumbing), VARVE_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const enum varve_frame_rank got =
-            rank(plumbing, false, cases[i].function, cases[i].file, cases[i].module);
+        const enum varve_frame_rank got = rank(plumbing, false, cases[i].function, cases[i].file, cases[i].module);
         if (got != cases[i].rank) {
-            fail_msg("%s: rank %d, not %d", cases[i].function != NULL ? cases[i].function : "(unnamed)",
-                     (int)got, (int)cases[i].rank);
+            fail_msg("%s: rank %d, not %d", cases[i].function != NULL ? cases[i].function : "(unnamed)", (int)got,
+                     (int)cases[i].rank);
         }
     }
     varve_plumbing_close(plumbing);
@@ -160,9 +155,9 @@ TEST(test_patterns_of_users)
     assert_int_equal(rank(plumbing, false, "f", "/src/third_party/x.c", "/a"), VARVE_FRAME_PLUMBING);
     assert_int_equal(rank(plumbing, false, "f", "/src/x.c", "/opt/third_party/a.so"), VARVE_FRAME_RUNTIME);
     assert_int_equal(rank(plumbing, true, "f", "/src/third_party/x.py", NULL), VARVE_FRAME_PLUMBING);
-    assert_int_equal(varve_plumbing_add_lines(
-                         plumbing, "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\n", &message),
-                     VARVE_OK);
+    assert_int_equal(
+        varve_plumbing_add_lines(plumbing, "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\n", &message),
+        VARVE_OK);
     assert_int_equal(rank(plumbing, true, "f", "/opt/framework/a.py", NULL), VARVE_FRAME_LIBRARY);
     assert_int_equal(rank(plumbing, true, "helper", "/me/a.py", NULL), VARVE_FRAME_PLUMBING);
     assert_int_equal(varve_plumbing_add(plumbing, "", &message), VARVE_ERROR_INVALID);

@@ -16,33 +16,32 @@
 #include "trace/symbols/symbols.h"
 #include "trace/trace.h"
 
-static const char cxx_source[] =
-    "#include <map>\n"
-    "#include <string>\n"
-    "#include <vector>\n"
-    "namespace deep { namespace er {\n"
-    "template <typename T> struct box {\n"
-    "    std::vector<T> items;\n"
-    "    __attribute__((noinline)) void add(const T &item) { items.push_back(item); }\n"
-    "};\n"
-    "static __attribute__((noinline)) int count(const std::map<std::string, int> &m)\n"
-    "{\n"
-    "    int sum = 0;\n"
-    "    for (const auto &entry : m)\n"
-    "        sum += entry.second + (int)entry.first.size();\n"
-    "    return sum;\n"
-    "}\n"
-    "} }\n"
-    "__attribute__((noinline)) int run(int n)\n"
-    "{\n"
-    "    deep::er::box<double> b;\n"
-    "    std::map<std::string, int> m;\n"
-    "    auto twice = [&](int i) { b.add(i * 2.0); m[std::to_string(i)] = i; };\n"
-    "    for (int i = 0; i < n; i++)\n"
-    "        twice(i);\n"
-    "    return deep::er::count(m) + (int)b.items.size();\n"
-    "}\n"
-    "int main(int argc, char **) { return run(argc) == 3; }\n";
+static const char cxx_source[] = "#include <map>\n"
+                                 "#include <string>\n"
+                                 "#include <vector>\n"
+                                 "namespace deep { namespace er {\n"
+                                 "template <typename T> struct box {\n"
+                                 "    std::vector<T> items;\n"
+                                 "    __attribute__((noinline)) void add(const T &item) { items.push_back(item); }\n"
+                                 "};\n"
+                                 "static __attribute__((noinline)) int count(const std::map<std::string, int> &m)\n"
+                                 "{\n"
+                                 "    int sum = 0;\n"
+                                 "    for (const auto &entry : m)\n"
+                                 "        sum += entry.second + (int)entry.first.size();\n"
+                                 "    return sum;\n"
+                                 "}\n"
+                                 "} }\n"
+                                 "__attribute__((noinline)) int run(int n)\n"
+                                 "{\n"
+                                 "    deep::er::box<double> b;\n"
+                                 "    std::map<std::string, int> m;\n"
+                                 "    auto twice = [&](int i) { b.add(i * 2.0); m[std::to_string(i)] = i; };\n"
+                                 "    for (int i = 0; i < n; i++)\n"
+                                 "        twice(i);\n"
+                                 "    return deep::er::count(m) + (int)b.items.size();\n"
+                                 "}\n"
+                                 "int main(int argc, char **) { return run(argc) == 3; }\n";
 
 static int set_up_both(void **state)
 {
@@ -78,8 +77,7 @@ TEST(test_c_with_dwarf)
 TEST(test_cxx_with_dwarf)
 {
     check_variant("addr2line", "g++ -g -O2 small.cc", "cxx5", 5);
-    check_variant("addr2line", "g++ -g -O1 -gdwarf-4 -ffunction-sections -Wl,--gc-sections small.cc", "cxx4",
-                  3);
+    check_variant("addr2line", "g++ -g -O1 -gdwarf-4 -ffunction-sections -Wl,--gc-sections small.cc", "cxx4", 3);
 }
 
 TEST(test_clang_has_no_aranges)
@@ -136,8 +134,7 @@ TEST(test_symbol_table_only)
     assert_string_equal(answer.function[0], "run(int) [clone .cold]");
     /* Stripped: what is exported keeps its name, and nothing else gets that of its neighbour. */
     outer = address_of("plain", "outer");
-    assert_int_equal(shell("gcc -O2 -rdynamic small.c -o exported && strip exported && strip plain -o bare"),
-                     0);
+    assert_int_equal(shell("gcc -O2 -rdynamic small.c -o exported && strip exported && strip plain -o bare"), 0);
     answer = resolve(symbols, path_of("bare"), outer);
     assert_string_equal(answer.function[0], "");
     symbols_close(symbols);
@@ -169,15 +166,12 @@ TEST(test_demangle)
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_string_equal(symbols_demangle(symbols, "_Znwm"), "operator new(unsigned long)");
     assert_string_equal(symbols_demangle(symbols, "_ZN3foo3barEv.cold"), "foo::bar() [clone .cold]");
-    assert_string_equal(symbols_demangle(symbols, "_ZN4core3fmt5write17h0123456789abcdefE"),
-                        "core::fmt::write");
+    assert_string_equal(symbols_demangle(symbols, "_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
+    assert_string_equal(symbols_demangle(symbols, "_ZN3app5parse28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE"),
+                        "app::parse::{{closure}}");
     assert_string_equal(
-        symbols_demangle(symbols, "_ZN3app5parse28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE"),
-        "app::parse::{{closure}}");
-    assert_string_equal(
-        symbols_demangle(
-            symbols,
-            "_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE"),
+        symbols_demangle(symbols,
+                         "_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE"),
         "<alloc::string::String as core::fmt::Display>::fmt");
     assert_string_equal(symbols_demangle(symbols, "_ZN3app10fmt..parse17h0123456789abcdefE"),
                         "app::fmt::parse"); /* nothing before the sign became shorter */
@@ -212,8 +206,7 @@ TEST(test_ranges_against_model)
                 const struct symbols_range *range = &table.ranges[i];
 
                 if (range->low <= address && address < range->high &&
-                    (!best || range->low > best->low ||
-                     (range->low == best->low && range->high < best->high))) {
+                    (!best || range->low > best->low || (range->low == best->low && range->high < best->high))) {
                     best = range;
                 }
             }

@@ -58,8 +58,7 @@ TEST(test_debuglink)
     compare_code(symbols, "addr2line", "link2", "link.full", 7, &deepest);
     symbols_close(symbols);
 
-    assert_int_equal(shell("mkdir -p root\"$PWD\" && mv .debug/link.debug root\"$PWD\"/ && cp link link3"),
-                     0);
+    assert_int_equal(shell("mkdir -p root\"$PWD\" && mv .debug/link.debug root\"$PWD\"/ && cp link link3"), 0);
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_int_equal(symbols_add_debug_root(symbols, path_of("root")), VARVE_OK);
     compare_code(symbols, "addr2line", "link3", "link.full", 7, &deepest);
@@ -72,15 +71,13 @@ TEST(test_debuglink)
     symbols_close(symbols);
 
     /* A pipe is not waited for, by whichever name. */
-    assert_int_equal(
-        shell("rm link.debug && mkfifo link.debug && cp link link5 && mkfifo .debug/link.debug && "
-              "mkdir piped && cp link piped/link6 && mkdir piped/.debug && "
-              "mkfifo piped/.debug/link.debug"),
-        0);
+    assert_int_equal(shell("rm link.debug && mkfifo link.debug && cp link link5 && mkfifo .debug/link.debug && "
+                           "mkdir piped && cp link piped/link6 && mkdir piped/.debug && "
+                           "mkfifo piped/.debug/link.debug"),
+                     0);
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_string_equal(resolve(symbols, path_of("link5"), address_of("link.full", "outer")).function[0], "");
-    assert_string_equal(
-        resolve(symbols, path_of("piped/link6"), address_of("link.full", "outer")).function[0], "");
+    assert_string_equal(resolve(symbols, path_of("piped/link6"), address_of("link.full", "outer")).function[0], "");
     symbols_close(symbols);
 }
 
@@ -89,11 +86,10 @@ TEST(test_build_id_tree)
     struct symbols *symbols;
     int deepest = 0;
 
-    assert_int_equal(
-        shell("gcc -g -O2 small.c -Wl,--build-id=0xab00112233445566778899aabbccddeeff001122 -o byid && "
-              "cp byid byid.full && mkdir -p tree/.build-id/ab && objcopy --only-keep-debug byid "
-              "tree/.build-id/ab/00112233445566778899aabbccddeeff001122.debug && strip byid"),
-        0);
+    assert_int_equal(shell("gcc -g -O2 small.c -Wl,--build-id=0xab00112233445566778899aabbccddeeff001122 -o byid && "
+                           "cp byid byid.full && mkdir -p tree/.build-id/ab && objcopy --only-keep-debug byid "
+                           "tree/.build-id/ab/00112233445566778899aabbccddeeff001122.debug && strip byid"),
+                     0);
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_int_equal(symbols_add_debug_root(symbols, path_of("tree")), VARVE_OK);
     compare_code(symbols, "addr2line", "byid", "byid.full", 5, &deepest);
@@ -180,9 +176,8 @@ TEST(test_damaged_files)
         assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
         for (uint64_t address = start; address < end; address += 16) {
             memset(&answer, 0, sizeof(answer));
-            assert_int_equal(
-                symbols_resolve(symbols, path_of("damaged"), NULL, 0, address, take_frame, &answer),
-                VARVE_OK);
+            assert_int_equal(symbols_resolve(symbols, path_of("damaged"), NULL, 0, address, take_frame, &answer),
+                             VARVE_OK);
             assert_true(answer.count >= 1);
         }
         symbols_close(symbols);

@@ -158,8 +158,7 @@ TEST(test_largest_and_raster)
         one->size = 100000 + random_below(&random, 200000);
         one->addr = BEGIN_ADDR + random_below(&random, SPAN - one->size);
         one->alloc_ns = (int64_t)random_below(&random, (uint64_t)END_NS);
-        one->free_ns =
-            one->alloc_ns + (int64_t)random_below(&random, (uint64_t)(END_NS - one->alloc_ns) / 8 + 1);
+        one->free_ns = one->alloc_ns + (int64_t)random_below(&random, (uint64_t)(END_NS - one->alloc_ns) / 8 + 1);
         /* most of those are live for long, and shown exactly: of the last ones some are in the raster */
         one->free_ns = i % 4 == 0 ? PAGE_NEVER : one->free_ns;
     }

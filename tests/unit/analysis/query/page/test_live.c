@@ -26,8 +26,7 @@ static uint64_t random_state;
 static void below(sqlite3_context *context, int count, sqlite3_value **values)
 {
     (void)count;
-    sqlite3_result_int64(context,
-                         (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0])));
+    sqlite3_result_int64(context, (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0])));
 }
 
 /* ?1: how many events. A third is never freed; of the others either free may be missing. Not every event has a
@@ -61,8 +60,7 @@ static void make_database(int64_t events)
     trace_database_make(DATABASE, (const char *const[]){NULL});
     assert_int_equal(sqlite3_open(DATABASE, &db), SQLITE_OK);
     sqlite3_create_function(db, "below", 1, SQLITE_UTF8, NULL, below, NULL, NULL);
-    snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; CREATE TEMP TABLE x AS SELECT %" PRId64 " AS v",
-             events);
+    snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; CREATE TEMP TABLE x AS SELECT %" PRId64 " AS v", events);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     if (sqlite3_exec(db, random_sql, NULL, NULL, &error) != SQLITE_OK) {
         fail_msg("%s", error);
@@ -102,8 +100,8 @@ static void check(struct live *live, struct database *database)
         for (size_t i = 0; i < live->row_count; i++) {
             const struct live_row *row = &live->rows[i];
 
-            assert_int_equal(row->bytes[moment], naive(database, &live->series[row->series], row->line,
-                                                       live->moments[moment].seq));
+            assert_int_equal(row->bytes[moment],
+                             naive(database, &live->series[row->series], row->line, live->moments[moment].seq));
             all += row->bytes[moment];
         }
         snprintf(sql, sizeof(sql),

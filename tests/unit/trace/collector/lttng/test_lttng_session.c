@@ -15,8 +15,7 @@ static struct varve_message message;
 
 static struct lttng_recording_options options_for(const char *name)
 {
-    struct lttng_recording_options options = {
-        .name = name, .output = place("trace-%s", name), .buffer_bytes = 1};
+    struct lttng_recording_options options = {.name = name, .output = place("trace-%s", name), .buffer_bytes = 1};
 
     return options;
 }
@@ -285,8 +284,7 @@ TEST(test_buffer_sizes)
         if (plan.sub_buffer_bytes != cases[i].sub_buffer_bytes || plan.sub_buffers != cases[i].sub_buffers) {
             fail_msg("case %zu: %u x %llu", i, plan.sub_buffers, (unsigned long long)plan.sub_buffer_bytes);
         }
-        assert_int_equal(plan.bytes,
-                         (plan.sub_buffer_bytes * plan.sub_buffers + (512U << 10)) * cases[i].cpus);
+        assert_int_equal(plan.bytes, (plan.sub_buffer_bytes * plan.sub_buffers + (512U << 10)) * cases[i].cpus);
     }
     assert_true(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 15U << 20}, 16U << 20));
     assert_false(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 16U << 20}, 16U << 20));

@@ -10,8 +10,7 @@
 static int status; /* of the reading */
 
 static int numbers(const char *folder,
-                   void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
-                                uint64_t last),
+                   void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last),
                    void *context, struct varve_message *message)
 {
     assert_string_equal(folder, "trace");
@@ -29,8 +28,8 @@ TEST(test_counted_by_ring_and_number)
     struct lttng_ring rings[] = {
         {.process = 2, .ring = 1, .records = 100, .last = 100}, /* 51 … 60 */
         {.process = 1, .ring = 3, .records = 20, .last = 20},   /* 11 */
-        {.process = 1, .ring = 4, .records = 1, .last = 5}, /* 1 … 4 were dropped by the program itself */
-        {.process = 1, .ring = 5, .records = 7, .last = 7}, /* all */
+        {.process = 1, .ring = 4, .records = 1, .last = 5},     /* 1 … 4 were dropped by the program itself */
+        {.process = 1, .ring = 5, .records = 7, .last = 7},     /* all */
     };
     struct varve_message message = {""};
     uint64_t missing = 1;

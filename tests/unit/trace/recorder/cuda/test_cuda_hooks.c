@@ -48,8 +48,7 @@ TEST(test_table)
         size_t length = strlen(rows[i].symbol);
 
         assert_memory_equal(rows[i].exported, rows[i].symbol, length);
-        assert_int_equal((rows[i].flags & CUDA_HOOK_PER_THREAD) != 0,
-                         strcmp(rows[i].exported + length, "_ptsz") == 0);
+        assert_int_equal((rows[i].flags & CUDA_HOOK_PER_THREAD) != 0, strcmp(rows[i].exported + length, "_ptsz") == 0);
         assert_in_range(rows[i].version, 2000, CUDA_HOOK_VERSION_KNOWN);
         for (size_t j = 0; j < i; j++) {
             assert_string_not_equal(rows[i].exported, rows[j].exported);

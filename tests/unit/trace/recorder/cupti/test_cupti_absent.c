@@ -23,8 +23,7 @@ TEST(test_refused)
 {
     expect_refused(&(struct run){.scene = "alone", .how = "taken"}, 39, "CUPTI for somebody");
     expect_refused(&(struct run){.scene = "alone", .how = "closed"}, 15, "CUPTI_ERROR_NOT_INITIALIZED, 15");
-    expect_refused(&(struct run){.scene = "alone", .cupti_path = "/nowhere/libcupti.so"}, 0,
-                   "VARVE_CUPTI_LIBRARY");
+    expect_refused(&(struct run){.scene = "alone", .cupti_path = "/nowhere/libcupti.so"}, 0, "VARVE_CUPTI_LIBRARY");
     expect_refused(&(struct run){.scene = "alone", .cupti_path = VARVE_BUILD_DIR "/libvarve_trace.so"}, 0,
                    "CUDA 11.2 or newer");
 }
@@ -49,8 +48,7 @@ TEST(test_not_wanted)
 /* Somebody has taken LD_PRELOAD away: the library has brought a recorder. */
 TEST(test_without_preload)
 {
-    play(&(struct run){
-        .scene = "late", .without_preload = true, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA});
+    play(&(struct run){.scene = "late", .without_preload = true, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA});
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
     for (unsigned i = 0; i < seen.count; i++) { /* no other recorder: this is no mere duplicate */
         assert_int_equal(varve_record_flags(&seen.records[i]) & VARVE_FLAG_DUPLICATE, 0);

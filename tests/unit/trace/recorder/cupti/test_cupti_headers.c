@@ -89,8 +89,7 @@ SAME_SIZE(struct cupti_state_data, CUpti_StateData);
 FIELD(struct cupti_state_data, result, CUpti_StateData, notification.result);
 FIELD(struct cupti_state_data, message, CUpti_StateData, notification.message);
 
-#define PARAMS(field, their_field) \
-    FIELD(struct cupti_subscriber_params, field, CUpti_SubscriberParams, their_field)
+#define PARAMS(field, their_field) FIELD(struct cupti_subscriber_params, field, CUpti_SubscriberParams, their_field)
 FRONT(struct cupti_subscriber_params, CUpti_SubscriberParams);
 PARAMS(bytes, structSize);
 PARAMS(name, subscriberName);
@@ -261,12 +260,11 @@ IS_SAME_TYPE(cupti_buffer_requested, their_requested);
 
 /* Anonymous structs cannot be named like ours: in these two the pointer to one is checked by its size alone.
  */
-#define FUNCTION_CHECK(field, symbol, necessity, parameters)                                              \
-    _Static_assert(                                                                                       \
-        __builtin_types_compatible_p(CUptiResult(*) parameters, __typeof__(&symbol)) ||                   \
-            (__builtin_types_compatible_p(__typeof__(&symbol), __typeof__(&cuptiSubscribe_v2)) ||         \
-             __builtin_types_compatible_p(__typeof__(&symbol), __typeof__(&cuptiActivityGetNextRecord))), \
-        #symbol);
+#define FUNCTION_CHECK(field, symbol, necessity, parameters)                                                         \
+    _Static_assert(__builtin_types_compatible_p(CUptiResult(*) parameters, __typeof__(&symbol)) ||                   \
+                       (__builtin_types_compatible_p(__typeof__(&symbol), __typeof__(&cuptiSubscribe_v2)) ||         \
+                        __builtin_types_compatible_p(__typeof__(&symbol), __typeof__(&cuptiActivityGetNextRecord))), \
+                   #symbol);
 CUPTI_FUNCTION_LIST(FUNCTION_CHECK)
 
 TEST(test_headers)

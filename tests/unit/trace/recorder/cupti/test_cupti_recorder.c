@@ -25,9 +25,8 @@ struct expected {
 static void expect_field(unsigned at, const char *field, uint64_t is, uint64_t should_be)
 {
     if (should_be != ANY && is != should_be) {
-        fail_msg("record %u (kind %u, cause %u): %s is %#llx, not %#llx", at,
-                 varve_record_kind(&seen.records[at]), seen.records[at].cause, field, (unsigned long long)is,
-                 (unsigned long long)should_be);
+        fail_msg("record %u (kind %u, cause %u): %s is %#llx, not %#llx", at, varve_record_kind(&seen.records[at]),
+                 seen.records[at].cause, field, (unsigned long long)is, (unsigned long long)should_be);
     }
 }
 
@@ -95,8 +94,8 @@ static void expect_all(const struct run *run, const struct expected *expected, u
     }
     at = expect_end(at);
     if (at != seen.count) {
-        fail_msg("%s: %u records, %u of them not expected; the first: kind %u cause %u", run->scene,
-                 seen.count, seen.count - at, varve_record_kind(&seen.records[at]), seen.records[at].cause);
+        fail_msg("%s: %u records, %u of them not expected; the first: kind %u cause %u", run->scene, seen.count,
+                 seen.count - at, varve_record_kind(&seen.records[at]), seen.records[at].cause);
     }
     if (seen.said[0] != '\0') {
         fail_msg("%s: said '%s'", run->scene, seen.said);
@@ -183,10 +182,9 @@ TEST(test_arrays)
     {                                                                                                      \
         VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, 0, arg, 0, false \
     }
-#define ASYNC(cause, number, addr, size, stream)                                                        \
-    {                                                                                                   \
-        VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, number, addr, size, 0, \
-            stream, false                                                                               \
+#define ASYNC(cause, number, addr, size, stream)                                                                      \
+    {                                                                                                                 \
+        VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, number, addr, size, 0, stream, false \
     }
 #define STREAM(number, handle)                                                    \
     {                                                                             \
@@ -209,19 +207,17 @@ TEST(test_ordered)
         {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
         POOL(CU_MEM_POOL_TRIM_TO, 0, 4096),
         POOL(CU_MEM_POOL_DESTROY, 0, 0),
-        {VARVE_KIND_DEV_POOL, VARVE_CAUSE_CU_MEM_POOL_CREATE, VARVE_MEMORY_MANAGED, 1, 1, 0x9000, 0, 0, 0,
-         false},
-        {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_CU_MEM_ALLOC_FROM_POOL_ASYNC, VARVE_MEMORY_MANAGED, 0, 1,
-         0x7100002000, 2000, 0, 0, false},
+        {VARVE_KIND_DEV_POOL, VARVE_CAUSE_CU_MEM_POOL_CREATE, VARVE_MEMORY_MANAGED, 1, 1, 0x9000, 0, 0, 0, false},
+        {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_CU_MEM_ALLOC_FROM_POOL_ASYNC, VARVE_MEMORY_MANAGED, 0, 1, 0x7100002000,
+         2000, 0, 0, false},
     };
 
     EXPECT("ordered", expected, .how = NULL);
 }
 
-#define VMM(kind, cause, device, addr, size, arg)                                                       \
-    {                                                                                                   \
-        VARVE_KIND_VMM_##kind, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 3, addr, size, arg, 0, \
-            false                                                                                       \
+#define VMM(kind, cause, device, addr, size, arg)                                                             \
+    {                                                                                                         \
+        VARVE_KIND_VMM_##kind, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 3, addr, size, arg, 0, false \
     }
 #define VMM_FREE(kind, cause, addr, size, arg)                                                 \
     VMM(kind, cause, 0, addr, size, arg),                                                      \
@@ -240,8 +236,7 @@ TEST(test_virtual)
         VMM(SET_ACCESS, CU_MEM_SET_ACCESS, 0, 0x7200000000, 2 << 20, 2),
         VMM(CREATE, CU_MEM_RETAIN_ALLOCATION_HANDLE, 0, 0, 0, 0x77),
         VMM(CREATE, CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE, 0, 0, 0, 0x78),
-        {VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_MEMORY_PINNED, 0, 3, 0, 2 << 20, 0x79, 0,
-         false},
+        {VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_MEMORY_PINNED, 0, 3, 0, 2 << 20, 0x79, 0, false},
         VMM_FREE(UNMAP, CU_MEM_UNMAP, 0x7200000000, 2 << 20, 0),
         VMM_FREE(RELEASE, CU_MEM_RELEASE, 0, 0, 0x77),
         VMM_FREE(ADDRESS_FREE, CU_MEM_ADDRESS_FREE, 0x7200000000, 20 << 20, 0),
@@ -324,10 +319,9 @@ TEST(test_graph)
         VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE, VARVE_MEMORY_DEVICE, 1, 5, 0x7000, 4096, \
             (uint64_t)(operation) << 32 | 17, 0, false                                      \
     }
-#define POOL_STATE(cause, device, size, used)                                                            \
-    {                                                                                                    \
-        VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, size, used, 0, \
-            false                                                                                        \
+#define POOL_STATE(cause, device, size, used)                                                                  \
+    {                                                                                                          \
+        VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, size, used, 0, false \
     }
 
 TEST(test_activity)

@@ -148,8 +148,7 @@ unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
     return fake_python_remembers ? count : PYTHON_STACK_UNKNOWN;
 }
 
-static void fake_python_set(unsigned index, const char *code, const char *file, uint32_t instruction,
-                            bool entry)
+static void fake_python_set(unsigned index, const char *code, const char *file, uint32_t instruction, bool entry)
 {
     fake_python[index] = (struct python_frame){.code = code,
                                                .name = code,

@@ -78,8 +78,7 @@ static _Atomic unsigned shared_late; /* published numbers that a reader did not 
 
 static struct stack_hash plain_hash(uint32_t number)
 {
-    return (struct stack_hash){number * UINT64_C(0x9e3779b97f4a7c15) | 1,
-                               number * UINT64_C(0xd6e8feb86659fd93)};
+    return (struct stack_hash){number * UINT64_C(0x9e3779b97f4a7c15) | 1, number * UINT64_C(0xd6e8feb86659fd93)};
 }
 
 static void *table_reader(void *argument)

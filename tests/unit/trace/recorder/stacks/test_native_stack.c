@@ -345,13 +345,11 @@ static NOINLINE void garbage(unsigned rounds, char *pages)
         struct callsite_start start = real;
 
         for (unsigned i = 0; i < 512; i++) {
-            ((uintptr_t *)(void *)pages)[i] =
-                nonsense(&real, pages, random_next(&random_state) % 2 ? code : libc_code);
+            ((uintptr_t *)(void *)pages)[i] = nonsense(&real, pages, random_next(&random_state) % 2 ? code : libc_code);
         }
         if (random_next(&random_state) % 4 != 0) {
-            start.sp = random_next(&random_state) % 2
-                           ? (uintptr_t)pages + (random_next(&random_state) % 512) * 8
-                           : nonsense(&real, pages, code);
+            start.sp = random_next(&random_state) % 2 ? (uintptr_t)pages + (random_next(&random_state) % 512) * 8
+                                                      : nonsense(&real, pages, code);
         }
         if (random_next(&random_state) % 4 != 0) {
             start.fp = nonsense(&real, pages, code);

@@ -90,8 +90,8 @@ static void add_python(const char *path)
         return;
     }
     struct python *python = &pythons[python_count];
-    if (sscanf(out, "%1023[^\n]\n%15[^\n]\n%1023[^\n]\n%1023[^\n]", python->executable, python->version,
-               python->prefix, python->shared_object) != 4) {
+    if (sscanf(out, "%1023[^\n]\n%15[^\n]\n%1023[^\n]\n%1023[^\n]", python->executable, python->version, python->prefix,
+               python->shared_object) != 4) {
         return;
     }
     for (unsigned i = 0; i < python_count; i++) {
@@ -104,8 +104,7 @@ static void add_python(const char *path)
 
 static void add_from_list(const char *list, bool folders)
 {
-    static const char *names[] = {"python3",    "python3.9",  "python3.10",
-                                  "python3.11", "python3.12", "python3.13"};
+    static const char *names[] = {"python3", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"};
     char copy[16384];
     snprintf(copy, sizeof(copy), "%s", list != NULL ? list : "");
     char *rest = NULL;
@@ -195,12 +194,11 @@ TEST(test_same_in_a_sandbox)
 /* What one run of the preloaded probe counted. */
 struct counts {
     unsigned long calls, stacks, frames, bad, deepest;
-    unsigned long hashes, wrong,
-        unknown; /* by what was remembered; those that could not be checked by them */
+    unsigned long hashes, wrong, unknown; /* by what was remembered; those that could not be checked by them */
 };
 
-static struct counts run_counted(const struct python *python, const char *const *settings,
-                                 const char *const *argv, char *out)
+static struct counts run_counted(const struct python *python, const char *const *settings, const char *const *argv,
+                                 char *out)
 {
     char report[PATH_BYTES];
     char setting[PATH_BYTES + 64];
@@ -214,16 +212,14 @@ static struct counts run_counted(const struct python *python, const char *const 
     FILE *stream = fopen(report, "r");
     assert_non_null(stream);
     struct counts counts;
-    assert_int_equal(fscanf(stream, "%lu %lu %lu %lu %lu %lu %lu %lu", &counts.calls, &counts.stacks,
-                            &counts.frames, &counts.bad, &counts.deepest, &counts.hashes, &counts.wrong,
-                            &counts.unknown),
+    assert_int_equal(fscanf(stream, "%lu %lu %lu %lu %lu %lu %lu %lu", &counts.calls, &counts.stacks, &counts.frames,
+                            &counts.bad, &counts.deepest, &counts.hashes, &counts.wrong, &counts.unknown),
                      8);
     fclose(stream);
     unlink(report);
-    print_message(
-        "%s: %lu calls, %lu stacks, %lu frames, %lu bad, %lu deep; %lu hashes, %lu wrong, %lu unknown\n",
-        python->version, counts.calls, counts.stacks, counts.frames, counts.bad, counts.deepest,
-        counts.hashes, counts.wrong, counts.unknown);
+    print_message("%s: %lu calls, %lu stacks, %lu frames, %lu bad, %lu deep; %lu hashes, %lu wrong, %lu unknown\n",
+                  python->version, counts.calls, counts.stacks, counts.frames, counts.bad, counts.deepest,
+                  counts.hashes, counts.wrong, counts.unknown);
     assert_int_equal(counts.wrong, 0);
     assert_true(counts.hashes > counts.stacks * 9 / 10);
     return counts;
@@ -271,8 +267,8 @@ TEST(test_cost)
         unsigned depth = 0;
         assert_int_equal(run(NULL, argv, out), 0);
         assert_int_equal(sscanf(out, "%lf %lf %u", &cost_ns, &hash_ns, &depth), 3);
-        print_message("%s: %.1f ns a capture of depth %u, %.1f ns its hash\n", pythons[i].version, cost_ns,
-                      depth, hash_ns);
+        print_message("%s: %.1f ns a capture of depth %u, %.1f ns its hash\n", pythons[i].version, cost_ns, depth,
+                      hash_ns);
         assert_int_equal(depth, 10);
         assert_true(cost_ns > 0 && hash_ns > 0); /* benchmarks judge them */
     }
@@ -298,8 +294,7 @@ static void *take(void *self, void *arguments)
     char file[32];
     uint32_t line = 0;
     taken_count = python_stack_capture(taken, 8);
-    taken_right = taken_count == 2 &&
-                  python_stack_describe(&taken[0], name, sizeof(name), file, sizeof(file), &line) &&
+    taken_right = taken_count == 2 && python_stack_describe(&taken[0], name, sizeof(name), file, sizeof(file), &line) &&
                   strcmp(name, "function") == 0 && strcmp(file, "<string>") == 0 && line == 3 &&
                   python_stack_describe(&taken[1], name, sizeof(name), file, sizeof(file), &line) &&
                   strcmp(name, "<module>") == 0 && line == 5;

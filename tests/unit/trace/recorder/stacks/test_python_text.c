@@ -119,9 +119,7 @@ TEST_WITH(test_text_is_utf8_cut_between_characters, start, NULL)
         uint32_t points[40];
         int64_t length = random_below(&seed, 40);
         for (int64_t i = 0; i < length; i++) {
-            points[i] = random_below(&seed, random_below(&seed, 3) == 0 ? 0x80
-                                            : ascii                     ? 0x80
-                                                                        : limits[kinds[choice]]);
+            points[i] = random_below(&seed, random_below(&seed, 3) == 0 ? 0x80 : ascii ? 0x80 : limits[kinds[choice]]);
         }
         char *object = make_str(layout, kinds[choice], ascii, points, length);
         size_t room = 1 + random_below(&seed, 120);
@@ -236,13 +234,11 @@ static size_t write_locations(uint8_t *out, const struct range *ranges, unsigned
             line += delta;
             unsigned code = ranges[i].line == 0 ? 15 : 13 + random_below(&seed, 2);
             if (ranges[i].line != 0 && delta >= 0 && delta <= 2 && random_below(&seed, 2) == 0) {
-                code = delta == 0 && random_below(&seed, 2) == 0 ? random_below(&seed, 10)
-                                                                 : 10 + (unsigned)delta;
+                code = delta == 0 && random_below(&seed, 2) == 0 ? random_below(&seed, 10) : 10 + (unsigned)delta;
             }
             out[used++] = (uint8_t)(0x80 | code << 3 | size);
             if (code == 13 || code == 14) {
-                used +=
-                    write_number(out + used, delta < 0 ? (uint32_t)-delta << 1 | 1 : (uint32_t)delta << 1);
+                used += write_number(out + used, delta < 0 ? (uint32_t)-delta << 1 | 1 : (uint32_t)delta << 1);
             }
             if (code == 14) {
                 for (unsigned columns = 0; columns < 3; columns++) {
@@ -306,8 +302,8 @@ TEST_WITH(test_lines_of_garbage, start, NULL)
             table[i] = (uint8_t)random_below(&seed, 256);
         }
         int32_t first_line = (int32_t)random_below(&seed, UINT32_C(0x7FFFFFFF));
-        uint32_t line = python_line_find((enum python_line_format)random_below(&seed, 3), table, bytes,
-                                         first_line, (int32_t)random_below(&seed, 200) - 10);
+        uint32_t line = python_line_find((enum python_line_format)random_below(&seed, 3), table, bytes, first_line,
+                                         (int32_t)random_below(&seed, 200) - 10);
         assert_true(line <= INT32_MAX);
         free(table);
     }

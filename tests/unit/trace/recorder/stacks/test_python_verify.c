@@ -124,8 +124,7 @@ TEST(test_good_stack)
         const struct python_layout *layout = layout_of(minor);
         unsigned frames = 0;
         make_stack(layout);
-        assert_int_equal(python_verify_stack(layout, &types, memory[BLOCK_STATE], &frames),
-                         PYTHON_VERDICT_GOOD);
+        assert_int_equal(python_verify_stack(layout, &types, memory[BLOCK_STATE], &frames), PYTHON_VERDICT_GOOD);
         assert_int_equal(frames, minor >= 12 ? 3 : 2);
         enum block top = layout->has_cframe ? BLOCK_CFRAME : BLOCK_STATE;
         put(top, layout->has_cframe ? layout->cframe_frame : layout->state_frame, 0, 8);
@@ -217,8 +216,7 @@ TEST(test_noise)
     for (unsigned round = 0; round < 3000; round++) {
         const struct python_layout *layout = layout_of(9 + random_below(&seed, 5));
         make_stack(layout);
-        memory[random_below(&seed, BLOCK_COUNT)][random_below(&seed, 200)] ^=
-            (char)(1 + random_below(&seed, 255));
+        memory[random_below(&seed, BLOCK_COUNT)][random_below(&seed, 200)] ^= (char)(1 + random_below(&seed, 255));
         (void)verify(layout);
         char *all = memory[0];
         for (size_t i = 0; i < sizeof(memory); i++) {
