@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the second sink share: a session daemon of their own, recordings to both sinks, and the comparison of
-the database with the one that is rebuilt from the LTTng trace."""
+"""What the tests of the second sink share: a session daemon of their own, recordings to both sinks, and the
+comparison of the database with the one that is rebuilt from the LTTng trace."""
 
 import json
 import os

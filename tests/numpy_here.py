@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`from numpy_here import numpy`: a program whose interpreter has no NumPy goes on in Debian's, for which python3-numpy is
-installed, or ends with status 77 and a line that says so."""
+"""`from numpy_here import numpy`: a program whose interpreter has no NumPy goes on in Debian's, for which
+python3-numpy is installed, or ends with status 77 and a line that says so."""
 
 import os
 import sys

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import python_packages` first in a test of the Python package: it goes on in the interpreter that VARVE_PYTHON3 names, or in that of
-build/venv (./dev notebooks makes it), if this one lacks packages. What is missing there too skips the cases that need it."""
+"""`import python_packages` first in a test of the Python package: it goes on in the interpreter that VARVE_PYTHON3
+names, or in that of build/venv (./dev notebooks makes it), if this one lacks packages. What is missing there too
+skips the cases that need it."""
 
 import importlib.util
 import os

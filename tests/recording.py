@@ -24,7 +24,8 @@ VARVE = os.path.abspath(os.environ.get("VARVE") or os.path.join(ROOT, "build", "
 PROGRAMS = os.path.abspath(os.environ.get("VARVE_PROGRAMS") or os.path.join(os.path.dirname(VARVE), "programs"))
 # A sanitized varve can neither be recorded (its run-time library must come first) nor be a plug-in of babeltrace2.
 IS_SANITIZED = os.environ.get("VARVE_SANITIZE", "none") not in ("", "none")
-IS_FULL = bool(os.environ.get("VARVE_FULL"))  # `./dev test full`: inputs of full size in tests that have smaller ones as well
+# `./dev test full`: inputs of full size in tests that have smaller ones as well
+IS_FULL = bool(os.environ.get("VARVE_FULL"))
 
 FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4
 POLICIES = ("spill", "block", "drop")
@@ -106,7 +107,8 @@ def start(arguments, **options):
 
 
 def finish(process):
-    """Waits as long as it takes: whether a test hangs is the runner's to say, who knows nothing of how busy a machine is."""
+    """Waits as long as it takes: whether a test hangs is the runner's to say, who knows nothing of how busy a machine
+    is."""
     out, err = process.communicate()
     return Outcome(process.returncode, out, err)
 
@@ -210,8 +212,8 @@ class Case(unittest.TestCase):
         self.addCleanup(lambda: self.connection and self.connection.close())
 
     def remove_rings(self):
-        """What lies in shared memory for recordings that this test left unfinished on purpose. A test may have made the link
-        lead anywhere: nothing is removed but what a recording names so."""
+        """What lies in shared memory for recordings that this test left unfinished on purpose. A test may have made
+        the link lead anywhere: nothing is removed but what a recording names so."""
         for folder, _, _ in os.walk(self.folder):
             ring = os.path.join(folder, "ring")
             if os.path.islink(ring) and re.fullmatch(r"/dev/shm/varve-\d+-[0-9a-f]{16}", os.readlink(ring)):

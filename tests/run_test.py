@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one test and notes what it cost: processor seconds of it and of the processes that it waited for, beside those that
-its head allows ("Costs: 3 s, full 40 s"). Costs decide no test: the table says which have outgrown their head.
+"""Runs one test and notes what it cost: processor seconds of it and of the processes that it waited for, beside those
+that its head allows ("Costs: 3 s, full 40 s"). Costs decide no test: the table says which have outgrown their head.
 
 usage: run_test.py NAME FILE COMMAND…     what ctest calls; the exit status is the test's
        run_test.py --costs [--slowest]    the table of the last run: tests above their costs, or the dearest ones"""

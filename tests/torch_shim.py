@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python side of `varve record --torch` share: programs run with a torch that is none
-(programs/fake_torch), and with the allocator of libvarve-torch.so on the host. What only the real PyTorch can show is in
-tests/gpu."""
+(programs/fake_torch), and with the allocator of libvarve-torch.so on the host. What only the real PyTorch can show is
+in tests/gpu."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package: events a second into Parquet (at least 1 M/s), on one core and on all; and one question over many ranks by SQLite,
-DuckDB and Dask, beside that over one rank. Ranks are recorded; more than these are simulated by files of the recorded ones under
-other ranks. Sizes are options; Python is that of VARVE_PYTHON3 or build/venv."""
+"""The Python package: events a second into Parquet (at least 1 M/s), on one core and on all; and one question over
+many ranks by SQLite, DuckDB and Dask, beside that over one rank. Ranks are recorded; more than these are simulated by
+files of the recorded ones under other ranks. Sizes are options; Python is that of VARVE_PYTHON3 or build/venv."""
 
 import argparse
 import os

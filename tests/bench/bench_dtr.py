@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operator logs played under a budget: events of the schedule a second, and beside the naive model in Python that the decisions are
-compared with, on the same log in the same run. Budgets lie between what the log needs at least and its peak, so that much is evicted.
-"""
+"""Operator logs played under a budget: events of the schedule a second, and beside the naive model in Python that the
+decisions are compared with, on the same log in the same run. Budgets lie between what the log needs at least and its
+peak, so that much is evicted. """
 
 import os
 import statistics

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Elements copied, converted, set and computed with, beside NumPy's copyto, fill and functions on the same arrays, in turns and
-into memory that was written before. Large ones are bound by memory, the small ones (8,192 elements) by instructions.
+"""Elements copied, converted, set and computed with, beside NumPy's copyto, fill and functions on the same arrays, in
+turns and into memory that was written before. Large ones are bound by memory, the small ones (8,192 elements) by
+instructions.
 
 Settings: VARVE_BENCH_ELEMENTS_ROUNDS (9), VARVE_BENCH_ELEMENTS_MIB (64, of a large array).
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Index plans beside NumPy in turns: a[index], a[mask] and setting them, of a million elements and of as many as a cache
-holds. `planned` makes the plan and runs it each time, into a new array, as NumPy's a[index] does; `again` runs a plan that
-is there. The ratio is NumPy's time by ours.
+"""Index plans beside NumPy in turns: a[index], a[mask] and setting them, of a million elements and of as many as a
+cache holds. `planned` makes the plan and runs it each time, into a new array, as NumPy's a[index] does; `again` runs
+a plan that is there. The ratio is NumPy's time by ours.
 
 VARVE_BENCH_INDEX_SIZE=N and VARVE_BENCH_INDEX_ROUNDS=N make it shorter or longer.
 """

@@ -4,11 +4,11 @@
 
     bench_leaders.py [--table] [--top N]
 
-Each tool records each program once, by itself. memray and varve are compared by the innermost Python line (heap and mappings together,
-as memray counts both), heaptrack and varve by the function that calls the allocator (heap alone, as heaptrack counts). A line of output is
-one leader of a peer, what varve has of it, and the line that varve's report names in its place; --table prints them as docs/results/leaders.md.
-Threads and the order in which memory is taken differ from run to run, and so do peaks.
-"""
+Each tool records each program once, by itself. memray and varve are compared by the innermost Python line (heap and
+mappings together, as memray counts both), heaptrack and varve by the function that calls the allocator (heap alone,
+as heaptrack counts). A line of output is one leader of a peer, what varve has of it, and the line that varve's report
+names in its place; --table prints them as docs/results/leaders.md. Threads and the order in which memory is taken
+differ from run to run, and so do peaks. """
 import argparse
 import collections
 import itertools

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the second sink costs: a record into the ring alone, into the ring with LTTng at hand but no trace that wants the
-event, and into both; a pair of malloc and free recorded to both, beside LTTng's own wrapper of the C library; and how
-fast the trace is read back. The runs of each comparison alternate. A session daemon that runs already is used and left
-alone, otherwise one is started and ended.
-"""
+"""What the second sink costs: a record into the ring alone, into the ring with LTTng at hand but no trace that wants
+the event, and into both; a pair of malloc and free recorded to both, beside LTTng's own wrapper of the C library; and
+how fast the trace is read back. The runs of each comparison alternate. A session daemon that runs already is used and
+left alone, otherwise one is started and ended. """
 
 import os
 import shutil

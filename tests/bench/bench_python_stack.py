@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one call site of a Python stack costs code that emits records, such as an allocator under PyTorch.
 
-The program calls varve_callsite_here while it is recorded with `--stacks python`, from stacks of 10 to 60 functions that
-all differ, without the GIL: the same stack each time; with 1 MiB read in between, which costs it its place in the first
-caches; and from a loop whose stacks differ in their innermost two frames each time (a leaf called from four lines of four
-functions), beside a foreign function that does nothing. VARVE_BENCH_PYTHONS names the interpreters (paths, colon between
-them; default: python3), VARVE_BENCH_PYTHON_ROUNDS how often each is asked in turns.
-"""
+The program calls varve_callsite_here while it is recorded with `--stacks python`, from stacks of 10 to 60 functions
+that all differ, without the GIL: the same stack each time; with 1 MiB read in between, which costs it its place in
+the first caches; and from a loop whose stacks differ in their innermost two frames each time (a leaf called from four
+lines of four functions), beside a foreign function that does nothing. VARVE_BENCH_PYTHONS names the interpreters
+(paths, colon between them; default: python3), VARVE_BENCH_PYTHON_ROUNDS how often each is asked in turns. """
 
 import ctypes
 import json

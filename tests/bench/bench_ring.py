@@ -3,10 +3,9 @@
 """One record into a ring while the collector runs, beside an LTTng-UST tracepoint with the same payload.
 
 Two programs emit equal records in bursts, one each 10 ms, and time each: 10,000 records (1 M/s), 2,500, and the
-same without pauses, where no collector keeps up and the ring overflows (`spilled_share` reports how far). The runs of the
-two programs alternate. LTTng gets a session of its own with the largest usual channel (16 sub-buffers of 4 MiB per CPU);
-a session daemon that runs already is used and left alone, otherwise one is started and ended.
-"""
+same without pauses, where no collector keeps up and the ring overflows (`spilled_share` reports how far). The runs of
+the two programs alternate. LTTng gets a session of its own with the largest usual channel (16 sub-buffers of 4 MiB
+per CPU); a session daemon that runs already is used and left alone, otherwise one is started and ended. """
 
 import os
 import re

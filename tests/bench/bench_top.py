@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a recorded program loses while `varve top` watches it, by its own count of what it does.
 
-One recording; `varve top` begins and ends beside it again and again, on a terminal of its own, so that windows with it and
-windows without it alternate in the same process. Each window leaves its first second out, when top starts, or has just ended. The program says what it did and what
-CPU time that took, four times a second. `bursts`: threads that the collector keeps up with. `flat out`: threads that never rest and
-wait for the collector where their rings are full (--overflow block), so that what the collector does for top is taken from them.
-"""
+One recording; `varve top` begins and ends beside it again and again, on a terminal of its own, so that windows with
+it and windows without it alternate in the same process. Each window leaves its first second out, when top starts, or
+has just ended. The program says what it did and what CPU time that took, four times a second. `bursts`: threads that
+the collector keeps up with. `flat out`: threads that never rest and wait for the collector where their rings are full
+(--overflow block), so that what the collector does for top is taken from them. """
 
 import json
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on storages in a GPU's memory beside PyTorch's on the same tensors, in turns. `ratio` is PyTorch's time by ours, `g_s` the
-GB that ours reads and writes a second, of the product the 10^9 operations. --mib N: of a large array; --memory host: in host memory with PyTorch's
-CPU functions, to see that the program works."""
+"""Operators on storages in a GPU's memory beside PyTorch's on the same tensors, in turns. `ratio` is PyTorch's time
+by ours, `g_s` the GB that ours reads and writes a second, of the product the 10^9 operations. --mib N: of a large
+array; --memory host: in host memory with PyTorch's CPU functions, to see that the program works."""
 
 import argparse
 import ctypes

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Storages in a GPU's memory beside PyTorch on the same tensors, in turns: strided copies, conversions, gathers, masks, scatters and
-fills. `ratio` is PyTorch's time by ours, `copy_share` the bytes that ours reads and writes a second by those of a copy from device to
-device, `gb_s` the former.
+"""Storages in a GPU's memory beside PyTorch on the same tensors, in turns: strided copies, conversions, gathers,
+masks, scatters and fills. `ratio` is PyTorch's time by ours, `copy_share` the bytes that ours reads and writes a
+second by those of a copy from device to device, `gb_s` the former.
 
-Times are those of the clock around several calls and a wait for the GPU behind the last. All is given to the default stream. What
-picks or sets by indices runs a plan that was made before, into memory that is there as PyTorch's `out` is: plans are made of indices
-in host memory, while PyTorch's are on the GPU. `plan_ms` is how long making it took, indices brought to the GPU included.
+Times are those of the clock around several calls and a wait for the GPU behind the last. All is given to the default
+stream. What picks or sets by indices runs a plan that was made before, into memory that is there as PyTorch's `out`
+is: plans are made of indices in host memory, while PyTorch's are on the GPU. `plan_ms` is how long making it took,
+indices brought to the GPU included.
 
 --mib N: of a large array; --memory host: in host memory with PyTorch's CPU functions, to see that the program works.
 """
@@ -143,7 +144,8 @@ class Bench:
         return plan, round((time.perf_counter() - begin) * 1e3, 3)
 
     def picks(self, metric, tensor, entries, peer):
-        """`entries` of host memory for us; `peer` writes what PyTorch picks by its own on the device to a tensor, or to a new one."""
+        """`entries` of host memory for us; `peer` writes what PyTorch picks by its own on the device to a tensor, or
+        to a new one."""
         expected = peer(None)
         target = self.torch.empty_like(expected)
         with self.storage(tensor) as storage, self.storage(target) as picked:

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's allocator and libvarve-torch.so in one process on one GPU: the cached pair, and the requests of real programs
-played again, each without a recorder and with one.
+"""PyTorch's allocator and libvarve-torch.so in one process on one GPU: the cached pair, and the requests of real
+programs played again, each without a recorder and with one.
 
     gpu_torch.py [RECORDING.pickle.xz …]
 
 Needs PyTorch with CUDA, a C++ compiler and CUDA's headers (those of PyTorch's own wheels do). The loops are
 gpu_torch_pair.cc, compiled here (or VARVE_BENCH_LIBRARY names the finished library). `native` is PyTorch's allocator,
-`plugged` ours behind PyTorch's CUDAPluggableAllocator, which keeps a map of its own behind a mutex: that is what a program
-under `varve record --torch` calls. With recording, ours runs under `varve record --torch` with the shim left out, and the
-peer keeps its history (torch.cuda.memory._record_memory_history); both without stacks, then both with Python's.
+`plugged` ours behind PyTorch's CUDAPluggableAllocator, which keeps a map of its own behind a mutex: that is what a
+program under `varve record --torch` calls. With recording, ours runs under `varve record --torch` with the shim left
+out, and the peer keeps its history (torch.cuda.memory._record_memory_history); both without stacks, then both with
+Python's.
 
 VARVE and VARVE_BUILD_DIR say which build; VARVE_BENCH_TORCH_ROUNDS (20) how long.
 """

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Python program recorded by default: the whole time until the result is ready, and the time inside the program.
 
-bench_python_program.sh runs it with the interpreter of an environment that has the libraries. The program imports numpy,
-pandas, scipy, scikit-learn and matplotlib and trains a forest, on one thread; it times itself from its first line to its
-last. By itself, under `varve record`, `memray run --native`, `memray run` and heaptrack, in turn, VARVE_BENCH_PROGRAM_ROUNDS
-times. Then once with `--keep totals`, of which the size counts.
-"""
+bench_python_program.sh runs it with the interpreter of an environment that has the libraries. The program imports
+numpy, pandas, scipy, scikit-learn and matplotlib and trains a forest, on one thread; it times itself from its first
+line to its last. By itself, under `varve record`, `memray run --native`, `memray run` and heaptrack, in turn,
+VARVE_BENCH_PROGRAM_ROUNDS times. Then once with `--keep totals`, of which the size counts. """
 
 import json
 import os

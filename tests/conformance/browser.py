@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headless Chromium for tests of pages: opened, driven with the mouse and the keyboard, and asked what it logged and loaded."""
+"""Headless Chromium for tests of pages: opened, driven with the mouse and the keyboard, and asked what it logged and
+loaded."""
 
 import json
 import os

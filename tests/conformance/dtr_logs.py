@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random operator logs in DTR's format, valid for the simulator: the handles that a line names are alive, and no value is mutated
-twice (the simulator names what comes of it after the value). Beside these rules anything goes: views of views, operators that
-take an argument twice or none, outputs without bytes or cost, constants in the middle, handles that are never released.
+"""Random operator logs in DTR's format, valid for the simulator: the handles that a line names are alive, and no
+value is mutated twice (the simulator names what comes of it after the value). Beside these rules anything goes: views
+of views, operators that take an argument twice or none, outputs without bytes or cost, constants in the middle,
+handles that are never released.
 
-A maker makes one log in one of the SHAPES. Where sizes and costs come from is drawn for each log: few numbers make ties, numbers
-that are nearly multiples of each other make scores that differ by less than a double can tell.
+A maker makes one log in one of the SHAPES. Where sizes and costs come from is drawn for each log: few numbers make
+ties, numbers that are nearly multiples of each other make scores that differ by less than a double can tell.
 
 usage: dtr_logs.py SEED        prints the log of that seed
 """
@@ -152,7 +153,8 @@ class Maker:
                 lambda: self.line("RELEASE", NAME="unknown")))()
         while self.maybe(self.view_share):
             if self.live:
-                base = self.pick() if self.maybe(0.5) else self.random.choice(list(self.live))  # old ones may be evicted
+                # old ones may be evicted
+                base = self.pick() if self.maybe(0.5) else self.random.choice(list(self.live))
                 self.call([base] + self.picks(1 if self.views_join else 0), view=0)
 
     # ---- shapes ----
@@ -259,7 +261,8 @@ class Maker:
 
 
 def linear_network(nodes):
-    """The check of the literature: unit costs and sizes, forward, then backward with everything released once it is not needed."""
+    """The check of the literature: unit costs and sizes, forward, then backward with everything released once it is
+    not needed."""
     maker = Maker.__new__(Maker)
     maker.entries, maker.live = [], {}
 
@@ -281,7 +284,8 @@ def linear_network(nodes):
 
 
 def near_tie(seed):
-    """(log, budget): one of two values must go, and rounding the score's divisor before the division would choose the other one."""
+    """(log, budget): one of two values must go, and rounding the score's divisor before the division would choose the
+    other one."""
     draw = random.Random(seed).randrange
     while True:
         costs, sizes = [2**38 + draw(64) for _ in range(2)], [2**38 + draw(64) for _ in range(2)]

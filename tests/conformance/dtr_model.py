@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A naive model of rematerialization under a budget, as the published simulator of DTR (simrd) plays operator logs: runtime V2 with
-eager eviction or with releases ignored, and runtime V1 with banishing. It is what `varve dtr` is compared with, so it is written for
-reading: objects, lists and sets, Python's integers, and scores by Python's division, which is rounded correctly at any magnitude.
+"""A naive model of rematerialization under a budget, as the published simulator of DTR (simrd) plays operator logs:
+runtime V2 with eager eviction or with releases ignored, and runtime V1 with banishing. It is what `varve dtr` is
+compared with, so it is written for reading: objects, lists and sets, Python's integers, and scores by Python's
+division, which is rounded correctly at any magnitude.
 
-usage: dtr_model.py LOG [--heuristic H] [--budget BYTES|none] [--dealloc eager|ignore|banish] [--remat-limit FACTOR|none] [--seed S]
+usage: dtr_model.py LOG [--heuristic H] [--budget BYTES|none] [--dealloc eager|ignore|banish] [--remat-limit
+FACTOR|none] [--seed S]
 
 LOG may be compressed (.xz). Prints one JSON object, as `varve dtr --json` does, without the seconds.
 """
@@ -50,13 +52,15 @@ class LimitReached(Exception):
 
 
 class Impossible(Exception):
-    """The simulator stops with a failed assertion here, or does what its hash tables decide: nothing is to be expected."""
+    """The simulator stops with a failed assertion here, or does what its hash tables decide: nothing is to be
+    expected."""
 
 
 # --- the log -------------------------------------------------------------------------------------------------------
 
 class Value:
-    """What a handle of the log stands for: one output of an operator. `tensor` is its object in the run that plays the log."""
+    """What a handle of the log stands for: one output of an operator. `tensor` is its object in the run that plays
+    the log."""
 
     def __init__(self, storage_size):
         self.storage_size, self.handles, self.tensor = storage_size, 1, None
@@ -68,7 +72,8 @@ def read_log(path):
 
 
 class Schedule:
-    """The log as a list of steps: ("compute", cost, sizes, aliases, arguments, results), ("get" | "release" | "pin", value)."""
+    """The log as a list of steps: ("compute", cost, sizes, aliases, arguments, results), ("get" | "release" | "pin",
+    value)."""
 
     def __init__(self, entries):
         self.steps, self.handles = [], {}
@@ -168,8 +173,8 @@ class Tensor:
 
 
 class Region:
-    """The evicted storages that can be reached from a storage in one direction, and the resident ones at their edge. The cost is that
-    of the moment when each came in."""
+    """The evicted storages that can be reached from a storage in one direction, and the resident ones at their edge.
+    The cost is that of the moment when each came in."""
 
     def __init__(self):
         self.clear()
@@ -281,7 +286,8 @@ class Run:
     # ---- running operators ----
 
     def materialize(self, tensor, is_model):
-        """One generator for each operator that waits for another, the innermost last; they yield the tensor that they wait for."""
+        """One generator for each operator that waits for another, the innermost last; they yield the tensor that they
+        wait for."""
         waiting = [self.steps_of(tensor, is_model)]
         while waiting:
             needed = next(waiting[-1], None)
@@ -491,8 +497,8 @@ class Run:
     # ---- banishing (V1) ----
 
     def let_go(self, tensor, undefined):
-        """Of the inputs after a run. Banishing one takes it out of the list that is being walked, so that the next is passed over:
-        it stays locked for ever. That is how the simulator has it."""
+        """Of the inputs after a run. Banishing one takes it out of the list that is being walked, so that the next is
+        passed over: it stays locked for ever. That is how the simulator has it."""
         at = 0
         while at < len(tensor.parents):
             storage = tensor.parents[at].storage
@@ -528,7 +534,8 @@ class Run:
 # --- the whole -----------------------------------------------------------------------------------------------------
 
 def baseline(schedule):
-    """The figures of V1 without a budget: its max_memory is the peak of reference, its model_compute the limits' unit."""
+    """The figures of V1 without a budget: its max_memory is the peak of reference, its model_compute the limits'
+    unit."""
     return Run("lru", UNLIMITED, "banish").play(schedule)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvarve.so for tests and benchmarks of elements: NumPy arrays as struct varve_array. bf16, which NumPy lacks, lies in
-arrays of uint16."""
+"""libvarve.so for tests and benchmarks of elements: NumPy arrays as struct varve_array. bf16, which NumPy lacks, lies
+in arrays of uint16."""
 
 import ctypes
 import os
@@ -90,15 +90,16 @@ def converted(source, target_dtype, source_dtype=None):
     return target
 
 
-# ---- exact models -----------------------------------------------------------------------------------------------------
+# ---- exact models
+# -----------------------------------------------------------------------------------------------------
 
 # Bits of the significand, least and greatest exponent of a normal number.
 FORMATS = {"f32": (24, -126, 127), "f16": (11, -14, 15), "bf16": (8, -126, 127)}
 
 
 def rounded(values, dtype):
-    """float64 rounded once to the numbers of a narrower type, to nearest even; still as float64. Scaling by powers of two
-    is exact, so the only rounding is that of rint."""
+    """float64 rounded once to the numbers of a narrower type, to nearest even; still as float64. Scaling by powers of
+    two is exact, so the only rounding is that of rint."""
     if dtype == "f64":
         return values
     precision, least, greatest = FORMATS[dtype]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of exports share: databases of every sort, and readers of protocol buffers that are made from the .proto files of the
-tree by protoc, which is not what wrote them."""
+"""What the tests of exports share: databases of every sort, and readers of protocol buffers that are made from the
+.proto files of the tree by protoc, which is not what wrote them."""
 
 import importlib
 import os
@@ -15,7 +15,8 @@ import recording  # noqa: E402
 
 SNAPSHOTS = os.path.join(recording.ROOT, "tests", "conformance", "pytorch")
 PROTOS = os.path.join(recording.ROOT, "analysis", "export", "protobuf")
-# A function's name as a hostile program may have it: quotes, controls, NUL, an end of line, no UTF-8, and a megabyte of letters.
+# A function's name as a hostile program may have it: quotes, controls, NUL, an end of line, no UTF-8, and a megabyte
+# of letters.
 HOSTILE = b'a;b"c<\\,\x1b[2J\x00d\ne\xff\xfe' + b"x" * (1 << 20)
 
 
@@ -48,7 +49,8 @@ class Case(recording.Case):
         return self.path
 
     def hostile(self):
-        """The first database with names of functions, files, modules, marks and processes that no viewer may trip over."""
+        """The first database with names of functions, files, modules, marks and processes that no viewer may trip
+        over."""
         self.heap()
         with sqlite3.connect(self.path) as connection:
             for table, column in (("symbol", "function"), ("symbol", "file"), ("symbol", "module"), ("process", "command_line"),

@@ -14,7 +14,8 @@ FILE_TIME_S = 1000000000
 
 class Program:
     """`steps`: argument lists, run one after the other in one folder. `environment` is added to what all have. `rules`:
-    which differences are right, by the executable's name in the table. `prepare`: what is run once before, by itself. `is_quick`: also in the quick tier."""
+    which differences are right, by the executable's name in the table. `prepare`: what is run once before, by itself.
+    `is_quick`: also in the quick tier."""
 
     def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None, prepare=(), is_quick=False):
         self.name, self.label, self.steps, self.files, self.prepare, self.is_quick = name, label, steps, files, prepare, is_quick

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs as RMM, PyTorch's profiler and Nsight Systems write them, made of one random program, and what its memory was then."""
+"""Logs as RMM, PyTorch's profiler and Nsight Systems write them, made of one random program, and what its memory was
+then."""
 
 import json
 import random

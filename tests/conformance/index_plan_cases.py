@@ -74,8 +74,8 @@ class Maker:
         return self.bytes.integers(0, 256, count * BYTES[dtype], dtype=np.uint8).view(BITS[BYTES[dtype]])
 
     def laid_out(self, shape, fill, may_expand=False):
-        """An array of that shape inside a larger one, which is returned as well: in order, transposed, with gaps, backwards,
-        expanded."""
+        """An array of that shape inside a larger one, which is returned as well: in order, transposed, with gaps,
+        backwards, expanded."""
         shape = list(shape)
         order = list(range(len(shape)))
         if self.chance(0.4):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorded histories of PyTorch's allocator in pytorch/, what PyTorch said of each, and commands that answer in JSON."""
+"""The recorded histories of PyTorch's allocator in pytorch/, what PyTorch said of each, and commands that answer in
+JSON."""
 
 import json
 import lzma

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Index expressions, conversions, copies and operators of storages beside NumPy, in one memory, which main() is told: what
-test_storage_memories.py and test_storage_pool.py run on the host, and gpu/test_storage_gpu.py on a GPU."""
+"""Index expressions, conversions, copies and operators of storages beside NumPy, in one memory, which main() is told:
+what test_storage_memories.py and test_storage_pool.py run on the host, and gpu/test_storage_gpu.py on a GPU."""
 
 import argparse
 import ctypes
@@ -233,7 +233,8 @@ class Expressions(MemoryCase):
 
 
     def test_plans(self):
-        """Ready plans run again and again on elements that change, also as mixed indices and masks; devices without kernels have none."""
+        """Ready plans run again and again on elements that change, also as mixed indices and masks; devices without
+        kernels have none."""
         bits = self.make.bits(2000 * 33, 1).reshape(2000, 33)
         rows, mask = self.make.bytes.integers(0, 2000, 700), self.make.mask((2000,), 600)
         with self.placed(bits, 1) as storage:
@@ -274,8 +275,8 @@ class Expressions(MemoryCase):
 
 
 class Operations(MemoryCase):
-    """The operators on storages beside those on arrays in host memory, which test_operators.py has beside NumPy: bit for bit where
-    storage.h says so, else within what it says."""
+    """The operators on storages beside those on arrays in host memory, which test_operators.py has beside NumPy: bit
+    for bit where storage.h says so, else within what it says."""
 
     LOOSE = ("exp", "pow", "normal", "sum", "mean", "matmul")  # of floating point
 
@@ -431,7 +432,8 @@ class Copies(MemoryCase):
         return np.asarray(self.make.bytes.integers(0, 2 if dtype == BOOL else 101, shape))
 
     def pair(self, target_dtype, source_dtype, target, source, what):
-        """One view copied to another. Each is (view, the array it is a part of); types that differ have whole numbers."""
+        """One view copied to another. Each is (view, the array it is a part of); types that differ have whole
+        numbers."""
         (to, to_whole), (view, view_whole) = target, source
         into_memory, from_memory = self.make.random.choice(((1, 1), (1, 1), (0, 1), (1, 0)))
         with placed(to_whole, TYPES[target_dtype], self.memory if into_memory else None) as storage, \

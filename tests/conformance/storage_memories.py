@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storages in the memory that a test is to run on: of the C library, of a pool, of a device that the processor may not look into;
-and NumPy's arrays, bf16 as uint16 among them, as storages there and back."""
+"""Storages in the memory that a test is to run on: of the C library, of a pool, of a device that the processor may
+not look into; and NumPy's arrays, bf16 as uint16 among them, as storages there and back."""
 
 import ctypes
 import os

@@ -4,12 +4,12 @@
 # Runs threads: plays.
 """varve advise beside varve replay and varve frontier, on recordings of PyTorch's allocator.
 
-figures   each setting that is advised has the figures that a replay with that line has, and is better than what was recorded
-own       where a history is followed, the first column is what PyTorch's statistics say
-needs     as --memory-limit of a replay it serves every request
-causes    together they are what is lost
-capacity  fits exactly where a replay on such a device has no failure; what would have to go is at least what is too much
-known     expandable segments are advised for gpt2_train, with the peak that PyTorch had under them, and max_split_size_mb is not; nothing
+figures   each setting that is advised has the figures that a replay with that line has, and is better than what was
+recorded own       where a history is followed, the first column is what PyTorch's statistics say needs     as
+--memory-limit of a replay it serves every request causes    together they are what is lost capacity  fits exactly
+where a replay on such a device has no failure; what would have to go is at least what is too much known
+expandable segments are advised for gpt2_train, with the peak that PyTorch had under them, and max_split_size_mb is
+not; nothing
           is, where they were set already
 """
 

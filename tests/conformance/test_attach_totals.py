@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 90 s
-"""varve attach against what the attached programs count themselves: a C++ program of several threads and a Python program are
-recorded from the middle of their run, with exact totals from then on, and go on unharmed, many times over.
-Only with an unsanitized command: it loads a library into programs that have no sanitizer."""
+"""varve attach against what the attached programs count themselves: a C++ program of several threads and a Python
+program are recorded from the middle of their run, with exact totals from then on, and go on unharmed, many times
+over. Only with an unsanitized command: it loads a library into programs that have no sanitizer."""
 
 import os
 import signal

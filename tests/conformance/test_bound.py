@@ -5,8 +5,9 @@
 """`varve bound` on recorded histories of PyTorch's allocator.
 
 For every recording in tests/conformance/pytorch, from a plain reading of its events:
-  loads      what was live at a time, as requested, in blocks and in pages, and what was reserved, are the command's figures
-  placement  the placement that it writes has the blocks of the recording, no two of which overlap; it ends at the height that is
+  loads      what was live at a time, as requested, in blocks and in pages, and what was reserved, are the command's
+  figures placement  the placement that it writes has the blocks of the recording, no two of which overlap; it ends at
+  the height that is
              printed, which is within 1 % of the load in blocks
   jobs       the placement is as high with one thread as with several
 """
@@ -56,7 +57,8 @@ def peak_reserved_of(events):
 
 
 def overlap(placed):
-    """Two buffers that live at the same time and share a byte, or None. Of those that are live, none overlaps another."""
+    """Two buffers that live at the same time and share a byte, or None. Of those that are live, none overlaps
+    another."""
     edges = sorted([(b["upper"], 0, i) for i, b in enumerate(placed)] + [(b["lower"], 1, i) for i, b in enumerate(placed)])
     live = {}
     for _, is_begin, index in edges:

@@ -124,7 +124,8 @@ class Pairs(unittest.TestCase):
                       f"gives {got[first]!r}, not {expected[first]!r}")
 
     def check_floats(self, got, target, expected, source_bits, what):
-        """`expected` as float64, exactly; `source_bits`: sign and payload of what NaN came from, left-aligned in 64 bits."""
+        """`expected` as float64, exactly; `source_bits`: sign and payload of what NaN came from, left-aligned in 64
+        bits."""
         numbers, bits = as_f64(got, target), got.view(BITS[target])
         is_nan = np.isnan(expected)
         self.same(numbers[~is_nan], expected[~is_nan], expected[~is_nan], what)
@@ -174,8 +175,8 @@ class Pairs(unittest.TestCase):
                     self.check_pair(source, target)
 
     def test_numpy_agrees(self):
-        """Where astype is defined: all but bf16, and floating point to integers that hold the number. NumPy takes i64 to f16
-        by way of float, which is once too often nowhere: what float rounds is infinite as f16."""
+        """Where astype is defined: all but bf16, and floating point to integers that hold the number. NumPy takes i64
+        to f16 by way of float, which is once too often nowhere: what float rounds is infinite as f16."""
         for source in DTYPES:
             for target in DTYPES:
                 if "bf16" in (source, target):

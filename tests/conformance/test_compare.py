@@ -4,9 +4,11 @@
 # Runs threads: plays.
 """varve compare and varve frontier beside varve replay, on recordings of PyTorch's allocator.
 
-compare   says of each policy what a replay with that policy says; under the settings and the limit of the recording it is what
+compare   says of each policy what a replay with that policy says; under the settings and the limit of the recording
+it is what
           PyTorch counted, though nothing is followed: requests alone, on addresses of the simulated device's choice
-frontier  gives a capacity that serves every request as --memory-limit of a replay, and 2 MiB less does not; what fails above it
+frontier  gives a capacity that serves every request as --memory-limit of a replay, and 2 MiB less does not; what
+fails above it
           fails, and what is called safe is
 """
 

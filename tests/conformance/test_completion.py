@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""The scripts of `varve completion` in the shells that they are for: what TAB offers. A shell that is not installed is left out."""
+"""The scripts of `varve completion` in the shells that they are for: what TAB offers. A shell that is not installed
+is left out."""
 
 import os
 import pty

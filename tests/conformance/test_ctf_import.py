@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s
-"""`varve import` of a trace that LTTng has written, and the same through babeltrace2's own command with our sink component as
-its plug-in: equal tables, clear errors, and nothing left behind by what fails, is damaged or is interrupted. (Damage byte by
-byte: tests/unit/analysis/import/test_ctf_damage.c.)"""
+"""`varve import` of a trace that LTTng has written, and the same through babeltrace2's own command with our sink
+component as its plug-in: equal tables, clear errors, and nothing left behind by what fails, is damaged or is
+interrupted. (Damage byte by byte: tests/unit/analysis/import/test_ctf_damage.c.)"""
 
 import glob
 import json

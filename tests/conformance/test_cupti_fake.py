@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 3 s
-"""`varve record --cupti` from end to end without a GPU: a program that loads libvarve-cupti.so as the driver does and plays
-the driver through a fake CUPTI (programs/cuda/cupti_play.c). What is looked at is the database: rows, domains, call sites and
-CUPTI's own story. That each call becomes the right record is unit/test_cupti_recorder's."""
+"""`varve record --cupti` from end to end without a GPU: a program that loads libvarve-cupti.so as the driver does and
+plays the driver through a fake CUPTI (programs/cuda/cupti_play.c). What is looked at is the database: rows, domains,
+call sites and CUPTI's own story. That each call becomes the right record is unit/test_cupti_recorder's."""
 
 import json
 import os

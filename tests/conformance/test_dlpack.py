@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
-"""Storages and NumPy by DLPack: a tensor taken over, viewed, written through the view and handed on has the same addresses
-everywhere and is released once, in every order of releases. NumPy speaks capsules of before version 1 where it is old; those of
-version 1 are made and consumed here, too, by a producer and a consumer of the test's own."""
+"""Storages and NumPy by DLPack: a tensor taken over, viewed, written through the view and handed on has the same
+addresses everywhere and is released once, in every order of releases. NumPy speaks capsules of before version 1 where
+it is old; those of version 1 are made and consumed here, too, by a producer and a consumer of the test's own."""
 
 import ctypes
 import gc
@@ -114,7 +114,8 @@ class Orders(Dlpack):
         return count
 
     def shared(self, first):
-        """A view of the storage, an array of NumPy by DLPack and one by its interface, and what other libraries have."""
+        """A view of the storage, an array of NumPy by DLPack and one by its interface, and what other libraries
+        have."""
         view = first[0:2, ::2]
         return [first, view, numpy.from_dlpack(view), varve.from_dlpack(first.numpy()), Consumer(view, max_version=(1, 0)),
                 view.__dlpack__()]

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 45 s
-"""`varve dtr` beside a naive model of the published simulator, on random logs: whatever the heuristic, the budget and the policy, the
-same decisions, also where a run ends for want of memory or in thrashing. And the published figures of linear networks.
+"""`varve dtr` beside a naive model of the published simulator, on random logs: whatever the heuristic, the budget and
+the policy, the same decisions, also where a run ends for want of memory or in thrashing. And the published figures of
+linear networks.
 
-A failure tells the log's seed and leaves the log. VARVE_TEST_SEED=N begins with that log, VARVE_DTR_LOGS=N is the number of them."""
+A failure tells the log's seed and leaves the log. VARVE_TEST_SEED=N begins with that log, VARVE_DTR_LOGS=N is the
+number of them."""
 
 import concurrent.futures
 import json
@@ -25,7 +27,8 @@ LOGS = int(os.environ.get("VARVE_DTR_LOGS") or (50 if recording.IS_FULL else 10)
 RUNS_OF_HEURISTIC = 2  # in each log
 FAILURES_MAX = 5
 
-# (N, budget): extra operations, evictions and scores, measured with the simulator. None: more than 40 N extra operations.
+# (N, budget): extra operations, evictions and scores, measured with the simulator. None: more than 40 N extra
+# operations.
 COLUMNS = ("dtr", "dtr-eq", "dtr-local", "lru", "ab-e", "ab-e-size", "msps", "size")
 
 
@@ -92,7 +95,8 @@ class Play:
         return None
 
     def difference(self, expected, got):
-        """The first figure that is another. The accesses of a search in classes depend on the order in which these were joined."""
+        """The first figure that is another. The accesses of a search in classes depend on the order in which these
+        were joined."""
         if expected is None:
             return self.contradiction(got)
         for key, value in expected.items():
@@ -167,8 +171,8 @@ class RandomLogs(recording.Case):
             self.fail("\n".join(["varve dtr and the model differ:"] + self.failures))
 
     def test_near_ties(self):
-        """Scores are quotients of integers, rounded once, however long the divisor. The run ends for want of memory: both values are
-        outputs. What was evicted shows in what is recomputed."""
+        """Scores are quotients of integers, rounded once, however long the divisor. The run ends for want of memory:
+        both values are outputs. What was evicted shows in what is recomputed."""
         for seed in range(12):
             entries, budget = dtr_logs.near_tie(seed)
             path = os.path.join(self.folder, f"near-tie-{seed}.log")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 4 s
-"""`varve export --to csv`, read by Python's csv: each file is its view row by row, hostile texts too, and a folder is there whole or
-not at all."""
+"""`varve export --to csv`, read by Python's csv: each file is its view row by row, hostile texts too, and a folder is
+there whole or not at all."""
 
 import csv
 import glob

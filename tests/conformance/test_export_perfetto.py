@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 5 s
-"""`varve export --to perfetto`, read by Google's protocol buffers. Perfetto's own trace_processor is in no package: what it demands of a
-trace is checked here instead. Tracks are described before their events, interned texts before their use and after the state was
-cleared; slices of a track begin and end in turn and nest; flows have two ends; and every figure is that of the views."""
+"""`varve export --to perfetto`, read by Google's protocol buffers. Perfetto's own trace_processor is in no package:
+what it demands of a trace is checked here instead. Tracks are described before their events, interned texts before
+their use and after the state was cleared; slices of a track begin and end in turn and nest; flows have two ends; and
+every figure is that of the views."""
 
 import collections
 import os
@@ -143,8 +144,9 @@ class Perfetto(Case):
         self.assertEqual(clocks, {6: 0, 1: real} if real else {6: 0})
 
     def assert_counters(self, timeline, where="1"):
-        """Of each process and domain the rows of timeline_process, in their order, each after the most since the row before if that was
-        more; of each process those of rss likewise. The highest of what was allocated is the peak."""
+        """Of each process and domain the rows of timeline_process, in their order, each after the most since the row
+        before if that was more; of each process those of rss likewise. The highest of what was allocated is the
+        peak."""
         expected = collections.defaultdict(list)
         for pid, start, domain, device, ns, most, *values in self.sql(
                 "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated_max, t.allocated, t.active, t.reserved, t.requested"

@@ -3,10 +3,10 @@
 # Costs: 8 s, full 25 s
 # Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: snapshots.
-"""A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the database that it was
-imported into. Of the recordings in tests/conformance/pytorch, and of one made here with what they lack: entries and keys that mean
-nothing to the allocator, entries without a time or frames, times that go back, two devices. And the views `hole` and
-`empty_segment` of that database hold what `varve segments` rebuilds."""
+"""A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the
+database that it was imported into. Of the recordings in tests/conformance/pytorch, and of one made here with what
+they lack: entries and keys that mean nothing to the allocator, entries without a time or frames, times that go back,
+two devices. And the views `hole` and `empty_segment` of that database hold what `varve segments` rebuilds."""
 
 import pathlib
 import pickle

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 7 s
-"""Call sites in files of other profilers: speedscope's JSON, pprof's profile.proto, folded stacks. Each is read by somebody else's reader,
-and what it adds up to is what the views say: in all, by line, by process."""
+"""Call sites in files of other profilers: speedscope's JSON, pprof's profile.proto, folded stacks. Each is read by
+somebody else's reader, and what it adds up to is what the views say: in all, by line, by process."""
 
 import collections
 import gzip

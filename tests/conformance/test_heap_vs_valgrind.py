@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 80 s
-"""heap_vs_valgrind as a test. The quick tier has all functions that allocate, threads, forks, and a control that must come
-out as different; how fork children are found is shown on process images made by hand."""
+"""heap_vs_valgrind as a test. The quick tier has all functions that allocate, threads, forks, and a control that must
+come out as different; how fork children are found is shown on process images made by hand."""
 
 import collections
 import os

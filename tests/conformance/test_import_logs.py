@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 30 s
 # Reads damaged input: logs of other tools.
-"""Logs of RMM, PyTorch's profiler and Nsight Systems, imported: the sums of the program that was logged (import_logs.py), what each
-format says beside them, every kind of contradiction counted, other policies replayed on the requests, and files that are no log."""
+"""Logs of RMM, PyTorch's profiler and Nsight Systems, imported: the sums of the program that was logged
+(import_logs.py), what each format says beside them, every kind of contradiction counted, other policies replayed on
+the requests, and files that are no log."""
 
 import collections
 import gzip
@@ -229,8 +230,8 @@ class Rmm(Imports):
                          ((16 * 24 + 192) * MIB, 400 * MIB, "expandable_segments:True"))  # 384 in pieces of 20
 
     def test_replays_as_the_snapshot(self):
-        """The requests of a recorded training cost under any policy what they cost out of its snapshot, as long as nothing but
-        requests mattered there: no waits, no releases."""
+        """The requests of a recorded training cost under any policy what they cost out of its snapshot, as long as
+        nothing but requests mattered there: no waits, no releases."""
         names = {"alloc": "allocate", "free_requested": "free"}
         path = path_of("gpt2_train")
         calls = [(entry["time_us"] % 86_400_000_000, 1, names[entry["action"]], entry["addr"], entry["size"], entry["stream"])

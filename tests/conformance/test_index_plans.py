@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s
 # Only with an unsanitized command: libvarve.so is never built with a sanitizer
-"""Index plans of libvarve.so beside NumPy: random index expressions on random arrays, to read and to set, and bad ones. The
-results are equal bit for bit, views are views of the same elements, and errors say what NumPy says.
+"""Index plans of libvarve.so beside NumPy: random index expressions on random arrays, to read and to set, and bad
+ones. The results are equal bit for bit, views are views of the same elements, and errors say what NumPy says.
 
 VARVE_TEST_SEED=N repeats a failed run, VARVE_INDEX_CASES=N is the number of expressions."""
 

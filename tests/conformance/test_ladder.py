@@ -3,10 +3,10 @@
 # Costs: 10 s, full 45 s
 """The fragmentation ladder against a plain model of recorded histories of PyTorch's allocator.
 
-The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the
-rounded sizes are PyTorch's rule applied to the request under the settings that the history was recorded with. Each history is looked
-at twice: replayed, with exact blocks, and imported, with blocks as large as their requests.
-"""
+The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the
+events alone; the rounded sizes are PyTorch's rule applied to the request under the settings that the history was
+recorded with. Each history is looked at twice: replayed, with exact blocks, and imported, with blocks as large as
+their requests. """
 
 import bisect
 
@@ -146,8 +146,8 @@ def divisions_of(conf):
 
 class Ladder(Case):
     def compare(self, divisions):
-        """The model takes all events, and after some of them tells the rungs, which after each are the difference of reserved and live.
-        Returns the most that each rung was."""
+        """The model takes all events, and after some of them tells the rungs, which after each are the difference of
+        reserved and live. Returns the most that each rung was."""
         devices, compared, most = {}, 0, [0] * 9
         columns = f"reserved, live_requested, {', '.join(RUNGS)}"
         rows = self.rows(self.path, "SELECT e.seq, e.kind, e.device, e.stream, e.pool, e.addr, e.size, e.requested, "

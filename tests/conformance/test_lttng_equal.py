@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 60 s
-"""Both sinks say the same: what `varve import` makes of the LTTng trace equals the database that was recorded beside it,
-event by event in all fields, for threads, forks, signal handlers, threads past their end, Python, and a replay of an
-allocator (splits, merges, segments)."""
+"""Both sinks say the same: what `varve import` makes of the LTTng trace equals the database that was recorded beside
+it, event by event in all fields, for threads, forks, signal handlers, threads past their end, Python, and a replay of
+an allocator (splits, merges, segments)."""
 
 import os
 import sys

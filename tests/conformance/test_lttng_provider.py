@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 3 s
-"""The LTTng-UST provider library, without recorder and collector: what second_sink_emit (tests/programs) emits, babeltrace2
-must read back, event by event and field by field; and it must report when a trace begins. Needs lttng-tools and babeltrace2.
+"""The LTTng-UST provider library, without recorder and collector: what second_sink_emit (tests/programs) emits,
+babeltrace2 must read back, event by event and field by field; and it must report when a trace begins. Needs
+lttng-tools and babeltrace2.
 
-LTTng's session daemon of root is one for the machine, and programs of all users answer it. So as root this script runs in a
-mount namespace with a /var/run and a /dev/shm of its own, where it meets nobody else's traces and leaves nothing behind.
-"""
+LTTng's session daemon of root is one for the machine, and programs of all users answer it. So as root this script
+runs in a mount namespace with a /var/run and a /dev/shm of its own, where it meets nobody else's traces and leaves
+nothing behind. """
 
 import os
 import re

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""The form of the notebooks, without executing them, which `./dev notebooks` does: seven, without outputs, importing only what the extras
-of the package name, and with a sentence below each figure, whose numbers come from what was computed."""
+"""The form of the notebooks, without executing them, which `./dev notebooks` does: seven, without outputs, importing
+only what the extras of the package name, and with a sentence below each figure, whose numbers come from what was
+computed."""
 
 import ast
 import copy

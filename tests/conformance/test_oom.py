@@ -3,9 +3,9 @@
 # Costs: 10 s, full 30 s
 """varve oom beside varve replay, on a recording of PyTorch's allocator in which requests failed.
 
-What is said to serve a request serves it in a replay with that setting under the same limit; under the smallest limit it is served, 2 MiB
-below it is not; and the snapshot, a database imported from it and one written by a replay get the same explanation.
-"""
+What is said to serve a request serves it in a replay with that setting under the same limit; under the smallest limit
+it is served, 2 MiB below it is not; and the snapshot, a database imported from it and one written by a replay get the
+same explanation. """
 
 import os
 import shutil

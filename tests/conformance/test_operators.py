@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 4 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python.
-"""The operators on the host, beside NumPy: equal to the bit where one rounding leaves no choice (add, sub, mul, div, integers,
-f16), within stated units of the last place elsewhere; random numbers beside a model of Philox; what is refused."""
+"""The operators on the host, beside NumPy: equal to the bit where one rounding leaves no choice (add, sub, mul, div,
+integers, f16), within stated units of the last place elsewhere; random numbers beside a model of Philox; what is
+refused."""
 
 import ctypes
 import itertools
@@ -333,8 +334,8 @@ class Matmul(Operators):
 
 
 class OpenBlas(Operators):
-    """Matrices as a BLAS takes them, in every way that they may lie, come to OpenBLAS as they are: the bits are those that it gives
-    when it is called here."""
+    """Matrices as a BLAS takes them, in every way that they may lie, come to OpenBLAS as they are: the bits are those
+    that it gives when it is called here."""
 
     ROW_MAJOR, AS_IS, TURNED = 101, 111, 112
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""Operator logs of PyTorch programs (varve.oplog): each is read by a strict reader of the format, and its peak is compared with that
-of PyTorch's own allocations in the same step, unrecorded, as its profiler reports them."""
+"""Operator logs of PyTorch programs (varve.oplog): each is read by a strict reader of the format, and its peak is
+compared with that of PyTorch's own allocations in the same step, unrecorded, as its profiler reports them."""
 
 import gzip
 import json
@@ -34,15 +34,16 @@ OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 
 
 class Log:
-    """A log, read line by line; ValueError for what a player would refuse. live_peak: of the storages that have a handle;
-    player_peak: where mutations copy and constants stay, as a player has it without a budget."""
+    """A log, read line by line; ValueError for what a player would refuse. live_peak: of the storages that have a
+    handle; player_peak: where mutations copy and constants stay, as a player has it without a budget."""
 
     def __init__(self, path, must_be_whole=True):
         with OPENERS.get(os.path.splitext(path)[1], open)(path, "rt", encoding="ascii") as stream:
             text = stream.read()
         self.check(not must_be_whole or text.endswith("\n"), "the last line is cut")
         self.lines = [self.parse(line) for line in text.splitlines()]
-        self.handles, self.values, self.names = {}, {}, set()  # bytes of live handles; of what a player holds; all names ever
+        # bytes of live handles; of what a player holds; all names ever
+        self.handles, self.values, self.names = {}, {}, set()
         self.constants, self.calls, self.mutates, self.marks = [], [], [], []
         self.live_peak = self.player_peak = self.first_bytes = 0
         self.position = 0
@@ -347,8 +348,9 @@ class Operators(Torch):
         self.assertIsNotNone(table.weight.grad)
 
     def test_room_of_kernels(self):
-        """What an operator takes for itself is one more storage, for as long as it runs. CUDA's allocator says so; here a made-up one,
-        with 256 bytes more in use than there are storages, as each operator takes 64 for itself."""
+        """What an operator takes for itself is one more storage, for as long as it runs. CUDA's allocator says so;
+        here a made-up one, with 256 bytes more in use than there are storages, as each operator takes 64 for
+        itself."""
         class Lending(oplog.Recording):
             def _lent_bytes(self):
                 return self._live_bytes + 256, self._live_bytes + 256 + 64
@@ -517,7 +519,8 @@ class Recordings(Torch):
         self.assertIn("before optimizer step 3", outcome.stderr)
         log = Log(self.path)
         self.assertEqual(log.operators()[0], "randn.default")
-        self.assertEqual(log.first_bytes, 2 * 40400)  # parameters and momentum; zero_grad came before the first operator
+        # parameters and momentum; zero_grad came before the first operator
+        self.assertEqual(log.first_bytes, 2 * 40400)
         self.assertEqual(log.mutates, [])
         outcome = run("-o", self.path, "--step", "9", script, "0.1", "2")
         self.assertIn("2 optimizer steps ran, none was recorded", outcome.stderr)
@@ -537,7 +540,8 @@ def peak_of_profiler(step):
 
 
 class Models(Torch):
-    """Training steps: the log is whole, the losses are those without it, and the peak is that of PyTorch's allocations."""
+    """Training steps: the log is whole, the losses are those without it, and the peak is that of PyTorch's
+    allocations."""
 
     def compare(self, model, inputs, loss_of=lambda result: result.square().mean(), optimizer=None, tolerance=0.01):
         def step():

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
-"""`varve export --to parquet` and `arrow`: pandas, DuckDB and Dask read back the rows of the views, whatever the number of threads;
-partitions are those of the ranks and devices; a run is written as a whole or not at all; and bad input."""
+"""`varve export --to parquet` and `arrow`: pandas, DuckDB and Dask read back the rows of the views, whatever the
+number of threads; partitions are those of the ranks and devices; a run is written as a whole or not at all; and bad
+input."""
 
 import os
 import shutil

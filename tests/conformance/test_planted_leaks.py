@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 40 s
-"""Planted leaks, in C++ and in Python, among much that looks like leaks and is none: `varve leaks` names the line of each among the first
-three entries, and says of no line of the same programs without their leak that it is growing. The lines are those that the sources mark."""
+"""Planted leaks, in C++ and in Python, among much that looks like leaks and is none: `varve leaks` names the line of
+each among the first three entries, and says of no line of the same programs without their leak that it is growing.
+The lines are those that the sources mark."""
 
 import json
 import os
@@ -22,7 +23,8 @@ SEEDS = (1, 2, 7) if recording.IS_FULL else (1,)
 
 
 def marked(source, kind):
-    """(function, line) of each line that the comment `leak: KIND` marks; the function is the last one begun above it."""
+    """(function, line) of each line that the comment `leak: KIND` marks; the function is the last one begun above
+    it."""
     found, function = set(), None
     with open(source, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -36,8 +38,8 @@ def marked(source, kind):
 
 class PlantedLeaks(recording.Case):
     def record_retimed(self, *command, options=()):
-        """Recorded, and then the clock is set to the number of the event: what has grown in each tenth of the run is what the program
-        did in it, however often a busy machine has stopped it."""
+        """Recorded, and then the clock is set to the number of the event: what has grown in each tenth of the run is
+        what the program did in it, however often a busy machine has stopped it."""
         self.record(*command, options=["--force", *options])
         with sqlite3.connect(self.path) as connection:
             connection.execute("UPDATE allocation_row SET alloc_ns = alloc_seq, lifetime_ns = lifetime_events")

@@ -3,10 +3,12 @@
 # Costs: 8 s, full 60 s
 """Recorded histories of PyTorch's allocator under every policy: what it did, event by event, read plainly.
 
-  served    every request of the recording is served, no two blocks share a byte, each lies in one segment, and what is reserved at
+  served    every request of the recording is served, no two blocks share a byte, each lies in one segment, and what
+  is reserved at
             most is what the segments add up to
   limit     with less memory than that, requests may fail and then nothing is reserved beyond the limit
-  buddy     segments of 2^k bytes never exceed what blocks of up to that size had in use at most, size by size, rounded up
+  buddy     segments of 2^k bytes never exceed what blocks of up to that size had in use at most, size by size,
+  rounded up
 
 In builds with VARVE_ASSERT=2 the allocator's own walkers run after each step as well.
 """
@@ -75,7 +77,8 @@ def read_plainly(events):
 
 
 def exceeds_bound(events):
-    """The first event after which policy buddy has more segments of a size than is proved; None. Private pools are PyTorch's."""
+    """The first event after which policy buddy has more segments of a size than is proved; None. Private pools are
+    PyTorch's."""
     in_use, most, segments = (collections.Counter() for _ in range(3))
     for at, (kind, stream, pool, _, size, _) in enumerate(events):
         key = (stream, size)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
-"""Many ranks: SQLite, DuckDB and Dask, on threads and on four workers, give equal answers, which plain SQL over each database gives too;
-the rank that was made to differ is found; sweeps of replays, with failures as rows. 12 ranks, 64 with VARVE_FULL=1."""
+"""Many ranks: SQLite, DuckDB and Dask, on threads and on four workers, give equal answers, which plain SQL over each
+database gives too; the rank that was made to differ is found; sweeps of replays, with failures as rows. 12 ranks, 64
+with VARVE_FULL=1."""
 
 import os
 import sqlite3

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
-"""The package `varve` (notebooks/) against NumPy: views, copies and conversions by random programs, references, errors, threads,
-and that it needs neither NumPy nor a place of its own."""
+"""The package `varve` (notebooks/) against NumPy: views, copies and conversions by random programs, references,
+errors, threads, and that it needs neither NumPy nor a place of its own."""
 
 import gc
 import os

@@ -4,8 +4,9 @@
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
 # Slow: all views of seven traces, and their figures
 # Reads damaged input: databases with names that are no UTF-8, and what is no trace
-"""The Python package on trace databases: each view as SQLite has it, of several kinds of traces, with the library and without; that the
-short cuts of the large views leave nothing out; what is no trace; names that are no text; and that every figure can be made."""
+"""The Python package on trace databases: each view as SQLite has it, of several kinds of traces, with the library and
+without; that the short cuts of the large views leave nothing out; what is no trace; names that are no text; and that
+every figure can be made."""
 
 import os
 import shutil
@@ -203,7 +204,8 @@ class Views(Case):
         self.assertEqual(mine.to_pylist(), theirs.to_pylist())
 
     def test_time_limit_without_the_library(self):
-        """A batch has it, not the whole reading or what the reader does meanwhile; and the clock is the one of the thread that reads."""
+        """A batch has it, not the whole reading or what the reader does meanwhile; and the clock is the one of the
+        thread that reads."""
         sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT i FROM n"
         readers, limit = [], 0.5
         with unittest.mock.patch.object(reading, "library", lambda: None):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 9 s, full 15 s
-# Only with an unsanitized command: what is looked at are programs and the recorder, which are never sanitized; preloaded allocators disturb varve's.
+# Only with an unsanitized command: what is looked at are programs and the recorder, which are never sanitized;
+# preloaded allocators disturb varve's.
 """Programs that others wrote, with and without a recorder: sanitizers, allocators, tools that watch processes, servers
 that drop privileges. Each must end as it ends alone, and be recorded as a whole, or the recording names what it lacks.
 What is not installed is skipped, with a line."""

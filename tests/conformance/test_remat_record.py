@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 3 s
-"""What rematerialization does, under `varve record`: sums are those of the program, however much is kept, and of one that is killed."""
+"""What rematerialization does, under `varve record`: sums are those of the program, however much is kept, and of one
+that is killed."""
 
 import json
 import os

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 8 s, full 16 s
-"""A replay that is recorded itself: `varve record -- varve replay TRACE` stores what the replay's allocator decided as it
-would that of any program, so it must be, event for event and in order, what `varve replay -o` writes of the same replay."""
+"""A replay that is recorded itself: `varve record -- varve replay TRACE` stores what the replay's allocator decided
+as it would that of any program, so it must be, event for event and in order, what `varve replay -o` writes of the
+same replay."""
 
 import os
 

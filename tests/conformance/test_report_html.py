@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 40 s
 # Only with an unsanitized command: records programs.
-"""The page of `varve report --html`, in headless Chromium: is it drawn, and does what it answers to clicks and searches equal what SQL says
-about the same database? No word of a hostile database may become markup, and nothing may be loaded."""
+"""The page of `varve report --html`, in headless Chromium: is it drawn, and does what it answers to clicks and
+searches equal what SQL says about the same database? No word of a hostile database may become markup, and nothing may
+be loaded."""
 
 import json
 import os
@@ -290,7 +291,8 @@ class TestAllocator(PageCase):
         self.check_allocator(imported("resnet50_train_stacks"), False)
 
     def test_moments_of_one_time(self):
-        """The page opens with the peak, which is none of the first events of its time; a choice by time is of what was live after it."""
+        """The page opens with the peak, which is none of the first events of its time; a choice by time is of what
+        was live after it."""
         self.show(logged("one-time", 100))
         self.assertEqual(self.sql("SELECT count(DISTINCT ts_ns) FROM timeline"), [(1,)])
         peak = self.sql("SELECT seq, bytes FROM peak_time")[0]
@@ -302,7 +304,8 @@ class TestAllocator(PageCase):
         self.assertEqual((self.state("live")["seq"], self.check_live()["all"]), peak)
 
     def test_reserved_fell_within_a_step(self):
-        """Rows of the timeline of which each two are one point: the readout has what was reserved at its end, the chart the most."""
+        """Rows of the timeline of which each two are one point: the readout has what was reserved at its end, the
+        chart the most."""
         self.show(changed(replayed("synthetic_oom"), "fallen", "DELETE FROM sample",
                           "WITH RECURSIVE row(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM row WHERE i < 9999) INSERT INTO sample "
                           "SELECT 0, 4, 0, i + 1, i * 1000, 750, 750, 750, iif(i % 2 = 0, 4000, 1000), 750, 1 FROM row"))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 4 s
-"""A hunt for leaks: a program plants twelve of them, each of another kind, beside twelve things that look alike and are none. All are
-found and nothing else is accused, by the tracker in the program, and by `varve leaks` from the trace, whether the program exits or is
-killed; and the table of storages is what the events say. Which storages are planted is in the program's own output."""
+"""A hunt for leaks: a program plants twelve of them, each of another kind, beside twelve things that look alike and
+are none. All are found and nothing else is accused, by the tracker in the program, and by `varve leaks` from the
+trace, whether the program exits or is killed; and the table of storages is what the events say. Which storages are
+planted is in the program's own output."""
 
 import csv
 import io
@@ -16,7 +17,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import recording  # noqa: E402
 import storage_model  # noqa: E402
 
-# In use, as far as anybody can know, before the end: a reference that is never given back, and a view of all of a storage.
+# In use, as far as anybody can know, before the end: a reference that is never given back, and a view of all of a
+# storage.
 KNOWN_AT_THE_END_ONLY = {"planted_one_reference_too_many", "planted_view_of_all_of_it"}
 GROWING = {"planted_one_a_phase", "planted_many_in_a_loop"}
 KILLED = 128 + 9
@@ -24,7 +26,8 @@ KILLED = 128 + 9
 
 class Hunt(recording.Case):
     def hunt(self, mode, options=(), status=None):
-        """Record the program in a mode. What it made by function, and what the tracker found then: {when: {function: kind}}."""
+        """Record the program in a mode. What it made by function, and what the tracker found then: {when: {function:
+        kind}}."""
         outcome = self.record(recording.program("storage_hunt"), mode, options=options,
                               status=-9 if status is None and mode != "exit" and mode != "silent" else 0)
         self.read(outcome.out)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 8 s
 # Only with an unsanitized command: libvarve.so is never built with a sanitizer
-"""Storages beside NumPy in memory that the processor leaves to its device, as it has to with a GPU's: index expressions, conversions of
-all pairs of types, copies of all strides, operators."""
+"""Storages beside NumPy in memory that the processor leaves to its device, as it has to with a GPU's: index
+expressions, conversions of all pairs of types, copies of all strides, operators."""
 
 import os
 import sys

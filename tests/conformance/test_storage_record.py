@@ -51,7 +51,8 @@ class Storages(recording.Case):
         self.assertIn(("main",), functions)
 
     def test_a_million(self):
-        """Created, viewed and released in two threads: of all that came nothing is left, neither storages nor blocks."""
+        """Created, viewed and released in two threads: of all that came nothing is left, neither storages nor
+        blocks."""
         cycles = 1_000_000 if recording.IS_FULL else 60_000
         self.record(recording.program("storage_cycles"), str(cycles), options=["--stacks", "none"])
         self.assert_finished()

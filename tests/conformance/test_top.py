@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 8 s
-"""varve top beside recordings: its figures are those that the finished database has, the screen follows keys and sizes of a real
-terminal (tmux), and leaves it as it was.
+"""varve top beside recordings: its figures are those that the finished database has, the screen follows keys and
+sizes of a real terminal (tmux), and leaves it as it was.
 
 Only with an unsanitized command: programs are recorded.
 """
@@ -68,8 +68,8 @@ class Watched(recording.Case):
         return json.loads(self.varve("top", "--json", *(arguments or (self.path,))).out)
 
     def still(self, program):
-        """The figures once all that the program was told to do is in them, the names of all call sites have been looked up, and nothing
-        more has come."""
+        """The figures once all that the program was told to do is in them, the names of all call sites have been
+        looked up, and nothing more has come."""
         def look():
             figures = self.figures("-n", "1000", self.path)["figures"]
             found = [sum(row[key] for row in figures["totals"]) for key in ("allocations", "bytes")]
@@ -194,8 +194,8 @@ class Screen(Watched):
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
 
     def begin(self, columns=100, lines=24):
-        """A shell that says how varve top ended, and what the terminal's settings are before and after. Each has a server of its own: one
-        that was told to end may still answer."""
+        """A shell that says how varve top ended, and what the terminal's settings are before and after. Each has a
+        server of its own: one that was told to end may still answer."""
         self.terminals += 1
         self.socket = os.path.join(self.folder, f"tmux{self.terminals}")
         self.addCleanup(self.tmux, "-S", self.socket, "kill-server", check=False)
@@ -325,8 +325,8 @@ class Screen(Watched):
 
 class Gone(Watched):
     def top(self, end):
-        """With a terminal of its own, that is not its controlling one: no signal comes from it. How it ended after `end`, of the
-        terminal's other side."""
+        """With a terminal of its own, that is not its controlling one: no signal comes from it. How it ended after
+        `end`, of the terminal's other side."""
         program = Still(self)
         master, terminal = os.openpty()
         left = {master}

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 4 s
-"""The Python side of `varve record --torch` as a guest: nobody sees it, and it fails nobody; observe mode; the profiler."""
+"""The Python side of `varve record --torch` as a guest: nobody sees it, and it fails nobody; observe mode; the
+profiler."""
 
 import os
 import pickle

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The n-th allocation of `varve record`, `recover` or `import` fails: no crash, one line, exit status 2 or a reported loss, and
-no half-written file. Used by test_failing_malloc.py with some n, and by
-`./dev stress` with others."""
+"""The n-th allocation of `varve record`, `recover` or `import` fails: no crash, one line, exit status 2 or a reported
+loss, and no half-written file. Used by test_failing_malloc.py with some n, and by `./dev stress` with others."""
 
 import json
 import os

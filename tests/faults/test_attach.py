@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s
-"""varve attach and varve detach where they can't do what they are asked for: one line, exit status 2, and the process as it
-was; and where somebody is killed meanwhile.
-Only with an unsanitized command: it loads a library into programs that have no sanitizer."""
+"""varve attach and varve detach where they can't do what they are asked for: one line, exit status 2, and the process
+as it was; and where somebody is killed meanwhile. Only with an unsanitized command: it loads a library into programs
+that have no sanitizer."""
 
 import ctypes
 import os
@@ -306,7 +306,8 @@ class Awkward(Attach):
         self.assert_well(process)
 
     def test_faults_of_the_program(self):
-        """It closes memory that its allocator writes, and opens it where that faults: also for the loader's allocations."""
+        """It closes memory that its allocator writes, and opens it where that faults: also for the loader's
+        allocations."""
         process = self.host("fault", "forever")
         self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
         self.assert_well(process)

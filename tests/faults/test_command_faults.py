@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 6 s
 # Only with an unsanitized command: it starts the program hundreds of times.
-"""All commands where something is in the way: an output that is full, closed or misplaced, and names of functions that are long,
-missing or hostile. Which commands there are is taken from `varve help`."""
+"""All commands where something is in the way: an output that is full, closed or misplaced, and names of functions
+that are long, missing or hostile. Which commands there are is taken from `varve help`."""
 
 import os
 import re
@@ -17,7 +17,8 @@ import recording  # noqa: E402
 LOG = os.path.join(recording.ROOT, "tests", "golden", "training.log")
 COMPILER = os.environ.get("CC") or shutil.which("cc")
 MARK = "evil_name_of_a_function"
-OF_AN_ALLOCATOR = ("replay", "advise", "bound")  # they want events of a caching allocator, which a heap's recording has not
+# they want events of a caching allocator, which a heap's recording has not
+OF_AN_ALLOCATOR = ("replay", "advise", "bound")
 EVIL = b"\x1b[31m\x07\nname\x9b\xff\\'\"<&>"
 
 
@@ -107,7 +108,8 @@ class Names(recording.Case):
         self.open()
 
     def answers(self):
-        """Each command answers, in text that a terminal can show, of a size that a person can read: those texts by command."""
+        """Each command answers, in text that a terminal can show, of a size that a person can read: those texts by
+        command."""
         texts = {}
         for command in about(self.path):
             if command[0] in (*OF_AN_ALLOCATOR, "query"):

@@ -42,7 +42,8 @@ SYNCS = {"cuCtxSynchronize": "cuCtxSynchronize", "cuCtxSynchronize_v2": "cuCtxSy
 POOLS = ("cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAttribute")
 # What arrays come to, in the order of the scenario: the driver does not know of bytes.
 ARRAY_BYTES = (64 * 32 * 2 * 4, 16 * 8 * 4 * 4, (16 * 8 * 4 + 8 * 4 * 2 + 4 * 2 * 1) * 4, 2989 * 32 * 2 * 4)
-# What the collector knows better than a call that gives something back, from what had given it out: places of records().
+# What the collector knows better than a call that gives something back, from what had given it out: places of
+# records().
 COMPLETED = {"dev_free": (3, 4, 5, 7, 9), "dev_free_async": (3, 4, 5, 7), "vmm_release": (7,), "vmm_create": (7,), "vmm_unmap": (3,),
              "end of a free": (3, 9)}
 BESIDE = ("process_start", "process_exit", "main_end", "thread_start", "device", "device_name", "stream", "dev_memory")
@@ -61,8 +62,8 @@ class Line:
 
 
 class Expected:
-    """What the recorder should have reported of a process' calls, in order: (kind, cause, flags, device, memory, number,
-    addr, size, arg, stream)."""
+    """What the recorder should have reported of a process' calls, in order: (kind, cause, flags, device, memory,
+    number, addr, size, arg, stream)."""
 
     def __init__(self, rename=None):
         self.records, self.contexts, self.pools = [], {}, {}

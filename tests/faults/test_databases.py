@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 5 s
 # Reads damaged input: databases.
-"""Databases that are none of ours, newer than ours, damaged or cut short, and SQL that writes: one line, exit status 2, and
-the file unchanged."""
+"""Databases that are none of ours, newer than ours, damaged or cut short, and SQL that writes: one line, exit status
+2, and the file unchanged."""
 
 import hashlib
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
-"""The n-th allocation of a program that computes in a runtime fails, once, or it and all after it: the operation says so, or goes on
-without it; nothing crashes."""
+"""The n-th allocation of a program that computes in a runtime fails, once, or it and all after it: the operation says
+so, or goes on without it; nothing crashes."""
 
 import os
 import struct

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s
-"""While the database is written: Ctrl-C is answered at once and stops at the second time, what was recorded is kept then, and
-the exit status says whether there is a database."""
+"""While the database is written: Ctrl-C is answered at once and stops at the second time, what was recorded is kept
+then, and the exit status says whether there is a database."""
 
 import os
 import signal

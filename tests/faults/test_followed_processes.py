@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 3 s
-"""Processes are followed without being changed, and by what they are, not by a number of theirs: a daemon sees the parent
-that it would see anyway, and a process in another PID namespace, whose pid means another one here or nobody, is recorded
-whole and to its end."""
+"""Processes are followed without being changed, and by what they are, not by a number of theirs: a daemon sees the
+parent that it would see anyway, and a process in another PID namespace, whose pid means another one here or nobody,
+is recorded whole and to its end."""
 
 import os
 import shutil

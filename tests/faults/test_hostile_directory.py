@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 5 s
 # Reads damaged input: directories of recordings.
-"""Recording directories that somebody prepared, and programs that write what they can reach of a session: no link is followed,
-nothing is changed that a recording did not make, no number is counted up to, nothing is loaded for another process."""
+"""Recording directories that somebody prepared, and programs that write what they can reach of a session: no link is
+followed, nothing is changed that a recording did not make, no number is counted up to, nothing is loaded for another
+process."""
 
 import hashlib
 import os

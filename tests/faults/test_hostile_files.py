@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s
 # Reads damaged input: files of recordings.
-"""Files from anybody: sizes that no device has, views that never end, pipes and holes where a trace should be, targets that
-are no file or that came meanwhile, names that drive a terminal. One line and exit status 2, nothing overwritten, nothing
-left behind."""
+"""Files from anybody: sizes that no device has, views that never end, pipes and holes where a trace should be,
+targets that are no file or that came meanwhile, names that drive a terminal. One line and exit status 2, nothing
+overwritten, nothing left behind."""
 
 import itertools
 import json
@@ -112,7 +112,8 @@ class Sizes(Hostile):
         history = good_snapshot()
         history["device_traces"][0][1]["frames"] = [{"name": "f", "filename": "f.py", "line": 3}]
         path = self.write_pickle(history)
-        for number in (1 << 31) - 1, 1 << 40, (1 << 62) + 1, (1 << 63) - 1:  # beyond 31 bits, 32, 62 and at the end of 63
+        # beyond 31 bits, 32, 62 and at the end of 63
+        for number in (1 << 31) - 1, 1 << 40, (1 << 62) + 1, (1 << 63) - 1:
             for far in (number, 1 << 40) if recording.IS_FULL else (number,):
                 outcome = self.run_limited("import", path, "--force", "-o", self.path)
                 self.assertEqual(outcome.returncode, 0, outcome)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s
-"""How much a database keeps: totals are those of a recording that keeps everything, what needs events says what is missing, and
-a killed recorder's totals are counted as lost."""
+"""How much a database keeps: totals are those of a recording that keeps everything, what needs events says what is
+missing, and a killed recorder's totals are counted as lost."""
 
 import json
 import os

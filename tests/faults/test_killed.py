@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 5 s
-"""SIGKILL of the collector, then `varve recover`; a second recorder on the same output; what recover refuses. (SIGKILL of the
-program and of both at random moments, many times: tests/stress/stress.)"""
+"""SIGKILL of the collector, then `varve recover`; a second recorder on the same output; what recover refuses.
+(SIGKILL of the program and of both at random moments, many times: tests/stress/stress.)"""
 
 import json
 import os

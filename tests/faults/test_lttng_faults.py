@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 7 s
 # Runs threads: LTTng's, in the collector.
-"""LTTng that is missing, broken, in use by others, or killed: the recording goes on, says so in a line, and leaves nothing
-behind."""
+"""LTTng that is missing, broken, in use by others, or killed: the recording goes on, says so in a line, and leaves
+nothing behind."""
 
 import os
 import signal

@@ -90,7 +90,8 @@ class FullDisk(recording.Case):
         process = recording.start(self.record_command(recording.program("burst"), str(DISK_PAIRS),
                                                       options=[*recording.PLAIN, "--ring-size", "64K", "--overflow", policy]))
         outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 2, outcome)  # the program had ended well; the database could not be written
+        # the program had ended well; the database could not be written
+        self.assertEqual(outcome.returncode, 2, outcome)
         self.assertEqual(json.loads(outcome.out)["pairs"], DISK_PAIRS, outcome)
         return outcome
 

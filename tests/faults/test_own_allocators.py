@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
-"""Programs with an allocator linked in: no hook sees their heap. They run as ever, and the recording says what it lacks:
-before the start, in its last line, in data_loss."""
+"""Programs with an allocator linked in: no hook sees their heap. They run as ever, and the recording says what it
+lacks: before the start, in its last line, in data_loss."""
 
 import os
 import shutil

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 6 s
-"""Many processes: fork, vfork, exec, daemons, children killed; each process image has its own rows and its own live blocks,
-and one that never allocates has none."""
+"""Many processes: fork, vfork, exec, daemons, children killed; each process image has its own rows and its own live
+blocks, and one that never allocates has none."""
 
 import json
 import os
@@ -47,7 +47,8 @@ class Forks(recording.Case):
         self.assertIn("main", functions)
 
     def assert_shares(self):
-        """What each process has of each call site, against its definition over the allocations; the peak is that of all."""
+        """What each process has of each call site, against its definition over the allocations; the peak is that of
+        all."""
         figures = "allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary"
         at_peak = "a.alloc_seq <= t.peak_seq AND coalesce(a.free_requested_seq, t.peak_seq + 1) > t.peak_seq"
         expected = self.sql(

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
-"""What `varve recover` says is what its database holds, also where an earlier recovery had come nearly to its end; and -o is where
-the database is then, or nothing is changed."""
+"""What `varve recover` says is what its database holds, also where an earlier recovery had come nearly to its end;
+and -o is where the database is then, or nothing is changed."""
 
 import json
 import os

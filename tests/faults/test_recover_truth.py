@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 10 s, full 60 s
 # Reads damaged input: directories of recordings.
-"""`varve recover` says the truth whatever came before it. Recoveries that are themselves killed, before each system call by
-which they change a file and at random moments, end in the database of one that was not; what had been dropped before the
-collector died is still reported; and a file of the directory that is gone, cut or overwritten is a loss that is reported."""
+"""`varve recover` says the truth whatever came before it. Recoveries that are themselves killed, before each system
+call by which they change a file and at random moments, end in the database of one that was not; what had been dropped
+before the collector died is still reported; and a file of the directory that is gone, cut or overwritten is a loss
+that is reported."""
 
 import json
 import glob
@@ -23,7 +24,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-# System calls of a recovery at which it is killed: of its end, where it renames and unlinks, and in the middle; and copies
+# System calls of a recovery at which it is killed: of its end, where it renames and unlinks, and in the middle; and
+# copies
 # that are killed at random moments.
 CALLS_LAST, CALLS_AMONG, COPIES, OFTEN = (30, 8, 20, 4) if recording.IS_FULL else (2, 0, 1, 1)
 OPS = 2500 if recording.IS_FULL else 600
@@ -34,7 +36,8 @@ STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncom
 
 
 def contents(path):
-    """All rows of all tables (of event_row and its like: as their views say), but for what may differ between two recoveries."""
+    """All rows of all tables (of event_row and its like: as their views say), but for what may differ between two
+    recoveries."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     tables = {}
     for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
@@ -111,7 +114,8 @@ class Interrupted(Recovering):
     """The same end, however often a recovery was killed on the way."""
 
     WORKLOADS = (
-        # Threads and processes that end before the collector is killed and after it, all that a small ring does not hold.
+        # Threads and processes that end before the collector is killed and after it, all that a small ring does not
+        # hold.
         ("drop", "4K", "none"),
         ("spill", "4K", "none"),
         ("spill", "64K", "native"),
@@ -236,7 +240,8 @@ class Losses(Recovering):
 
 
 class Damaged(Recovering):
-    """For every file of a directory and each damage to it: refused, or equal to undamaged, or a loss that is reported."""
+    """For every file of a directory and each damage to it: refused, or equal to undamaged, or a loss that is
+    reported."""
 
     made = None  # (a whole directory, what is recovered of it): one for all tests
 

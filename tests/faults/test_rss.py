@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
-"""Resident memory beside the heap: the program's own peak to the byte that waitpid knows, and that of its children as far as they
-lived long enough to be looked at."""
+"""Resident memory beside the heap: the program's own peak to the byte that waitpid knows, and that of its children as
+far as they lived long enough to be looked at."""
 
 import os
 import sys

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 9 s
-"""Programs that the recorder can't be loaded into are named, with the reason and how often they ran, whoever runs them and
-however; a program that loads the recorder and allocates nothing, and an exec that fails, are no loss."""
+"""Programs that the recorder can't be loaded into are named, with the reason and how often they ran, whoever runs
+them and however; a program that loads the recorder and allocates nothing, and an exec that fails, are no loss."""
 
 import json
 import os

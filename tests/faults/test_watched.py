@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 3 s
-"""Recordings that `varve top` watches, when top, the collector or the program is stopped or killed, and what lies in a directory that
-is no recording, or no more: the database is the same as without, nothing stays behind, and top ends with one line.
+"""Recordings that `varve top` watches, when top, the collector or the program is stopped or killed, and what lies in
+a directory that is no recording, or no more: the database is the same as without, nothing stays behind, and top ends
+with one line.
 
 Slow: figures come once a second.
 Only with an unsanitized command: programs are recorded.

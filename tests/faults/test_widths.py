@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 2 s
-"""What people read on a terminal of 60, 100 and 200 columns: no line of a list is wider, styles end before their line does, and
-nothing but styles drives the terminal. Long function names and deep calls are in the program, as the narrow terminal needs them."""
+"""What people read on a terminal of 60, 100 and 200 columns: no line of a list is wider, styles end before their line
+does, and nothing but styles drives the terminal. Long function names and deep calls are in the program, as the narrow
+terminal needs them."""
 
 import fcntl
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""`varve record --cuda` on a real GPU: unmodified programs that reach the driver in every way, built here with nvcc. They
-count what they do, and the database must say the same: each call once, with its bytes, its memory and, where the
+"""`varve record --cuda` on a real GPU: unmodified programs that reach the driver in every way, built here with nvcc.
+They count what they do, and the database must say the same: each call once, with its bytes, its memory and, where the
 runtime library is a shared one, its name."""
 
 import concurrent.futures

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""The CUPTI recorder on a real GPU: a program with the static runtime library, which the loader's symbols say nothing of,
-recorded by CUPTI alone and beside the CUDA recorder; what CUPTI's own activity records say of the same calls; the subscription that
-another profiler holds, or wants (torch.profiler); and what a callback costs. Needs nvcc, the profiler's part PyTorch too.
-Figures are printed as JSON lines, one object each."""
+"""The CUPTI recorder on a real GPU: a program with the static runtime library, which the loader's symbols say nothing
+of, recorded by CUPTI alone and beside the CUDA recorder; what CUPTI's own activity records say of the same calls; the
+subscription that another profiler holds, or wants (torch.profiler); and what a callback costs. Needs nvcc, the
+profiler's part PyTorch too. Figures are printed as JSON lines, one object each."""
 
 import collections
 import functools
@@ -95,8 +95,8 @@ class CuptiCase(recording.Case):
         return recording.json_lines(outcome.out)[-1], outcome.err
 
     def calls(self, duplicate, columns="kind, addr, CASE WHEN kind LIKE 'dev_free%' THEN 0 ELSE size END, arg", kinds=CALLS):
-        """Calls in each thread's order, as one recorder reports them. The size of a free is the collector's: that of the row that
-        it ends, which of pinned and managed memory only the CUDA recorder's allocations have."""
+        """Calls in each thread's order, as one recorder reports them. The size of a free is the collector's: that of
+        the row that it ends, which of pinned and managed memory only the CUDA recorder's allocations have."""
         marks = ", ".join("?" * len(kinds))
         found = collections.defaultdict(list)
         for row in self.sql(f"SELECT tid, {columns} FROM events WHERE kind IN ({marks}) AND (flags & ? <> 0) = ? ORDER BY seq",
@@ -297,7 +297,8 @@ class Profiler(CuptiCase):
         self.assert_released(answer)
 
     def test_held(self):
-        """While we have the subscription the profiler has none: the program runs on all the same, and the trace is whole."""
+        """While we have the subscription the profiler has none: the program runs on all the same, and the trace is
+        whole."""
         answer = self.profile("keep", "--cuda", "--cupti", VARVE_CUPTI_PROFILER="keep")
         self.assertIsNone(answer["released"])
         self.assertEqual(self.story()[-1], "cupti_end")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""`varve doctor` on a machine with a GPU: the driver starts in the doctor's child, its devices have names and sizes, varve's
-allocator gets the first one, and nothing of it stays behind. Hidden devices are reported as such."""
+"""`varve doctor` on a machine with a GPU: the driver starts in the doctor's child, its devices have names and sizes,
+varve's allocator gets the first one, and nothing of it stays behind. Hidden devices are reported as such."""
 
 import json
 import os

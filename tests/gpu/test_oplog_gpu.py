@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""Operator logs (varve.oplog) of training steps on a GPU: `varve dtr` without a budget has the peak that PyTorch's allocator counts in
-the same step, unrecorded, within 1 %. Wants PyTorch, transformers and torchvision.
+"""Operator logs (varve.oplog) of training steps on a GPU: `varve dtr` without a budget has the peak that PyTorch's
+allocator counts in the same step, unrecorded, within 1 %. Wants PyTorch, transformers and torchvision.
 
   test_oplog_gpu.py [--step gpt2|resnet50 LOG]     the part that runs under PyTorch's Python"""
 
@@ -95,7 +95,8 @@ class Logs(GpuCase):
         return recording.json_lines(outcome.out)[0]
 
     def smallest_budget(self, log, peak):
-        """By bisection to 1 % of the peak; a budget below one that fails may serve again, so it need not be the smallest of all."""
+        """By bisection to 1 % of the peak; a budget below one that fails may serve again, so it need not be the
+        smallest of all."""
         low, best = 0, self.play(log, "--heuristic", "dtr-eq", "--budget", str(peak))
         high = peak
         while high - low > peak // 100:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""DLPack on a GPU: a tensor of PyTorch taken over, viewed, written through the view and handed to CuPy and JAX has the same addresses
-everywhere and is released once, in every order of releases; whose stream waits for whose; which device it is. --memory host: the same
-with PyTorch and NumPy in host memory, without what only a GPU has."""
+"""DLPack on a GPU: a tensor of PyTorch taken over, viewed, written through the view and handed to CuPy and JAX has
+the same addresses everywhere and is released once, in every order of releases; whose stream waits for whose; which
+device it is. --memory host: the same with PyTorch and NumPy in host memory, without what only a GPU has."""
 
 import ctypes
 import gc
@@ -133,7 +133,8 @@ class Orders(DlpackCase):
             self.assertLessEqual({read(handle) for handle in living}, {100.0 + step, None})
 
     def every_order(self, make, until=lambda is_released: is_released()):
-        """`make` returns the handles and a function that says whether the memory was released; `until` waits for that at the end."""
+        """`make` returns the handles and a function that says whether the memory was released; `until` waits for that
+        at the end."""
         count = len(make()[0])
         gc.collect()
         for order in itertools.permutations(range(count)):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""Storages in the GPU's memory beside NumPy: 20,000 index expressions to get and 20,000 to set, conversions of all pairs of types,
-contiguous and strided, copies of all strides, operators; the cases are conformance/storage_cases.py's. --expressions N: fewer, or more."""
+"""Storages in the GPU's memory beside NumPy: 20,000 index expressions to get and 20,000 to set, conversions of all
+pairs of types, contiguous and strided, copies of all strides, operators; the cases are
+conformance/storage_cases.py's. --expressions N: fewer, or more."""
 
 import os
 import sys

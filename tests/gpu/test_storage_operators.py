@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""Operators on storages in the GPU's memory beside the same on the host: random shapes, strides and types, results in place, large
-reductions in parts and by columns, products by cuBLAS and by our kernel. What storage.h says is equal is compared by its bits, the
-rest within the bounds that it states. --memory host: on a pool of the host, to see that the program works."""
+"""Operators on storages in the GPU's memory beside the same on the host: random shapes, strides and types, results in
+place, large reductions in parts and by columns, products by cuBLAS and by our kernel. What storage.h says is equal is
+compared by its bits, the rest within the bounds that it states. --memory host: on a pool of the host, to see that the
+program works."""
 
 import ctypes
 import os

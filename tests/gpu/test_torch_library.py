@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""libvarve-torch.so as PyTorch's allocator on a GPU, without the Python shim: tensors, streams, record_stream, graphs, out of
-memory, pools, threads, forks and the end of the process. Scenarios run in processes of their own, since PyTorch takes another
-allocator only before CUDA starts; some of them once more with expandable segments.
+"""libvarve-torch.so as PyTorch's allocator on a GPU, without the Python shim: tensors, streams, record_stream,
+graphs, out of memory, pools, threads, forks and the end of the process. Scenarios run in processes of their own,
+since PyTorch takes another allocator only before CUDA starts; some of them once more with expandable segments.
 
   test_torch_library.py [--scenario NAME]"""
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""What a replay of a recorded training predicts, and what the training does: under the settings that `varve advise` names, and
-under the limit that `varve frontier` finds. With expandable segments, which leave nothing to where the driver puts memory,
-the figures must be equal; where a program frees in another order in each run, or asks for less when it is refused, that
-is shown. Every run must come out of its own replay decision for decision."""
+"""What a replay of a recorded training predicts, and what the training does: under the settings that `varve advise`
+names, and under the limit that `varve frontier` finds. With expandable segments, which leave nothing to where the
+driver puts memory, the figures must be equal; where a program frees in another order in each run, or asks for less
+when it is refused, that is shown. Every run must come out of its own replay decision for decision."""
 
 import json
 import os

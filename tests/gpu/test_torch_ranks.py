@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""Two processes on two GPUs, started by torchrun under one `varve record`: ranks and devices stay apart in the tables."""
+"""Two processes on two GPUs, started by torchrun under one `varve record`: ranks and devices stay apart in the
+tables."""
 
 import json
 import os

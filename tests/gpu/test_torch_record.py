@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""PyTorch on varve's allocator against PyTorch on its own, with recording: the same numbers bit for bit, the same memory,
-every block with its Python line, and the time of a step. Two processes take turns on the GPU (torch_support.py), so a model
-costs one start of each. VARVE_TEST_PAIRS and VARVE_TEST_STEPS change the five pairs and the steps of each, VARVE_TEST_WARMUP
-the pairs before them that do not count."""
+"""PyTorch on varve's allocator against PyTorch on its own, with recording: the same numbers bit for bit, the same
+memory, every block with its Python line, and the time of a step. Two processes take turns on the GPU
+(torch_support.py), so a model costs one start of each. VARVE_TEST_PAIRS and VARVE_TEST_STEPS change the five pairs
+and the steps of each, VARVE_TEST_WARMUP the pairs before them that do not count."""
 
 import os
 import sys
@@ -34,7 +34,8 @@ class Models(GpuCase):
         self.check_database(model, varve)
 
     def emit_times(self, model, native, varve, blocks, steps):
-        """The figure is the median of the pairs; the shortest steps of both show what others on the machine have no part in."""
+        """The figure is the median of the pairs; the shortest steps of both show what others on the machine have no
+        part in."""
         ratios = [ours / its for (its, _), (ours, _) in blocks]
         shortest = [min(answer["step_seconds"][-PAIRS * steps:]) for answer in (native, varve)]
         rates = [[round(allocations / seconds) for seconds, allocations in pair] for pair in blocks]
@@ -81,7 +82,8 @@ class Expandable(GpuCase):
 
 class Questions(GpuCase):
     def test_all(self):
-        """What programs ask torch.cuda.memory, and what needs hooks: torch_questions.py says of each whether it went well."""
+        """What programs ask torch.cuda.memory, and what needs hooks: torch_questions.py says of each whether it went
+        well."""
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_questions.py")
         outcome = self.record(os.environ.get("VARVE_TEST_PYTHON") or sys.executable, script, self.file("dump.pickle"),
                               options=["-q", "--torch"], env=self.environment, cwd=self.folder)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 1 s
-"""PyTorch on its own allocator, seen from outside: what the CUDA recorder and CUPTI report of the same run, against PyTorch's
-own count and history of its calls of the driver; and the history itself as tables (--torch=observe)."""
+"""PyTorch on its own allocator, seen from outside: what the CUDA recorder and CUPTI report of the same run, against
+PyTorch's own count and history of its calls of the driver; and the history itself as tables (--torch=observe)."""
 
 import collections
 import glob
@@ -47,7 +47,8 @@ class Recorders(GpuCase):
             self.assertEqual(preload, cupti, kind)
 
     def test_default(self):
-        """Each segment that PyTorch got or gave back is one call with its address and size; the rest are other libraries'."""
+        """Each segment that PyTorch got or gave back is one call with its address and size; the rest are other
+        libraries'."""
         answer, _ = self.record_run("--cuda", "--cupti")
         for kind, action, count in (("dev_alloc", "segment_alloc", "num_device_alloc"),
                                     ("dev_free", "segment_free", "num_device_free")):
@@ -61,7 +62,8 @@ class Recorders(GpuCase):
         self.compare_recorders("default")
 
     def test_expandable(self):
-        """A segment_map of PyTorch is a run of cuMemMap calls, one per handle, that follow each other in address and time."""
+        """A segment_map of PyTorch is a run of cuMemMap calls, one per handle, that follow each other in address and
+        time."""
         answer, _ = self.record_run("--cuda", "--cupti", PYTORCH_ALLOC_CONF="expandable_segments:True")
         for kind, action, count in (("vmm_map", "segment_map", "num_device_alloc"),
                                     ("vmm_unmap", "segment_unmap", "num_device_free")):
@@ -86,8 +88,8 @@ class Recorders(GpuCase):
 
 class Observe(GpuCase):
     def test_history_becomes_tables(self):
-        """Entries of each kind as in PyTorch's own snapshot, in DB.torch.PID.db, with the lines of the program. The snapshot
-        is gone when `varve record` ends, so the program gives it a second name."""
+        """Entries of each kind as in PyTorch's own snapshot, in DB.torch.PID.db, with the lines of the program. The
+        snapshot is gone when `varve record` ends, so the program gives it a second name."""
         kept = self.file("kept")
         os.mkdir(kept)
         answer, err = self.workload("answer.json", *RUN, "--link", self.file("*.pickle"), kept, varve=["--torch=observe"])

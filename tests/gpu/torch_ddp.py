@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small training on several GPUs, one process each, as torchrun starts them: RANK and LOCAL_RANK say which. The argument
-is a folder; rank N leaves N.json there."""
+"""A small training on several GPUs, one process each, as torchrun starts them: RANK and LOCAL_RANK say which. The
+argument is a folder; rank N leaves N.json there."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What programs ask of torch.cuda's memory, each question by itself, for a run under `varve record --torch`. Prints one JSON
-object: a name and "ok", or what was wrong. The only argument is where a snapshot is dumped."""
+"""What programs ask of torch.cuda's memory, each question by itself, for a run under `varve record --torch`. Prints
+one JSON object: a name and "ok", or what was wrong. The only argument is where a snapshot is dumped."""
 
 import json
 import sys

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of PyTorch on a GPU share: whether there is one, programs run natively and under varve, two of them taking
-turns, and figures as JSON lines. VARVE names the command; python3 is the one that has PyTorch, or VARVE_TEST_PYTHON."""
+"""What the tests of PyTorch on a GPU share: whether there is one, programs run natively and under varve, two of them
+taking turns, and figures as JSON lines. VARVE names the command; python3 is the one that has PyTorch, or
+VARVE_TEST_PYTHON."""
 
 import functools
 import glob
@@ -107,8 +108,8 @@ class GpuCase(recording.Case):
 
     def take_turns(self, arguments, varve, pairs, steps, warmup=0):
         """The workload natively and under varve in two processes that live together, each waiting while the other runs:
-        `pairs` times a block of `steps` steps each, after `warmup` blocks that do not count. Returns both answers, and of each
-        pair (seconds, allocations) of the native block and of ours."""
+        `pairs` times a block of `steps` steps each, after `warmup` blocks that do not count. Returns both answers,
+        and of each pair (seconds, allocations) of the native block and of ours."""
         both = [self.start(self.command("native.json", ["--paced", *arguments])),
                 self.start(self.command("varve.json", ["--paced", *arguments], varve))]
         for process in both:

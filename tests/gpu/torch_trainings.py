@@ -4,9 +4,8 @@
     torch_trainings.py MODEL OUT [--limit BYTES]
 
 writes OUT.pickle, a snapshot with all events from the first allocation on, and OUT.json with the figures of
-torch.cuda.memory_stats(). Settings come from PYTORCH_ALLOC_CONF. What is asked of the allocator is the same in each run:
-seeds are fixed, and no library measures which of its algorithms is fastest.
-"""
+torch.cuda.memory_stats(). Settings come from PYTORCH_ALLOC_CONF. What is asked of the allocator is the same in each
+run: seeds are fixed, and no library measures which of its algorithms is fastest. """
 import argparse
 import json
 import os

@@ -4,12 +4,13 @@
 
   torch_workload.py --model gpt2|resnet50|generate|conv --steps N [--json FILE]
 
-Weights and data are random, from the seed; nothing is fetched. The answer, one JSON object: losses as hexadecimal floats
-(or the tokens generated), the time of each step after the warm-up, and what torch.cuda.memory_stats() says. --deterministic
-makes two runs equal bit for bit, if the memory that they get does not matter. Prints "step N ALLOCATIONS" as it goes.
+Weights and data are random, from the seed; nothing is fetched. The answer, one JSON object: losses as hexadecimal
+floats (or the tokens generated), the time of each step after the warm-up, and what torch.cuda.memory_stats() says.
+--deterministic makes two runs equal bit for bit, if the memory that they get does not matter. Prints "step N
+ALLOCATIONS" as it goes.
 
---paced: after the warm-up each line N on stdin means N steps, and is answered by their seconds and allocations; ends with
-stdin. So two programs can take turns on one GPU."""
+--paced: after the warm-up each line N on stdin means N steps, and is answered by their seconds and allocations; ends
+with stdin. So two programs can take turns on one GPU."""
 
 import argparse
 import atexit

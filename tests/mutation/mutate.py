@@ -6,10 +6,9 @@
     mutate.py wake N BUILD              wakes fault N in what was built there, 0 none
     mutate.py run BUILD [TEST_REGEX]    wakes each in turn and runs the tests until one fails; prints the share found
 
-Faults are conditions inverted, comparisons off by one, a call left out that takes a lock or that writes, counts or hands on a
-record. They are drawn by the seed, from all folders of the product alike. A fault is compiled in beside the right line and
-chosen by a number in the file, which `wake` changes in place: so one build serves all of them.
-"""
+Faults are conditions inverted, comparisons off by one, a call left out that takes a lock or that writes, counts or
+hands on a record. They are drawn by the seed, from all folders of the product alike. A fault is compiled in beside
+the right line and chosen by a number in the file, which `wake` changes in place: so one build serves all of them. """
 
 import collections
 import json

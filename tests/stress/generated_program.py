@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random C programs that write down each of their own operations, recorded and compared with what they wrote.
 
-A program is a handful of functions of random operations (generated_runtime.h), of loops and recursion, of threads that hand
-blocks to each other, of fork, vfork, posix_spawn and exec of itself, signal handlers and a library that is opened and closed;
-and an end: exit, _exit, abort, SIGKILL, SIGSEGV, exec. The recording must hold, for each thread, exactly those events in
-that order with those addresses and sizes; what else it holds must be the C library's own, and little.
-"""
+A program is a handful of functions of random operations (generated_runtime.h), of loops and recursion, of threads
+that hand blocks to each other, of fork, vfork, posix_spawn and exec of itself, signal handlers and a library that is
+opened and closed; and an end: exit, _exit, abort, SIGKILL, SIGSEGV, exec. The recording must hold, for each thread,
+exactly those events in that order with those addresses and sizes; what else it holds must be the C library's own, and
+little. """
 
 import os
 import random
@@ -144,7 +144,8 @@ def compile_programs(folder, seed, count):
 # ---- running and comparing ----
 
 def read_log(path):
-    """({(pid, tid): [(kind, addr, size, old)]}, library calls, handler's pairs); slots are in the order of their beginning."""
+    """({(pid, tid): [(kind, addr, size, old)]}, library calls, handler's pairs); slots are in the order of their
+    beginning."""
     with open(path, "rb") as stream:
         slots, library_calls, handler_maps, _ = HEAD.unpack(stream.read(HEAD.size))
         threads = {}

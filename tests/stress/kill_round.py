@@ -2,9 +2,9 @@
 """One recording, one or more kills at random moments, and everything that must hold afterwards.
 
 The program stores, for each thread and after every hooked call, in a mapping of its own how many events it has emitted
-by then. After the kills, and after `varve recover` where the collector was killed, the database must hold for each thread
-at least that many and at most those of the interrupted call more. With --overflow drop, stored and lost together must.
-"""
+by then. After the kills, and after `varve recover` where the collector was killed, the database must hold for each
+thread at least that many and at most those of the interrupted call more. With --overflow drop, stored and lost
+together must. """
 
 import json
 import os
@@ -189,7 +189,8 @@ class KillRound(recording.Case):
             raise WrongSums(f"more events than calls (thread, called, stored + lost): {uncounted}")
 
     def check_sums(self, summary):
-        """emitted = stored + lost + uncommitted in each ring; stats, data_loss, thread rows, `info` and the summary agree."""
+        """emitted = stored + lost + uncommitted in each ring; stats, data_loss, thread rows, `info` and the summary
+        agree."""
         problems = []
 
         def same(what, *figures):

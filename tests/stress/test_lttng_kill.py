@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 6 s
-"""SIGKILL while a program traces flat out to both sinks (VARVE_LTTNG_KILLS times, default 3): the database has every record
-of the rings, and what LTTng lacks of them is counted to the record: in the last line of `varve record`, and in what
-`varve import` makes of the trace. Prints a line per kill."""
+"""SIGKILL while a program traces flat out to both sinks (VARVE_LTTNG_KILLS times, default 3): the database has every
+record of the rings, and what LTTng lacks of them is counted to the record: in the last line of `varve record`, and in
+what `varve import` makes of the trace. Prints a line per kill."""
 
 import os
 import random
@@ -35,7 +35,8 @@ class Kill(lttng_recording.Case):
         """What is missing in the trace, as the database that is made of it says."""
         self.assert_finished()
         found = self.diff(self.rebuild())
-        # A record is emitted to LTTng before it is committed: one that a thread was about to commit is in the trace alone.
+        # A record is emitted to LTTng before it is committed: one that a thread was about to commit is in the trace
+        # alone.
         # A free whose allocation LTTng lost is one of an unknown address; nothing else differs.
         kinds = {kind["kind"] for kind in found["kinds"] if kind["differing"]}
         self.assertLessEqual(kinds, {"heap_free", "heap_realloc"} if said else set(), found)

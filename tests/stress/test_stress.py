@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 8 s
-"""`stress` in the number of kills that every test run can afford (VARVE_STRESS_ROUNDS, default 20); its seed is fixed, so
-that consecutive runs differ in the moments of the kills only."""
+"""`stress` in the number of kills that every test run can afford (VARVE_STRESS_ROUNDS, default 20); its seed is
+fixed, so that consecutive runs differ in the moments of the kills only."""
 
 import os
 import subprocess

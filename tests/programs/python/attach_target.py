@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python program that is attached to while it runs: threads that hash what they build, over and over, and must find the
-same each time. FOLDER/count: allocate COUNT blocks of SIZE bytes by malloc (bytes objects that large are), keep them, print
-"kept"; FOLDER/fork: a fork child does the same with blocks of SIZE + 1; FOLDER/quit: print the hash and the number of wrong ones.
-Usage: attach_target.py FOLDER COUNT SIZE"""
+"""A Python program that is attached to while it runs: threads that hash what they build, over and over, and must find
+the same each time. FOLDER/count: allocate COUNT blocks of SIZE bytes by malloc (bytes objects that large are), keep
+them, print "kept"; FOLDER/fork: a fork child does the same with blocks of SIZE + 1; FOLDER/quit: print the hash and
+the number of wrong ones. Usage: attach_target.py FOLDER COUNT SIZE"""
 
 import hashlib
 import os

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads that allocate and count, for kills: counted_python.py SECONDS THREADS FILE
 
-Each thread makes blocks of 100,001 to 101,000 bytes, frees each when it has made the next, and stores after every one how
-many it has made into FILE: struct counter[THREADS] as in churn.c (thread id, count, 48 unused bytes). FILE survives SIGKILL.
-"""
+Each thread makes blocks of 100,001 to 101,000 bytes, frees each when it has made the next, and stores after every one
+how many it has made into FILE: struct counter[THREADS] as in churn.c (thread id, count, 48 unused bytes). FILE
+survives SIGKILL. """
 
 import mmap
 import os

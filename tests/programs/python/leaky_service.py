@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service with one leak, or none: leaky_service.py list|dict|ctypes|none SEED. Around it is what looks like leaks and is none: modules,
-a table that is made first and kept, a cache that fills and then only replaces, a queue that swings, a pool of threads, and much that
-lives for a moment. Lines that leak are marked."""
+"""A service with one leak, or none: leaky_service.py list|dict|ctypes|none SEED. Around it is what looks like leaks
+and is none: modules, a table that is made first and kept, a cache that fills and then only replaces, a queue that
+swings, a pool of threads, and much that lives for a moment. Lines that leak are marked."""
 
 import collections
 import ctypes

@@ -270,7 +270,8 @@ def without_gil():
 
 @case
 def published():
-    # What a waiting thread publishes for its helpers get, once, while it lasts; without the innermost frames if so asked.
+    # What a waiting thread publishes for its helpers get, once, while it lasts; without the innermost frames if so
+    # asked.
     def publish(skip):
         probe.varve_python_stack_publish(skip)
         probe.varve_python_stack_publish(0)  # nested: the outer one's frames stay

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a data-parallel training, made up of bytearrays: RANK says which of WORLD_SIZE, eight to a host. Every rank has the same
-weights, and activations of its own batches. What a look over all ranks should find: one rank that has the longest sequences, one that
-is slow, and one host whose ranks keep a batch in each step, at the line that is marked."""
+"""One rank of a data-parallel training, made up of bytearrays: RANK says which of WORLD_SIZE, eight to a host. Every
+rank has the same weights, and activations of its own batches. What a look over all ranks should find: one rank that
+has the longest sequences, one that is slow, and one host whose ranks keep a batch in each step, at the line that is
+marked."""
 
 import os
 import random
