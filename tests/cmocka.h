@@ -5,7 +5,8 @@
  * and that nothing is skipped in silence.
  *
  * A folder of tests is one program, NAME_OF_A_FILE… on its command line are the files whose cases run; without one it
- * lists them. A case says why it is skipped: skip("no clang here"), as of printf. Each one is reported on a line of its own,
+ * lists them. A case says why it is skipped: skip("no clang here"), as of printf. Each one is reported on a line of
+ * its own,
  *
  *   skipped case NAME: REASON
  *

@@ -191,14 +191,15 @@ const struct command command_attach = {
     .arguments = "PID",
     .summary = "record a process that runs already, from now on",
     .purpose =
-        "Loads the recorder into process PID, which was not started by varve record, and records every heap allocation "
-        "and mapping of it and of its fork children from that moment on. Ends when the process does, or by Ctrl-C, "
-        "SIGTERM or varve detach PID: then the process goes on without the recorder, and the database is written. One "
-        "thread of the process is held for some milliseconds at the beginning and at the end. Not known are "
-        "blocks from before: the report says how many of them were freed or resized. Not recorded are programs that the "
-        "process executes, CUDA, and what a library does in its own initialization when it is loaded later. If varve itself is "
-        "killed, varve detach PID takes the hooks out and varve recover DB.d finishes the database; only SIGKILL to its child "
-        "attach-injector, which lives for those milliseconds, ends the process too.",
+        "Loads the recorder into process PID, which was not started by varve record, and records every heap "
+        "allocation and mapping of it and of its fork children from that moment on. Ends when the process does, or "
+        "by Ctrl-C, SIGTERM or varve detach PID: then the process goes on without the recorder, and the database is "
+        "written. One thread of the process is held for some milliseconds at the beginning and at the end. Not known "
+        "are blocks from before: the report says how many of them were freed or resized. Not recorded are programs "
+        "that the process executes, CUDA, and what a library does in its own initialization when it is loaded later. "
+        "If varve itself is killed, varve detach PID takes the hooks out and varve recover DB.d finishes the "
+        "database; only SIGKILL to its child attach-injector, which lives for those milliseconds, ends the process "
+        "too.",
     .examples = "  varve attach -o trace.db 4711\n"
                 "  varve attach --for 60 --stacks native $(pidof redis-server)\n",
     .options = options,

@@ -39,7 +39,8 @@ static const struct option_spec options[] = {
      "a power of two that sizes are rounded up to (default: 512 of a trace, 1 of a CSV file)",
      offsetof(struct values, alignment), 1, INT64_C(1) << 40, NULL},
     {"seconds", 0, OPTION_SECONDS, "SECONDS",
-     "look for a better placement for so long, for each device (default: 10, and less where no more than 1 % could be gained)",
+     "look for a better placement for so long, for each device (default: 10, and less where no more than 1 % could "
+     "be gained)",
      offsetof(struct values, seconds_ns), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
      NULL},
@@ -449,12 +450,13 @@ const struct command command_bound = {
     .arguments = "TRACE|FILE.csv",
     .summary = "the least memory that any allocator needs, and the best placement that is found",
     .purpose =
-        "TRACE is a snapshot of PyTorch or a trace database: prints, for each device, the most bytes that were requested and in use "
-        "at a time, which every allocator needs, the same for allocators of blocks, pages and separate pools, and what was reserved. "
-        "Between them is the best placement of all blocks that is found, each at one address from its allocation until its free is "
-        "completed, as if all of it were known before: what an allocator needs above that, it loses by not knowing the future. "
-        "`optimal` is said where it is proved. A CSV file has a buffer a line, with columns id, lower, upper and size, as MiniMalloc "
-        "has them: it lives from `lower` up to, but without, `upper`.",
+        "TRACE is a snapshot of PyTorch or a trace database: prints, for each device, the most bytes that were "
+        "requested and in use at a time, which every allocator needs, the same for allocators of blocks, pages and "
+        "separate pools, and what was reserved. Between them is the best placement of all blocks that is found, each "
+        "at one address from its allocation until its free is completed, as if all of it were known before: what an "
+        "allocator needs above that, it loses by not knowing the future. `optimal` is said where it is proved. A CSV "
+        "file has a buffer a line, with columns id, lower, upper and size, as MiniMalloc has them: it lives from "
+        "`lower` up to, but without, `upper`.",
     .examples = "  varve bound snapshot.pickle.xz\n"
                 "  varve bound --json --capacity 24G trace.db\n"
                 "  varve bound -o placement.csv buffers.csv\n",

@@ -393,10 +393,10 @@ const struct command command_compare = {
     .purpose =
         "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Its requests are made "
         "again under every policy and every --conf, on every --capacity and under every --memory-limit, on all "
-        "processors. Printed are what was reserved, the calls of the device and what they would have taken (times measured "
-        "on an H200), the requests that failed, and utilization and fragmentation by each definition that is in use. "
-        "The first setting is what the others are compared with: pytorch, where it is among them. Of several devices "
-        "figures are sums, and limits and capacities hold for each.",
+        "processors. Printed are what was reserved, the calls of the device and what they would have taken (times "
+        "measured on an H200), the requests that failed, and utilization and fragmentation by each definition that "
+        "is in use. The first setting is what the others are compared with: pytorch, where it is among them. Of "
+        "several devices figures are sums, and limits and capacities hold for each.",
     .examples = "  varve compare snapshot.pickle.xz\n"
                 "  varve compare --policies pytorch,first-fit --conf expandable_segments:True snapshot.pickle\n"
                 "  varve compare --memory-limit 16G --memory-limit 20G --json a.pickle.xz b.pickle.xz\n",

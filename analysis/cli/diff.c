@@ -35,8 +35,8 @@ static const struct option_spec options[] = {
     {"by", 'b', OPTION_CHOICE, "WHAT", "entries are lines (default), functions, whole stacks or modules",
      offsetof(struct values, by), 0, 0, growth_by_names},
     {"metric", 0, OPTION_CHOICE, "WHAT",
-     "figures of the lists, and their order: bytes at the peak (default), allocated in all, live at the end (leaked; the "
-     "default with marks), or the count of allocations",
+     "figures of the lists, and their order: bytes at the peak (default), allocated in all, live at the end (leaked; "
+     "the default with marks), or the count of allocations",
      offsetof(struct values, metric), 0, 0, growth_metric_names},
     {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)", offsetof(struct values, domain), 0, 0,
      NULL},
@@ -228,14 +228,14 @@ const struct command command_diff = {
     .arguments = "A [B]",
     .summary = "what grew, is new or went: two runs by line, size and domain",
     .purpose =
-        "Compares two runs, or with --from and --to two moments of one: totals and peak of the resident memory (RSS), then for "
-        "each domain the lines of the program with the largest change, new and gone ones marked, and sizes. Lines are the same "
-        "where function, file and number are; of functions without a source file the module counts instead. "
-        "With --events: are two databases the same trace, such as a recording and what varve import made of its LTTng "
-        "trace? Events are found by process, ring and number in the ring; all their fields must be equal, stacks too. Row "
-        "numbers (id, callsite_id) may differ as long as they belong together one to one; the order of the rows is not "
-        "compared. Rows that stand for missing events are counted, not compared. Exit status then: 0 equal, 1 different, "
-        "2 an error.",
+        "Compares two runs, or with --from and --to two moments of one: totals and peak of the resident memory "
+        "(RSS), then for each domain the lines of the program with the largest change, new and gone ones marked, and "
+        "sizes. Lines are the same where function, file and number are; of functions without a source file the "
+        "module counts instead. With --events: are two databases the same trace, such as a recording and what varve "
+        "import made of its LTTng trace? Events are found by process, ring and number in the ring; all their fields "
+        "must be equal, stacks too. Row numbers (id, callsite_id) may differ as long as they belong together one to "
+        "one; the order of the rows is not compared. Rows that stand for missing events are counted, not compared. "
+        "Exit status then: 0 equal, 1 different, 2 an error.",
     .examples = "  varve diff before.db after.db\n"
                 "  varve diff --metric leaked --top 5 before.db after.db\n"
                 "  varve diff --from 10s --to 60s server.db        # what grew meanwhile\n"

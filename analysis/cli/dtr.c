@@ -72,7 +72,8 @@ static const struct option_spec options[] = {
      "stop when recomputation costs more than this share of the program (default 1.0)",
      offsetof(struct values, remat_limit), 0, 0, NULL},
     {"mode", 0, OPTION_CHOICE, "MODE",
-     "storages are their sizes (exact), or blocks of the caching allocator, whose reserved bytes the budget limits (allocator)",
+     "storages are their sizes (exact), or blocks of the caching allocator, whose reserved bytes the budget limits "
+     "(allocator)",
      offsetof(struct values, mode), 0, 0, mode_names},
     {"policy", 'P', OPTION_TEXT, "NAME", "of the allocator: pytorch (default), or another one",
      offsetof(struct values, policy), 0, 0, NULL},
@@ -431,12 +432,13 @@ const struct command command_dtr = {
     .arguments = "LOG",
     .summary = "how small a memory budget can be, by evicting and recomputing",
     .purpose =
-        "LOG is a log of operators as DTR (dynamic tensor rematerialization) writes them: one JSON object a line, also .xz, .gz, "
-        ".zst. It is played under memory budgets: what does not fit is evicted, by a heuristic, and computed again when it is "
-        "needed. Without --budget, --ratio or --sweep: what the log needs by itself, what ten budgets cost, and the smallest that "
-        "was found to work. With one budget: what it costs, and where it ends if it does not work. A sweep says which budgets work "
-        "and which do not, what they cost, and the first eviction that differs between neighbouring budgets. Ratio 1 is the peak of the log without a budget "
-        "when everything goes once it is released.",
+        "LOG is a log of operators as DTR (dynamic tensor rematerialization) writes them: one JSON object a line, "
+        "also .xz, .gz, .zst. It is played under memory budgets: what does not fit is evicted, by a heuristic, and "
+        "computed again when it is needed. Without --budget, --ratio or --sweep: what the log needs by itself, what "
+        "ten budgets cost, and the smallest that was found to work. With one budget: what it costs, and where it "
+        "ends if it does not work. A sweep says which budgets work and which do not, what they cost, and the first "
+        "eviction that differs between neighbouring budgets. Ratio 1 is the peak of the log without a budget when "
+        "everything goes once it is released.",
     .examples = "  varve dtr train.log.xz\n"
                 "  varve dtr --ratio 0.4 --heuristic dtr-eq train.log.xz\n"
                 "  varve dtr --sweep 0.1:1:0.001 train.log.xz\n"

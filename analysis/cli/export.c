@@ -77,9 +77,10 @@ static bool is_stdout(const struct export_values *values)
 
 static const struct option_spec options[] = {
     {"to", 0, OPTION_CHOICE, "FORMAT",
-     "what to write: csv, a folder of tables and views, or one with --view; folded, stacks for flamegraph.pl or inferno; "
-     "parquet, arrow: folders of views by run, rank and device, for pandas, DuckDB, Dask; perfetto, for ui.perfetto.dev; "
-     "pprof, for `go tool pprof`; pytorch, a snapshot pickle (default); speedscope, for speedscope.app",
+     "what to write: csv, a folder of tables and views, or one with --view; folded, stacks for flamegraph.pl or "
+     "inferno; parquet, arrow: folders of views by run, rank and device, for pandas, DuckDB, Dask; perfetto, for "
+     "ui.perfetto.dev; pprof, for `go tool pprof`; pytorch, a snapshot pickle (default); speedscope, for "
+     "speedscope.app",
      offsetof(struct export_values, format), 0, 0, format_names},
     {"output", 'o', OPTION_TEXT, "FILE",
      "where to write it; - is standard output; of csv, parquet and arrow a folder, which is made",
@@ -288,11 +289,12 @@ const struct command command_export = {
     .arguments = "TRACE",
     .summary = "write a trace for other tools",
     .purpose =
-        "Writes TRACE for the viewers and tools of others. `--to speedscope`, `pprof` and `folded` have the call sites "
-        "of a domain with their stacks; `perfetto` has memory over time: counters of each process, segments and blocks "
-        "of caching allocators as slices with flows, marks, calls of the driver, out-of-memory retries; `csv` has every "
-        "table and view of the contract; `parquet` and `arrow` the same for pandas, DuckDB and Dask, by run, rank and device. `pytorch`, of a database or a snapshot, gives a pickle (protocol 4) like that "
-        "of torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers.",
+        "Writes TRACE for the viewers and tools of others. `--to speedscope`, `pprof` and `folded` have the call "
+        "sites of a domain with their stacks; `perfetto` has memory over time: counters of each process, segments "
+        "and blocks of caching allocators as slices with flows, marks, calls of the driver, out-of-memory retries; "
+        "`csv` has every table and view of the contract; `parquet` and `arrow` the same for pandas, DuckDB and Dask, "
+        "by run, rank and device. `pytorch`, of a database or a snapshot, gives a pickle (protocol 4) like that of "
+        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers.",
     .examples = "  varve export run.db --to speedscope -o run.speedscope.json\n"
                 "  varve export run.db --to pprof -o run.pb.gz && go tool pprof -http=: run.pb.gz\n"
                 "  varve export run.db --to perfetto --blocks 50000 -o run.perfetto-trace\n"

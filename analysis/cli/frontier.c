@@ -280,12 +280,12 @@ const struct command command_frontier = {
     .arguments = "TRACE…",
     .summary = "the smallest memory in which a recorded history runs, by policy",
     .purpose =
-        "The smallest capacity at which every request of TRACE is served, found by replays to 2 MiB: between the load (most "
-        "bytes live at a time) and what is reserved without a limit. A capacity is what --memory-limit of varve replay "
-        "is, a limit of reserved bytes for each device: the capacity printed passes there, 2 MiB less fails. Where more memory "
-        "is not always better, a capacity above one that passes may fail: 8 on either side of the frontier are tried beside "
-        "those of the bisection (all of them with --exhaustive), and the largest that fails is printed. Retries and device calls are "
-        "those at the frontier.",
+        "The smallest capacity at which every request of TRACE is served, found by replays to 2 MiB: between the "
+        "load (most bytes live at a time) and what is reserved without a limit. A capacity is what --memory-limit of "
+        "varve replay is, a limit of reserved bytes for each device: the capacity printed passes there, 2 MiB less "
+        "fails. Where more memory is not always better, a capacity above one that passes may fail: 8 on either side "
+        "of the frontier are tried beside those of the bisection (all of them with --exhaustive), and the largest "
+        "that fails is printed. Retries and device calls are those at the frontier.",
     .examples = "  varve frontier snapshot.pickle.xz\n"
                 "  varve frontier --policies all --conf expandable_segments:True snapshot.pickle\n",
     .options = options,

@@ -32,8 +32,9 @@ static const struct values defaults = {.query = {.top = 10}, .frames = -1};
 
 static const struct option_spec options[] = {
     {"at", 0, OPTION_TEXT, "TIME",
-     "what was live then: a time since the trace began such as 1.5s, 20ms, 7us, 900ns, the number of an event, end, or "
-     "exit-of-main: when main() returned or exit() began (default: exit-of-main in each process where it is known, else end)",
+     "what was live then: a time since the trace began such as 1.5s, 20ms, 7us, 900ns, the number of an event, end, "
+     "or exit-of-main: when main() returned or exit() began (default: exit-of-main in each process where it is "
+     "known, else end)",
      offsetof(struct values, query.at), 0, 0, NULL},
     {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then", offsetof(struct values, query.from), 0,
      0, NULL},
@@ -130,12 +131,12 @@ const struct command command_leaks = {
     .arguments = "DB",
     .summary = "what was not freed, and whether it kept growing, by line",
     .purpose =
-        "Lists the lines of the user's code whose allocations were live when main() returned or exit() began, or at another moment, "
-        "the most leak-like first. Tables that a program makes first and keeps are no leak, nor are caches that have filled; what grows "
-        "with the work is. The score, from 0 to 1, says how evenly a line's allocations grew over the run, whether they still grew in "
-        "its last three tenths, and how many they are; a sentence gives the figures. With --from and --to: what was allocated between "
-        "two moments and still live at the second. Storages (--domain storage) are listed if they look leaked, with a score from 0 to "
-        "1 and why.",
+        "Lists the lines of the user's code whose allocations were live when main() returned or exit() began, or at "
+        "another moment, the most leak-like first. Tables that a program makes first and keeps are no leak, nor are "
+        "caches that have filled; what grows with the work is. The score, from 0 to 1, says how evenly a line's "
+        "allocations grew over the run, whether they still grew in its last three tenths, and how many they are; a "
+        "sentence gives the figures. With --from and --to: what was allocated between two moments and still live at "
+        "the second. Storages (--domain storage) are listed if they look leaked, with a score from 0 to 1 and why.",
     .examples = "  varve leaks trace.db\n"
                 "  varve leaks --from 10s --to 60s trace.db\n"
                 "  varve leaks --at end --pid 4711 --top 50 --csv trace.db > leaks.csv\n"

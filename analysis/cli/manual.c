@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve help --man`: the manual page. What is explained at length stands in analysis/varve.1.in; a line @…@ of it is filled
- * in from the tables of commands, options and policies, so that neither can lack what this program has.
+ * `varve help --man`: the manual page. What is explained at length stands in analysis/varve.1.in; a line @…@ of it is
+ * filled in from the tables of commands, options and policies, so that neither can lack what this program has.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"

@@ -226,12 +226,13 @@ const struct command command_oom = {
     .arguments = "TRACE",
     .summary = "why a request for memory failed, and what would have served it",
     .purpose =
-        "TRACE is a trace database or a snapshot of PyTorch (.pickle, also .xz, .gz, .zst). Of the first request that failed for want of "
-        "memory (-n, --all: of more): who made it, what was tried before, what was reserved, allocated and free, the cause in one "
-        "sentence, the best hole and the blocks that keep it from growing, with their ages and call sites. Then the requests of the "
-        "trace are replayed under the same memory limit with other settings, other policies and one more call of empty_cache: those "
-        "that serve the request are printed, with the line to set; and the smallest limits under which this request, and the "
-        "whole trace, are served as things are set.",
+        "TRACE is a trace database or a snapshot of PyTorch (.pickle, also .xz, .gz, .zst). Of the first request "
+        "that failed for want of memory (-n, --all: of more): who made it, what was tried before, what was reserved, "
+        "allocated and free, the cause in one sentence, the best hole and the blocks that keep it from growing, with "
+        "their ages and call sites. Then the requests of the trace are replayed under the same memory limit with "
+        "other settings, other policies and one more call of empty_cache: those that serve the request are printed, "
+        "with the line to set; and the smallest limits under which this request, and the whole trace, are served as "
+        "things are set.",
     .examples = "  varve oom trace.db\n"
                 "  varve oom --all snapshot.pickle.xz\n"
                 "  varve oom --json --memory-limit 10G snapshot.pickle\n",

@@ -73,8 +73,8 @@ const struct option_spec option_help = {"help", 'h', OPTION_FLAG, NULL, "print t
 
 static const struct option_spec common[] = {
     {"hide", 0, OPTION_TEXTS, "PATTERN",
-     "frames to pass over for the user's line, beside the built-in ones: functions, or files and modules if it has a slash; * stands "
-     "for anything; may be repeated",
+     "frames to pass over for the user's line, beside the built-in ones: functions, or files and modules if it has a "
+     "slash; * stands for anything; may be repeated",
      offsetof(struct operands, hidden), 0, 0, NULL},
     {"timeout", 0, OPTION_SECONDS, "SECONDS",
      "how long reading a database may compute: one from elsewhere may never end (default 60; 0: no limit)",

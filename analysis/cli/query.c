@@ -413,8 +413,8 @@ static int find_table(char found[NAME_BYTES_MAX], struct database *database, con
     struct cursor cursor;
     cursor_open(
         &cursor, database,
-        "SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN help h "
-        "ON h.name = s.name AND h.column = '' WHERE s.type IN ('table', 'view') AND lower(s.name) = lower(?1)");
+        "SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN "
+        "help h ON h.name = s.name AND h.column = '' WHERE s.type IN ('table', 'view') AND lower(s.name) = lower(?1)");
     cursor_bind_text(&cursor, 1, name);
     if (cursor_next(&cursor) && strpbrk(cursor_name(&cursor, 0), "'\"%") == NULL) {
         snprintf(found, NAME_BYTES_MAX, "%s", cursor_name(&cursor, 0));

@@ -99,7 +99,8 @@ static const struct option_spec options[] = {
      "frames kept of each stack (default 256); of deeper stacks the middle is left out",
      offsetof(struct values, stack_depth), 1, 256, NULL},
     {"max-stacks", 0, OPTION_INTEGER, "N",
-     "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: limit)",
+     "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: "
+     "limit)",
      offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
      "what a thread does when its ring is full: spill (default: the ring grows, packed, in "

@@ -151,8 +151,8 @@ const struct command command_timeline = {
     .arguments = "DB",
     .summary = "live bytes over time, as a chart or figures",
     .purpose =
-        "Shows how many bytes were live over time, in equal steps from the beginning to the end of the last program. Each "
-        "step has the bytes at its end and the maximum within it, which is what the chart draws.",
+        "Shows how many bytes were live over time, in equal steps from the beginning to the end of the last program. "
+        "Each step has the bytes at its end and the maximum within it, which is what the chart draws.",
     .examples = "  varve timeline trace.db\n"
                 "  varve timeline --points 1000 --csv trace.db > timeline.csv\n",
     .options = options,

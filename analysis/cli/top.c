@@ -228,11 +228,12 @@ const struct command command_top = {
     .arguments = "[DB | DIR | PID]",
     .summary = "watch a recording under way",
     .purpose =
-        "Shows what a program that is being recorded has live, where it was allocated, and how fast more comes, once a second, until q is "
-        "pressed; h shows the keys. The recording is named by its database (that of varve record -o), the directory DB.d, or the number of "
-        "a process: varve record's or one that it records; the only one of this user need not be named. The program does nothing for it: "
-        "figures are the collector's, which writes them down only while somebody watches. Lines are the user's, with those of their call sites that lead in their domain "
-        "by live bytes, by bytes allocated, or by bytes over the last second, a hundred each.",
+        "Shows what a program that is being recorded has live, where it was allocated, and how fast more comes, once "
+        "a second, until q is pressed; h shows the keys. The recording is named by its database (that of varve "
+        "record -o), the directory DB.d, or the number of a process: varve record's or one that it records; the only "
+        "one of this user need not be named. The program does nothing for it: figures are the collector's, which "
+        "writes them down only while somebody watches. Lines are the user's, with those of their call sites that "
+        "lead in their domain by live bytes, by bytes allocated, or by bytes over the last second, a hundred each.",
     .examples = "  varve top\n"
                 "  varve top trace.db\n"
                 "  varve top --json trace.db | jq .figures.totals\n",

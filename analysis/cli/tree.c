@@ -186,11 +186,11 @@ const struct command command_tree = {
     .arguments = "DB",
     .summary = "who calls what allocates: a tree of callers, or inverted",
     .purpose =
-        "Shows the call sites of a domain as a tree: each frame with the bytes and allocations of all that it calls, the "
-        "largest first. Below a frame are its callees; with --inverted its callers, beginning at the lines that allocate. "
-        "What a frame has is what its callees have, what was left out of them, and what it allocated itself. A frame that is "
-        "all of its caller stands below it without indentation. Frames of allocators and interpreters, and those without a name, are folded into "
-        "their callers.",
+        "Shows the call sites of a domain as a tree: each frame with the bytes and allocations of all that it calls, "
+        "the largest first. Below a frame are its callees; with --inverted its callers, beginning at the lines that "
+        "allocate. What a frame has is what its callees have, what was left out of them, and what it allocated "
+        "itself. A frame that is all of its caller stands below it without indentation. Frames of allocators and "
+        "interpreters, and those without a name, are folded into their callers.",
     .examples = "  varve tree trace.db\n"
                 "  varve tree --metric leaked --inverted trace.db\n"
                 "  varve tree --metric temporary --min-share 5 trace.db\n",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one native stack costs at the depth that the heap budgets name: the walk of trace/recorder/stacks/native/stack.c beside
- * libunwind's unw_backtrace (the C library's backtrace() where that is missing), in one run. One JSON line
- * per variant: frame pointers or none, the same stack each time (the memo holds) or one that was called from
- * another place each time (it does not), and a call-site capture end to end. CPU time without the calls that
- * make the stack; the least of several rounds, since others use the machine too.
+ * What one native stack costs at the depth that the heap budgets name: the walk of
+ * trace/recorder/stacks/native/stack.c beside libunwind's unw_backtrace (the C library's backtrace() where that is
+ * missing), in one run. One JSON line per variant: frame pointers or none, the same stack each time (the memo holds)
+ * or one that was called from another place each time (it does not), and a call-site capture end to end. CPU time
+ * without the calls that make the stack; the least of several rounds, since others use the machine too.
  */
 #include "trace/recorder/stacks/callsite.h"
 #include "trace/recorder/stacks/native/stack.h"

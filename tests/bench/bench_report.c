@@ -249,7 +249,8 @@ static void database_make(const char *directory, const char *path, uint64_t coun
             now() - stored);
 }
 
-/* Wall time of one question to the database, its answer thrown away; `sql`: NULL, or what the command gets after the path. */
+/* Wall time of one question to the database, its answer thrown away; `sql`: NULL, or what the command gets after the
+ * path. */
 static double question_time(const char *question, const char *path, const char *sql)
 {
     const char *varve = getenv("VARVE");

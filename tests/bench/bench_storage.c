@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages and views that come and go, in ns of processor time: run by bench_storage.py with the number of pairs. Prints one JSON
- * object, the least of several rounds for each kind.
+ * Storages and views that come and go, in ns of processor time: run by bench_storage.py with the number of pairs.
+ * Prints one JSON object, the least of several rounds for each kind.
  */
 #include "storage/storage.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Transfers of the cuda device on a real GPU, beyond the rules of all devices (test_device_cuda): copies that go on while
- * the program does, memory of the host that is not pinned, rows at any pitch, patterns of 8 bytes over many elements,
- * captures, and two GPUs. It ends with what each direction carries, for the record.
+ * Transfers of the cuda device on a real GPU, beyond the rules of all devices (test_device_cuda): copies that go on
+ * while the program does, memory of the host that is not pinned, rows at any pitch, patterns of 8 bytes over many
+ * elements, captures, and two GPUs. It ends with what each direction carries, for the record.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages in the GPU's memory: the rules of all memories (support/storage), random operations beside a model on the host, on
- * segments, expandable segments and the driver's pool.
+ * Storages in the GPU's memory: the rules of all memories (support/storage), random operations beside a model on the
+ * host, on segments, expandable segments and the driver's pool.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What only storages in a GPU's memory have: work that goes on behind the call, captured streams, the thread's context, a second
- * GPU, more elements than 32 bits count. The rest is in test_storage_cuda.
+ * What only storages in a GPU's memory have: work that goes on behind the call, captured streams, the thread's
+ * context, a second GPU, more elements than 32 bits count. The rest is in test_storage_cuda.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"

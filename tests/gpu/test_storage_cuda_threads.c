@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages of many threads in the GPU's memory (support/storage), on segments, expandable segments and the driver's pool.
+ * Storages of many threads in the GPU's memory (support/storage), on segments, expandable segments and the driver's
+ * pool.
  *
  * Runs threads: it is what this is about.
  * Costs: 1 s

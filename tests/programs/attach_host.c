@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program into which the recorder is loaded at an awkward moment. Its malloc is its own, and what the loader calls. Standard
- * input leads it: once it has said what it is at, it stays there until it gets a byte. SIGUSR1 ends the wait of the main thread.
+ * A program into which the recorder is loaded at an awkward moment. Its malloc is its own, and what the loader calls.
+ * Standard input leads it: once it has said what it is at, it stays there until it gets a byte. SIGUSR1 ends the wait
+ * of the main thread.
  *   gate HOW   the loader, when it allocates, has to wait; HOW is what the main thread does: timed, forever (it sleeps), busily
  *   fault HOW  memory that the loader's allocation writes is closed each time, and opened by a handler of SIGSEGV
  *   vfork      the main thread has a vfork child

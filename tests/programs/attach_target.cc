@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that is attached to while it runs: threads that allocate all the time by malloc, new, calloc, realloc and
- * mmap. From the appearance of the file FOLDER/begin to that of FOLDER/end each thread counts what it asks for, and the sums
- * are printed: of sizes that are odd, and mappings of three pages; before and after they are even, and two. In the counted time
- * the main thread frees and resizes blocks from the beginning. "ready" comes when each thread has done a round.
- * FOLDER/quit ends the program, with a checksum of what the
- * blocks held, the same for every run, and the number of times that a thread found another one.
- * Usage: attach_target FOLDER THREADS [steady]; "steady": nothing is counted, and no thread waits for another.
+ * mmap. From the appearance of the file FOLDER/begin to that of FOLDER/end each thread counts what it asks for, and
+ * the sums are printed: of sizes that are odd, and mappings of three pages; before and after they are even, and two.
+ * In the counted time the main thread frees and resizes blocks from the beginning. "ready" comes when each thread has
+ * done a round. FOLDER/quit ends the program, with a checksum of what the blocks held, the same for every run, and
+ * the number of times that a thread found another one. Usage: attach_target FOLDER THREADS [steady]; "steady":
+ * nothing is counted, and no thread waits for another.
  */
 #include <atomic>
 #include <chrono>

@@ -2,8 +2,8 @@
 //
 // Every form of operator new and delete, pairs of new and free, requests that fail, a new_handler: a line of JSON for
 // each allocation, with a size that nothing else has, and at the end the sums of what lies between the two marks
-// (blocks of MARK bytes from malloc). Nothing is printed meanwhile. With an argument no request fails: an allocator that
-// was built without C++ ends the program then.
+// (blocks of MARK bytes from malloc). Nothing is printed meanwhile. With an argument no request fails: an allocator
+// that was built without C++ ends the program then.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service with one leak, or none: cxx_leaks cache|list|cycle|none SEED. Around it is what looks like leaks and is none: tables that
-// are made first and kept, a cache that fills and then only replaces, a queue that swings, buffers of threads, and short-lived strings.
-// Each step works and waits a moment, so that the run has a beginning and an end. Lines that leak are marked.
+// A service with one leak, or none: cxx_leaks cache|list|cycle|none SEED. Around it is what looks like leaks and is
+// none: tables that are made first and kept, a cache that fills and then only replaces, a queue that swings, buffers
+// of threads, and short-lived strings. Each step works and waits a moment, so that the run has a beginning and an
+// end. Lines that leak are marked.
 
 #include <atomic>
 #include <chrono>

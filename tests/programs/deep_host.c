@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens lib_deep_plugin.so, of its own folder, with RTLD_DEEPBIND ("deep") or without ("plain"). "begun": it allocates a block by it
- * before it says that it is ready; "fresh": it calls nothing of it. With each line of input it allocates 10 blocks of 31 bytes by the
- * plug-in, frees all, and says what the pool knows of them: given, taken, strange. usage: deep_host deep|plain begun|fresh
+ * Opens lib_deep_plugin.so, of its own folder, with RTLD_DEEPBIND ("deep") or without ("plain"). "begun": it
+ * allocates a block by it before it says that it is ready; "fresh": it calls nothing of it. With each line of input
+ * it allocates 10 blocks of 31 bytes by the plug-in, frees all, and says what the pool knows of them: given, taken,
+ * strange. usage: deep_host deep|plain begun|fresh
  */
 #include <dlfcn.h>
 #include <stdio.h>

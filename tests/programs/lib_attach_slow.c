@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library that is being loaded, with the loader's lock held, until standard input has a byte; SLOW_VFORK in the environment: a
- * vfork child waits for it, so that the thread can't be looked at.
+ * A library that is being loaded, with the loader's lock held, until standard input has a byte; SLOW_VFORK in the
+ * environment: a vfork child waits for it, so that the thread can't be looked at.
  */
 #include "workload.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many call sites that matter little and two that matter: PATHS allocations of 7 bytes, each at the end of another path of calls,
- * of which one stays (11 bytes); ROUNDS of 40009 bytes from one function, and ten of 50021 bytes that stay from another.
+ * Many call sites that matter little and two that matter: PATHS allocations of 7 bytes, each at the end of another
+ * path of calls, of which one stays (11 bytes); ROUNDS of 40009 bytes from one function, and ten of 50021 bytes that
+ * stay from another.
  *
  *   small_sites PATHS ROUNDS      prints {"paths":N,"rounds":N}
  */

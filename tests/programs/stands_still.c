@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocates what its standard input asks for, and stands still meanwhile: nothing is allocated or freed between two lines, so
- * that a recording under way can be compared with what it becomes.
+ * Allocates what its standard input asks for, and stands still meanwhile: nothing is allocated or freed between two
+ * lines, so that a recording under way can be compared with what it becomes.
  *
  *   keep N SIZE    N blocks of SIZE bytes, which stay
  *   drop N SIZE    the same, freed again

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storage_cycles N: storages of a pool are created, viewed and released, N times, in two threads. The allocator's bytes at the end are
- * the exit status' business: 0 if there are none.
+ * storage_cycles N: storages of a pool are created, viewed and released, N times, in two threads. The allocator's
+ * bytes at the end are the exit status' business: 0 if there are none.
  */
 #include "storage/storage.h"
 

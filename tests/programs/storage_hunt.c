@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Twelve storages, or groups of them, that are leaked, each in another way, and twelve that look like it and are not. Each is made by a
- * function of its own, whose name begins with planted_ or innocent_; standard output says which storages they made, and what the
- * tracker found, in lines of JSON.
+ * Twelve storages, or groups of them, that are leaked, each in another way, and twelve that look like it and are not.
+ * Each is made by a function of its own, whose name begins with planted_ or innocent_; standard output says which
+ * storages they made, and what the tracker found, in lines of JSON.
  *
  *   storage_hunt exit     asks the tracker in the middle and at the end, and exits
  *   storage_hunt kill     the same, and kills itself instead

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storage_remats STEPS [kill]: emits what a planner of rematerialization would say while it evicts storages and has them back, without
- * one; an operator runs in each step. At last one does not get its memory. Prints the sums as JSON; then it ends, or kills itself.
+ * storage_remats STEPS [kill]: emits what a planner of rematerialization would say while it evicts storages and has
+ * them back, without one; an operator runs in each step. At last one does not get its memory. Prints the sums as
+ * JSON; then it ends, or kills itself.
  */
 #include "storage/storage.h"
 #include "tests/support/random.h"
@@ -140,12 +141,11 @@ int main(int argc, char **argv)
         }
     }
     fail();
-    printf(
-        "{\"runs\": %llu, \"run_ns\": %llu, \"remats\": %llu, \"collateral\": %llu, \"remat_ns\": %llu, \"evictions\": %llu, "
-        "\"evicted_bytes\": %llu, \"wasted\": %llu, \"score_sum\": %llu}\n",
-        (unsigned long long)sums.runs, (unsigned long long)sums.run_ns, (unsigned long long)sums.remats,
-        (unsigned long long)sums.collateral, (unsigned long long)sums.remat_ns, (unsigned long long)sums.evictions,
-        (unsigned long long)sums.evicted_bytes, (unsigned long long)sums.wasted, (unsigned long long)sums.score_sum);
+    printf("{\"runs\": %llu, \"run_ns\": %llu, \"remats\": %llu, \"collateral\": %llu, \"remat_ns\": %llu, "
+           "\"evictions\": %llu, \"evicted_bytes\": %llu, \"wasted\": %llu, \"score_sum\": %llu}\n",
+           (unsigned long long)sums.runs, (unsigned long long)sums.run_ns, (unsigned long long)sums.remats,
+           (unsigned long long)sums.collateral, (unsigned long long)sums.remat_ns, (unsigned long long)sums.evictions,
+           (unsigned long long)sums.evicted_bytes, (unsigned long long)sums.wasted, (unsigned long long)sums.score_sum);
     fflush(stdout);
     if (argc > 2 && strcmp(argv[2], "kill") == 0) {
         raise(SIGKILL);

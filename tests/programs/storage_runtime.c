@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storage_runtime [STEPS]: a runtime under a budget makes a chain of vectors and needs them in the opposite order, STEPS times; a function
- * with two outputs, evicted by request, is in it, and one vector is pinned. At last an operator does not get its memory. Prints the
- * runtime's counters as JSON. Exit status 2 after another error.
+ * storage_runtime [STEPS]: a runtime under a budget makes a chain of vectors and needs them in the opposite order,
+ * STEPS times; a function with two outputs, evicted by request, is in it, and one vector is pinned. At last an
+ * operator does not get its memory. Prints the runtime's counters as JSON. Exit status 2 after another error.
  */
 #include "storage/storage.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that allocate and free from many call sites, and say again and again how many pairs they have done and what CPU time that
- * took, so that something that begins and ends beside them can be compared with itself.
+ * Threads that allocate and free from many call sites, and say again and again how many pairs they have done and what
+ * CPU time that took, so that something that begins and ends beside them can be compared with itself.
  *
  *   threads_pairs THREADS SECONDS BITS BURST [TICK_MS]
  *
- * Each pair is reached through BITS calls of one of two functions: from 2^BITS call sites. BURST: pairs of a thread before it rests
- * for 5 ms; 0: it never does. Prints one JSON object each TICK_MS (250).
+ * Each pair is reached through BITS calls of one of two functions: from 2^BITS call sites. BURST: pairs of a thread
+ * before it rests for 5 ms; 0: it never does. Prints one JSON object each TICK_MS (250).
  */
 #include "workload.h"
 

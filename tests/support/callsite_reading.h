@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: the definitions of a test program, included by one file of each */
 /*
- * For the tests of trace/recorder/stacks/callsite.c: a reader of the call-site file that accepts nothing but whole, well-formed
- * entries; stand-ins for the rest of the recorder and for a Python interpreter; and a function that calls a
- * hook by a chosen path, so that any number of distinct stacks can be made.
+ * For the tests of trace/recorder/stacks/callsite.c: a reader of the call-site file that accepts nothing but whole,
+ * well-formed entries; stand-ins for the rest of the recorder and for a Python interpreter; and a function that calls
+ * a hook by a chosen path, so that any number of distinct stacks can be made.
  */
 #ifndef VARVE_TESTS_SUPPORT_CALLSITE_READING_H
 #define VARVE_TESTS_SUPPORT_CALLSITE_READING_H

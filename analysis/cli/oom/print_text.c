@@ -274,9 +274,9 @@ static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct o
     if (best->kind == EXPLAIN_SETTING) {
         line(out, "to set", "export PYTORCH_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
     } else if (best->kind == EXPLAIN_POLICY && strcmp(best->change, "cuda-async") == 0) {
-        line(
-            out, "to set",
-            "export PYTORCH_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need more)");
+        line(out, "to set",
+             "export PYTORCH_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need "
+             "more)");
     } else if (best->kind == EXPLAIN_POLICY) {
         line(out, "to set", "export VARVE_TORCH_POLICY=%s, for varve's allocator in PyTorch", best->change);
     }

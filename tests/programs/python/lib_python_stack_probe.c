@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes Python stacks inside a real interpreter, for unit/trace/recorder/stacks/test_python_stack.c and python_stack_probe.py: on
- * request (loaded by ctypes), at an allocation of a chosen size, or, preloaded with PYTHON_STACK_PROBE=every,
- * at every call of the malloc family, describing each frame. Each time the hash that python_stack_hash makes
- * of what it remembers must be that of the frames. PYTHON_STACK_PROBE_REPORT names a file for the counts at
- * exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/ and this
- * file, without the recorder: recorder_reentrant_begin and _end are its own.
+ * Takes Python stacks inside a real interpreter, for unit/trace/recorder/stacks/test_python_stack.c and
+ * python_stack_probe.py: on request (loaded by ctypes), at an allocation of a chosen size, or, preloaded with
+ * PYTHON_STACK_PROBE=every, at every call of the malloc family, describing each frame. Each time the hash that
+ * python_stack_hash makes of what it remembers must be that of the frames. PYTHON_STACK_PROBE_REPORT names a file for
+ * the counts at exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/ and
+ * this file, without the recorder: recorder_reentrant_begin and _end are its own.
  */
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/memory.h"

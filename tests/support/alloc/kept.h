@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * An allocator on the sim device whose events are kept, folded ones as what they stand for: for tests that let two allocators do
- * the same, and compare.
+ * An allocator on the sim device whose events are kept, folded ones as what they stand for: for tests that let two
+ * allocators do the same, and compare.
  */
 #ifndef VARVE_TESTS_SUPPORT_ALLOC_KEPT_H
 #define VARVE_TESTS_SUPPORT_ALLOC_KEPT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What cuMemAlloc gave: 400 random calls of cuMemAlloc and cuMemFree in a process that did nothing else (H100, driver
- * 580.159, CUDA 13.0). Addresses in units of 2 MiB, from the end of the free addresses downwards; of the driver's own chunk
- * (is_own) from its beginning.
+ * 580.159, CUDA 13.0). Addresses in units of 2 MiB, from the end of the free addresses downwards; of the driver's own
+ * chunk (is_own) from its beginning.
  */
 #ifndef VARVE_TEST_CUDA_ADDRESSES_H
 #define VARVE_TEST_CUDA_ADDRESSES_H

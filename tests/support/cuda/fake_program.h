@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * The part of the fake driver (driver_fake.h) that is about programs. Its images are texts: the name of the one function
- * that is in them. A launch is written down as a transfer with the function as its target.
+ * The part of the fake driver (driver_fake.h) that is about programs. Its images are texts: the name of the one
+ * function that is in them. A launch is written down as a transfer with the function as its target.
  */
 #ifndef VARVE_TESTS_SUPPORT_CUDA_FAKE_PROGRAM_H
 #define VARVE_TESTS_SUPPORT_CUDA_FAKE_PROGRAM_H

@@ -2,8 +2,8 @@
 /* C only: shared by C tests */
 /*
  * The part of the fake driver (driver_fake.h) that is about transfers: streams, copies, fills and pinned memory. The
- * memory of the fake device is none, so nothing is copied: the calls are written down. Work for the default stream while
- * another one is under capture would end that capture: it is noted as wrong.
+ * memory of the fake device is none, so nothing is copied: the calls are written down. Work for the default stream
+ * while another one is under capture would end that capture: it is noted as wrong.
  */
 #ifndef VARVE_TESTS_SUPPORT_CUDA_FAKE_TRANSFER_H
 #define VARVE_TESTS_SUPPORT_CUDA_FAKE_TRANSFER_H

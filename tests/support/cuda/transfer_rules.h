@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * What the transfers of every device must do alike; part of device_rules.h. Misuse is refused with the promised error. Random
- * copies and fills are compared with arrays of bytes: which error each call must give is worked out address by address, and
- * where the device has memory (rules_kind.has_bytes), so is what all of it must hold afterwards.
+ * What the transfers of every device must do alike; part of device_rules.h. Misuse is refused with the promised
+ * error. Random copies and fills are compared with arrays of bytes: which error each call must give is worked out
+ * address by address, and where the device has memory (rules_kind.has_bytes), so is what all of it must hold
+ * afterwards.
  */
 #ifndef VARVE_TESTS_SUPPORT_CUDA_TRANSFER_RULES_H
 #define VARVE_TESTS_SUPPORT_CUDA_TRANSFER_RULES_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: test code */
 /*
- * The naive model of the CUDA API's events for unit/trace/model/test_derive_api_model.c, its upper half: failures, resets, the
- * numbers of devices.
+ * The naive model of the CUDA API's events for unit/trace/model/test_derive_api_model.c, its upper half: failures,
+ * resets, the numbers of devices.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_H

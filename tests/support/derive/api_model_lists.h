@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: test code */
 /*
- * The naive model of the CUDA API's events for unit/trace/model/test_derive_api_model.c, its lower half: plain lists of rows,
- * of addresses, of physical memory and of mappings, searched from end to end. The rules are those of
+ * The naive model of the CUDA API's events for unit/trace/model/test_derive_api_model.c, its lower half: plain lists
+ * of rows, of addresses, of physical memory and of mappings, searched from end to end. The rules are those of
  * trace/model/device/, written a second time without any index. api_model.h has the events.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_LISTS_H

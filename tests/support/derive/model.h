@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: test code */
 /*
- * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations and of reallocs under way,
- * searched from end to end. The rules are those of model/derive/derive.h, written a second time without any index or
- * running sum.
+ * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations and of reallocs
+ * under way, searched from end to end. The rules are those of model/derive/derive.h, written a second time without
+ * any index or running sum.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_MODEL_H

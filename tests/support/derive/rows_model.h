@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: test code */
 /*
- * What the naive models of derive have in common (model.h, api_model.h): a list of allocations, added up anew after each event
- * that changed one, and the sample points and peaks that follow; a database that derive and the store made of the same
- * events must have the same, column by column.
+ * What the naive models of derive have in common (model.h, api_model.h): a list of allocations, added up anew after
+ * each event that changed one, and the sample points and peaks that follow; a database that derive and the store made
+ * of the same events must have the same, column by column.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_ROWS_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_ROWS_MODEL_H
@@ -309,17 +309,16 @@ static inline void compare_sizes(sqlite3 *db)
 {
     sqlite3_stmt *query = query_begin(
         db,
-        "WITH RECURSIVE class(size) AS (SELECT 1 UNION ALL SELECT size * 2 FROM class WHERE size < 1 << 60),"
-        " part AS (SELECT p.id, a.domain, iif(a.domain = 5, 0, coalesce(a.device, 0)) AS device, a.size, a.temporary, a.alloc_ns,"
-        "   a.free_ns, a.free_requested_seq FROM allocation a JOIN (SELECT 0 AS id UNION SELECT process_id FROM"
-        "   allocation) p ON p.id IN (0, a.process_id)),"
-        " expected AS (SELECT id, domain, device, (SELECT min(c.size) FROM class c WHERE c.size >= p.size) AS up_to,"
-        "   count(*), count(free_requested_seq), sum(size), sum(free_requested_seq IS NULL),"
-        "   sum(iif(free_requested_seq IS NULL, size, 0)), sum(temporary), sum(coalesce(free_ns - alloc_ns, 0))"
-        "   FROM part p GROUP BY 1, 2, 3, 4)"
-        " SELECT (SELECT count(*) FROM (SELECT * FROM expected EXCEPT SELECT * FROM size_stat)),"
-        "   (SELECT count(*) FROM (SELECT * FROM size_stat EXCEPT SELECT * FROM expected)),"
-        "   (SELECT count(*) > 0 FROM size_stat) = (SELECT count(*) > 0 FROM allocation)");
+        "WITH RECURSIVE class(size) AS (SELECT 1 UNION ALL SELECT size * 2 FROM class WHERE size < 1 << 60), part AS "
+        "(SELECT p.id, a.domain, iif(a.domain = 5, 0, coalesce(a.device, 0)) AS device, a.size, a.temporary, "
+        "a.alloc_ns,   a.free_ns, a.free_requested_seq FROM allocation a JOIN (SELECT 0 AS id UNION SELECT "
+        "process_id FROM   allocation) p ON p.id IN (0, a.process_id)), expected AS (SELECT id, domain, device, "
+        "(SELECT min(c.size) FROM class c WHERE c.size >= p.size) AS up_to,   count(*), count(free_requested_seq), "
+        "sum(size), sum(free_requested_seq IS NULL),   sum(iif(free_requested_seq IS NULL, size, 0)), "
+        "sum(temporary), sum(coalesce(free_ns - alloc_ns, 0))   FROM part p GROUP BY 1, 2, 3, 4) SELECT (SELECT "
+        "count(*) FROM (SELECT * FROM expected EXCEPT SELECT * FROM size_stat)),   (SELECT count(*) FROM (SELECT * "
+        "FROM size_stat EXCEPT SELECT * FROM expected)),   (SELECT count(*) > 0 FROM size_stat) = (SELECT count(*) > "
+        "0 FROM allocation)");
     const int64_t values[] = {0, 0, 1};
     EXPECT_ROW(query, values);
     expect_end(query);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * Surroundings for the tests of LTTng's sessions: a folder with an LTTNG_HOME of its own, a program that emits, and the processes that were started below that LTTNG_HOME.
- * Root becomes an unprivileged user first: root's session daemon is one for the whole machine, and not the
- * tests'.
+ * Surroundings for the tests of LTTng's sessions: a folder with an LTTNG_HOME of its own, a program that emits, and
+ * the processes that were started below that LTTNG_HOME. Root becomes an unprivileged user first: root's session
+ * daemon is one for the whole machine, and not the tests'.
  */
 #ifndef VARVE_TESTS_SUPPORT_LTTNG_SESSION_H
 #define VARVE_TESTS_SUPPORT_LTTNG_SESSION_H

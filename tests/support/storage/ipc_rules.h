@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * Storages of a pool that another process opens: the bytes are the same ones, a view's geometry comes along, and what is no such
- * storage is refused. The program's main starts with ipc_part, which is all that the other process does.
+ * Storages of a pool that another process opens: the bytes are the same ones, a view's geometry comes along, and what
+ * is no such storage is refused. The program's main starts with ipc_part, which is all that the other process does.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_IPC_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_IPC_RULES_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for tests of storages, of every kind: the C library's, and pools on the host device, on one that the processor must leave
- * to the device, on the GPU. Tests that get theirs from here, and look at elements by way of varve_storage_to only, hold for all.
+ * Memory for tests of storages, of every kind: the C library's, and pools on the host device, on one that the
+ * processor must leave to the device, on the GPU. Tests that get theirs from here, and look at elements by way of
+ * varve_storage_to only, hold for all.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_POOL_H
 #define VARVE_TESTS_SUPPORT_STORAGE_POOL_H
@@ -23,7 +24,8 @@ struct pool_kind {
 
 extern const struct pool_kind pool_libc;
 extern const struct pool_kind pool_host;
-/* Memory of the host device under another name: storages let the device do everything, as with a GPU's, and it keeps bytes. */
+/* Memory of the host device under another name: storages let the device do everything, as with a GPU's, and it keeps
+ * bytes. */
 extern const struct pool_kind pool_apart;
 extern const struct pool_kind pool_sim;                                         /* addresses without bytes */
 extern const struct pool_kind pool_cuda, pool_cuda_expandable, pool_cuda_async; /* of CUDA device 0 */

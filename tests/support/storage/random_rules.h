@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * Random copies, conversions, fills and indices on a storage in some memory (pool.h) and on its model in the C library's, which
- * NumPy vouches for: after each step both hold the same bytes, results are equal bit for bit, and what one refuses the other does.
+ * Random copies, conversions, fills and indices on a storage in some memory (pool.h) and on its model in the C
+ * library's, which NumPy vouches for: after each step both hold the same bytes, results are equal bit for bit, and
+ * what one refuses the other does.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_RANDOM_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_RANDOM_RULES_H

@@ -159,7 +159,8 @@ static void drive_forget(void *context, uint32_t storage)
     world->forgotten++;
 }
 
-/* The victim has left the pool already, its neighbours have not noticed. A scan ends at 0, even before sums of classes below it. */
+/* The victim has left the pool already, its neighbours have not noticed. A scan ends at 0, even before sums of
+ * classes below it. */
 static void check_victim(struct remat_world *world, const struct varve_remat_event *event)
 {
     struct varve_remat *remat = world->remat;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program with real values above a planner of rematerialization: random operators, references, pins, locks, evictions and failures,
- * chosen by whoever drives it (random numbers, a fuzzer's bytes). Every tensor has a value, a hash of its operator and its inputs' values;
- * an eviction erases it and only a run from the right inputs brings it back. After each step the planner's own check, the values, locks,
- * sums, and what its events said must all agree.
+ * A program with real values above a planner of rematerialization: random operators, references, pins, locks,
+ * evictions and failures, chosen by whoever drives it (random numbers, a fuzzer's bytes). Every tensor has a value, a
+ * hash of its operator and its inputs' values; an eviction erases it and only a run from the right inputs brings it
+ * back. After each step the planner's own check, the values, locks, sums, and what its events said must all agree.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_REMAT_WORLD_H
 #define VARVE_TESTS_SUPPORT_STORAGE_REMAT_WORLD_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * What a runtime does in any memory of an allocator (pool.h): values are the same whatever is evicted, the budget holds, errors name their
- * operator and leave the runtime usable. Elements are looked at by way of host memory. RUNTIME_RULES has the list.
+ * What a runtime does in any memory of an allocator (pool.h): values are the same whatever is evicted, the budget
+ * holds, errors name their operator and leave the runtime usable. Elements are looked at by way of host memory.
+ * RUNTIME_RULES has the list.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_RUNTIME_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_RUNTIME_RULES_H
@@ -540,7 +541,8 @@ static inline void rule_runtime_workspace(void **state)
     runtime_workspace(*state, RUNTIME_MIB / 2 + 4096);
 }
 
-/* Without a budget a device may be full of what can be evicted: a function that asks for what it has declared gets it. */
+/* Without a budget a device may be full of what can be evicted: a function that asks for what it has declared gets
+ * it. */
 static inline void rule_runtime_full_device(void **state)
 {
     const struct pool *pool = *state;

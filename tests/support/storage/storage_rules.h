@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * What storages do alike in any memory (pool.h): they are created, wrapped, counted, viewed, copied, resized, indexed and inspected.
- * Elements are read back by way of host memory, since the processor may not look into a device's. STORAGE_RULES has the list.
+ * What storages do alike in any memory (pool.h): they are created, wrapped, counted, viewed, copied, resized, indexed
+ * and inspected. Elements are read back by way of host memory, since the processor may not look into a device's.
+ * STORAGE_RULES has the list.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_STORAGE_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_STORAGE_RULES_H

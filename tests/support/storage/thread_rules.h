@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * Storages of many threads in any memory (pool.h): references to one storage, whose memory goes once and with the last of them;
- * storages that come and go; memory that is handed from one to the next on streams of the threads' own; what is made at its first use.
+ * Storages of many threads in any memory (pool.h): references to one storage, whose memory goes once and with the
+ * last of them; storages that come and go; memory that is handed from one to the next on streams of the threads' own;
+ * what is made at its first use.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H

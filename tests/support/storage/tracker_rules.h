@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * Leaks that were planted, among storages that only look like leaks, in any memory (pool.h): the tracker finds all of the former, of
- * their kind, and accuses none of the latter.
+ * Leaks that were planted, among storages that only look like leaks, in any memory (pool.h): the tracker finds all of
+ * the former, of their kind, and accuses none of the latter.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_TRACKER_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_TRACKER_RULES_H

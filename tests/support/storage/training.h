@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Training of small networks with the runtime's operators, for tests and benchmarks: a multi-layer perceptron and a residual network of
- * sigmoid layers, a fixed batch, gradients written out, plain descent. All numbers come from seeds, so two runs give the same losses,
- * bit for bit, whatever is evicted between.
+ * Training of small networks with the runtime's operators, for tests and benchmarks: a multi-layer perceptron and a
+ * residual network of sigmoid layers, a fixed batch, gradients written out, plain descent. All numbers come from
+ * seeds, so two runs give the same losses, bit for bit, whatever is evicted between.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_TRAINING_H
 #define VARVE_TESTS_SUPPORT_STORAGE_TRAINING_H

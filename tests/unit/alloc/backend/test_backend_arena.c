@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy arena: superblocks of streams and of the global arena, large requests, what is collected when a request fails, a
- * fixed size; then every decision of a random run against a plain model.
+ * The policy arena: superblocks of streams and of the global arena, large requests, what is collected when a request
+ * fails, a fixed size; then every decision of a random run against a plain model.
  * Costs: 1 s
  */
 #include "support/alloc/pieces.h"

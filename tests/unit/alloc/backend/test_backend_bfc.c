@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy bfc: what it cuts and wastes, how regions grow, what a device that refuses makes of them, and that one pool
- * serves all streams; then every decision of a random run against a plain model.
+ * The policy bfc: what it cuts and wastes, how regions grow, what a device that refuses makes of them, and that one
+ * pool serves all streams; then every decision of a random run against a plain model.
  * Costs: 1 s
  */
 #include "support/alloc/pieces.h"

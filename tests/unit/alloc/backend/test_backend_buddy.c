@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy buddy: every decision of a random run against a plain model; and its proven bound: segments of 2^k bytes never
- * take more than the most that each smaller or equal size has in use at one time, added up and rounded up to one of them. By the
- * requests alone: at random, with limits, releases and waiting streams, and by the sequences that need the most.
+ * The policy buddy: every decision of a random run against a plain model; and its proven bound: segments of 2^k bytes
+ * never take more than the most that each smaller or equal size has in use at one time, added up and rounded up to
+ * one of them. By the requests alone: at random, with limits, releases and waiting streams, and by the sequences that
+ * need the most.
  * Costs: 2 s
  */
 #include "support/alloc/pieces.h"

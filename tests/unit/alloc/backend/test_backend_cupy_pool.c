@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy cupy-pool: what it cuts, what goes back when a request fails and when it does not; then every decision of a
- * random run against a plain model.
+ * The policy cupy-pool: what it cuts, what goes back when a request fails and when it does not; then every decision
+ * of a random run against a plain model.
  * Costs: 1 s
  */
 #include "support/alloc/pieces.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy rmm-pool: how other streams' blocks are stolen and merged, how the pool grows with and without a maximum and
- * where the device refuses; then every decision of a random run against a plain model.
+ * The policy rmm-pool: how other streams' blocks are stolen and merged, how the pool grows with and without a maximum
+ * and where the device refuses; then every decision of a random run against a plain model.
  * Costs: 1 s
  */
 #include "support/alloc/pieces.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy tlsf: how sizes are rounded by the second level, that a list's last block comes first, what a segment is; then
- * every decision of a random run against a plain model, for three second levels.
+ * The policy tlsf: how sizes are rounded by the second level, that a list's last block comes first, what a segment
+ * is; then every decision of a random run against a plain model, for three second levels.
  * Costs: 1 s
  */
 #include "support/alloc/pieces.h"

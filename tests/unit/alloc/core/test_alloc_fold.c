@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Folded records are the same events: two allocators do the same, one records event by event and one folds; unfolded, the
- * latter's records are the former's, field by field. Sizes that no folded record can hold go out one by one.
+ * Folded records are the same events: two allocators do the same, one records event by event and one folds; unfolded,
+ * the latter's records are the former's, field by field. Sizes that no folded record can hold go out one by one.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator's lock: one holder at a time, recursive, brief or kept, and no wake-up lost, with membarrier and without it. Threads
- * hold the lock for a moment or long enough that the others sleep; each adds to a sum that is not atomic. A
- * lost wake-up would leave a thread asleep for ever: then the test runs into its time limit.
+ * The allocator's lock: one holder at a time, recursive, brief or kept, and no wake-up lost, with membarrier and
+ * without it. Threads hold the lock for a moment or long enough that the others sleep; each adds to a sum that is not
+ * atomic. A lost wake-up would leave a thread asleep for ever: then the test runs into its time limit.
  * Costs: 7 s
  */
 #include <cmocka.h>

@@ -122,7 +122,8 @@ static int one_of_everything(struct varve_device *device)
     return 0;
 }
 
-/* Whichever call fails, in whichever way: it is reported, the resource table holds, and closing leaves nothing behind. */
+/* Whichever call fails, in whichever way: it is reported, the resource table holds, and closing leaves nothing
+ * behind. */
 static void test_every_call_fails(void **state)
 {
     static const cuda_result results[] = {CUDA_RESULT_INVALID_VALUE, CUDA_RESULT_OUT_OF_MEMORY, 700,

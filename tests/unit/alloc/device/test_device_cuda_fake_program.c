@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs of the cuda device on a fake driver: what a launch hands on, what is refused, what the close gives back, and a
- * driver without programs.
+ * Programs of the cuda device on a fake driver: what a launch hands on, what is refused, what the close gives back,
+ * and a driver without programs.
  * Costs: 1 s
  */
 #include "support/cuda/fake_device.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Transfers of the cuda device on a fake driver: which calls become of them, with what arguments and on which stream; what
- * stream capture forbids; pinned memory and streams that are left; and a driver without some of it.
+ * Transfers of the cuda device on a fake driver: which calls become of them, with what arguments and on which stream;
+ * what stream capture forbids; pinned memory and streams that are left; and a driver without some of it.
  * Costs: 1 s
  */
 #include "support/cuda/fake_device.h"

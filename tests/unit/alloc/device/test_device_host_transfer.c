@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies and fills of the host device on streams that are held back: they wait, in order, and what waits for them waits as
- * well, freeing the memory that they use included. Random work on four streams is compared with a list of the work, done as it
- * stands there on arrays of bytes. And threads that copy side by side, made for the thread sanitizer.
+ * Copies and fills of the host device on streams that are held back: they wait, in order, and what waits for them
+ * waits as well, freeing the memory that they use included. Random work on four streams is compared with a list of
+ * the work, done as it stands there on arrays of bytes. And threads that copy side by side, made for the thread
+ * sanitizer.
  * Costs: 1 s
  */
 #include "support/cuda/device.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments lie where the CUDA driver would have them: a recorded sequence of its addresses comes out, and nothing overlaps
- * in any other.
+ * Segments lie where the CUDA driver would have them: a recorded sequence of its addresses comes out, and nothing
+ * overlaps in any other.
  * Costs: 1 s
  */
 #include "alloc/device.h"

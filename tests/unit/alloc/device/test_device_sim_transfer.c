@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies and fills of the sim device: what they take on the virtual clock, that scripts count them and make them fail, and
- * which of its made-up ranges they may touch.
+ * Copies and fills of the sim device: what they take on the virtual clock, that scripts count them and make them
+ * fail, and which of its made-up ranges they may touch.
  * Costs: 1 s
  */
 #include "support/cuda/device.h"

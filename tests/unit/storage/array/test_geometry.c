@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shapes and strides against lists of offsets: each function is tried on random geometries, and what it makes of them is
- * compared with the list of the elements that it should show, in order. Errors leave the geometry as it was.
+ * Shapes and strides against lists of offsets: each function is tried on random geometries, and what it makes of them
+ * is compared with the list of the elements that it should show, in order. Errors leave the geometry as it was.
  * Costs: 1 s
  */
 #include <cmocka.h>

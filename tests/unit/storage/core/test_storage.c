@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages and views by the rules of all memories (support/storage): the C library's, a pool on the host device, a pool of a device that
- * the processor leaves everything to. What that device is asked for is seen on the simulated one.
+ * Storages and views by the rules of all memories (support/storage): the C library's, a pool on the host device, a
+ * pool of a device that the processor leaves everything to. What that device is asked for is seen on the simulated
+ * one.
  * Costs: 1 s
  */
 #include "support/storage/random_rules.h"
 
 #define MIB (UINT64_C(1) << 20)
 
-/* What the processor can't address is copied by the device, or by way of host memory; its clock and its errors show it. */
+/* What the processor can't address is copied by the device, or by way of host memory; its clock and its errors show
+ * it. */
 static void test_device_copies(void **state)
 {
     const struct pool *pool = *state;
@@ -102,7 +104,8 @@ static struct varve_device_ops counted_ops(const struct varve_device *device)
     return ops;
 }
 
-/* Larger ones go to a device through pinned pieces, of which the last are on the way when all has been read: the call waits. */
+/* Larger ones go to a device through pinned pieces, of which the last are on the way when all has been read: the call
+ * waits. */
 static void test_copies_are_done(void **state)
 {
     static const enum varve_dtype types[] = {VARVE_DTYPE_F32, VARVE_DTYPE_I32}; /* as it is; by way of host memory */
@@ -168,7 +171,8 @@ static int stream_create_counted(struct varve_device *device, uint64_t *stream_o
     return counted.ops->stream_create(device, stream_out);
 }
 
-/* Streams are made once, so that blocks that the allocator keeps for them are found again; more are added where they are wanted. */
+/* Streams are made once, so that blocks that the allocator keeps for them are found again; more are added where they
+ * are wanted. */
 static void test_batch_streams(void **state)
 {
     const struct pool *pool = *state;

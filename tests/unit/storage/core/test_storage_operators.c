@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators on storages in each kind of memory: the C library's, a pool on the host device, and a pool of a device that the
- * processor can't address and that has no kernels. The results are those of the operators on arrays, the refusals have their words.
+ * Operators on storages in each kind of memory: the C library's, a pool on the host device, and a pool of a device
+ * that the processor can't address and that has no kernels. The results are those of the operators on arrays, the
+ * refusals have their words.
  * Costs: 1 s
  */
 #include <cmocka.h>

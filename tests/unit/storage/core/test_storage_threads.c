@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages of many threads (support/storage), in the C library's memory, in a pool's, and in a pool's that the processor leaves to the
- * device.
+ * Storages of many threads (support/storage), in the C library's memory, in a pool's, and in a pool's that the
+ * processor leaves to the device.
  *
  * Runs threads: it is what this is about.
  * Costs: 2 s

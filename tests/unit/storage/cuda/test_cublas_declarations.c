@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What storage/cuda/operators/cublas.h says of cuBLAS, against the toolkit's own header: numbers, and each function's prototype. The
- * compiler does the comparing: with a toolkit at hand, a program that was built has passed. Without one it is skipped.
+ * What storage/cuda/operators/cublas.h says of cuBLAS, against the toolkit's own header: numbers, and each function's
+ * prototype. The compiler does the comparing: with a toolkit at hand, a program that was built has passed. Without
+ * one it is skipped.
  * Costs: 1 s
  */
 #include <setjmp.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is brought to a GPU of a plan's indices: of equal positions only the last one is left, so that the order in which threads
- * put values does not matter; a mask's words have the number of elements before each part; and the bits that all positions share.
+ * What is brought to a GPU of a plan's indices: of equal positions only the last one is left, so that the order in
+ * which threads put values does not matter; a mask's words have the number of elements before each part; and the bits
+ * that all positions share.
  * Costs: 1 s
  */
 #include <setjmp.h>

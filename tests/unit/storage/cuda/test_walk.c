@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kernels are given to walk: divisions by multiplication, loops cut into walks of fewer than 2^31 elements, and the units
- * that elements are moved in. The kernels' own arithmetic is repeated here as they do it.
+ * What kernels are given to walk: divisions by multiplication, loops cut into walks of fewer than 2^31 elements, and
+ * the units that elements are moved in. The kernels' own arithmetic is repeated here as they do it.
  * Costs: 1 s
  */
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve_array_copy against a naive model: random views of one memory, which may overlap, copied element by element from a
- * copy of the memory made before. All bytes are compared, those around the target too. Then what is refused. Conversions and
- * fills are beside NumPy in tests/conformance/test_casts.py.
+ * varve_array_copy against a naive model: random views of one memory, which may overlap, copied element by element
+ * from a copy of the memory made before. All bytes are compared, those around the target too. Then what is refused.
+ * Conversions and fills are beside NumPy in tests/conformance/test_casts.py.
  *
  * Costs: 2 s, full 8 s
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conversions as the processor here gets them beside those that any processor runs: the same bits for random elements of all
- * pairs of types, whole runs and what is left beside them, at any address. What the bits must be: test_casts.py.
+ * Conversions as the processor here gets them beside those that any processor runs: the same bits for random elements
+ * of all pairs of types, whole runs and what is left beside them, at any address. What the bits must be:
+ * test_casts.py.
  * Costs: 1 s
  */
 #include "storage/elements/cast.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DLPack's tensors of storages, and storages of tensors: the same addresses on both sides, each deleter called once in every order of
- * releases, by whatever thread, and tensors that can't be are refused. A producer of another library is played by the test.
+ * DLPack's tensors of storages, and storages of tensors: the same addresses on both sides, each deleter called once
+ * in every order of releases, by whatever thread, and tensors that can't be are refused. A producer of another
+ * library is played by the test.
  * Reads damaged input: tensors whose fields may be anything.
  * Costs: 1 s
  */
@@ -225,7 +226,8 @@ TEST_WITH(test_export_errors, NULL, nothing_is_left)
     assert_null(tensor);
 }
 
-/* A pool's block, on which a stream of the device still works: the export waits for it, and the tensor keeps the block. */
+/* A pool's block, on which a stream of the device still works: the export waits for it, and the tensor keeps the
+ * block. */
 struct waiting {
     struct varve_storage *storage;
     struct varve_dlpack_versioned *tensor;
@@ -512,7 +514,8 @@ TEST_WITH(test_import_errors, NULL, nothing_is_left)
     }
 }
 
-/* Any bits in any field: refused with one call of the deleter, or a storage that hangs together, whose memory is not looked at. */
+/* Any bits in any field: refused with one call of the deleter, or a storage that hangs together, whose memory is not
+ * looked at. */
 TEST_WITH(test_import_anything, NULL, nothing_is_left)
 {
     uint64_t random = test_first_seed(31);
@@ -621,7 +624,8 @@ static void make_handles(struct producer *producer, bool is_versioned, struct ha
     memcpy(handles, all, sizeof(all));
 }
 
-/* All handles of the permutation number `number`, one after the other: whoever is left sees the elements, and writes them. */
+/* All handles of the permutation number `number`, one after the other: whoever is left sees the elements, and writes
+ * them. */
 static void release_in_order(unsigned number, bool is_versioned)
 {
     struct handle handles[HANDLES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DLPack's tensors in a CUDA device's memory, on a fake driver: which streams are made to wait for which, what a block waits for
- * when it is freed, and which device a tensor may lie in. Elements are never looked at.
+ * DLPack's tensors in a CUDA device's memory, on a fake driver: which streams are made to wait for which, what a
+ * block waits for when it is freed, and which device a tensor may lie in. Elements are never looked at.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is said of storages: in the C library's memory and in a pool's, of views, with names that JSON must escape; texts that do not fit
- * are cut, and their length is told.
+ * What is said of storages: in the C library's memory and in a pool's, of views, with names that JSON must escape;
+ * texts that do not fit are cut, and their length is told.
  * Costs: 1 s
  */
 #include <cmocka.h>

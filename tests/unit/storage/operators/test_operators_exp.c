@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exp against the C library's in long double, over all numbers that there are: at most 1.1 units of the last place off, where the
- * results are subnormal too, and without a step between a result and infinity or 0. The operator, which takes the loop for this
- * processor, and the function as the compiler makes it for any.
+ * exp against the C library's in long double, over all numbers that there are: at most 1.1 units of the last place
+ * off, where the results are subnormal too, and without a step between a result and infinity or 0. The operator,
+ * which takes the loop for this processor, and the function as the compiler makes it for any.
  *
  * Costs: 1 s, full 6 s
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators on random views of one memory, which may overlap, beside the same on arrays that lie apart, one element behind the
- * other: the memory ends as if that result had been copied into the view, the bytes around it included. Numbers are small and
- * whole, so that every result is exact. What the results must be is beside NumPy in tests/conformance/test_operators.py.
+ * Operators on random views of one memory, which may overlap, beside the same on arrays that lie apart, one element
+ * behind the other: the memory ends as if that result had been copied into the view, the bytes around it included.
+ * Numbers are small and whole, so that every result is exact. What the results must be is beside NumPy in
+ * tests/conformance/test_operators.py.
  *
  * Costs: 2 s, full 8 s
  */

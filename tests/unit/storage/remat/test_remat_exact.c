@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Planners that do as the published simulator does: random programs under each heuristic, search and dealloc policy. Its decisions are
- * compared in tests/conformance; here, values, counters, events, and that every victim has the lowest score.
+ * Planners that do as the published simulator does: random programs under each heuristic, search and dealloc policy.
+ * Its decisions are compared in tests/conformance; here, values, counters, events, and that every victim has the
+ * lowest score.
  * Costs: 3 s
  */
 #include "programs.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live planners: random programs whose values show whether each recomputation was right, whose runs fail, and of which nothing is left
- * at the end; long ones that forget as they go; chains of any depth.
+ * Live planners: random programs whose values show whether each recomputation was right, whose runs fail, and of
+ * which nothing is left at the end; long ones that forget as they go; chains of any depth.
  * Costs: 9 s
  */
 #include "programs.h"
@@ -57,7 +57,8 @@ TEST(test_programs_kinetic)
     play_all(VARVE_REMAT_SEARCH_KINETIC, (uint64_t)test_rounds(300, 800));
 }
 
-/* A window of tensors moves over up to 50,000 operators, some of them views of a constant: what the planner keeps does not grow. */
+/* A window of tensors moves over up to 50,000 operators, some of them views of a constant: what the planner keeps
+ * does not grow. */
 TEST(test_forgets)
 {
     static const struct {

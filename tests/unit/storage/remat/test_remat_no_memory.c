@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for the planner's own tables runs out: malloc and realloc in this program, which stand before the C library's, refuse
- * one request. The operation says so, whatever it was in, and so does everything after it; nothing is lost, nothing crashes.
+ * Memory for the planner's own tables runs out: malloc and realloc in this program, which stand before the C
+ * library's, refuse one request. The operation says so, whatever it was in, and so does everything after it; nothing
+ * is lost, nothing crashes.
  * Program of its own: it defines malloc, realloc.
  * Costs: 2 s
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scores are CPython's quotients and random choices CPython's, bit by bit: a child prints them. Scores also against exact
- * rational comparison.
+ * Scores are CPython's quotients and random choices CPython's, bit by bit: a child prints them. Scores also against
+ * exact rational comparison.
  *
  * Costs: 1 s
  */
@@ -20,7 +20,8 @@ static const char quotients[] =
     "rng = random.Random(1)\n"
     "bits = rng.getrandbits\n"
     "for _ in range(240):\n"
-    "    row(bits(rng.randint(1, 62)) * rng.choice((1, 1, 1, -1)), bits(rng.randint(1, 125)) | 1 << rng.randint(0, 124))\n"
+    "    row(bits(rng.randint(1, 62)) * rng.choice((1, 1, 1, -1)), bits(rng.randint(1, 125)) | 1 << rng.randint(0, "
+    "124))\n"
     "for _ in range(60):\n" /* half way between two doubles, or nearly */
     "    shift = rng.randint(0, 7)\n"
     "    tie = (1 << 53 | bits(53)) * 2 + 1 << shift\n"
@@ -36,7 +37,8 @@ static const char quotients[] =
 /* seed, below, the 1st to the 12th choice, the 2,012th. */
 static const char choices[] =
     "rng = random.Random(2)\n"
-    "seeds = [0, 1, 2, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1] + [rng.getrandbits(64) for _ in range(10)]\n"
+    "seeds = [0, 1, 2, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1] + [rng.getrandbits(64) for _ in "
+    "range(10)]\n"
     "for seed in seeds:\n"
     "    for below in (1, 2, 3, 1000, 2**31, 2**31 + 1, 2**32 - 1, rng.randint(1, 2**32 - 1)):\n"
     "        python = random.Random(seed)\n"
@@ -90,7 +92,8 @@ TEST(test_quotients)
     assert_true(isinf(score_round((struct score){.num = 5, .den = 0})));
 }
 
-/* Is num / den below the middle between `quotient` and the next double? In integers: den below 2^62, the quotient below 2. */
+/* Is num / den below the middle between `quotient` and the next double? In integers: den below 2^62, the quotient
+ * below 2. */
 static int against_middle(int64_t num, score_wide den, double quotient)
 {
     int exponent;

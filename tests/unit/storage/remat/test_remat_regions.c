@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks over evicted storages beside a depth-first search from each storage on its own. The regions that planners keep are
- * compared with such walks by varve_remat_check, in every test of random programs.
+ * Walks over evicted storages beside a depth-first search from each storage on its own. The regions that planners
+ * keep are compared with such walks by varve_remat_check, in every test of random programs.
  *
  * Costs: 2 s
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live planners under budgets that the locks of waiting operators leave no room in: these are opened, and taken again before the operator
- * runs. Operations that fail in the middle leave no lock, and nothing of what they were to make.
+ * Live planners under budgets that the locks of waiting operators leave no room in: these are opened, and taken again
+ * before the operator runs. Operations that fail in the middle leave no lock, and nothing of what they were to make.
  * Costs: 1 s
  */
 #include "programs.h"
@@ -96,7 +96,8 @@ static void assert_unlocked(const struct watch *watch)
     assert_int_equal(varve_remat_check(watch->remat, NULL), 0);
 }
 
-/* A view that fails while its storage is locked goes at once, and its operator with it: whoever has it as `user` may free it. */
+/* A view that fails while its storage is locked goes at once, and its operator with it: whoever has it as `user` may
+ * free it. */
 TEST(test_failed_view_of_locked)
 {
     struct watch watch;

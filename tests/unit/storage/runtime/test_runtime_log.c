@@ -93,7 +93,8 @@ static struct varve_remat_counters played(const struct dtr_log *log)
 
 /* ---- a program's log ---- */
 
-/* Every kind of line, from the first operator on: what the player holds at most, and what it runs, is what the runtime did. */
+/* Every kind of line, from the first operator on: what the player holds at most, and what it runs, is what the
+ * runtime did. */
 static void test_played(void **state)
 {
     const struct pool *pool = *state;

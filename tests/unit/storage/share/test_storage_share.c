@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared memory between processes, also when one of them is killed, and mapped files in each mode. Nothing is left in /dev/shm.
+ * Shared memory between processes, also when one of them is killed, and mapped files in each mode. Nothing is left in
+ * /dev/shm.
  * Costs: 1 s
  */
 #include <cmocka.h>

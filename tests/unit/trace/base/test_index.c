@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The growing array, the hash index and the map of ranges against naive models: a list that is searched from end to end, an
- * array of all keys, an array of all addresses.
+ * The growing array, the hash index and the map of ranges against naive models: a list that is searched from end to
+ * end, an array of all keys, an array of all addresses.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that is left, by files of /proc and /sys that are made here: of the machine, of control groups of either version and
- * of those around them.
+ * Memory that is left, by files of /proc and /sys that are made here: of the machine, of control groups of either
+ * version and of those around them.
  * Costs: 1 s
  */
 #include "trace/collector/session/free_memory.h"

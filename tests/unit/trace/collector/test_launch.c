@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace/collector/launch/launch.c: signals, dispositions, environment, daemons and the way the collector ends. Each case that starts
- * a program does so in a forked child (isolate), because launch_start changes the signals of its process for
- * good and launch_exit_like ends it. The programs are lines for /bin/sh; what they print comes back through a
- * pipe.
+ * trace/collector/launch/launch.c: signals, dispositions, environment, daemons and the way the collector ends. Each
+ * case that starts a program does so in a forked child (isolate), because launch_start changes the signals of its
+ * process for good and launch_exit_like ends it. The programs are lines for /bin/sh; what they print comes back
+ * through a pipe.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace/collector/launch/check.c: which programs can be recorded. Every case is a file made for it in a temporary folder; ELF
- * files are headers only, since nothing here is run. What depends on the user (setuid, file capabilities) is
- * also looked at from a child that has become nobody.
+ * trace/collector/launch/check.c: which programs can be recorded. Every case is a file made for it in a temporary
+ * folder; ELF files are headers only, since nothing here is run. What depends on the user (setuid, file capabilities)
+ * is also looked at from a child that has become nobody.
  * Costs: 1 s
  */
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace/collector/rss.c: whose memory is sampled, how many rows that makes, and what waitpid adds to it. Processes are made by
- * hand; the resident memory is that of a child that sleeps.
+ * trace/collector/rss.c: whose memory is sampled, how many rows that makes, and what waitpid adds to it. Processes
+ * are made by hand; the resident memory is that of a child that sleeps.
  * Costs: 1 s
  */
 #include <cmocka.h>

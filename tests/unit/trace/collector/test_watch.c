@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Watching a recording, with both sides in one process, whose descriptors have locks of their own: figures are written while somebody
- * watches and at no other time, say what the collector knows, and what became of the recording is told apart.
+ * Watching a recording, with both sides in one process, whose descriptors have locks of their own: figures are
+ * written while somebody watches and at no other time, say what the collector knows, and what became of the recording
+ * is told apart.
  * Costs: 1 s
  */
 #include "support/collector.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each process has of each call site, after random events of several processes, some of which end, against figures that
- * are added up event by event: at the peak of all of them too, when ended ones are put together, and when call sites are.
+ * What each process has of each call site, after random events of several processes, some of which end, against
+ * figures that are added up event by event: at the peak of all of them too, when ended ones are put together, and
+ * when call sites are.
  * Costs: 1 s
  */
 #include "support/derive/lab.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA API's events against a naive model (support/derive/api_model.h): random streams of several processes, threads and
- * devices, by the CUDA recorder and by CUPTI, with failures, resets, imported memory, handles used again
- * and missed events, go through derive and the store; in the middle the store is closed and resumed, so that
- * half of the events come back from the database. All derived columns must be the model's.
+ * The CUDA API's events against a naive model (support/derive/api_model.h): random streams of several processes,
+ * threads and devices, by the CUDA recorder and by CUPTI, with failures, resets, imported memory, handles used again
+ * and missed events, go through derive and the store; in the middle the store is closed and resumed, so that half of
+ * the events come back from the database. All derived columns must be the model's.
  * Costs: 4 s
  */
 #include "support/derive/api_model.h"

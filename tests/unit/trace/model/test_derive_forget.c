@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A derivation that forgets what was freed, beside one that keeps everything, over the same events: totals, call sites and what
- * is live are equal after each of them, and the rows are as many as were ever live.
+ * A derivation that forgets what was freed, beside one that keeps everything, over the same events: totals, call
+ * sites and what is live are equal after each of them, and the rows are as many as were ever live.
  * Costs: 4 s
  */
 #include "support/derive/lab.h"

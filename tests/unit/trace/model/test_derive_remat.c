@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rematerialization against a naive model: random streams of its events, possible and impossible ones, of three processes, through derive
- * and the store. The model keeps the events and works every row out from all of them. Every column of every table must agree however much
- * is kept, the views must have the events where these are kept, and scores must be the same doubles.
+ * Rematerialization against a naive model: random streams of its events, possible and impossible ones, of three
+ * processes, through derive and the store. The model keeps the events and works every row out from all of them. Every
+ * column of every table must agree however much is kept, the views must have the events where these are kept, and
+ * scores must be the same doubles.
  * Costs: 2 s
  */
 #include "support/derive/rows_expected.h"
@@ -475,13 +476,14 @@ static void compare_views(sqlite3 *db, const struct scene *scene, bool has_event
 static void compare_sums(sqlite3 *db, bool has_events)
 {
     static const char *const wrong[] = {
-        "SELECT process_id, runs, run_ns, remats, collateral, remat_ns, evictions, evicted_bytes, wasted FROM remat_total EXCEPT"
-        " SELECT process_id, sum(runs), sum(run_ns), sum(remats), sum(collateral), sum(remat_ns), sum(evictions),"
-        " sum(evicted_bytes), sum(wasted) FROM operator_total GROUP BY process_id",
+        "SELECT process_id, runs, run_ns, remats, collateral, remat_ns, evictions, evicted_bytes, wasted FROM "
+        "remat_total EXCEPT SELECT process_id, sum(runs), sum(run_ns), sum(remats), sum(collateral), sum(remat_ns), "
+        "sum(evictions), sum(evicted_bytes), sum(wasted) FROM operator_total GROUP BY process_id",
         "SELECT process_id, sum(evictions), sum(bytes) FROM eviction_total GROUP BY process_id EXCEPT"
         " SELECT process_id, evictions, evicted_bytes FROM remat_total",
-        "SELECT process_id, sum(evictions), sum(remats), sum(collateral), sum(remat_ns), sum(wasted) FROM remat_storage"
-        " GROUP BY process_id EXCEPT SELECT process_id, evictions, remats, collateral, remat_ns, wasted FROM remat_total",
+        "SELECT process_id, sum(evictions), sum(remats), sum(collateral), sum(remat_ns), sum(wasted) FROM "
+        "remat_storage GROUP BY process_id EXCEPT SELECT process_id, evictions, remats, collateral, remat_ns, wasted "
+        "FROM remat_total",
         "SELECT process_id, cause, count(*), sum(size) FROM eviction GROUP BY process_id, cause EXCEPT"
         " SELECT process_id, cause, evictions, bytes FROM eviction_total",
         "SELECT process_id, sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns), sum(is_wasted), max(depth)"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages and phases against a naive model: random streams of their events, possible and impossible ones, of three processes, with
- * blocks that come and go under them, through derive and the store. The model keeps plain lists, searched from end to end. Every column
- * of `storage` and `mark` must agree; where what is gone is forgotten, every column of what is alive.
+ * Storages and phases against a naive model: random streams of their events, possible and impossible ones, of three
+ * processes, with blocks that come and go under them, through derive and the store. The model keeps plain lists,
+ * searched from end to end. Every column of `storage` and `mark` must agree; where what is gone is forgotten, every
+ * column of what is alive.
  * Costs: 2 s
  */
 #include "support/derive/rows_expected.h"
@@ -282,10 +283,10 @@ static void compare_storages(sqlite3 *db, const struct scene *scene, bool is_ali
 {
     sqlite3_stmt *query = query_begin(
         db,
-        "SELECT s.create_seq, s.number, s.kind, s.dtype, s.addr, s.size, s.elements, s.callsite_id, s.thread_id, s.process_id,"
-        " s.pid, s.tid, s.create_ns, s.destroy_seq, s.destroy_ns, s.device, a.alloc_seq, b.create_seq, s.last_use_ns, s.writes,"
-        " s.reads, s.leak_seq, s.leak_cause, s.leak_references FROM storage s LEFT JOIN storage b ON b.id = s.base_id"
-        " LEFT JOIN allocation a ON a.id = s.allocation_id ORDER BY s.create_seq");
+        "SELECT s.create_seq, s.number, s.kind, s.dtype, s.addr, s.size, s.elements, s.callsite_id, s.thread_id, "
+        "s.process_id, s.pid, s.tid, s.create_ns, s.destroy_seq, s.destroy_ns, s.device, a.alloc_seq, b.create_seq, "
+        "s.last_use_ns, s.writes, s.reads, s.leak_seq, s.leak_cause, s.leak_references FROM storage s LEFT JOIN "
+        "storage b ON b.id = s.base_id LEFT JOIN allocation a ON a.id = s.allocation_id ORDER BY s.create_seq");
     for (size_t i = 0; i < scene->count; i++) {
         const struct expected *row = &scene->storages[i];
         const struct event *event = &row->created;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites put together after random events: which are small, and what the sums of the others are afterwards, against figures
- * that are added up event by event. derive_check compares the sums over call sites with those of everything, at the peak too.
+ * Call sites put together after random events: which are small, and what the sums of the others are afterwards,
+ * against figures that are added up event by event. derive_check compares the sums over call sites with those of
+ * everything, at the peak too.
  * Costs: 1 s
  */
 #include "support/derive/lab.h"

@@ -330,7 +330,8 @@ TEST_WITH(test_rows, enter, leave)
     sqlite3_close(db);
 }
 
-/* Each event is of the process and thread that were entered last; a thread without events gives its row to the first one that is named. */
+/* Each event is of the process and thread that were entered last; a thread without events gives its row to the first
+ * one that is named. */
 TEST_WITH(test_processes_and_threads, enter, leave)
 {
     struct varve_writer *writer;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The call sites that lead, after random events of two domains and two devices, against figures that are added up event by event:
- * nobody who is left out has more than who is in, in any order, and each has what it had at the look before.
+ * The call sites that lead, after random events of two domains and two devices, against figures that are added up
+ * event by event: nobody who is left out has more than who is in, in any order, and each has what it had at the look
+ * before.
  * Costs: 1 s
  */
 #include "support/derive/lab.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of a library whose calls are bound when they are first made: what was not bound when it was replaced is not bound after
- * that either, which shows by a replacement of entries that hold an address that none has.
+ * Entries of a library whose calls are bound when they are first made: what was not bound when it was replaced is not
+ * bound after that either, which shows by a replacement of entries that hold an address that none has.
  * Costs: 1 s
  */
 #include "trace/recorder/guest/elf_entries.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pieces that a ring grows by: some in memory, some on the disk, as the bounds say. Records come in order through all of
- * them, for a collector that takes over in the middle too; a piece goes when it was taken whole, and what the session counts is
- * what there is; a piece that somebody removed is missed, and nothing else. At random, beside the ring's own model:
- * test_ring.c.
+ * The pieces that a ring grows by: some in memory, some on the disk, as the bounds say. Records come in order through
+ * all of them, for a collector that takes over in the middle too; a piece goes when it was taken whole, and what the
+ * session counts is what there is; a piece that somebody removed is missed, and nothing else. At random, beside the
+ * ring's own model: test_ring.c.
  * Costs: 1 s
  */
 #include "support/recorder.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a workload and the provider library owe each other besides records. The detour ends when nobody wants
- * records and is back when a trace begins, whatever the program's threads are doing; what the library's own threads do is not the program's; a library that cannot be had changes
- * nothing; and at its exit a program goes on without. In each case what is not emitted is left to the collector,
- * and nothing is emitted twice.
+ * records and is back when a trace begins, whatever the program's threads are doing; what the library's own threads
+ * do is not the program's; a library that cannot be had changes nothing; and at its exit a program goes on without.
+ * In each case what is not emitted is left to the collector, and nothing is emitted twice.
  * Costs: 2 s
  */
 #include "support/lttng/second_sink.h"

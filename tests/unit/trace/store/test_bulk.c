@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows written past SQLite: SQLite finds the file sound and every row in it, whatever the number of pages and levels, and beside
- * the page that it never uses.
+ * Rows written past SQLite: SQLite finds the file sound and every row in it, whatever the number of pages and levels,
+ * and beside the page that it never uses.
  * Costs: 1 s
  */
 #include "trace/store/bulk.h"

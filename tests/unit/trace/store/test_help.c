@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table `help` names every table, view and column of a database, once, and nothing that is not there. (Databases that were
- * recorded or imported: assert_documented in tests/recording.py.)
+ * The table `help` names every table, view and column of a database, once, and nothing that is not there. (Databases
+ * that were recorded or imported: assert_documented in tests/recording.py.)
  * Costs: 1 s
  */
 #include <cmocka.h>

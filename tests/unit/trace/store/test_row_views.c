@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The views event, allocation and stack_node are to SQL what tables of the same columns would be: random rows that are inserted,
- * changed and deleted in both stay equal; and what looks for a row, joins or walks reads no more than it would of a table.
+ * The views event, allocation and stack_node are to SQL what tables of the same columns would be: random rows that
+ * are inserted, changed and deleted in both stay equal; and what looks for a row, joins or walks reads no more than
+ * it would of a table.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -166,9 +167,8 @@ TEST(test_next_key)
 TEST(test_threads)
 {
     sqlite3 *db = database_make();
-    run(db,
-        "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (3, 1, 1, 70, 71);"
-        "INSERT INTO event(seq, ts_ns, kind, thread_id, pid) VALUES (1, 0, 1, 3, NULL), (2, 0, 1, 3, 80), (3, 0, 1, 4, NULL)");
+    run(db, "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (3, 1, 1, 70, 71);INSERT INTO event(seq, ts_ns, "
+            "kind, thread_id, pid) VALUES (1, 0, 1, 3, NULL), (2, 0, 1, 3, 80), (3, 0, 1, 4, NULL)");
     assert_int_equal(query_integer(db, "SELECT pid * 1000 + tid FROM event WHERE seq = 1"), 70071);
     assert_int_equal(query_integer(db, "SELECT pid * 1000 + tid FROM event WHERE seq = 2"), 80071);
     assert_int_equal(query_integer(db, "SELECT pid IS NULL AND tid IS NULL FROM event WHERE seq = 3"), 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks given as lists come back from the view `frame` as they were, and two stacks share exactly the frames that begin them
- * alike, seen from the outside; the view looks at nothing but the call site that is asked for.
+ * Stacks given as lists come back from the view `frame` as they were, and two stacks share exactly the frames that
+ * begin them alike, seen from the outside; the view looks at nothing but the call site that is asked for.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -190,7 +190,8 @@ TEST(test_plan)
         "SELECT * FROM frame JOIN event USING (callsite_id) WHERE seq = 3",
         "SELECT * FROM frame WHERE callsite_id IN (1, 2)",
         "SELECT * FROM event e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = e.callsite_id)",
-        "SELECT (SELECT group_concat(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE seq = 3",
+        "SELECT (SELECT group_concat(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE "
+        "seq = 3",
     };
     sqlite3 *db;
     store_close(store_make());

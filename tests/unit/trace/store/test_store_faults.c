@@ -403,7 +403,8 @@ TEST_WITH(test_events_wait_for_a_commit, fixture_begin, fixture_end)
     assert_int_equal(look(fixture, integrity), 0);
 }
 
-/* The budget of the design is 100 bytes an event with all that is derived; more than half of it is for allocations and stacks. */
+/* The budget of the design is 100 bytes an event with all that is derived; more than half of it is for allocations
+ * and stacks. */
 TEST_WITH(test_bytes_per_event, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;

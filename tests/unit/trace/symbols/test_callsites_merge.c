@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Native and Python frames as one stack: against a model that merges the two lists of each stack from the innermost frame
- * outwards, and one by one where frames are missing.
+ * Native and Python frames as one stack: against a model that merges the two lists of each stack from the innermost
+ * frame outwards, and one by one where frames are missing.
  * Costs: 1 s
  */
 #include <cmocka.h>

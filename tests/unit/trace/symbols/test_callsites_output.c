@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites that go into the database while their files still grow: whatever was done by when, the rows are those of an end that
- * does everything. Small call sites that are put together: against a model that looks for the deepest shared frame. The store and
- * the symbols are fakes; names follow from the address.
+ * Call sites that go into the database while their files still grow: whatever was done by when, the rows are those of
+ * an end that does everything. Small call sites that are put together: against a model that looks for the deepest
+ * shared frame. The store and the symbols are fakes; names follow from the address.
  * Program of its own: it stands in for functions of the product.
  * Costs: 7 s
  */

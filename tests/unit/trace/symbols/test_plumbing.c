@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which frame of a stack is the user's: patterns against a naive matcher, ranks by examples as compilers, demanglers and Python
- * write them, and bad patterns.
+ * Which frame of a stack is the user's: patterns against a naive matcher, ranks by examples as compilers, demanglers
+ * and Python write them, and bad patterns.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files that trace/symbols/symbols.c reads: debug data split off and found again by debuglink and by build id, names in
- * .gnu_debugdata, files that changed since they ran, went away, are damaged, or are not ELF at all, and many
+ * The files that trace/symbols/symbols.c reads: debug data split off and found again by debuglink and by build id,
+ * names in .gnu_debugdata, files that changed since they ran, went away, are damaged, or are not ELF at all, and many
  * modules in turn. Answers as such: test_symbols.c.
  * Costs: 2 s
  */
