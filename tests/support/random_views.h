@@ -26,8 +26,8 @@ static inline unsigned random_views_shape(uint64_t *random, int64_t *shape, int6
     return ndim;
 }
 
-/* A geometry of that shape: axes in a random order, some with steps or gaps, some turned round, somewhere in `elements`. False:
- * it would need more than these. */
+/* A geometry of that shape: axes in a random order, some with steps or gaps, some turned round, somewhere in
+ * `elements`. False: it would need more than these. */
 static inline bool random_views_geometry(uint64_t *random, struct varve_geometry *view, unsigned ndim,
                                          const int64_t *shape, int64_t elements)
 {

@@ -44,8 +44,8 @@ int pool_open(struct pool *pool, const struct pool_kind *kind, struct varve_mess
 /// Errors: whatever is left or wrong: storages, bytes of the allocator (VARVE_ERROR_BUSY), resources of the device.
 int pool_close(struct pool *pool, struct varve_message *message);
 
-/* Setup and teardown of a case of cmocka: its initial state is a kind, and *state in it a pool, of which nothing may be left at its
- * end, neither any storage of the process. */
+/* Setup and teardown of a case of cmocka: its initial state is a kind, and *state in it a pool, of which nothing may
+ * be left at its end, neither any storage of the process. */
 int pool_setup(void **state);
 int pool_teardown(void **state);
 

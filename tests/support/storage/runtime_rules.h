@@ -125,8 +125,9 @@ static inline struct training runtime_training(const struct pool *pool, bool is_
                              .options = {.memory = pool->memory, .seed = 7}};
 }
 
-/* Once more with a share of the memory: the same losses, below the budget. Returns whether the budget did: which of several storages goes
- * depends on how long operators take, and what a chain of recomputations holds on to may be too much. */
+/* Once more with a share of the memory: the same losses, below the budget. Returns whether the budget did: which of
+ * several storages goes depends on how long operators take, and what a chain of recomputations holds on to may be too
+ * much. */
 static inline bool runtime_train_again(struct training training, const struct training_result *whole, unsigned percent)
 {
     struct training_result result;

@@ -177,8 +177,8 @@ TEST_WITH(test_bound_at_random, rig_setup, rig_teardown)
     bound_at_random(*state, seed + 2, 8 * MIB, 12); /* and the limit makes others fail and releases segments */
 }
 
-/* All of n bytes in use in blocks of 512; then, size by size, of each two neighbours one goes and blocks of the next size come
- * for what went: n/2 more for each size. */
+/* All of n bytes in use in blocks of 512; then, size by size, of each two neighbours one goes and blocks of the next
+ * size come for what went: n/2 more for each size. */
 TEST_WITH(test_sequence_that_needs_the_most, rig_setup, rig_teardown)
 {
     enum { COUNT = 2048, SIZES_USED = 8 };

@@ -449,8 +449,8 @@ TEST_WITH(test_limit_of_allocated_bytes, rig_setup, rig_teardown)
     take(rig, 200 * MIB);
 }
 
-/* The block that the request would get is larger than the request, and so is its segment: neither may exceed the limit, and
- * what the device gave for it serves a later request. */
+/* The block that the request would get is larger than the request, and so is its segment: neither may exceed the
+ * limit, and what the device gave for it serves a later request. */
 TEST_WITH(test_limit_counts_whole_blocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;

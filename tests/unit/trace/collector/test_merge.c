@@ -266,8 +266,8 @@ TEST(test_free_of_nothing_goes_on)
     lab_end(lab);
 }
 
-/* However many such frees a ring has, it is behind by one wait: each is taken when its own is over. The clock of the rounds
- * does not get there, the watermark is set here. */
+/* However many such frees a ring has, it is behind by one wait: each is taken when its own is over. The clock of the
+ * rounds does not get there, the watermark is set here. */
 TEST(test_many_frees_of_nothing_wait_once)
 {
     struct lab *lab = lab_begin();

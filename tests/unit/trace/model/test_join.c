@@ -203,8 +203,8 @@ TEST(test_shares)
         if (cases[i].freed == AT_ONCE) {
             take(lab, small_free);
         }
-        /* 20,000 allocations of call site 1, a million bytes with the small one: 1 of 20,001 is no share. The first is the peak,
-         * 975,000 bytes with the small one if that is live; 5,002 bytes stay. */
+        /* 20,000 allocations of call site 1, a million bytes with the small one: 1 of 20,001 is no share. The first
+         * is the peak, 975,000 bytes with the small one if that is live; 5,002 bytes stay. */
         for (unsigned k = 0; k < 20000; k++) {
             struct event event = small;
             struct varve_message message;

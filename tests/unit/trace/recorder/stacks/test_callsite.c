@@ -82,8 +82,8 @@ TEST(test_modules)
     reading_close(&reading);
 }
 
-/* What is kept of a whole stack: a quarter innermost, a mark, the outermost frames; without these if it was not walked to
- * its end. */
+/* What is kept of a whole stack: a quarter innermost, a mark, the outermost frames; without these if it was not
+ * walked to its end. */
 static void cut(struct capture *capture, unsigned depth)
 {
     unsigned outside = capture->count < RECORDER_SCRATCH_FRAMES ? depth / 4 * 3 : 0;
