@@ -101,8 +101,8 @@ def connect(path: str, timeout: float | None = TIMEOUT_S) -> sqlite3.Connection:
     """A connection that only reads and gives up after `timeout` seconds of this thread's computing;
     None: it does not."""
     wal = os.path.exists(path + "-wal") or _is_wal(path)
-    uri = "file:" + urllib.parse.quote(os.fsencode(os.path.abspath(path))) + "?mode=ro" + ("&immutable=1" if wal
-                                                                                           else "")
+    options = "?mode=ro&immutable=1" if wal else "?mode=ro"
+    uri = "file:" + urllib.parse.quote(os.fsencode(os.path.abspath(path))) + options
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = 0")
     connection.execute("PRAGMA query_only = 1")
@@ -122,8 +122,8 @@ def _is_wal(path: str) -> bool:
         return file.read(20)[18:] != b"\1\1"
 
 
-def rows(path: str, sql: str, parameters: Sequence[Any] = (), timeout: float | None = TIMEOUT_S) -> tuple[list[str],
-                                                                                                          list[tuple]]:
+def rows(path: str, sql: str, parameters: Sequence[Any] = (),
+         timeout: float | None = TIMEOUT_S) -> tuple[list[str], list[tuple]]:
     """Names of the columns and all rows, by sqlite3: for small answers, which then need no other package."""
     sql, values = _text(path, sql), _values(path, parameters)
     try:
@@ -134,6 +134,8 @@ def rows(path: str, sql: str, parameters: Sequence[Any] = (), timeout: float | N
             return [column[0] for column in cursor.description or ()], cursor.fetchall()
         finally:
             connection.close()
+    except MemoryError:  # SQLite's word for a length that no row has, too
+        raise _explained(path, "the file is damaged, or there is too little memory", timeout) from None
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise _explained(path, str(error), timeout) from None
 
