@@ -116,7 +116,7 @@ def command_with_policy(name, source):
     at = words.index("-o")
     made = folder / "varve"
     words[at:at + 2] = [*map(str, objects), "-o", str(made)]
-    words.insert(words.index("storage/libvarve_storage.a") + 1, "alloc/libvarve_alloc.a")
+    words.insert(words.index("storage/libvarve_remat.a") + 1, "alloc/libvarve_alloc.a")
     subprocess.run(words, cwd=BUILD, check=True)
     return made
 

@@ -142,7 +142,7 @@ static void add_vocabulary(sqlite3 *database)
 #define KIND(code, NAME, name, group, addr, size, requested, arg, meaning)                        \
     add_words(database, "INSERT INTO event_kind VALUES (%d, %Q, %Q, %Q, %Q, %Q, %Q, %Q)", (code), \
               (const char *const[]){#name, #group, addr, size, requested, arg, meaning});
-    VARVE_EVENT_LIST(KIND)
+    VARVE_EVENT_LIST(KIND) /* texts go on over lines. NOLINT(bugprone-suspicious-missing-comma) */
 #undef KIND
 #define CAUSE(code, NAME, text)                                            \
     add_words(database, "INSERT INTO event_cause VALUES (%d, %Q)", (code), \
