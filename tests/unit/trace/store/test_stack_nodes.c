@@ -190,8 +190,7 @@ TEST(test_plan)
         "SELECT * FROM frame JOIN event USING (callsite_id) WHERE seq = 3",
         "SELECT * FROM frame WHERE callsite_id IN (1, 2)",
         "SELECT * FROM event e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = e.callsite_id)",
-        "SELECT (SELECT group_concat(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE "
-        "seq = 3",
+        "SELECT (SELECT max(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE seq = 3",
     };
     sqlite3 *db;
     store_close(store_make());
