@@ -215,7 +215,9 @@ TEST(test_random)
         command_outcome_free(&outcome);
         equal += is_equal;
     }
-    assert_true(equal > rounds / 10 && equal < rounds);
+    if (rounds >= 20) { /* a sanitizer has fewer */
+        assert_true(equal > rounds / 10 && equal < rounds);
+    }
 }
 
 TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -65,6 +65,7 @@ static void play(const struct event *events, size_t count, bool has_totals_only,
     for (unsigned i = 1; i <= processes; i++) {
         derived_process(&derived, (struct store_process){.id = i, .rank = -1, .end_ns = 50000, .end_cause = "exit"});
     }
+    sqlite3_close(db); /* of an earlier play */
     db = derived_end(&derived);
     query_expect(db,
                  "SELECT count(*) FROM ladder WHERE reserved - live_requested <> rounding + unsplit_remainder +"
@@ -75,6 +76,7 @@ static void play(const struct event *events, size_t count, bool has_totals_only,
 static int end(void **state)
 {
     sqlite3_close(db);
+    db = NULL;
     return test_folder_teardown(state);
 }
 
