@@ -48,13 +48,26 @@ static bool is_inside(const struct ring_reader *reader, const struct varve_recor
     return (uint64_t)((const char *)(slot + 1) - (const char *)reader->ring) <= reader->ring_bytes;
 }
 
+/* The producer stores `magic` when the file has its length: a length that was read before that says nothing, and is read
+ * once more. */
+static struct ring_header *map_ring(const struct session_directory *directory, const char *name, size_t *bytes)
+{
+    struct ring_header *ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, bytes, NULL);
+    if (ring != NULL && __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC &&
+        *bytes < ring_file_bytes(ring->capacity)) {
+        munmap(ring, *bytes);
+        ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, bytes, NULL);
+    }
+    return ring;
+}
+
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
                      struct traced_process *process, uint32_t index)
 {
     char name[64];
     snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
     size_t bytes = 0;
-    struct ring_header *ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
+    struct ring_header *ring = map_ring(directory, name, &bytes);
     if (ring == NULL) {
         return errno == EPERM ? VARVE_ERROR_FORMAT : VARVE_ERROR_NOT_FOUND;
     }
