@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The single rules of derive_event that a random stream (test_derive_model.c) would show less plainly, the
+ * The single rules of derive_event that a random stream (test_derived_tables.c) would show less plainly, the
  * scratch file when the disk is full, and what damaged records are made into.
  * Costs: 3 s
  */

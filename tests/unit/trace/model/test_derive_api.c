@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single rules of the CUDA API's events that random streams (test_derive_api_model.c) show less plainly: what
+ * Single rules of the CUDA API's events that random streams (test_derived_tables.c) show less plainly: what
  * a free is emitted, which domain memory is in, physical memory, failures, resets, order.
  * Costs: 1 s
  */
