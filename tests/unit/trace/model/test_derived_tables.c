@@ -410,8 +410,8 @@ static void emit_remat(struct scene *scene, struct event event)
     if (event.kind == VARVE_KIND_PIN || event.kind == VARVE_KIND_BUDGET) {
         event.flags = below(scene, 2) ? VARVE_FLAG_FAILED : 0;
     }
-    event.pool = (uint16_t)below(scene, OPERATORS);
     event.id = below(scene, 12);
+    event.pool = (uint16_t)(below(scene, 6) ? event.id % OPERATORS : below(scene, OPERATORS));
     event.size = 512 * (event.id % 3) + 100 * below(scene, 20) / 19; /* mostly the same of a number */
     event.addr = below(scene, 2) * 4096 * event.id;
     fill_remat(scene, &event);
