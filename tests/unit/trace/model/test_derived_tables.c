@@ -430,6 +430,26 @@ static void emit_remat(struct scene *scene, struct event event)
     take_named(scene, event, THREAD_OTHER, text, score);
 }
 
+/* Recomputed so many runs of operators after the eviction: just soon enough to be wasted, and just too late. */
+static void emit_wasted(struct scene *scene)
+{
+    for (uint64_t runs = 14; runs <= 19; runs++) {
+        struct event event = {.process_id = 1, .kind = VARVE_KIND_EVICT, .id = 100 + runs, .pool = 1, .size = 512};
+
+        event.cause = VARVE_CAUSE_EVICT_BUDGET;
+        take_named(scene, event, THREAD_OTHER, NULL, 0.0);
+        event.kind = VARVE_KIND_OP;
+        event.cause = VARVE_CAUSE_NONE;
+        for (uint64_t i = 1; i < runs; i++) {
+            take(scene, event, THREAD_OTHER);
+        }
+        event.kind = VARVE_KIND_REMAT;
+        event.cause = VARVE_CAUSE_REMAT_DIRECT;
+        event.requested = 1;
+        take(scene, event, THREAD_OTHER);
+    }
+}
+
 /* ---- a recording ---- */
 
 static void emit_any(struct scene *scene)
@@ -546,6 +566,7 @@ static void scene_record(struct scene *scene)
             scene->has_ended[2] = true;
         }
     }
+    emit_wasted(scene);
     for (int i = 0; i < 2; i++) { /* the second time as after a full disk */
         assert_int_equal(derive_finish(scene->derive, scene->store, NULL, NULL, &message), VARVE_OK);
     }
