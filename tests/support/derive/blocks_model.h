@@ -3,7 +3,7 @@
 /*
  * Random histories of caching allocators, with the truth beside them: plain lists of segments and blocks that
  * are searched from end to end. Each step changes the lists and emits it as events; with `is_silent` without
- * splits and merges, as PyTorch's traces do. For unit/trace/model/test_derive_blocks.c and
+ * splits and merges, as PyTorch's traces do. For unit/trace/model/test_derived_tables.c and
  * unit/analysis/cli/test_command_segments.c.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_BLOCKS_MODEL_H

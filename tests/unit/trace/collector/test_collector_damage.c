@@ -25,9 +25,27 @@ struct victim {
     uint64_t random;
 };
 
+/* A field of the ring's header or of the process' control page that gets another value. */
+struct damaged_field {
+    bool is_of_page;
+    uint16_t offset, bytes;
+    uint64_t value;
+};
+
+#define RING(field, new_value)                                                                                      \
+    {                                                                                                               \
+        false, offsetof(struct ring_header, field), sizeof(((struct ring_header *)0)->field), (uint64_t)(new_value) \
+    }
+#define PAGE(field, new_value)                                                                       \
+    {                                                                                                \
+        true, offsetof(struct process_control, field), sizeof(((struct process_control *)0)->field), \
+            (uint64_t)(new_value)                                                                    \
+    }
+
 struct damage {
     const char *name;
-    void (*do_it)(struct victim *victim);
+    struct damaged_field fields[7];
+    void (*do_it)(struct victim *victim); /* NULL: the fields are all */
 };
 
 /* ---- ring headers ---- */
@@ -40,36 +58,6 @@ static void wrong_magic(struct victim *victim)
 static void other_version(struct victim *victim)
 {
     victim->ring->version++;
-}
-
-static void other_process(struct victim *victim)
-{
-    victim->ring->process_id = 7;
-}
-
-static void other_index(struct victim *victim)
-{
-    victim->ring->ring_index = 9;
-}
-
-static void odd_capacity(struct victim *victim)
-{
-    victim->ring->capacity = 63;
-}
-
-static void no_capacity(struct victim *victim)
-{
-    victim->ring->capacity = 0;
-}
-
-static void huge_capacity(struct victim *victim)
-{
-    victim->ring->capacity = 1U << 31;
-}
-
-static void capacity_beyond_the_file(struct victim *victim)
-{
-    victim->ring->capacity = 128;
 }
 
 static void cut_to(struct victim *victim, off_t bytes)
@@ -95,24 +83,6 @@ static void cut_records(struct victim *victim)
     cut_to(victim, (off_t)ring_file_bytes(64) - 4096);
 }
 
-/* ---- positions ---- */
-
-static void head_below_tail(struct victim *victim)
-{
-    victim->ring->tail = 30;
-}
-
-static void head_far_ahead(struct victim *victim)
-{
-    victim->ring->head = UINT64_MAX;
-}
-
-static void head_and_capacity_far_ahead(struct victim *victim)
-{
-    victim->ring->capacity = 1U << 31;
-    victim->ring->head = 1000000;
-}
-
 static void header_of_noise(struct victim *victim)
 {
     uint8_t *bytes = (uint8_t *)victim->ring;
@@ -130,56 +100,6 @@ static void header_of_zeros(struct victim *victim)
 static void header_of_ones(struct victim *victim)
 {
     memset(victim->ring, 0xff, RING_HEADER_BYTES);
-}
-
-static void head_back_at_zero(struct victim *victim)
-{
-    victim->ring->head = 0;
-}
-
-static void emitted_below_head(struct victim *victim)
-{
-    victim->ring->emitted = 3;
-}
-
-static void lost_without_end(struct victim *victim)
-{
-    victim->ring->lost = UINT64_MAX;
-    victim->ring->lost_bytes = UINT64_MAX;
-}
-
-static void spill_out_of_nothing(struct victim *victim)
-{
-    victim->ring->spill_head = 10;
-    victim->ring->spill_flushed = 5000;
-}
-
-static void spill_without_end(struct victim *victim)
-{
-    victim->ring->spill_head = UINT64_MAX - 5;
-    victim->ring->spill_flushed = UINT64_MAX - 100;
-}
-
-static void spill_never_flushed(struct victim *victim)
-{
-    victim->ring->spill_head = 1000000;
-    victim->ring->spill_flushed = 0;
-}
-
-static void nested_without_end(struct victim *victim)
-{
-    victim->ring->nested_count = UINT32_MAX;
-}
-
-static void nested_filed_beyond(struct victim *victim)
-{
-    victim->ring->nested_count = 3;
-    victim->ring->nested_filed = RING_NESTED_SLOTS + 100;
-}
-
-static void strange_state(struct victim *victim)
-{
-    victim->ring->state = 77;
 }
 
 static void name_without_end(struct victim *victim)
@@ -285,27 +205,6 @@ static void texts_without_end(struct victim *victim)
     memset(victim->control->command_line, 'c', sizeof(victim->control->command_line));
 }
 
-static void process_of_ones(struct victim *victim)
-{
-    victim->control->parent_id = UINT32_MAX;
-    victim->control->parent_pid = -1;
-    victim->control->rank = INT32_MIN;
-    victim->control->start_ticks = UINT64_MAX;
-    victim->control->state = UINT32_MAX;
-    victim->control->late_created = 1; /* without a ring 0 */
-    victim->control->unattached = UINT64_MAX;
-}
-
-static void own_parent(struct victim *victim)
-{
-    victim->control->parent_id = 1;
-}
-
-static void many_ring_numbers(struct victim *victim)
-{
-    victim->control->ring_count = 5000;
-}
-
 static void sites_of_noise(struct victim *victim)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
@@ -324,47 +223,49 @@ static void sites_of_noise(struct victim *victim)
 }
 
 static const struct damage damages[] = {
-    {"wrong magic", wrong_magic},
-    {"other version", other_version},
-    {"other process", other_process},
-    {"other index", other_index},
-    {"odd capacity", odd_capacity},
-    {"no capacity", no_capacity},
-    {"huge capacity", huge_capacity},
-    {"capacity beyond the file", capacity_beyond_the_file},
-    {"empty file", empty_file},
-    {"cut header", cut_header},
-    {"cut records", cut_records},
-    {"head below tail", head_below_tail},
-    {"head far ahead", head_far_ahead},
-    {"head and capacity far ahead", head_and_capacity_far_ahead},
-    {"header of noise", header_of_noise},
-    {"header of zeros", header_of_zeros},
-    {"header of ones", header_of_ones},
-    {"head back at zero", head_back_at_zero},
-    {"emitted below head", emitted_below_head},
-    {"lost without end", lost_without_end},
-    {"spill out of nothing", spill_out_of_nothing},
-    {"spill without end", spill_without_end},
-    {"spill never flushed", spill_never_flushed},
-    {"nested without end", nested_without_end},
-    {"nested filed beyond", nested_filed_beyond},
-    {"strange state", strange_state},
-    {"name without end", name_without_end},
-    {"records of noise", records_of_noise},
-    {"records of ones", records_of_ones},
-    {"no spill file", no_spill_file},
-    {"spill of noise", spill_of_noise},
-    {"spill of zeros", spill_of_zeros},
-    {"spill cut behind its head", spill_cut_behind_its_head},
-    {"spill with wrong contents", spill_with_wrong_contents},
-    {"spill with a huge block", spill_with_a_huge_block},
-    {"spill is a folder", spill_is_a_folder},
-    {"texts without end", texts_without_end},
-    {"process of ones", process_of_ones},
-    {"own parent", own_parent},
-    {"many ring numbers", many_ring_numbers},
-    {"sites of noise", sites_of_noise},
+    {.name = "wrong magic", .do_it = wrong_magic},
+    {.name = "other version", .do_it = other_version},
+    {.name = "other process", .fields = {RING(process_id, 7)}},
+    {.name = "other index", .fields = {RING(ring_index, 9)}},
+    {.name = "odd capacity", .fields = {RING(capacity, 63)}},
+    {.name = "no capacity", .fields = {RING(capacity, 0)}},
+    {.name = "huge capacity", .fields = {RING(capacity, 1U << 31)}},
+    {.name = "capacity beyond the file", .fields = {RING(capacity, 128)}},
+    {.name = "empty file", .do_it = empty_file},
+    {.name = "cut header", .do_it = cut_header},
+    {.name = "cut records", .do_it = cut_records},
+    {.name = "head below tail", .fields = {RING(tail, 30)}},
+    {.name = "head far ahead", .fields = {RING(head, UINT64_MAX)}},
+    {.name = "head and capacity far ahead", .fields = {RING(capacity, 1U << 31), RING(head, 1000000)}},
+    {.name = "header of noise", .do_it = header_of_noise},
+    {.name = "header of zeros", .do_it = header_of_zeros},
+    {.name = "header of ones", .do_it = header_of_ones},
+    {.name = "head back at zero", .fields = {RING(head, 0)}},
+    {.name = "emitted below head", .fields = {RING(emitted, 3)}},
+    {.name = "lost without end", .fields = {RING(lost, UINT64_MAX), RING(lost_bytes, UINT64_MAX)}},
+    {.name = "spill out of nothing", .fields = {RING(spill_head, 10), RING(spill_flushed, 5000)}},
+    {.name = "spill without end", .fields = {RING(spill_head, UINT64_MAX - 5), RING(spill_flushed, UINT64_MAX - 100)}},
+    {.name = "spill never flushed", .fields = {RING(spill_head, 1000000), RING(spill_flushed, 0)}},
+    {.name = "nested without end", .fields = {RING(nested_count, UINT32_MAX)}},
+    {.name = "nested filed beyond", .fields = {RING(nested_count, 3), RING(nested_filed, RING_NESTED_SLOTS + 100)}},
+    {.name = "strange state", .fields = {RING(state, 77)}},
+    {.name = "name without end", .do_it = name_without_end},
+    {.name = "records of noise", .do_it = records_of_noise},
+    {.name = "records of ones", .do_it = records_of_ones},
+    {.name = "no spill file", .do_it = no_spill_file},
+    {.name = "spill of noise", .do_it = spill_of_noise},
+    {.name = "spill of zeros", .do_it = spill_of_zeros},
+    {.name = "spill cut behind its head", .do_it = spill_cut_behind_its_head},
+    {.name = "spill with wrong contents", .do_it = spill_with_wrong_contents},
+    {.name = "spill with a huge block", .do_it = spill_with_a_huge_block},
+    {.name = "spill is a folder", .do_it = spill_is_a_folder},
+    {.name = "texts without end", .do_it = texts_without_end},
+    {.name = "process of ones",
+     .fields = {PAGE(parent_id, UINT32_MAX), PAGE(parent_pid, -1), PAGE(rank, INT32_MIN), PAGE(start_ticks, UINT64_MAX),
+                PAGE(state, UINT32_MAX), PAGE(late_created, 1) /* without a ring 0 */, PAGE(unattached, UINT64_MAX)}},
+    {.name = "own parent", .fields = {PAGE(parent_id, 1)}},
+    {.name = "many ring numbers", .fields = {PAGE(ring_count, 5000)}},
+    {.name = "sites of noise", .do_it = sites_of_noise},
 };
 
 /* ---- one damage, before or after the collector has seen the ring ---- */
@@ -419,7 +320,15 @@ static bool run_damage(const struct damage *damage, bool is_late)
             hand_emit(victim.ring, VARVE_KIND_HEAP_ALLOC, lab->begin + at, at, at);
         }
     }
-    damage->do_it(&victim);
+    for (size_t i = 0; i < 7 && damage->fields[i].bytes != 0; i++) {
+        const struct damaged_field *field = &damage->fields[i];
+        uint8_t *page = field->is_of_page ? (uint8_t *)victim.control : (uint8_t *)victim.ring;
+
+        memcpy(page + field->offset, &field->value, field->bytes); /* little endian */
+    }
+    if (damage->do_it != NULL) {
+        damage->do_it(&victim);
+    }
     for (uint64_t at = 21; at <= HEALTHY; at++) {
         hand_emit(healthy, VARVE_KIND_MARK_BEGIN, lab->begin + at, 0, at);
     }

@@ -292,39 +292,7 @@ TEST(test_collector_signals)
     assert_int_equal(WEXITSTATUS(outcome.status), 3);
 }
 
-/* ---- forwarding ---- */
-
-static int forwarded; /* the signal of the case; the body takes no argument */
-
-static void body_forward(void)
-{
-    struct launch launch;
-    int ready[2];
-    require(pipe(ready) == 0, "pipe");
-    char line[512];
-    snprintf(line, sizeof(line),
-             "trap 'echo got; exit 40' %d; echo >&%d; i=0; while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done",
-             forwarded, ready[1]);
-    start_shell(&launch, line);
-    char byte;
-    require(read(ready[0], &byte, 1) == 1, "the trap is set");
-    kill(getpid(), forwarded);
-    end_like(&launch);
-}
-
-TEST(test_forwarding)
-{
-    static const int numbers[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        struct outcome outcome = {0};
-        forwarded = numbers[i];
-        isolate(body_forward, &outcome);
-        if (!WIFEXITED(outcome.status) || WEXITSTATUS(outcome.status) != 40) {
-            fail_msg("signal %d: status %#x: %s", forwarded, (unsigned)outcome.status, outcome.output);
-        }
-        assert_string_equal(outcome.output, "got\n");
-    }
-}
+/* ---- signals to the collector; while the program runs: tests/faults/test_launching.py ---- */
 
 static void body_interrupts(void)
 {

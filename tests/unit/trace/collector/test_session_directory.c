@@ -405,6 +405,7 @@ TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
     }
     snprintf(rings, sizeof(rings), "%s", fixture->directory.rings);
     session_directory_remove(&fixture->directory);
+    session_directory_remove(&fixture->directory); /* gone already: no harm */
     assert_true(access(rings, F_OK) != 0);
     assert_true(access(fixture->path, F_OK) != 0);
     assert_null(fixture->directory.control);
@@ -430,17 +431,6 @@ TEST_WITH(test_remove_spares_what_is_not_ours, fixture_begin, fixture_end)
     rmdir(fixture->directory.rings);
     assert_false(exists(fixture->path, "p1.sites"));
     assert_false(exists(fixture->path, "owner"));
-}
-
-/* Gone already, with the folder around it: no harm. */
-TEST_WITH(test_remove_twice, fixture_begin, fixture_end)
-{
-    struct fixture *fixture = *state;
-
-    create(fixture);
-    session_directory_remove(&fixture->directory);
-    session_directory_remove(&fixture->directory);
-    assert_true(exists(fixture->folder, "."));
 }
 
 /* ---- from a process to its recording ---- */
@@ -480,16 +470,6 @@ TEST_WITH(test_page_that_is_removed, fixture_begin, fixture_end)
     assert_true(session_mapped_find(getpid(), &mapped));
     assert_int_equal(mapped.collector, getpid());
     assert_true(mapped.is_removed);
-    fixture->directory.control->magic++;
-    assert_false(session_mapped_find(getpid(), &mapped));
-}
-
-TEST_WITH(test_file_of_that_name, fixture_begin, fixture_end)
-{
-    struct fixture *fixture = *state;
-    struct session_mapped mapped;
-
-    create(fixture);
     fixture->directory.control->magic++;
     assert_false(session_mapped_find(getpid(), &mapped));
 }

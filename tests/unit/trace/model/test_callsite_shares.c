@@ -11,6 +11,7 @@
 #include "trace/model/derive/derive.h"
 #include "trace/model/derive/join.h"
 #include "trace/model/domain.h"
+#include "trace/model/scratch.h"
 #include "trace/model/event.h"
 #include "trace/model/state.h"
 #include "trace/record.h"
@@ -151,15 +152,53 @@ static void expect_shares(const struct lab *lab, const struct model *model, cons
     assert_memory_equal(&found, &expected, sizeof(found));
 }
 
+/* Over all processes, and where live allocations are. */
+static void expect_sums(const struct lab *lab, const struct model *model, const uint32_t *joined)
+{
+    const struct domain_totals *totals = &lab->derive->domains[slot_of(DOMAIN_HEAP, 0)];
+    struct naive expected[SITES + 1] = {0};
+    struct naive found[SITES + 1] = {0};
+    uint64_t live = 0;
+
+    for (uint32_t n = 1; n <= SITES; n++) {
+        const struct callsite_total *total = &totals->callsites[n];
+
+        for (unsigned p = 0; p <= PROCESSES; p++) {
+            add(&expected[joined[n]], &model->shares[p][n]);
+        }
+        found[n] = (struct naive){.allocations = total->allocations,
+                                  .frees = total->frees,
+                                  .bytes = total->bytes,
+                                  .live_allocations = total->live_allocations,
+                                  .live_bytes = total->live_bytes};
+        totals_callsite_peak(totals, n, &found[n].peak_allocations, &found[n].peak_bytes);
+    }
+    assert_memory_equal(found, expected, sizeof(found));
+    for (uint64_t id = 1; id <= lab->derive->scratch.count; id++) {
+        const struct scratch_row *row = scratch_peek(&lab->derive->scratch, id);
+        uint32_t process = lab->derive->threads[row->thread_id].process_id;
+
+        if (row->free_seq == 0) {
+            live++;
+            assert_int_equal(row->callsite, joined[model->blocks[process][(row->addr - 0x10000) / 1024].site]);
+        }
+    }
+    assert_int_equal(live, total_of(lab, DOMAIN_HEAP, 0)->live_allocations);
+}
+
 TEST(test_random)
 {
     for (uint64_t seed = 1; seed <= 12; seed++) {
         struct lab *lab;
         struct model model = {0};
+        struct varve_message message;
         uint32_t joined[SITES + 1] = {0};
         uint64_t random = seed;
 
         assert_int_equal(lab_begin((void **)&lab), 0);
+        if (seed % 2 == 0) {
+            derive_forget(lab->derive);
+        }
         for (unsigned i = 0; i < EVENTS; i++) {
             step(lab, &model, &random);
             if (i % 600 == 599) {
@@ -169,10 +208,14 @@ TEST(test_random)
         }
         expect_shares(lab, &model, NULL);
         for (uint32_t n = 1; n <= SITES; n++) {
-            joined[n] = n % 3 == 0 ? 1 : n;
+            uint32_t into = 1 + (uint32_t)random_below(&random, n);
+
+            joined[n] = random_below(&random, 3) == 0 || joined[into] != into ? n : into;
         }
         assert_int_equal(join_callsites(lab->derive, joined, SITES + 1), VARVE_OK);
         expect_shares(lab, &model, joined);
+        expect_sums(lab, &model, joined);
+        assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);
         lab_end((void **)&lab);
     }
 }

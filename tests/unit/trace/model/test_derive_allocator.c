@@ -2,7 +2,7 @@
 /*
  * Single events of caching allocators and what derive makes of them: traces that begin late, lose events or
  * are damaged, requests that fail, the order that numbers of a device's events give. Whole histories:
- * test_derive_blocks.c.
+ * test_derived_tables.c.
  * Costs: 1 s
  */
 #include "support/derive/lab.h"

@@ -5,6 +5,7 @@
  * are not ours are refused and left as they are; the finished database is one file.
  * Costs: 1 s
  */
+#include "support/store.h"
 #include "trace/error.h"
 #include "trace/event_names.h"
 #include "trace/model/event.h"
@@ -30,45 +31,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct fixture {
-    char directory[64];
-    char path[96];
-    char scratch[96];
-    struct store *store;
-    struct varve_message message;
-};
-
-static int fixture_begin(void **state)
-{
-    struct fixture *fixture = calloc(1, sizeof(*fixture));
-    if (fixture == NULL || mkdtemp(strcpy(fixture->directory, "/tmp/test_store.XXXXXX")) == NULL) {
-        free(fixture);
-        return -1;
-    }
-    snprintf(fixture->path, sizeof(fixture->path), "%s/trace.db", fixture->directory);
-    snprintf(fixture->scratch, sizeof(fixture->scratch), "%s/allocations", fixture->directory);
-    *state = fixture;
-    return 0;
-}
-
-static int fixture_end(void **state)
-{
-    struct fixture *fixture = *state;
-    char command[96];
-    store_close(fixture->store);
-    snprintf(command, sizeof(command), "rm -rf %s", fixture->directory);
-    free(fixture);
-    return system(command);
-}
-
-#define OK(call)                                                                           \
-    do {                                                                                   \
-        int ok_code = (call);                                                              \
-        if (ok_code != VARVE_OK) {                                                         \
-            fail_msg("%s: %s: %s", #call, varve_strerror(ok_code), fixture->message.text); \
-        }                                                                                  \
-    } while (0)
-
 static void open_new(struct fixture *fixture)
 {
     OK(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message));
@@ -79,22 +41,6 @@ static void open_again(struct fixture *fixture)
     store_close(fixture->store);
     fixture->store = NULL;
     OK(store_open(fixture->path, STORE_RESUME, &fixture->store, &fixture->message));
-}
-
-/* What another process sees: a query with one integer, over a connection of its own. */
-static int64_t look(const struct fixture *fixture, const char *sql)
-{
-    sqlite3 *db;
-    sqlite3_stmt *query;
-    assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(query, 0);
-    sqlite3_finalize(query);
-    sqlite3_close(db);
-    return value;
 }
 
 static struct event heap_event(uint64_t seq)

@@ -4,6 +4,7 @@
  * same writes), a collector killed in the middle of everything, and the end: one file that opens read-only.
  * Costs: 5 s
  */
+#include "support/store.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
@@ -32,69 +33,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct fixture {
-    char directory[64];
-    char path[96];
-    char scratch[96];
-    struct store *store;
-    struct derive *derive;
-    struct rlimit unlimited;
-    struct varve_message message;
-};
-
-static int fixture_begin(void **state)
-{
-    struct fixture *fixture = calloc(1, sizeof(*fixture));
-    strcpy(fixture->directory, "/tmp/test_store_faults.XXXXXX");
-    signal(SIGXFSZ, SIG_IGN);
-    if (mkdtemp(fixture->directory) == NULL || getrlimit(RLIMIT_FSIZE, &fixture->unlimited) != 0) {
-        return -1;
-    }
-    snprintf(fixture->path, sizeof(fixture->path), "%s/trace.db", fixture->directory);
-    snprintf(fixture->scratch, sizeof(fixture->scratch), "%s/allocations", fixture->directory);
-    *state = fixture;
-    return 0;
-}
-
-static int fixture_end(void **state)
-{
-    struct fixture *fixture = *state;
-    char command[96];
-    setrlimit(RLIMIT_FSIZE, &fixture->unlimited);
-    store_close(fixture->store);
-    derive_close(fixture->derive);
-    snprintf(command, sizeof(command), "rm -rf %s", fixture->directory);
-    free(fixture);
-    return system(command);
-}
-
-#define OK(call)                                                                           \
-    do {                                                                                   \
-        int ok_code = (call);                                                              \
-        if (ok_code != VARVE_OK) {                                                         \
-            fail_msg("%s: %s: %s", #call, varve_strerror(ok_code), fixture->message.text); \
-        }                                                                                  \
-    } while (0)
-
 static void open_new(struct fixture *fixture)
 {
     OK(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message));
     OK(derive_open(fixture->scratch, &fixture->derive, &fixture->message));
-}
-
-static int64_t look(const struct fixture *fixture, const char *sql)
-{
-    sqlite3 *db;
-    sqlite3_stmt *query;
-    assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(query, 0);
-    sqlite3_finalize(query);
-    sqlite3_close(db);
-    return value;
 }
 
 static const char integrity[] = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";

@@ -8,6 +8,15 @@
 
 #include "trace/symbols/callsites/names.h"
 
+static void expect_all(const char *const *names, size_t count, bool is_allocation)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (callsites_name_is_allocation(names[i]) != is_allocation) {
+            fail_msg("%s is %s allocation function", names[i], is_allocation ? "an" : "no");
+        }
+    }
+}
+
 TEST(test_allocation_functions)
 {
     static const char *const names[] = {
@@ -52,11 +61,7 @@ TEST(test_allocation_functions)
         "std::__cxx11::basic_string<char>::_M_create(unsigned long&, unsigned long)",
         "node* std::_Rb_tree<int>::_M_create_node<int const&>(int const&)"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!callsites_name_is_allocation(names[i])) {
-            fail_msg("%s is an allocation function", names[i]);
-        }
-    }
+    expect_all(names, sizeof(names) / sizeof(*names), true);
 }
 
 TEST(test_allocation_functions_of_gpus)
@@ -87,11 +92,7 @@ TEST(test_allocation_functions_of_gpus)
         "at::native::empty_cuda(c10::ArrayRef<long>, std::optional<c10::ScalarType>)",
         "at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>)"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!callsites_name_is_allocation(names[i])) {
-            fail_msg("%s is an allocation function", names[i]);
-        }
-    }
+    expect_all(names, sizeof(names) / sizeof(*names), true);
 }
 
 TEST(test_other_functions)
@@ -119,11 +120,7 @@ TEST(test_other_functions)
                                         "cuLaunchKernel",
                                         "my_cudaMalloc"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (callsites_name_is_allocation(names[i])) {
-            fail_msg("%s is no allocation function", names[i]);
-        }
-    }
+    expect_all(names, sizeof(names) / sizeof(*names), false);
 }
 
 TEST(test_interpreter_and_recorder)
