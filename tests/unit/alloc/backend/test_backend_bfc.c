@@ -19,7 +19,7 @@ static const struct rig_case cases[] = {
      "2M reserved=2M 4M reserved=6M 20M reserved=38M 32M reserved=70M 64M reserved=134M empty reserved=134M"},
     {"the limit cuts a region; the device makes it smaller by tenths, and gives no more than that though it has 60",
      {.policy = "bfc:region=64M", .sim = {.capacity_bytes = 60 * MIB}, .limit = 100 * MIB},
-     "a=10M reserved=60397977 x101M -a x58M reserved=0 57M x43M x3M"},
+     "a=10M reserved=60397568 x101M -a x58M reserved=0 57M x43M x3M"},
     {"it is tried down to the least", {.policy = "bfc:region=1M", .sim = {.capacity_bytes = MIB}}, "1M x1"},
     {"a chunk of another stream serves, and its stream is waited for: that of the region's rest, then that of a; where "
      "no wait is possible the device gives more",

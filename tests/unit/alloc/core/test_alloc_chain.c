@@ -197,6 +197,22 @@ TEST_WITH(test_callback_in_the_chain, rig_setup, rig_teardown)
               "oom_retry gc 30M freed 22M served; alloc after_gc 30M>");
 }
 
+/* A search after callbacks counts for the ages of garbage as well: 4, 2 and 1, so that only the oldest is above the mean,
+ * which it would not be alone with 3, 2 and 1. */
+TEST_WITH(test_callback_ages_garbage, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig, .answer = true};
+
+    rig_open(rig, &(struct rig_options){.limit = 400 * MIB, .config = "garbage_collection_threshold:0.5"});
+    play(rig, "a=30M b=32M c=34M -a");
+    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
+    play(rig, "40M");
+    varve_alloc_remove_callbacks(rig->alloc, &giver);
+    play(rig, "-b 44M -c limit=358M | 60M <segment_free gc 30M; segment_alloc after_gc 60M; "
+              "oom_retry gc 60M freed 30M served; alloc after_gc 60M>");
+}
+
 TEST_WITH(test_callbacks_are_limited, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;

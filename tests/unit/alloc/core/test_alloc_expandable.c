@@ -37,6 +37,9 @@ static const struct rig_case growth[] = {
     {"a block in the middle is taken rather than the one that could grow, if the search meets it next",
      EXPANDABLE,
      "a=12M b=18M -a 8M>a -a 12M>a 8M>b+18M"},
+    {"of equal blocks in the middle the lowest is taken",
+     EXPANDABLE,
+     "a=8M 2M c=8M 2M -a -c 8M>a"},
     {"more than all addresses of a segment is an error, and nothing stays mapped",
      EXPANDABLE,
      "a=5M x500M x576460752303423488 used=20M a{a5M -15M}"},
@@ -111,7 +114,24 @@ static const struct rig_case trouble[] = {
 };
 TEST_PLAYS(test_trouble, trouble)
 
-/* ---- pools and peers ---- */
+/* ---- pools, peers and settings ---- */
+
+/* Once segments are ordinary ones, free memory of expandable ones serves nobody: the larger block does. */
+TEST_WITH(test_ordinary_again, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    struct varve_alloc_config config;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    play(rig, "b=50M");
+    varve_alloc_config_init(&config);
+    config.expandable_segments = true;
+    assert_int_equal(varve_alloc_set_config(rig->alloc, &config, NULL), VARVE_OK);
+    play(rig, "a=30M -a a{-40M} -b");
+    config.expandable_segments = false;
+    assert_int_equal(varve_alloc_set_config(rig->alloc, &config, NULL), VARVE_OK);
+    play(rig, "38M>b 20M!a");
+}
 
 static struct varve_device_reservation seen_place;
 

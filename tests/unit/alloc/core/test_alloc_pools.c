@@ -125,16 +125,18 @@ TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
 {
     static const struct {
         uint64_t limit;
-        const char *words;
+        const char *words, *config;
     } cases[] = {
-        {60, "a=30M -a ]1 20M allocs=2 | 16M>a <split 16M left 14M; alloc cache 16M> a#1 -a [1 30M>a ]1"},
-        {40, "a=30M ]1 x28M -a x28M@3 [2 x28M ]2 x32M 28M>a"},
+        /* before oversize blocks go */
+        {100, "a=40M -a ]1 b=60M -b | 30M>a <alloc cache 40M>", "max_split_size_mb:20"},
+        {60, "a=30M -a ]1 20M allocs=2 | 16M>a <split 16M left 14M; alloc cache 16M> a#1 -a [1 30M>a ]1", NULL},
+        {40, "a=30M ]1 x28M -a x28M@3 [2 x28M ]2 x32M 28M>a", NULL},
     };
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig *rig = *state;
 
-        rig_open(rig, &(struct rig_options){.limit = cases[i].limit * MIB});
+        rig_open(rig, &(struct rig_options){.limit = cases[i].limit * MIB, .config = cases[i].config});
         play(rig, "[1");
         assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
         play(rig, cases[i].words);
@@ -143,6 +145,17 @@ TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
         rig_close(rig);
         memset(rig, 0, sizeof(*rig));
     }
+}
+
+/* What expandable segments of the pool have is not lent. */
+TEST_WITH(test_use_on_oom_and_expandable_segments, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.limit = 40 * MIB, .config = "expandable_segments:True"});
+    play(rig, "[1 a=30M -a ]1");
+    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
+    play(rig, "x20M");
 }
 
 /* The last stage that was tried is that of the lenders. */

@@ -26,6 +26,10 @@ static const struct rig_case gc[] = {
      GC,
      THREE_AGES "limit=358M | 60M <segment_free gc 30M; segment_free gc 32M; segment_alloc after_gc 60M; "
                 "oom_retry gc 60M freed 62M served; alloc after_gc 60M>"},
+    {"62 MiB are the target, and have gone with the first pass: there is no second one",
+     GC,
+     THREE_AGES "limit=236M | 60M <segment_free gc 30M; segment_free gc 32M; segment_alloc after_gc 60M; "
+                "oom_retry gc 60M freed 62M served; alloc after_gc 60M>"},
     {"80 MiB are the target: a second pass, of what is left, takes the third",
      GC,
      THREE_AGES "limit=200M | 100M <segment_free gc 30M; segment_free gc 32M; segment_free gc 34M; "

@@ -145,7 +145,7 @@ TEST_WITH(test_advice_pending, rig_setup, rig_teardown)
     use_on(rig, a, 7);
     give(rig, a);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
-    refused(rig, 20 * MIB, VARVE_ERROR_NO_MEMORY);
+    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(duplicate.oom.pending, 30 * MIB);
     assert_int_equal(duplicate.oom.allocated, 0);
     assert_int_equal(duplicate.oom.active, 30 * MIB);
