@@ -8,6 +8,8 @@
  */
 #include "support/alloc/hooks.h"
 
+#include <pthread.h>
+
 /* ---- callbacks ---- */
 
 #define MAP_ROOM 2048U /* blocks in use before the allocator's table of them first doubles */
@@ -221,6 +223,42 @@ TEST_WITH(test_others_use_up_reserves, rig_setup, rig_teardown)
     assert_int_equal(actor.calls, 1);
     assert_int_equal(stats_of(rig).allocation[0].current, 3 * MAP_ROOM + 1);
     rig->count = rig->mark = 0;
+}
+
+static void *take_and_give(void *context)
+{
+    struct rig *rig = context;
+    uint64_t addr = 0;
+
+    return varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) == VARVE_OK &&
+                   varve_alloc_raw_delete(rig->alloc, addr, NULL) == VARVE_OK
+               ? NULL
+               : rig;
+}
+
+static void another_thread_allocates(void *context)
+{
+    struct actor *actor = context;
+    pthread_t thread;
+    void *result = actor;
+
+    assert_int_equal(pthread_create(&thread, NULL, take_and_give, actor->rig), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_null(result);
+    actor->calls++;
+}
+
+/* The lock is open while the device is asked, or this would never end. */
+TEST_WITH(test_another_thread_allocates, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+
+    rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
+    play(rig, "a=512 -a");
+    hook(rig, another_thread_allocates, &actor);
+    play(rig, "30M");
+    assert_int_equal(actor.calls, 1);
 }
 
 static void others_begin_a_capture(void *context)
