@@ -213,6 +213,12 @@ TEST_WITH(test_callback_ages_garbage, rig_setup, rig_teardown)
               "oom_retry gc 60M freed 30M served; alloc after_gc 60M>");
 }
 
+static void observe_nothing(void *context, const struct varve_alloc_oom *oom)
+{
+    (void)context;
+    (void)oom;
+}
+
 TEST_WITH(test_callbacks_are_limited, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
@@ -229,6 +235,10 @@ TEST_WITH(test_callbacks_are_limited, rig_setup, rig_teardown)
     assert_true(count >= 1);
     take(rig, 100);
     assert_int_equal(giver.calls, count);
+    for (unsigned i = 0; i < count; i++) { /* as many observers */
+        assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observe_nothing, NULL), VARVE_OK);
+    }
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observe_nothing, NULL), VARVE_ERROR_FULL);
 }
 
 /* ---- the limit of allocated bytes ---- */

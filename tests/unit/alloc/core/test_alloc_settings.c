@@ -48,6 +48,20 @@ static const struct rig_case below[] = {
 };
 TEST_PLAYS(test_limit_below_what_is_reserved, below)
 
+TEST_WITH(test_rounded_size, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    bool is_small = false;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, 0, NULL), 0);
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, UINT64_C(1) << 60, NULL), 0);
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, MIB - 1, &is_small), MIB);
+    assert_true(is_small);
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, MIB + 1, &is_small), MIB + 512);
+    assert_false(is_small);
+}
+
 /* ---- cache_info ---- */
 
 static int no_memory_info(struct varve_device *device, uint64_t *free_out, uint64_t *total_out)

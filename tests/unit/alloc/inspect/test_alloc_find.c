@@ -68,7 +68,7 @@ static const struct rig_case cases[] = {
      "a=30M@18446744073709551615 -a 30M!a 30M@1!a 30M@18446744073709551615>a"},
     {"an oversize block is not for a smaller request, even if nothing else is there",
      {.config = "max_split_size_mb:20", .limit = 50 * MIB},
-     "a=20M -a 20M-512!a segments=2 20M>a"},
+     "a=20M oversize_segments=1 -a 20M-512!a segments=2 20M>a"},
     {"waste is bounded, to less than size + 20 MiB, also for exactly max_split_size; a block beyond it hides what "
      "comes after it",
      OVERSIZE,
