@@ -8,7 +8,9 @@
 #include "support/storage/storage_rules.h"
 
 static const struct CMUnitTest rules[] = {
-    STORAGE_RULES(pool_cuda), STORAGE_RULES(pool_cuda_expandable), STORAGE_RULES(pool_cuda_async),
+    STORAGE_RULES(pool_cuda),
+    STORAGE_RULES(pool_cuda_expandable),
+    STORAGE_RULES(pool_cuda_async),
 };
 
 TEST_CASES(rules)

@@ -323,18 +323,12 @@ static int64_t figure_of(struct rig *rig, const char *name)
         const char *name;
         enum varve_device_call call;
     } calls[] = {
-        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},
-        {"reserve", VARVE_DEVICE_VMM_RESERVE},
-        {"create", VARVE_DEVICE_VMM_CREATE},
-        {"map", VARVE_DEVICE_VMM_MAP},
-        {"access", VARVE_DEVICE_VMM_SET_ACCESS},
-        {"unmap", VARVE_DEVICE_VMM_UNMAP},
-        {"release", VARVE_DEVICE_VMM_RELEASE},
-        {"record", VARVE_DEVICE_EVENT_RECORD},
-        {"query", VARVE_DEVICE_EVENT_QUERY},
-        {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
-        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC},
-        {"free_async", VARVE_DEVICE_FREE_ASYNC},
+        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},     {"reserve", VARVE_DEVICE_VMM_RESERVE},
+        {"create", VARVE_DEVICE_VMM_CREATE},       {"map", VARVE_DEVICE_VMM_MAP},
+        {"access", VARVE_DEVICE_VMM_SET_ACCESS},   {"unmap", VARVE_DEVICE_VMM_UNMAP},
+        {"release", VARVE_DEVICE_VMM_RELEASE},     {"record", VARVE_DEVICE_EVENT_RECORD},
+        {"query", VARVE_DEVICE_EVENT_QUERY},       {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
+        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC}, {"free_async", VARVE_DEVICE_FREE_ASYNC},
         {"trim", VARVE_DEVICE_POOL_TRIM},
     };
     struct varve_alloc_stats stats = stats_of(rig);

@@ -8,8 +8,10 @@
 #include "support/alloc/rig.h"
 
 /* 40 MiB used, 22 (a) and 24 MiB free, a free small segment; a is above the mean age. */
-#define CHAIN                     \
-    {.limit = 100 * MIB, .config = "max_split_size_mb:20,garbage_collection_threshold:0.8"}
+#define CHAIN                                                                                 \
+    {                                                                                         \
+        .limit = 100 * MIB, .config = "max_split_size_mb:20,garbage_collection_threshold:0.8" \
+    }
 #define CHAIN_WORDS "40M a=22M c=512 -a b=24M -b -c reserved=88M | "
 /* A segment of 9 + 9 + 2 MiB whose first block becomes free only when all streams are waited for. */
 #define PENDING_WORDS "a=9M 9M a~7 -a | "
@@ -26,18 +28,16 @@ static const struct rig_case chain[] = {
     {"one byte less than total + segment is refused, also where a wrapped sum would fit",
      {.limit = 40 * MIB - 1},
      "20M x20M x1152921504606846975 limit=40M 20M limit=0 20M"},
-    {"the whole chain serves at its end; what was too little is gone",
-     CHAIN,
-     CHAIN_WORDS "60M <segment_free gc 22M; oom_retry gc 60M freed 22M; segment_free release_available 24M; "
-                 "oom_retry release_available 60M freed 24M; segment_free retry 2M; segment_alloc after_retry 60M; "
-                 "oom_retry release_cached 60M freed 2M served; alloc after_retry 60M> retries=1 ooms=0 syncs=1 frees=3"},
-    {"the whole chain fails, and its retry counts",
-     CHAIN,
+    {"the whole chain serves at its end; what was too little is gone", CHAIN,
+     CHAIN_WORDS
+     "60M <segment_free gc 22M; oom_retry gc 60M freed 22M; segment_free release_available 24M; "
+     "oom_retry release_available 60M freed 24M; segment_free retry 2M; segment_alloc after_retry 60M; "
+     "oom_retry release_cached 60M freed 2M served; alloc after_retry 60M> retries=1 ooms=0 syncs=1 frees=3"},
+    {"the whole chain fails, and its retry counts", CHAIN,
      CHAIN_WORDS "x61M <segment_free gc 22M; oom_retry gc 62M freed 22M; segment_free release_available 24M; "
                  "oom_retry release_available 62M freed 24M; segment_free retry 2M; "
                  "oom_retry release_cached 62M freed 2M; oom 61M> retries=1 ooms=1"},
-    {"the chain ends after gc",
-     CHAIN,
+    {"the chain ends after gc", CHAIN,
      CHAIN_WORDS "30M <segment_free gc 22M; segment_alloc after_gc 30M; oom_retry gc 30M freed 22M served; "
                  "alloc after_gc 30M> retries=0"},
     {"the chain ends after the release of an oversize block, for which the request is too small",

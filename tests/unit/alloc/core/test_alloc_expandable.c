@@ -7,9 +7,9 @@
  */
 #include "support/alloc/rig.h"
 
-#define EXPANDABLE                                                               \
-    {                                                                            \
-        .sim.capacity_bytes = 200 * MIB, .config = "expandable_segments:True"    \
+#define EXPANDABLE                                                            \
+    {                                                                         \
+        .sim.capacity_bytes = 200 * MIB, .config = "expandable_segments:True" \
     }
 /* 5 used, 50 free, 5 used: of the units only the second is free as a whole. */
 #define HOLE "a=5M b=50M c=5M -b | "
@@ -17,52 +17,39 @@
 #define NOTHING_REMAINS "X70M <> used=0 reserved=0 70M used=80M"
 
 static const struct rig_case growth[] = {
-    {"the first growth is created and mapped by unit, made accessible at once",
-     EXPANDABLE,
+    {"the first growth is created and mapped by unit, made accessible at once", EXPANDABLE,
      "a=30M <segment_map 40M; split 30M left 10M; alloc new_segment 30M> a{a30M -10M} "
      "reserve=1 create=2 map=2 access=1 used=40M"},
-    {"what is free at the end is filled up first",
-     EXPANDABLE,
+    {"what is free at the end is filled up first", EXPANDABLE,
      "a=30M | 15M>a+30M <segment_map 20M; merge previous 30M absorbed 10M; split 15M left 15M; "
      "alloc new_segment 15M> 5M create=3 reserve=1"},
-    {"small pools grow by 2 MiB: of one unit 1 MiB - 512 were left",
-     EXPANDABLE,
+    {"small pools grow by 2 MiB: of one unit 1 MiB - 512 were left", EXPANDABLE,
      "a=512 reserved=2M a{a512 -2096640} 1M 1M a{a512 a1M a1M -2096640}"},
-    {"in large pools too every remainder is kept, and never counted as a split or a segment",
-     EXPANDABLE,
+    {"in large pools too every remainder is kept, and never counted as a split or a segment", EXPANDABLE,
      "a=20M-512 a{a20971008 -512} splits=0 segments=0 reserved=20M allocs=1"},
     {"the limit is tested with the segment that there would be without expandable ones",
      {.sim.capacity_bytes = 200 * MIB, .config = "expandable_segments:True", .limit = 30 * MIB},
      "a=25M reserved=40M -a empty limit=21M 512 x2M"},
-    {"a block in the middle is taken rather than the one that could grow, if the search meets it next",
-     EXPANDABLE,
+    {"a block in the middle is taken rather than the one that could grow, if the search meets it next", EXPANDABLE,
      "a=12M b=18M -a 8M>a -a 12M>a 8M>b+18M"},
-    {"of equal blocks in the middle the lowest is taken",
-     EXPANDABLE,
-     "a=8M 2M c=8M 2M -a -c 8M>a"},
-    {"more than all addresses of a segment is an error, and nothing stays mapped",
-     EXPANDABLE,
+    {"of equal blocks in the middle the lowest is taken", EXPANDABLE, "a=8M 2M c=8M 2M -a -c 8M>a"},
+    {"more than all addresses of a segment is an error, and nothing stays mapped", EXPANDABLE,
      "a=5M x500M x576460752303423488 used=20M a{a5M -15M}"},
 };
 TEST_PLAYS(test_growth, growth)
 
 static const struct rig_case unmapping[] = {
-    {"unmapping leaves the edges: two ranges now",
-     EXPANDABLE,
+    {"unmapping leaves the edges: two ranges now", EXPANDABLE,
      HOLE "empty <segment_unmap empty_cache 20M; empty_cache 20M segments 1> a{a5M -15M} a+40M{-15M a5M} "
           "reserved=40M used=40M frees=1 empty <empty_cache 0M segments 0>"},
-    {"too large for the hole: behind everything",
-     EXPANDABLE,
+    {"too large for the hole: behind everything", EXPANDABLE,
      HOLE "empty 51M>a+60M a{a5M -15M} a+40M{-15M a5M a51M -9M}"},
-    {"all is unmapped, and the addresses are given back too",
-     EXPANDABLE,
+    {"all is unmapped, and the addresses are given back too", EXPANDABLE,
      "a=30M -a b=512 -b | empty <segment_unmap empty_cache 40M; segment_unmap empty_cache 2M; "
      "empty_cache 42M segments 2> used=0 30M!a reserve=3"},
-    {"less than a unit is free: nothing happens at all",
-     EXPANDABLE,
+    {"less than a unit is free: nothing happens at all", EXPANDABLE,
      "5M | empty <empty_cache 0M segments 0> frees=0 unmap=0"},
-    {"a retry unmaps",
-     EXPANDABLE,
+    {"a retry unmaps", EXPANDABLE,
      "a=150M@3 -a | 100M <segment_unmap retry 160M; segment_map 100M; "
      "oom_retry release_cached 100M freed 160M served; alloc after_retry 100M> retries=1"},
 };
@@ -103,12 +90,10 @@ static const struct rig_case trouble[] = {
     {"a unit can't be mapped", EXPANDABLE, "fail:map:3 " NOTHING_REMAINS},
     {"units can't be made accessible", EXPANDABLE, "fail:access:1 " NOTHING_REMAINS},
     {"addresses can't be reserved", EXPANDABLE, "fail:reserve:1 " NOTHING_REMAINS},
-    {"a lack of memory sends the request through its chain, and the second attempt succeeds",
-     EXPANDABLE,
+    {"a lack of memory sends the request through its chain, and the second attempt succeeds", EXPANDABLE,
      "lack:create:2 40M <segment_map 40M; oom_retry release_cached 40M freed 0M served; alloc after_retry 40M> "
      "release=1"},
-    {"two holes to fill, the second one fails: the first stays mapped, and free",
-     EXPANDABLE,
+    {"two holes to fill, the second one fails: the first stays mapped, and free", EXPANDABLE,
      HOLE "empty -c | fail:create:2 X60M <segment_map 20M; merge previous 35M absorbed 15M; "
           "merge next 55M absorbed 20M> a{a5M -55M} 60M>a+5M"},
 };

@@ -46,35 +46,27 @@ static void complete(struct rig *rig, unsigned nth)
     assert_int_equal(varve_sim_event_complete(rig->device, spy.events[nth]), VARVE_OK);
 }
 
-#define SCRIPTED                         \
-    {                                    \
-        .sim.events_are_scripted = true  \
+#define SCRIPTED                        \
+    {                                   \
+        .sim.events_are_scripted = true \
     }
 
 static const struct rig_case streams[] = {
-    {"the block's own stream is ignored",
-     SCRIPTED,
-     "a=30M@4 | a~4 <> -a record=0 30M@4>a"},
+    {"the block's own stream is ignored", SCRIPTED, "a=30M@4 | a~4 <> -a record=0 30M@4>a"},
     {"a pending block counts as active, not as allocated, is nobody's neighbour, and stays so until a request asks",
      SCRIPTED,
      "a=4M-5 b=4M a~7 -a -b a{p4M -16M} allocated=0 allocations=0 active_bytes=4M active=1 requested=4M-5 "
      "done@7 a{p4M -16M} | 512@6 <free_completed 4M; merge next 20M absorbed 16M; segment_alloc new_segment 2M; "
      "split 512 left 2096640; alloc new_segment 512> requested=512"},
-    {"a query fails, and so does the request, with nothing changed",
-     SCRIPTED,
+    {"a query fails, and so does the request, with nothing changed", SCRIPTED,
      "a=30M a~7 -a done@7 fail:query:1 | X30M <> 30M>a"},
-    {"no event is recorded in a capture, and none is asked for; b's comes after it",
-     SCRIPTED,
+    {"no event is recorded in a capture, and none is asked for; b's comes after it", SCRIPTED,
      "a=30M b=32M a~7 b~7 -a [1 -b record=1 done@7 | 28M <segment_alloc new_segment 28M; alloc new_segment 28M> "
      "]1 record=1 | 28M>a record=2 <free_completed 30M; split 28M left 2M; alloc cache 28M> done@7 28M>b"},
-    {"streams that a capture added belong to its graph: nobody waits for them",
-     SCRIPTED,
+    {"streams that a capture added belong to its graph: nobody waits for them", SCRIPTED,
      "a=30M b=32M b~7 [1 a~8 b~8 -a -b ]1 30M>a record=1 32M!b done@7 32M>b"},
-    {"so does one that was named before as well",
-     SCRIPTED,
-     "a=30M a~7 [1 a~7 -a ]1 30M>a record=0"},
-    {"empty_cache deals with frees of a capture too",
-     SCRIPTED,
+    {"so does one that was named before as well", SCRIPTED, "a=30M a~7 [1 a~7 -a ]1 30M>a record=0"},
+    {"empty_cache deals with frees of a capture too", SCRIPTED,
      "a=30M a~7 [1 -a empty reserved=30M ]1 empty reserved=0"},
 };
 TEST_PLAYS(test_streams, streams)

@@ -173,10 +173,9 @@ static void plain_event(const struct varve_record *record)
 
 static void plain_compare(const struct varve_alloc_stats *stats, unsigned step)
 {
-    const struct varve_alloc_stat *const figures[FIGURES] = {stats->allocation,   stats->allocated_bytes,
-                                                             stats->active_bytes, stats->requested_bytes,
-                                                             stats->active,       stats->segment,
-                                                             stats->reserved_bytes};
+    const struct varve_alloc_stat *const figures[FIGURES] = {
+        stats->allocation, stats->allocated_bytes, stats->active_bytes,  stats->requested_bytes,
+        stats->active,     stats->segment,         stats->reserved_bytes};
 
     for (int i = 0; i < FIGURES; i++) {
         for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {

@@ -130,9 +130,8 @@ static void test_read_only(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    POOL_CASE(test_overlap, pool_libc),       POOL_CASE(test_overlap, pool_apart),
-    POOL_CASE(test_other_device, pool_apart), POOL_CASE(test_refusals, pool_libc),
-    POOL_CASE(test_refusals, pool_apart),     POOL_CASE(test_read_only, pool_libc),
+    POOL_CASE(test_overlap, pool_libc),  POOL_CASE(test_overlap, pool_apart),  POOL_CASE(test_other_device, pool_apart),
+    POOL_CASE(test_refusals, pool_libc), POOL_CASE(test_refusals, pool_apart), POOL_CASE(test_read_only, pool_libc),
 };
 
 TEST_CASES(cases)

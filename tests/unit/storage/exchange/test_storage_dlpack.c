@@ -387,10 +387,10 @@ static void other_version(struct varve_dlpack_versioned *tensor)
     memset(&tensor->tensor, 0xee, sizeof(tensor->tensor));
 }
 
-#define DAMAGE(name, field, ...)                                 \
-    static void name(struct varve_dlpack_versioned *versioned)   \
-    {                                                            \
-        versioned->tensor.field = __VA_ARGS__;                   \
+#define DAMAGE(name, field, ...)                               \
+    static void name(struct varve_dlpack_versioned *versioned) \
+    {                                                          \
+        versioned->tensor.field = __VA_ARGS__;                 \
     }
 DAMAGE(no_device, device, (struct varve_dlpack_device){10, 3})
 DAMAGE(cuda_device, device.type, VARVE_DLPACK_CUDA)
