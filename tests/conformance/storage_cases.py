@@ -486,6 +486,29 @@ class Copies(MemoryCase):
                     to(expected)[...] = source(bits)
                     self.same(storage, expected.reshape(-1), TYPES[dtype])
 
+    def test_overlapping_views(self):
+        """Random slices of one storage, copied to others of it, transposed or broadcast at times."""
+        for case in range(max(400, settings.expressions // 5)):
+            dtype = self.make.random.randrange(len(TYPES))
+            bits = self.make.bits(40 * 40, dtype).reshape(40, 40)
+            to, source = self.square_of(bits), self.square_of(bits)
+            source = source.T if self.make.chance(0.3) else source[:1] if self.make.chance(0.2) else source
+            with self.placed(bits.reshape(-1), dtype) as storage, view_of(storage, to, bits) as into, \
+                    view_of(storage, source, bits) as part:
+                into.copy_(part)
+                expected = bits.copy()
+                model_view(to, bits, expected)[...] = source.copy()
+                self.same(storage, expected.reshape(-1), f"case {case}: {TYPES[dtype]} {source.strides} to {to.strides}")
+
+    def square_of(self, bits):
+        """11 by 11 elements: anywhere, with gaps, backwards."""
+        return bits[tuple(self.slice_of_11() for _ in range(2))]
+
+    def slice_of_11(self):
+        step, first = self.make.random.choice((1, 1, -1, 2, -2, 3, -3)), self.make.random.randrange(8)
+        return slice(first, first + 10 * step + 1, step) if step > 0 else \
+            slice(39 - first, 39 - first + 10 * step - 1 if 39 - first + 10 * step > 0 else None, step)
+
     def test_what_is_lent(self):
         """numpy() copies from a device, and lends where it can; to() goes there and back."""
         array = np.arange(12, dtype="f4").reshape(3, 4)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages in the GPU's memory: the rules of all memories (support/storage), random operations beside a model on the
- * host, on segments, expandable segments and the driver's pool.
+ * Storages in the GPU's memory: the rules of all memories (support/storage) on segments, expandable segments and the
+ * driver's pool. Random operations are beside NumPy in test_storage_gpu.py.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
-#include "support/storage/random_rules.h"
+#include "support/storage/storage_rules.h"
 
 static const struct CMUnitTest rules[] = {
-    STORAGE_RULES(pool_cuda), STORAGE_RULES(pool_cuda_expandable), STORAGE_RULES(pool_cuda_async),
-    RANDOM_RULES(pool_cuda),  RANDOM_RULES(pool_cuda_expandable),  RANDOM_RULES(pool_cuda_async),
+    STORAGE_RULES(pool_cuda),
+    STORAGE_RULES(pool_cuda_expandable),
+    STORAGE_RULES(pool_cuda_async),
 };
 
 TEST_CASES(rules)

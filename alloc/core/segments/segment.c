@@ -17,7 +17,7 @@
 static int device_alloc(struct varve_alloc *alloc, const struct request *request, uint64_t *addr_out)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-    bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
+    bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 0;
     uint64_t stream = request->wanted.bins->stream;
     if (opens) {
         alloc_unlock(alloc);

@@ -2,6 +2,8 @@
 /* See rig.h. */
 #include "support/alloc/rig.h"
 
+#include <ctype.h>
+
 void rig_record(void *context, const struct varve_record *record)
 {
     struct rig *rig = context;
@@ -19,7 +21,7 @@ void rig_check(struct rig *rig)
     struct varve_message message = {""};
 
     if (varve_alloc_check(rig->alloc, &message) != VARVE_OK || varve_sim_check(rig->device, &message) != VARVE_OK) {
-        fail_msg("after record %zu: %s", rig->count, message.text);
+        fail_msg("%s: after record %zu: %s", rig->now != NULL ? rig->now : "", rig->count, message.text);
     }
 }
 
@@ -73,6 +75,9 @@ int rig_teardown(void **state)
 {
     struct rig *rigs = *state;
 
+    if (rigs[0].now != NULL) {
+        print_message("in the case: %s\n", rigs[0].now); /* which has failed */
+    }
     for (int i = 0; i < 2; i++) {
         if (rigs[i].alloc != NULL) {
             rig_close(&rigs[i]);
@@ -289,4 +294,310 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected)
     }
     varve_alloc_snapshot_free(&snapshot);
     assert_string_equal(text[0] ? text + 1 : text, expected);
+}
+
+/* ---- plays ---- */
+
+/* Of the segment that begins at `addr`, the pool's second number. */
+static uint64_t pool_of(struct rig *rig, uint64_t addr)
+{
+    struct varve_alloc_snapshot snapshot;
+    uint64_t user = UINT64_MAX;
+
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
+    for (size_t i = 0; i < snapshot.segment_count; i++) {
+        user = snapshot.segments[i].addr == addr ? snapshot.segments[i].pool.user : user;
+    }
+    varve_alloc_snapshot_free(&snapshot);
+    return user;
+}
+
+static bool is_in_pool(void *context, uint64_t stream)
+{
+    return stream == (uint64_t)(uintptr_t)context;
+}
+
+static int64_t figure_of(struct rig *rig, const char *name)
+{
+    static const struct {
+        const char *name;
+        enum varve_device_call call;
+    } calls[] = {
+        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},     {"reserve", VARVE_DEVICE_VMM_RESERVE},
+        {"create", VARVE_DEVICE_VMM_CREATE},       {"map", VARVE_DEVICE_VMM_MAP},
+        {"access", VARVE_DEVICE_VMM_SET_ACCESS},   {"unmap", VARVE_DEVICE_VMM_UNMAP},
+        {"release", VARVE_DEVICE_VMM_RELEASE},     {"record", VARVE_DEVICE_EVENT_RECORD},
+        {"query", VARVE_DEVICE_EVENT_QUERY},       {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
+        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC}, {"free_async", VARVE_DEVICE_FREE_ASYNC},
+        {"trim", VARVE_DEVICE_POOL_TRIM},
+    };
+    struct varve_alloc_stats stats = stats_of(rig);
+    const struct {
+        const char *name;
+        int64_t value;
+    } figures[] = {
+        {"reserved", varve_alloc_memory_reserved(rig->alloc)},
+        {"allocated", varve_alloc_memory_allocated(rig->alloc)},
+        {"used", (int64_t)varve_sim_used(rig->device)},
+        {"retries", stats.num_alloc_retries},
+        {"ooms", stats.num_ooms},
+        {"syncs", stats.num_sync_all_streams},
+        {"allocs", stats.num_device_alloc},
+        {"frees", stats.num_device_free},
+        {"segments", stats.segment[0].current},
+        {"splits", stats.inactive_split[0].current},
+        {"large_splits", stats.inactive_split[VARVE_ALLOC_STAT_LARGE_POOL].current},
+        {"split_bytes", stats.inactive_split_bytes[0].current},
+        {"oversize", stats.oversize_allocations.current},
+        {"oversize_segments", stats.oversize_segments.current},
+        {"active", stats.active[0].current},
+        {"active_bytes", stats.active_bytes[0].current},
+        {"requested", stats.requested_bytes[0].current},
+        {"allocations", stats.allocation[0].current},
+    };
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        if (strcmp(calls[i].name, name) == 0) {
+            return (int64_t)calls_of(rig, calls[i].call);
+        }
+    }
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        if (strcmp(figures[i].name, name) == 0) {
+            return figures[i].value;
+        }
+    }
+    fail_msg("%s: there is no figure \"%s\"", rig->now, name);
+    return 0;
+}
+
+static uint64_t play_size(const char **at)
+{
+    char *end;
+    uint64_t size = strtoull(*at, &end, 10);
+
+    size *= *end == 'M' ? MIB : *end == 'K' ? KIB : 1;
+    *at = end + (*end == 'M' || *end == 'K');
+    if ((**at == '+' || **at == '-') && isdigit((*at)[1])) {
+        bool is_less = *(*at)++ == '-';
+        uint64_t rest = play_size(at);
+
+        size = is_less ? size - rest : size + rest;
+    }
+    return size;
+}
+
+static uint64_t play_place(const struct rig *rig, const char **at)
+{
+    uint64_t addr = rig->named[*(*at)++ - 'a'];
+
+    if (**at == '+' || **at == '-') {
+        bool is_less = *(*at)++ == '-';
+        uint64_t rest = play_size(at);
+
+        addr = is_less ? addr - rest : addr + rest;
+    }
+    return addr;
+}
+
+static uint64_t play_stream(const char **at)
+{
+    if (**at != '@') {
+        return 0;
+    }
+    ++*at;
+    return play_size(at);
+}
+
+static void play_take(struct rig *rig, const char *word)
+{
+    const char *at = word[1] == '=' ? word + 2 : word;
+    uint64_t bytes = play_size(&at), addr = take_on(rig, bytes, play_stream(&at));
+
+    if (*at == '>' || *at == '!') {
+        bool is_there = *at++ == '>';
+        uint64_t place = play_place(rig, &at);
+
+        if ((addr == place) != is_there) {
+            fail_msg("%s: %s is served at %#" PRIx64 ", that place is %#" PRIx64, rig->now, word, addr, place);
+        }
+    }
+    if (word[1] == '=') {
+        rig->named[word[0] - 'a'] = addr;
+    }
+}
+
+static void play_pool(struct rig *rig, const char *word)
+{
+    const char *at = word + 1;
+    struct varve_pool_id id = {0, play_size(&at)};
+    int error;
+
+    if (word[0] == '[') {
+        bool has_filter = *at == '@';
+        uint64_t stream = play_stream(&at);
+
+        error = varve_alloc_begin_allocate_to_pool(rig->alloc, id, has_filter ? is_in_pool : NULL,
+                                                   (void *)(uintptr_t)stream);
+    } else if (word[0] == ']') {
+        error = varve_alloc_end_allocate_to_pool(rig->alloc, id);
+    } else {
+        error = varve_alloc_release_pool(rig->alloc, id);
+    }
+    assert_int_equal(error, VARVE_OK);
+}
+
+static void play_fault(struct rig *rig, const char *word)
+{
+    static const struct {
+        const char *name;
+        enum varve_device_call call;
+    } calls[] = {
+        {"alloc:", VARVE_DEVICE_SEGMENT_ALLOC}, {"free:", VARVE_DEVICE_SEGMENT_FREE},
+        {"reserve:", VARVE_DEVICE_VMM_RESERVE}, {"create:", VARVE_DEVICE_VMM_CREATE},
+        {"map:", VARVE_DEVICE_VMM_MAP},         {"access:", VARVE_DEVICE_VMM_SET_ACCESS},
+        {"unmap:", VARVE_DEVICE_VMM_UNMAP},     {"query:", VARVE_DEVICE_EVENT_QUERY},
+        {"record:", VARVE_DEVICE_EVENT_RECORD},
+    };
+    int error = word[0] == 'f' ? VARVE_ERROR_IO : VARVE_ERROR_NO_MEMORY;
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        size_t length = strlen(calls[i].name);
+
+        if (strncmp(word + 5, calls[i].name, length) == 0) {
+            uint64_t nth = strtoull(word + 5 + length, NULL, 10);
+
+            assert_int_equal(varve_sim_fail(rig->device, calls[i].call, nth, 1, error), VARVE_OK);
+            return;
+        }
+    }
+    fail_msg("%s: \"%s\" names no call", rig->now, word);
+}
+
+/* What has an equals sign and is no request, and what stands by itself. */
+static void play_word(struct rig *rig, char *word)
+{
+    char *equals = strchr(word, '=');
+    const char *at = equals != NULL ? equals + 1 : word;
+
+    if (equals == NULL) {
+        if (strcmp(word, "empty") == 0 || strcmp(word, "empty!") == 0) {
+            assert_int_equal(varve_alloc_empty_cache(rig->alloc), word[5] == '!' ? VARVE_ERROR_IO : VARVE_OK);
+        } else if (strncmp(word, "done@", 5) == 0) {
+            at += 4;
+            assert_int_equal(varve_sim_stream_complete(rig->device, play_stream(&at)), VARVE_OK);
+        } else if (strncmp(word, "fail:", 5) == 0 || strncmp(word, "lack:", 5) == 0) {
+            play_fault(rig, word);
+        } else {
+            fail_msg("%s: \"%s\" is no word", rig->now, word);
+        }
+        return;
+    }
+    *equals = '\0';
+    if (strcmp(word, "limit") == 0) {
+        assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, play_size(&at)), VARVE_OK);
+    } else if (strcmp(word, "most") == 0) {
+        assert_int_equal(varve_alloc_set_allocated_limit(rig->alloc, play_size(&at)), VARVE_OK);
+    } else {
+        int64_t value = figure_of(rig, word), expected = (int64_t)play_size(&at);
+
+        if (value != expected) {
+            fail_msg("%s: %s is %" PRId64 ", not %" PRId64, rig->now, word, value, expected);
+        }
+    }
+}
+
+/* Words that hold blanks: `text` is what stands between the brackets. */
+static void play_look(struct rig *rig, const char *place, char *text, bool is_records)
+{
+    char lines[RIG_TEXT];
+    size_t length = 0;
+
+    if (!is_records) {
+        expect_segment(rig, play_place(rig, &place), text);
+        return;
+    }
+    for (const char *at = text; *at != '\0' && length < sizeof(lines) - 2;) {
+        if (strncmp(at, "; ", 2) == 0) {
+            lines[length++] = '\n';
+            at += 2;
+        } else {
+            lines[length++] = *at++;
+        }
+    }
+    lines[length] = '\0';
+    if (length > 0) {
+        lines[length++] = '\n';
+        lines[length] = '\0';
+    }
+    expect(rig, lines);
+}
+
+static void play_one(struct rig *rig, char *word)
+{
+    const char *at = word + 1;
+
+    if (strcmp(word, "|") == 0) {
+        forget(rig);
+    } else if (isdigit(word[0]) || (islower(word[0]) && word[1] == '=')) {
+        play_take(rig, word);
+    } else if (word[0] == '-') {
+        give(rig, play_place(rig, &at));
+    } else if (word[1] == '~') {
+        at++;
+        use_on(rig, rig->named[word[0] - 'a'], play_size(&at));
+    } else if (word[1] == '#') {
+        at++;
+        assert_int_equal(pool_of(rig, rig->named[word[0] - 'a']), play_size(&at));
+    } else if ((word[0] == 'x' || word[0] == 'X') && isdigit(word[1])) {
+        uint64_t bytes = play_size(&at);
+
+        refused_on(rig, bytes, play_stream(&at), word[0] == 'x' ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_IO);
+    } else if (strchr("[];", word[0]) != NULL) {
+        play_pool(rig, word);
+    } else {
+        play_word(rig, word);
+    }
+    rig_check(rig);
+}
+
+void play(struct rig *rig, const char *words)
+{
+    char copy[RIG_TEXT];
+    char *at = copy;
+
+    assert_true(strlen(words) < sizeof(copy));
+    memcpy(copy, words, strlen(words) + 1);
+    while (*at != '\0') {
+        size_t length = strcspn(at, " <{");
+        char *word = at;
+
+        if (at[length] == '<' || at[length] == '{') {
+            bool is_records = at[length] == '<';
+            char *text = at + length + 1, *end = strchr(text, is_records ? '>' : '}');
+
+            assert_non_null(end);
+            *end = '\0';
+            play_look(rig, word, text, is_records);
+            at = end + 1;
+        } else if (length > 0) {
+            at += length;
+            if (*at != '\0') {
+                *at++ = '\0';
+            }
+            play_one(rig, word);
+        }
+        at += strspn(at, " ");
+    }
+}
+
+void rig_play_cases(struct rig *rig, const struct rig_case *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        rig->now = cases[i].what;
+        rig_open(rig, &cases[i].options);
+        forget(rig);
+        play(rig, cases[i].words);
+        rig_close(rig);
+        memset(rig, 0, sizeof(*rig));
+    }
 }

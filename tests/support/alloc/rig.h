@@ -40,6 +40,8 @@ struct rig {
     size_t count;
     size_t mark; /* records before it have been looked at */
     struct varve_message message;
+    uint64_t named[26]; /* of a play: blocks by their letters */
+    const char *now;    /* the case that is played, for messages; NULL */
 };
 void rig_record(void *context, const struct varve_record *record);
 
@@ -80,11 +82,48 @@ const struct varve_record *nth_record(const struct rig *rig, enum varve_kind kin
 
 /* ---- snapshots as text ---- */
 
-/* Everything in a snapshot but the numbers of segments and allocations. Owner: the caller, by free.
- */
+/* Everything in a snapshot but the numbers of segments and allocations. Owner: the caller, by free. */
 char *layout_of(struct rig *rig);
 
 /* Blocks of the segment that begins at `addr`, as "a10M -10M": allocated, free (-), pending (p). */
 void expect_segment(struct rig *rig, uint64_t addr, const char *expected);
+
+/* ---- plays: steps in words ---- */
+
+/*
+ * Words, separated by blanks; after each the walkers look. A size is 512, 4K, 30M, 20M-512; a place is a block's letter,
+ * or a+24M; a stream or a pool is a number.
+ *
+ *   30M  a=30M  a=30M@7    a request, of the default stream or another; the block gets a letter
+ *   30M>a  30M>a+24M       a request that is served at that place
+ *   30M!a                  … that is not
+ *   x61M  x61M@7  X61M     a request that fails: for lack of memory, or with VARVE_ERROR_IO
+ *   -a                     a free
+ *   a~7                    another stream uses the block
+ *   [7  [7@3  ]7  ;7       requests (of stream 3) go to the private pool {0, 7}, no longer; it is released
+ *   a#7                    the segment that begins there is of the pool {0, 7}; 0 is the default one
+ *   empty                  the cache is emptied; empty! with VARVE_ERROR_IO
+ *   done@7                 what stream 7 has to do is done
+ *   limit=80M              the limit is set; most=80M that of allocated bytes
+ *   fail:unmap:3           the third call from now on fails with VARVE_ERROR_IO, lack:… for lack of memory
+ *   a{p4M -16M}            the segment that begins at that place has these blocks (expect_segment)
+ *   reserved=88M           a figure, or how often the device was asked: create=3; their names are in rig.c
+ *   |                      the records so far are not looked at
+ *   <alloc cache 30M; …>   the records since the last look
+ */
+void play(struct rig *rig, const char *words);
+
+struct rig_case {
+    const char *what;
+    struct rig_options options;
+    const char *words;
+};
+#define TEST_PLAYS(name, cases)                                          \
+    TEST_WITH(name, rig_setup, rig_teardown)                             \
+    {                                                                    \
+        rig_play_cases(*state, cases, sizeof(cases) / sizeof(cases[0])); \
+    }
+/* Each with a rig of its own. */
+void rig_play_cases(struct rig *rig, const struct rig_case *cases, size_t count);
 
 #endif

@@ -6,84 +6,32 @@
  */
 #include "support/alloc/pieces.h"
 
-static void open_arena(struct rig *rig, const char *policy, uint64_t capacity)
-{
-    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = capacity}, .policy = policy});
-}
+static const struct rig_case cases[] = {
+    {"each stream gets a superblock of 1 MiB; large requests lie between them; the last one has its own",
+     {.policy = "arena"},
+     "a=1000@7 reserved=64M allocated=1024 b=1000@8>a+1M 1@7>a+1024 1M+1@7>a+2M 1M@7>a+3145984"},
+    {"a superblock with a used block goes over to a stream, and the block comes back into it; it is collected",
+     {.policy = "arena:size=4M"},
+     "a=4M-512K@7 1000@8>a+3670016 -a 2000@8>a x4M@7 3M@7>a+2048"},
+    {"what stays with streams is collected when all is full",
+     {.policy = "arena:grow=8M", .sim.capacity_bytes = 8 * MIB},
+     "a=1M@7 b=1M@8 c=1M@9 -a -b -c 5M@7>a+3M 3M@7>a x300@7"},
+    {"a fixed size neither shrinks nor grows", {.policy = "arena:size=32M"}, "a=300 -a empty reserved=32M x33M"},
+};
+TEST_PLAYS(test_arena, cases)
 
-/* Each stream gets a superblock of 1 MiB; large requests lie between them. */
-TEST_WITH(test_superblocks, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b, c;
-
-    open_arena(rig, "arena", 0);
-    a = take_on(rig, 1000, 7);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 64 * MIB);
-    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 1024);
-    b = take_on(rig, 1000, 8);
-    assert_int_equal(b, a + MIB);
-    assert_int_equal(take_on(rig, 1, 7), a + 1024);
-    c = take_on(rig, MIB + 1, 7);
-    assert_int_equal(c, a + 2 * MIB);
-    assert_int_equal(take_on(rig, MIB, 7), a + 3 * MIB + 256); /* a superblock of its own */
-}
-
-/* A superblock with a used block goes over to a stream, and the block comes back into it. */
-TEST_WITH(test_used_superblock_goes_over, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    open_arena(rig, "arena:size=4M", 0);
-    a = take_on(rig, 4 * MIB - 512 * KIB, 7); /* the whole superblock: the rest is below 1 MiB */
-    assert_int_equal(take_on(rig, 1000, 8), a + 4 * MIB - 512 * KIB);
-    give(rig, a);
-    assert_int_equal(take_on(rig, 2000, 8), a);
-    refused_on(rig, 4 * MIB, 7, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(take_on(rig, 3 * MIB, 7), a + 2048); /* it has been collected */
-}
-
-TEST_WITH(test_collected_when_full, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t small[3];
-
-    open_arena(rig, "arena:grow=8M", 8 * MIB);
-    for (unsigned i = 0; i < 3; i++) {
-        small[i] = take_on(rig, 1 * MIB, 7 + i);
-    }
-    for (unsigned i = 0; i < 3; i++) {
-        give(rig, small[i]); /* stays with the stream */
-    }
-    assert_int_equal(take_on(rig, 5 * MIB, 7), small[0] + 3 * MIB);
-    assert_int_equal(take_on(rig, 3 * MIB, 7), small[0]);
-    refused_on(rig, 300, 7, VARVE_ERROR_NO_MEMORY);
-}
-
+/* A range that the device keeps stays in its arena. */
 TEST_WITH(test_empty_ranges_go_back, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t a, b;
 
-    open_arena(rig, "arena:grow=4M", 0);
-    a = take_on(rig, 300, 7);
-    b = take_on(rig, 10 * MIB, 7);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 14 * MIB);
-    give(rig, b);
-    give(rig, a);
-    assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_FREE, 2, 1, VARVE_ERROR_IO), VARVE_OK);
-    (void)varve_alloc_empty_cache(rig->alloc); /* one that the device keeps stays in its arena */
+    rig_open(rig, &(struct rig_options){.policy = "arena:grow=4M"});
+    play(rig, "a=300@7 b=10M@7 reserved=14M -b -a fail:free:2");
+    (void)varve_alloc_empty_cache(rig->alloc);
     rig_check(rig);
     assert_true(varve_alloc_memory_reserved(rig->alloc) > 0);
     (void)varve_alloc_empty_cache(rig->alloc);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    rig_close(rig);
-    open_arena(rig, "arena:size=32M", 0);
-    give(rig, take(rig, 300));
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 32 * MIB);
-    refused(rig, 33 * MIB, VARVE_ERROR_NO_MEMORY);
 }
 
 /* ---- at random: `group` is the superblock, by its address, and in `state` whose it is ---- */

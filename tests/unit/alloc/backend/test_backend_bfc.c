@@ -6,117 +6,27 @@
  */
 #include "support/alloc/pieces.h"
 
-static void open_bfc(struct rig *rig, const char *policy, struct rig_options options)
-{
-    options.policy = policy;
-    rig_open(rig, &options);
-}
-
-TEST_WITH(test_cut_and_waste, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    open_bfc(rig, "bfc:region=64M", (struct rig_options){.sim = {.index = 0}});
-    a = take(rig, 6 * MIB - 200);
-    expect(rig, "segment_alloc new_segment 64M\n"
-                "split 6M left 58M\n"
-                "alloc new_segment 6M\n");
-    b = take(rig, 58 * MIB);
-    forget(rig);
-    give(rig, a);
-    forget(rig);
-    assert_int_equal(take(rig, 3 * MIB + 1), a); /* less than twice: whole */
-    expect(rig, "alloc cache 6M\n");
-    give(rig, a);
-    forget(rig);
-    assert_int_equal(take(rig, 3 * MIB), a); /* twice: cut */
-    expect(rig, "split 3M left 3M\n"
-                "alloc cache 3M\n");
-    assert_int_equal(take(rig, 1), a + 3 * MIB);
-    assert_int_equal(take(rig, 1), a + 3 * MIB + 256);
-    give(rig, b);
-}
-
-TEST_WITH(test_waste_is_an_option, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    open_bfc(rig, "bfc:region=64M:waste=1M", (struct rig_options){.sim = {.index = 0}});
-    a = take(rig, 6 * MIB);
-    take(rig, 58 * MIB);
-    give(rig, a);
-    forget(rig);
-    assert_int_equal(take(rig, 5 * MIB + 256), a);
-    expect(rig, "alloc cache 6M\n");
-    give(rig, a);
-    forget(rig);
-    assert_int_equal(take(rig, 5 * MIB), a);
-    expect(rig, "split 5M left 1M\n"
-                "alloc cache 5M\n");
-}
-
-/* 2, 4; 20 does not fit into 8: 32, and that is not doubled; 32, 64. */
-TEST_WITH(test_regions_double, rig_setup, rig_teardown)
-{
-    static const uint64_t requests[] = {2, 4, 20, 32, 64}, regions[] = {2, 4, 32, 32, 64};
-    struct rig *rig = *state;
-
-    open_bfc(rig, "bfc", (struct rig_options){.sim = {.index = 0}});
-    for (unsigned i = 0; i < 5; i++) {
-        forget(rig);
-        take(rig, requests[i] * MIB);
-        assert_int_equal(nth_record(rig, VARVE_KIND_SEGMENT_ALLOC, 0)->size, regions[i] * MIB);
-    }
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 134 * MIB);
-}
-
-/* The limit cuts a region; the device makes it smaller by tenths. */
-TEST_WITH(test_limits, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    open_bfc(rig, "bfc:region=64M", (struct rig_options){.sim = {.capacity_bytes = 60 * MIB}, .limit = 100 * MIB});
-    a = take(rig, 10 * MIB);
-    assert_true(varve_alloc_memory_reserved(rig->alloc) < 58 * (int64_t)MIB); /* 64 × 0.9 = 57.6 */
-    assert_true(varve_alloc_memory_reserved(rig->alloc) > 57 * (int64_t)MIB);
-    refused(rig, 101 * MIB, VARVE_ERROR_NO_MEMORY);
-    give(rig, a);
-    refused(rig, 58 * MIB, VARVE_ERROR_NO_MEMORY); /* though the device has 60 */
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    take(rig, 57 * MIB);
-    refused(rig, 43 * MIB, VARVE_ERROR_NO_MEMORY);
-    refused(rig, 3 * MIB, VARVE_ERROR_NO_MEMORY);
-    rig_close(rig);
-    open_bfc(rig, "bfc:region=1M", (struct rig_options){.sim = {.capacity_bytes = MIB}});
-    take(rig, MIB);
-    refused(rig, 1, VARVE_ERROR_NO_MEMORY); /* tried down to the least */
-}
-
-/* A chunk of another stream serves, and its stream is waited for. */
-TEST_WITH(test_one_pool_for_all_streams, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    open_bfc(rig, "bfc", (struct rig_options){.sim = {.index = 0}});
-    a = take_on(rig, 1 * MIB, 7);
-    b = take_on(rig, 1 * MIB, 8);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 1); /* the rest of the region is of 7 */
-    give(rig, a);
-    assert_int_equal(take_on(rig, 1 * MIB, 8), a);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 2);
-    give(rig, a);
-    assert_int_equal(take_on(rig, 1 * MIB, 8), a);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 2);
-    give(rig, b);
-    assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_RECORD, 1, 2, VARVE_ERROR_IO), VARVE_OK);
-    assert_int_not_equal(take_on(rig, 1 * MIB, 9), b); /* no wait is possible: the device gives more */
-    rig_check(rig);
-}
+static const struct rig_case cases[] = {
+    {"a chunk of less than twice the size is given out whole, one of twice the size is cut",
+     {.policy = "bfc:region=64M"},
+     "a=6M-200 <segment_alloc new_segment 64M; split 6M left 58M; alloc new_segment 6M> 58M -a | "
+     "3M+1>a <alloc cache 6M> -a | 3M>a <split 3M left 3M; alloc cache 3M> 1>a+3M 1>a+3145984"},
+    {"waste is an option",
+     {.policy = "bfc:region=64M:waste=1M"},
+     "a=6M 58M -a | 5M+256>a <alloc cache 6M> -a | 5M>a <split 5M left 1M; alloc cache 5M>"},
+    {"regions double: 2, 4; 20 does not fit into 8: 32, and that is not doubled; 32, 64; none that is used goes",
+     {.policy = "bfc"},
+     "2M reserved=2M 4M reserved=6M 20M reserved=38M 32M reserved=70M 64M reserved=134M empty reserved=134M"},
+    {"the limit cuts a region; the device makes it smaller by tenths, and gives no more than that though it has 60",
+     {.policy = "bfc:region=64M", .sim = {.capacity_bytes = 60 * MIB}, .limit = 100 * MIB},
+     "a=10M reserved=60397568 x101M -a x58M reserved=0 57M x43M x3M"},
+    {"it is tried down to the least", {.policy = "bfc:region=1M", .sim = {.capacity_bytes = MIB}}, "1M x1"},
+    {"a chunk of another stream serves, and its stream is waited for: that of the region's rest, then that of a; where "
+     "no wait is possible the device gives more",
+     {.policy = "bfc"},
+     "a=1M@7 b=1M@8 wait=1 -a 1M@8>a wait=2 -a 1M@8>a wait=2 -b fail:record:1 fail:record:2 1M@9!b"},
+};
+TEST_PLAYS(test_bfc, cases)
 
 /* ---- at random ---- */
 

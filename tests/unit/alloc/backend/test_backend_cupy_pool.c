@@ -6,57 +6,18 @@
  */
 #include "support/alloc/pieces.h"
 
-TEST_WITH(test_exact_sizes, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    rig_open(rig, &(struct rig_options){.policy = "cupy-pool"});
-    a = take(rig, 3 * MIB + 1);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 3 * MIB + 512);
-    give(rig, a);
-    assert_int_equal(take(rig, 3 * MIB), a);
-    expect_segment(rig, a, "a3M -512");
-    give(rig, a);
-    expect_segment(rig, a, "-3146240");
-    assert_int_not_equal(take_on(rig, 100, 9), a); /* another stream's arena */
-}
-
-TEST_WITH(test_free_all_blocks, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 60 * MIB}, .policy = "cupy-pool"});
-    a = take(rig, 20 * MIB);
-    b = take_on(rig, 20 * MIB, 9);
-    give(rig, a);
-    give(rig, b);
-    a = take(rig, 4 * MIB); /* a split chunk stays */
-    take(rig, 30 * MIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 50 * MIB);
-    refused(rig, 20 * MIB, VARVE_ERROR_NO_MEMORY);
-    give(rig, a);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
-}
-
-/* Beyond its own limit a request fails at once, and nothing is given back for it. */
-TEST_WITH(test_limit_of_the_pool, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    rig_open(rig, &(struct rig_options){.policy = "cupy-pool:limit=30M"});
-    a = take(rig, 20 * MIB);
-    give(rig, a);
-    refused(rig, 11 * MIB + 20 * MIB, VARVE_ERROR_NO_MEMORY);
-    refused(rig, 25 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 20 * MIB);
-    take_on(rig, 10 * MIB, 9);
-    refused_on(rig, 1, 9, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(take(rig, 1), a);
-}
+static const struct rig_case cases[] = {
+    {"segments have the exact size, what is cut merges again, and each stream has an arena",
+     {.policy = "cupy-pool"},
+     "a=3M+1 reserved=3M+512 -a 3M>a a{a3M -512} -a a{-3146240} 100@9!a"},
+    {"all free blocks go back for a request that fails, but a split chunk",
+     {.policy = "cupy-pool", .sim.capacity_bytes = 60 * MIB},
+     "a=20M b=20M@9 -a -b a=4M 30M reserved=50M x20M -a empty reserved=30M"},
+    {"beyond the pool's own limit a request fails at once, and nothing is given back for it",
+     {.policy = "cupy-pool:limit=30M"},
+     "a=20M -a x31M x25M reserved=20M 10M@9 x1@9 1>a"},
+};
+TEST_PLAYS(test_cupy_pool, cases)
 
 /* ---- at random ---- */
 

@@ -6,63 +6,25 @@
  */
 #include "support/alloc/pieces.h"
 
-static void open_pool(struct rig *rig, const char *policy, uint64_t capacity)
-{
-    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = capacity}, .policy = policy});
-}
-
-TEST_WITH(test_grows_by_its_own_size, rig_setup, rig_teardown)
-{
-    static const uint64_t requests[] = {3, 1, 4, 20}, pools[] = {3, 6, 12, 32};
-    struct rig *rig = *state;
-
-    open_pool(rig, "rmm-pool", 0);
-    for (unsigned i = 0; i < 4; i++) {
-        take(rig, requests[i] * MIB);
-        assert_int_equal(varve_alloc_memory_reserved(rig->alloc), pools[i] * MIB);
-    }
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 32 * MIB);
-}
-
-TEST_WITH(test_device_refuses, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    open_pool(rig, "rmm-pool:initial=32M", 60 * MIB);
-    take(rig, 30 * MIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 32 * MIB);
-    take(rig, 3 * MIB); /* 32, then 16 */
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 48 * MIB);
-    refused(rig, 14 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 48 * MIB);
-    rig_close(rig);
-    open_pool(rig, "rmm-pool:initial=32M", 20 * MIB);
-    take(rig, 5 * MIB); /* does without */
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 5 * MIB);
-}
-
-/* Half of what is left, and free ranges go back for a request that does not fit into the rest. */
-TEST_WITH(test_maximum, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    open_pool(rig, "rmm-pool:initial=16M:maximum=64M", 0);
-    a = take(rig, 16 * MIB);
-    b = take(rig, 1 * MIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 40 * MIB);
-    take(rig, 23 * MIB);
-    take_on(rig, 20 * MIB, 9);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 60 * MIB);
-    refused(rig, 5 * MIB, VARVE_ERROR_NO_MEMORY);
-    give(rig, a);
-    refused(rig, 65 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 60 * MIB);
-    take(rig, 18 * MIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 62 * MIB);
-    give(rig, b);
-}
+static const struct rig_case cases[] = {
+    {"it grows by its own size, or by the request, and never shrinks",
+     {.policy = "rmm-pool"},
+     "3M reserved=3M 1M reserved=6M 4M reserved=12M 20M reserved=32M empty reserved=32M"},
+    {"the device refuses 32, then gives 16",
+     {.policy = "rmm-pool:initial=32M", .sim.capacity_bytes = 60 * MIB},
+     "30M reserved=32M 3M reserved=48M x14M reserved=48M"},
+    {"it does without its initial size",
+     {.policy = "rmm-pool:initial=32M", .sim.capacity_bytes = 20 * MIB},
+     "5M reserved=5M"},
+    {"of a maximum half of what is left, and free ranges go back for a request that does not fit into the rest",
+     {.policy = "rmm-pool:initial=16M:maximum=64M"},
+     "a=16M b=1M reserved=40M 23M 20M@9 reserved=60M x5M -a x65M reserved=60M 18M reserved=62M -b"},
+    {"one wait for a stolen block, whose rest stays with 7; 8's 1 MiB does not merge with what 7 has behind it; then "
+     "one for each list that merges into that of 9",
+     {.policy = "rmm-pool:initial=8M"},
+     "a=2M@7 b=2M@7 c=4M@7 -a 1M@8>a wait=1 d=1M@7>a+1M wait=1 -a -d -b a{-1M -3M a4M} 4M@9>a wait=3 -c reserved=8M"},
+};
+TEST_PLAYS(test_rmm_pool, cases)
 
 TEST_WITH(test_options, rig_setup, rig_teardown)
 {
@@ -71,37 +33,12 @@ TEST_WITH(test_options, rig_setup, rig_teardown)
     struct varve_message message = {""};
     struct varve_alloc *alloc = NULL;
 
-    open_pool(rig, "rmm-pool", 0);
+    rig_open(rig, &(struct rig_options){.policy = "rmm-pool"});
     varve_alloc_options_init(&options);
     options.device = rig->device;
     options.policy = "rmm-pool:initial=2G:maximum=1G";
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "policy rmm-pool: initial is more than maximum");
-}
-
-/* One wait for a stolen block, one for a whole list. */
-TEST_WITH(test_other_streams, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b, c;
-
-    open_pool(rig, "rmm-pool:initial=8M", 0);
-    a = take_on(rig, 2 * MIB, 7);
-    b = take_on(rig, 2 * MIB, 7);
-    c = take_on(rig, 4 * MIB, 7);
-    give(rig, a);
-    assert_int_equal(take_on(rig, 1 * MIB, 8), a); /* stolen: the rest stays with 7 */
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 1);
-    assert_int_equal(take_on(rig, 1 * MIB, 7), a + MIB);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 1);
-    give(rig, a); /* 8's 1 MiB does not merge with what 7 has behind it */
-    give(rig, a + MIB);
-    give(rig, b);
-    expect_segment(rig, a, "-1M -3M a4M");
-    assert_int_equal(take_on(rig, 4 * MIB, 9), a + 0); /* the lists of 7 and 8 merge into that of 9 */
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 3);
-    give(rig, c);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 8 * MIB);
 }
 
 /* ---- at random ---- */

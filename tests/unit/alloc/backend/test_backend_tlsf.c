@@ -7,62 +7,29 @@
 #include "support/alloc/pieces.h"
 
 /* 2^L ranges for each power of two: of 1 MiB to 2 MiB, 32 of 32 KiB, or 2 of 512 KiB. */
-TEST_WITH(test_second_level, rig_setup, rig_teardown)
+static const struct rig_case plays[] = {
+    {"sizes are rounded by the second level; below 2^L units each size has a list",
+     {.policy = "tlsf"},
+     "a=1M+1 allocated=1M+32K reserved=64M -a 16384>a allocated=16384"},
+    {"second level and segments are options",
+     {.policy = "tlsf:second=1:segment=4M"},
+     "1M+1 allocated=1M+512K reserved=4M 5M reserved=10M"},
+    {"of a list the last one comes first",
+     {.policy = "tlsf:segment=8M"},
+     "a=1M 512 b=1M 512 c=1M 512 -b -c -a 1M>a 1M>c 1M>b"},
+    {"a segment goes back for a request", {.policy = "tlsf", .sim.capacity_bytes = 100 * MIB}, "a=60M -a 70M x40M"},
+};
+TEST_PLAYS(test_tlsf, plays)
+
+/* A segment that the device keeps is in its list again. */
+TEST_WITH(test_device_keeps_a_segment, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t a;
 
     rig_open(rig, &(struct rig_options){.policy = "tlsf"});
-    a = take(rig, MIB + 1);
-    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), MIB + 32 * KIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 64 * MIB);
-    give(rig, a);
-    assert_int_equal(take(rig, 32 * 512), a); /* below 2^L units each size has a list */
-    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 32 * 512);
-    rig_close(rig);
-    rig_open(rig, &(struct rig_options){.policy = "tlsf:second=1:segment=4M"});
-    take(rig, MIB + 1);
-    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), MIB + 512 * KIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 4 * MIB);
-    take(rig, 5 * MIB);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 10 * MIB);
-}
-
-TEST_WITH(test_last_comes_first, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b, c;
-
-    rig_open(rig, &(struct rig_options){.policy = "tlsf:segment=8M"});
-    a = take(rig, MIB);
-    take(rig, 512);
-    b = take(rig, MIB);
-    take(rig, 512);
-    c = take(rig, MIB);
-    take(rig, 512);
-    give(rig, b);
-    give(rig, c);
-    give(rig, a);
-    assert_int_equal(take(rig, MIB), a);
-    assert_int_equal(take(rig, MIB), c);
-    assert_int_equal(take(rig, MIB), b);
-}
-
-TEST_WITH(test_released, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 100 * MIB}, .policy = "tlsf"});
-    a = take(rig, 60 * MIB);
-    give(rig, a);
-    b = take(rig, 70 * MIB); /* the segment of 64 MiB goes back for it */
-    refused(rig, 40 * MIB, VARVE_ERROR_NO_MEMORY);
-    give(rig, b);
-    assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_FREE, 1, 1, VARVE_ERROR_IO), VARVE_OK);
-    (void)varve_alloc_empty_cache(rig->alloc); /* the device keeps it: it is in its list again */
-    rig_check(rig);
-    assert_int_equal(take(rig, MIB), b);
+    play(rig, "b=70M -b fail:free:1");
+    (void)varve_alloc_empty_cache(rig->alloc);
+    play(rig, "1M>b");
 }
 
 /* ---- at random ---- */

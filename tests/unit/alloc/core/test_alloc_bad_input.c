@@ -49,23 +49,11 @@ static void assert_unchanged(struct rig *rig, struct before *before)
 /* A bit of everything: used, free and pending blocks, and a private pool. Returns a used block's address. */
 static uint64_t prepare(struct rig *rig, uint64_t first_addr, const char *config)
 {
-    const struct varve_pool_id pool = {0, 7};
-    uint64_t a, b, c;
-
     rig_open(rig, &(struct rig_options){
                       .sim = {.events_are_scripted = true, .capacity_bytes = 1000 * MIB, .first_addr = first_addr},
                       .config = config});
-    a = take(rig, 3 * MIB);
-    b = take(rig, 3 * MIB);
-    c = take_on(rig, 600, 2);
-    take_on(rig, 6000, 2);
-    use_on(rig, c, 9);
-    give(rig, c);
-    give(rig, a);
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
-    take(rig, 30 * MIB);
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    return b;
+    play(rig, "a=3M b=3M c=600@2 6000@2 c~9 -c -a [7 30M ]7");
+    return rig->named[1];
 }
 
 /* ---- addresses ---- */
@@ -95,16 +83,21 @@ static void addresses(struct rig *rig, const char *config)
     uint64_t addr = prepare(rig, UINT64_C(0x7f0000000000), config);
     uint64_t elsewhere = prepare(rig + 1, UINT64_C(0x600000000000), config);
 
-    assert_not_ours(rig, 1);
-    assert_not_ours(rig, UINT64_MAX);
-    assert_not_ours(rig, UINT64_MAX - 511);
-    assert_not_ours(rig, addr + 1);
-    assert_not_ours(rig, addr + 512); /* inside a block */
-    assert_not_ours(rig, addr + 3 * MIB - 1);
-    assert_not_ours(rig, addr - 3 * MIB); /* a free one */
-    assert_not_ours(rig, addr + 3 * MIB); /* the remainder */
-    assert_not_ours(rig, addr - 3 * MIB - 512);
-    assert_not_ours(rig, elsewhere); /* another allocator's */
+    /* inside a block, at its end, a free one, the remainder, what is before all; another allocator's */
+    const uint64_t wrong[] = {1,
+                              UINT64_MAX,
+                              UINT64_MAX - 511,
+                              addr + 1,
+                              addr + 512,
+                              addr + 3 * MIB - 1,
+                              addr - 3 * MIB,
+                              addr + 3 * MIB,
+                              addr - 3 * MIB - 512,
+                              elsewhere};
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_not_ours(rig, wrong[i]);
+    }
     assert_not_ours(rig + 1, addr);
     rig_close(rig + 1);
     rig_close(rig);
@@ -113,10 +106,7 @@ static void addresses(struct rig *rig, const char *config)
 TEST_WITH(test_addresses, rig_setup, rig_teardown)
 {
     addresses(*state, NULL);
-}
-
-TEST_WITH(test_addresses_in_expandable_segments, rig_setup, rig_teardown)
-{
+    memset(*state, 0, 2 * sizeof(struct rig));
     addresses(*state, "expandable_segments:True");
 }
 
@@ -197,15 +187,8 @@ TEST_WITH(test_largest_size, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
-    uint64_t addr;
-
     rig_open(rig, &(struct rig_options){.sim.total_bytes = 80 * 1024 * MIB}); /* without a capacity */
-    addr = take(rig, (UINT64_C(1) << 60) - 1);
-    expect_segment(rig, addr, "a1099511627776M");
-    give(rig, addr);
-    assert_int_equal(take(rig, 512 * MIB), addr);
-    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, UINT64_C(1) << 60), VARVE_OK);
-    refused(rig, (UINT64_C(1) << 60) - 1, VARVE_ERROR_NO_MEMORY);
+    play(rig, "a=1152921504606846975 a{a1099511627776M} -a 512M>a limit=1152921504606846976 x1152921504606846975");
 }
 
 /* ---- settings ---- */
@@ -262,14 +245,9 @@ TEST_WITH(test_opening, rig_setup, rig_teardown)
 TEST_WITH(test_close_with_blocks_in_use, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    const struct varve_pool_id pool = {0, 8};
-    uint64_t addr;
 
     prepare(rig, 0, NULL);
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
-    addr = take(rig, 30 * MIB);
-    use_on(rig, addr, 4);
-    give(rig, addr); /* waits for the capture's end, which does not come */
+    play(rig, "[8 a=30M a~4 -a"); /* the free waits for the capture's end, which does not come */
     rig_close(rig);
     prepare(rig, 0, "expandable_segments:True");
 }

@@ -237,6 +237,8 @@ TEST(test_check)
     config = good, config.max_split_size = 20 * MIB - 1, assert_wrong(config, "max_split_size");
     config = good, config.max_non_split_rounding_size = 0, assert_wrong(config, "max_non_split_rounding_size");
     config = good, config.garbage_collection_threshold = NAN, assert_wrong(config, "garbage_collection_threshold");
+    config = good, config.garbage_collection_threshold = 1, assert_wrong(config, "garbage_collection_threshold");
+    config = good, config.garbage_collection_threshold = -1, assert_wrong(config, "garbage_collection_threshold");
     config = good, config.memory_fraction = -1, assert_wrong(config, "memory_fraction");
     config = good, memset(config.text, 'x', sizeof(config.text)), assert_wrong(config, "text");
 }

@@ -100,30 +100,19 @@ static void contend(struct shared *shared)
     assert_null(shared->lock.owner);
 }
 
+/* With membarrier, without it, and where it went. */
 TEST(test_one_holder)
 {
-    static struct shared shared;
+    static struct shared shared[3] = {
+        {.lock.fenced = 0},
+        {.lock = {.fenced = FENCED, .waiters = 1}},
+        {.lock = {.fenced = FENCED_LATE, .waiters = 1}},
+    };
 
-    lock_init(&shared.lock);
-    contend(&shared);
-}
-
-TEST(test_one_holder_without_membarrier)
-{
-    static struct shared shared;
-
-    shared.lock.fenced = FENCED;
-    shared.lock.waiters = 1;
-    contend(&shared);
-}
-
-TEST(test_one_holder_where_membarrier_went)
-{
-    static struct shared shared;
-
-    shared.lock.fenced = FENCED_LATE;
-    shared.lock.waiters = 1;
-    contend(&shared);
+    lock_init(&shared[0].lock);
+    for (size_t i = 0; i < 3; i++) {
+        contend(&shared[i]);
+    }
 }
 
 /* Strictly in turns: each turn is a sleep of one thread and a wake by the other, if both have a processor. */

@@ -214,15 +214,7 @@ TEST(test_counters_count)
 TEST(test_no_malloc)
 {
     counted("");
-}
-
-TEST(test_no_malloc_with_options)
-{
     counted("max_split_size_mb:20,roundup_power2_divisions:4");
-}
-
-TEST(test_no_malloc_in_expandable_segments)
-{
     counted("expandable_segments:True");
 }
 

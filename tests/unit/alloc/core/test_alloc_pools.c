@@ -7,115 +7,36 @@
  */
 #include "support/alloc/rig.h"
 
-static const struct varve_pool_id one = {0, 1}, two = {5, 0};
+/* A free large and a free small segment in a pool. */
+#define FILL(pool, mib) "[" #pool " a=" #mib "M b=512 -a -b ]" #pool " "
 
-static void begin(struct rig *rig, struct varve_pool_id id)
-{
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, id, NULL, NULL), VARVE_OK);
-    rig_check(rig);
-}
-
-static void end(struct rig *rig, struct varve_pool_id id)
-{
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, id), VARVE_OK);
-    rig_check(rig);
-}
-
-static void release(struct rig *rig, struct varve_pool_id id)
-{
-    assert_int_equal(varve_alloc_release_pool(rig->alloc, id), VARVE_OK);
-    rig_check(rig);
-}
-
-/* The pool that the snapshot has for the segment that begins at `addr`. */
-static struct varve_pool_id pool_at(struct rig *rig, uint64_t addr)
-{
-    struct varve_alloc_snapshot snapshot;
-    struct varve_pool_id id = {99, 99};
-
-    assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
-    for (size_t i = 0; i < snapshot.segment_count; i++) {
-        if (snapshot.segments[i].addr == addr) {
-            id = snapshot.segments[i].pool;
-        }
-    }
-    varve_alloc_snapshot_free(&snapshot);
-    return id;
-}
-
-/* ---- which requests a pool gets ---- */
-
-static bool is_stream(void *context, uint64_t stream)
-{
-    return *(const uint64_t *)context == stream;
-}
+static const struct rig_case requests[] = {
+    {"the newest one gets them, and one may end that is not the newest",
+     {.limit = 0},
+     "[1 [2 a=30M a#2 ]1 a=30M a#2 ]2 [2 [1 a=30M a#1 ]1 ]2 a=30M a#0"},
+    {"a block goes back to the pool that it is from, whenever it is freed, and serves only there",
+     {.limit = 0},
+     "b=30M [1 a=30M -b ]1 -a 30M>b 30M!a [2 30M!a ]2 [1 30M>a ]1"},
+};
+TEST_PLAYS(test_requests, requests)
 
 TEST_WITH(test_filters, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
-    uint64_t four = 4, a, b, c;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, one, is_stream, &four), VARVE_OK);
-    a = take_on(rig, 30 * MIB, 4);
-    b = take_on(rig, 30 * MIB, 5);
-    c = take_on(rig, 512, 4);
-    assert_int_equal(pool_at(rig, a).user, 1);
-    assert_int_equal(pool_at(rig, b).user, 0);
-    assert_int_equal(pool_at(rig, c).user, 1);
-    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 0)->pool, 2);
-    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->pool, 0);
-    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 2)->pool, 3);
-    end(rig, one);
-    assert_int_equal(pool_at(rig, take_on(rig, 30 * MIB, 4)).user, 0);
-}
-
-TEST_WITH(test_newest_comes_first, rig_setup, rig_teardown)
-{
+    static const unsigned pools[] = {2, 0, 3};
     struct rig *rig = *state;
 
     rig_open(rig, &(struct rig_options){.limit = 0});
-    begin(rig, one);
-    begin(rig, two);
-    assert_int_equal(pool_at(rig, take(rig, 30 * MIB)).capture, 5);
-    end(rig, one); /* also when it is not the newest */
-    assert_int_equal(pool_at(rig, take(rig, 30 * MIB)).capture, 5);
-    end(rig, two);
-    begin(rig, two);
-    begin(rig, one);
-    assert_int_equal(pool_at(rig, take(rig, 30 * MIB)).user, 1);
-    end(rig, one);
-    end(rig, two);
-    assert_int_equal(pool_at(rig, take(rig, 30 * MIB)).capture, 0);
-}
-
-/* A block goes back to the pool that it is from, whenever it is freed, and serves only there. */
-TEST_WITH(test_blocks_stay_in_their_pool, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    b = take(rig, 30 * MIB);
-    begin(rig, one);
-    a = take(rig, 30 * MIB);
-    give(rig, b);
-    end(rig, one);
-    give(rig, a);
-    assert_int_equal(take(rig, 30 * MIB), b);
-    assert_int_not_equal(take(rig, 30 * MIB), a);
-    begin(rig, two);
-    assert_int_not_equal(take(rig, 30 * MIB), a);
-    end(rig, two);
-    begin(rig, one);
-    assert_int_equal(take(rig, 30 * MIB), a);
-    end(rig, one);
+    play(rig, "[1@4 a=30M@4 b=30M@5 c=512@4 a#1 b#0 c#1");
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, i)->pool, pools[i]);
+    }
+    play(rig, "]1 a=30M@4 a#0");
 }
 
 TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    const struct varve_pool_id none = {0, 0};
+    const struct varve_pool_id none = {0, 0}, one = {0, 1};
     int error = VARVE_OK;
 
     rig_open(rig, &(struct rig_options){.limit = 0});
@@ -124,10 +45,9 @@ TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
     assert_int_equal(varve_alloc_release_pool(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_set_no_split(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
-    begin(rig, one);
+    play(rig, "[1");
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, one, NULL, NULL), VARVE_ERROR_BUSY);
-    end(rig, one);
-    release(rig, one);
+    play(rig, "]1 ;1");
     assert_int_equal(varve_alloc_release_pool(rig->alloc, one), VARVE_ERROR_INVALID);
     for (uint64_t i = 2; error == VARVE_OK && i < 1000; i++) {
         error = varve_alloc_begin_allocate_to_pool(rig->alloc, (struct varve_pool_id){0, i}, NULL, NULL);
@@ -138,225 +58,194 @@ TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
 
 /* ---- how their memory goes back ---- */
 
-/* A free small and a free large segment. */
-static void fill_pool(struct rig *rig, struct varve_pool_id id, uint64_t large)
-{
-    uint64_t a, b;
+static const struct rig_case release[] = {
+    {"the default pool first, large before small; then released pools as they were given up, small before large",
+     {.limit = 0},
+     FILL(1, 30) FILL(2, 32) "a=34M b=512 -b -a ;2 ;1 | empty <segment_free empty_cache 34M; "
+                             "segment_free empty_cache 2M; segment_free pool_destroyed 2M; "
+                             "segment_free pool_destroyed 32M; segment_free pool_destroyed 2M; "
+                             "segment_free pool_destroyed 30M; empty_cache 102M segments 6>"},
+    {"pools with a reference stay: a second one, or one that was taken up again",
+     {.limit = 0},
+     FILL(1, 30) FILL(1, 30) ";1 empty reserved=32M ;1 [1 ]1 empty reserved=32M ;1 empty reserved=0"},
+    {"a released pool with a block in use lives until that block is freed, and what is free goes before",
+     {.limit = 0},
+     "[1 a=30M b=32M ]1 ;1 -b empty reserved=30M a#1 -a | empty "
+     "<segment_free pool_destroyed 30M; empty_cache 30M segments 1>"},
+    {"the last reference went while requests still go to the pool",
+     {.limit = 0},
+     "[1 ;1 empty a=30M a#1 -a empty 512 ]1 empty"},
+    {"in a capture, empty_cache leaves the default pool alone, but not released pools, and waits for nobody",
+     {.limit = 0},
+     "a=34M -a " FILL(1, 30) ";1 [2 | empty <segment_free pool_destroyed 2M; segment_free pool_destroyed 30M; "
+                             "empty_cache 32M segments 2> syncs=0 ]2 empty reserved=0"},
+    {"the last stage of the chain is not for captures",
+     {.limit = 40 * MIB},
+     "a=34M -a [1 | x30M <oom 30M> retries=0 ]1 36M retries=1"},
+    {"released pools help the last stage too",
+     {.limit = 40 * MIB},
+     FILL(1, 30) ";1 | 36M <segment_free pool_destroyed 2M; segment_free pool_destroyed 30M; "
+                 "segment_alloc after_retry 36M; oom_retry release_cached 36M freed 32M served; "
+                 "alloc after_retry 36M>"},
+};
+TEST_PLAYS(test_release, release)
 
-    begin(rig, id);
-    a = take(rig, large);
-    b = take(rig, 512);
-    give(rig, a);
-    give(rig, b);
-    end(rig, id);
-}
-
-/* The default pool first, large before small; then released pools, small before large. */
-TEST_WITH(test_order_of_release, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    fill_pool(rig, one, 30 * MIB);
-    fill_pool(rig, two, 32 * MIB);
-    a = take(rig, 34 * MIB);
-    give(rig, take(rig, 512));
-    give(rig, a);
-    release(rig, two);
-    release(rig, one); /* in the order in which they were given up */
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "segment_free empty_cache 34M\n"
-                "segment_free empty_cache 2M\n"
-                "segment_free pool_destroyed 2M\n"
-                "segment_free pool_destroyed 32M\n"
-                "segment_free pool_destroyed 2M\n"
-                "segment_free pool_destroyed 30M\n"
-                "empty_cache 102M segments 6\n");
-    assert_int_equal(varve_alloc_set_no_split(rig->alloc, one), VARVE_ERROR_NOT_FOUND); /* it is gone */
-}
-
-TEST_WITH(test_referenced_pools_stay, rig_setup, rig_teardown)
+TEST_WITH(test_released_pool_is_gone, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
     rig_open(rig, &(struct rig_options){.limit = 0});
-    fill_pool(rig, one, 30 * MIB);
-    fill_pool(rig, one, 30 * MIB); /* a second reference */
-    release(rig, one);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 32 * MIB);
-    release(rig, one);
-    begin(rig, one); /* taken up again */
-    end(rig, one);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 32 * MIB);
-    release(rig, one);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-}
-
-/* A released pool with a block in use lives until that block is freed, and what is free goes before. */
-TEST_WITH(test_released_pool_in_use, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    begin(rig, one);
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    end(rig, one);
-    release(rig, one);
-    give(rig, b);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
-    assert_int_equal(pool_at(rig, a).user, 1);
-    give(rig, a);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "segment_free pool_destroyed 30M\n"
-                "empty_cache 30M segments 1\n");
-}
-
-/* The last reference went while requests still go to the pool. */
-TEST_WITH(test_released_pool_under_capture, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    begin(rig, one);
-    release(rig, one);
-    empty_cache(rig);
-    a = take(rig, 30 * MIB);
-    assert_int_equal(pool_at(rig, a).user, 1);
-    give(rig, a);
-    empty_cache(rig);
-    take(rig, 512);
-    end(rig, one);
-    empty_cache(rig);
-}
-
-/* In a capture, empty_cache leaves the default pool alone, but not released pools. */
-TEST_WITH(test_empty_cache_in_a_capture, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    give(rig, take(rig, 34 * MIB));
-    fill_pool(rig, one, 30 * MIB);
-    release(rig, one);
-    begin(rig, two);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "segment_free pool_destroyed 2M\n"
-                "segment_free pool_destroyed 30M\n"
-                "empty_cache 32M segments 2\n");
-    assert_int_equal(stats_of(rig).num_sync_all_streams, 0);
-    end(rig, two);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-}
-
-/* The last stage of the chain is not for captures. */
-TEST_WITH(test_no_retry_in_a_capture, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
-    give(rig, take(rig, 34 * MIB));
-    begin(rig, one);
-    forget(rig);
-    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
-    expect(rig, "oom 30M\n");
-    assert_int_equal(stats_of(rig).num_alloc_retries, 0);
-    end(rig, one);
-    take(rig, 36 * MIB);
-    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
-}
-
-/* Released pools help the last stage too. */
-TEST_WITH(test_retry_takes_released_pools, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
-    fill_pool(rig, one, 30 * MIB);
-    release(rig, one);
-    forget(rig);
-    take(rig, 36 * MIB);
-    expect(rig, "segment_free pool_destroyed 2M\n"
-                "segment_free pool_destroyed 30M\n"
-                "segment_alloc after_retry 36M\n"
-                "oom_retry release_cached 36M freed 32M served\n"
-                "alloc after_retry 36M\n");
+    play(rig, FILL(1, 30) ";1 empty");
+    assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_ERROR_NOT_FOUND);
 }
 
 /* ---- properties ---- */
 
+/* Whatever the policy is. */
 TEST_WITH(test_no_split, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
-    uint64_t a, b;
+    for (size_t i = 0; varve_alloc_policies()[i] != NULL; i++) {
+        struct rig *rig = *state;
 
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    begin(rig, one);
-    assert_int_equal(varve_alloc_set_no_split(rig->alloc, one), VARVE_OK);
-    a = take(rig, 2 * MIB);
-    b = take(rig, 512);
-    expect_segment(rig, a, "a20M");
-    expect_segment(rig, b, "a2M");
-    end(rig, one);
-    take(rig, 2 * MIB); /* other pools go on */
-    assert_int_equal(stats_of(rig).inactive_split[0].current, 1);
+        rig_open(rig, &(struct rig_options){.policy = varve_alloc_policies()[i]});
+        play(rig, "[1");
+        assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
+        play(rig, "a=2M a{a20M} -a 3M>a a{a20M}");
+        if (i == 0) { /* PyTorch's: other pools go on */
+            play(rig, "b=512 b{a2M} ]1 2M splits=1");
+        }
+        rig_close(rig);
+        memset(rig, 0, sizeof(*rig));
+    }
 }
 
-/* Free blocks of a pool serve a default request that would fail; they come back to it. */
+/* Free blocks of a pool serve a default request that would fail; they come back to it. Only to the default pool, only
+ * on the same stream, only what that pool has free. */
 TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
-    uint64_t a, served;
+    static const struct {
+        uint64_t limit;
+        const char *words, *config;
+    } cases[] = {
+        /* before oversize blocks go */
+        {100, "a=40M -a ]1 b=60M -b | 30M>a <alloc cache 40M>", "max_split_size_mb:20"},
+        {60, "a=30M -a ]1 20M allocs=2 | 16M>a <split 16M left 14M; alloc cache 16M> a#1 -a [1 30M>a ]1", NULL},
+        {40, "a=30M ]1 x28M -a x28M@3 [2 x28M ]2 x32M 28M>a", NULL},
+    };
 
-    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
-    begin(rig, one);
-    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, one), VARVE_OK);
-    a = take(rig, 30 * MIB);
-    give(rig, a);
-    end(rig, one);
-    take(rig, 20 * MIB); /* there is memory: no pool serves */
-    assert_int_equal(stats_of(rig).num_device_alloc, 2);
-    forget(rig);
-    served = take(rig, 16 * MIB);
-    assert_int_equal(served, a);
-    expect(rig, "split 16M left 14M\n"
-                "alloc cache 16M\n");
-    assert_int_equal(rig->records[rig->count - 1].pool, 2);
-    assert_int_equal(pool_at(rig, a).user, 1);
-    give(rig, served);
-    begin(rig, one);
-    assert_int_equal(take(rig, 30 * MIB), a);
-    end(rig, one);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig *rig = *state;
+
+        rig_open(rig, &(struct rig_options){.limit = cases[i].limit * MIB, .config = cases[i].config});
+        play(rig, "[1");
+        assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
+        play(rig, cases[i].words);
+        assert_int_equal(varve_record_kind(&rig->records[rig->count - 1]), VARVE_KIND_ALLOC);
+        assert_int_equal(rig->records[rig->count - 1].pool, 2);
+        rig_close(rig);
+        memset(rig, 0, sizeof(*rig));
+    }
 }
 
-/* Only to the default pool, only on the same stream, only what that pool has free. */
-TEST_WITH(test_use_on_oom_has_bounds, rig_setup, rig_teardown)
+/* What expandable segments of the pool have is not lent. */
+TEST_WITH(test_use_on_oom_and_expandable_segments, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.limit = 40 * MIB, .config = "expandable_segments:True"});
+    play(rig, "[1 a=30M -a ]1");
+    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
+    play(rig, "x20M");
+}
+
+/* The last stage that was tried is that of the lenders. */
+TEST_WITH(test_use_on_oom_is_a_stage, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
 
     rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
-    begin(rig, one);
-    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, one), VARVE_OK);
-    a = take(rig, 30 * MIB);
-    end(rig, one);
-    refused(rig, 28 * MIB, VARVE_ERROR_NO_MEMORY);
-    give(rig, a);
-    refused_on(rig, 28 * MIB, 3, VARVE_ERROR_NO_MEMORY);
-    begin(rig, two);
-    refused(rig, 28 * MIB, VARVE_ERROR_NO_MEMORY);
-    end(rig, two);
-    refused(rig, 32 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(take(rig, 28 * MIB), a);
+    play(rig, "[1@5 x50M");
+    assert_non_null(strstr(rig->message.text, "after a new segment;"));
+    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
+    play(rig, "x50M ]1");
+    assert_non_null(strstr(rig->message.text, "after the pools for use on OOM;"));
+}
+
+/* ---- how long they live: until they have neither references nor segments, of whatever kind ---- */
+
+static const struct varve_pool_id one = {0, 1};
+
+static bool is_there(struct rig *rig, struct varve_pool_id id)
+{
+    return varve_alloc_empty_pool(rig->alloc, id) != VARVE_ERROR_NOT_FOUND;
+}
+
+/* More than the field of a record can number: the last ones share a number. */
+TEST_WITH(test_pools_without_end, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    for (uint64_t i = 2; i < 33001; i++) {
+        struct varve_pool_id id = {i, 0};
+        assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, id, NULL, NULL), VARVE_OK);
+        assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, id), VARVE_OK);
+        assert_int_equal(varve_alloc_release_pool(rig->alloc, id), VARVE_OK);
+        assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_OK);
+    }
+    rig->count = rig->mark = 0;
+    play(rig, "[1 512 3M ]1");
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 0)->pool, 65535);
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->pool, 65534);
+}
+
+/* Two requests that each mapped memory, one block that is unmapped: nothing is left. */
+TEST_WITH(test_expandable_pool_goes, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.config = "expandable_segments:True"});
+    play(rig, "[1 a=30M b=30M ]1 ;1 -a empty");
+    assert_true(is_there(rig, one));
+    play(rig, "-b empty");
+    assert_false(is_there(rig, one));
+}
+
+/* A pool with an ordinary segment, of a state that began so, and expandable ones of which more pieces are
+ * unmapped than were mapped. */
+TEST_WITH(test_pool_of_both_kinds, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    struct varve_segment_info segment = {
+        .addr = UINT64_C(0x7f0000000000), .bytes = 30 * MIB, .pool = one, .block_count = 1};
+    struct varve_block_info block = {
+        .addr = segment.addr, .bytes = 30 * MIB, .requested = 29 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED};
+    struct varve_alloc_snapshot snapshot = {&segment, &block, 1, 1};
+
+    rig_open(rig, &(struct rig_options){.config = "expandable_segments:True", .sim.first_addr = segment.addr});
+    assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
+    rig->named['z' - 'a'] = segment.addr;
+    play(rig, "[1@0 a=100M -a a=20M b=20M c=20M d=20M e=20M ]1 ;1 ;1 -a -c -e empty -z empty");
+    assert_true(is_there(rig, one));
+    play(rig, "-b -d empty");
+    assert_false(is_there(rig, one));
+}
+
+/* One pool alone is emptied; what waits in the same queue, before it, is not. */
+TEST_WITH(test_empty_one_pool, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
+    play(rig, "a=5M -a [2 a=24M -a ]2 ;2 [1 a=30M b=512 -b ]1 b=26M a~5 b~5 -b -a |");
+    assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_OK); /* it has a reference */
+    play(rig, "<empty_cache 0M segments 0> syncs=0 ;1 [2");
+    assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_ERROR_BUSY);
+    play(rig, "]2 |");
+    assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_OK);
+    play(rig, "<free_completed 30M; segment_free pool_destroyed 2M; segment_free pool_destroyed 30M; "
+              "empty_cache 32M segments 2> syncs=1 reserved=70M");
+    assert_false(is_there(rig, one));
+    assert_int_equal(varve_alloc_empty_pool(rig->alloc, (struct varve_pool_id){0, 0}), VARVE_OK);
+    play(rig, "reserved=24M"); /* pool two is held again */
 }

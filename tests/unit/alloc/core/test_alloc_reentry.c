@@ -8,6 +8,8 @@
  */
 #include "support/alloc/hooks.h"
 
+#include <pthread.h>
+
 /* ---- callbacks ---- */
 
 #define MAP_ROOM 2048U /* blocks in use before the allocator's table of them first doubles */
@@ -61,24 +63,26 @@ TEST_WITH(test_callback_takes_the_last_place, rig_setup, rig_teardown)
     rig->count = rig->mark = 0; /* more than a rig keeps */
 }
 
+/* Under a limit of 60 MiB, 40 of which are the block a and known to the actor. */
+static void actor_open(struct rig *rig, struct actor *actor,
+                       uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss))
+{
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    play(rig, "a=40M |");
+    actor->addr = rig->named[0];
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, callback, actor), VARVE_OK);
+}
+
 /* What the callback frees it takes itself: the second search finds only what is left. */
 TEST_WITH(test_callback_takes_what_it_frees, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .bytes = 24 * MIB};
 
-    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
-    actor.addr = take(rig, 40 * MIB);
-    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, act, &actor), VARVE_OK);
-    forget(rig);
-    assert_int_equal(take(rig, 16 * MIB), actor.addr + 24 * MIB);
+    actor_open(rig, &actor, act);
+    play(rig, "16M>a+24M <free_requested 40M; free_completed 40M; split 24M left 16M; alloc cache 24M; "
+              "oom_retry callbacks 16M freed 16M served; alloc after_callbacks 16M>");
     assert_int_equal(actor.taken, actor.addr);
-    expect(rig, "free_requested 40M\n"
-                "free_completed 40M\n"
-                "split 24M left 16M\n"
-                "alloc cache 24M\n"
-                "oom_retry callbacks 16M freed 16M served\n"
-                "alloc after_callbacks 16M\n");
 }
 
 /* The cache is emptied between the free and the second search: the memory comes from the device. */
@@ -87,18 +91,10 @@ TEST_WITH(test_callback_empties_the_cache, rig_setup, rig_teardown)
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .empties = true};
 
-    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
-    actor.addr = take(rig, 40 * MIB);
-    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, act, &actor), VARVE_OK);
-    forget(rig);
-    take(rig, 50 * MIB);
-    expect(rig, "free_requested 40M\n"
-                "free_completed 40M\n"
-                "segment_free empty_cache 40M\n"
-                "empty_cache 40M segments 1\n"
-                "oom_retry callbacks 50M freed 40M\n"
-                "segment_alloc new_segment 50M\n"
-                "alloc new_segment 50M\n");
+    actor_open(rig, &actor, act);
+    play(rig, "50M <free_requested 40M; free_completed 40M; segment_free empty_cache 40M; "
+              "empty_cache 40M segments 1; oom_retry callbacks 50M freed 40M; segment_alloc new_segment 50M; "
+              "alloc new_segment 50M>");
 }
 
 /* A request of the callback fails with the whole chain of its own, in the middle of the outer one. */
@@ -117,30 +113,15 @@ TEST_WITH(test_callback_runs_out_of_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-    uint64_t a;
 
-    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
-    a = take(rig, 40 * MIB);
-    give(rig, a);
-    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, fail_inside, &actor), VARVE_OK);
-    forget(rig);
-    take(rig, 50 * MIB);
+    actor_open(rig, &actor, fail_inside);
+    play(rig, "-a 50M ooms=1 retries=1 segments=1");
     assert_int_equal(actor.calls, 2);
-    assert_int_equal(stats_of(rig).num_ooms, 1);
-    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
-    assert_int_equal(stats_of(rig).segment[0].current, 1);
 }
 
 /* ---- the pool of the request goes ---- */
 
 static const struct varve_pool_id graph = {4, 0};
-
-static void drop_pool(struct rig *rig)
-{
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, graph), VARVE_OK);
-    assert_int_equal(varve_alloc_release_pool(rig->alloc, graph), VARVE_OK);
-    empty_cache(rig);
-}
 
 static uint64_t drop_pool_once(void *context, const struct varve_alloc_miss *miss)
 {
@@ -148,7 +129,9 @@ static uint64_t drop_pool_once(void *context, const struct varve_alloc_miss *mis
 
     (void)miss;
     if (actor->calls++ == 0) {
-        drop_pool(actor->rig);
+        assert_int_equal(varve_alloc_end_allocate_to_pool(actor->rig->alloc, graph), VARVE_OK);
+        assert_int_equal(varve_alloc_release_pool(actor->rig->alloc, graph), VARVE_OK);
+        empty_cache(actor->rig);
     }
     return 1;
 }
@@ -242,6 +225,42 @@ TEST_WITH(test_others_use_up_reserves, rig_setup, rig_teardown)
     rig->count = rig->mark = 0;
 }
 
+static void *take_and_give(void *context)
+{
+    struct rig *rig = context;
+    uint64_t addr = 0;
+
+    return varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) == VARVE_OK &&
+                   varve_alloc_raw_delete(rig->alloc, addr, NULL) == VARVE_OK
+               ? NULL
+               : rig;
+}
+
+static void another_thread_allocates(void *context)
+{
+    struct actor *actor = context;
+    pthread_t thread;
+    void *result = actor;
+
+    assert_int_equal(pthread_create(&thread, NULL, take_and_give, actor->rig), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_null(result);
+    actor->calls++;
+}
+
+/* The lock is open while the device is asked, or this would never end. */
+TEST_WITH(test_another_thread_allocates, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+
+    rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
+    play(rig, "a=512 -a");
+    hook(rig, another_thread_allocates, &actor);
+    play(rig, "30M");
+    assert_int_equal(actor.calls, 1);
+}
+
 static void others_begin_a_capture(void *context)
 {
     struct actor *actor = context;
@@ -256,15 +275,11 @@ TEST_WITH(test_others_begin_a_capture, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-    uint64_t a;
 
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 60 * MIB, .config = "release_lock_on_cudamalloc:True"});
-    a = take(rig, 40 * MIB);
-    give(rig, a);
+    play(rig, "a=40M -a |");
     hook(rig, others_begin_a_capture, &actor);
-    forget(rig);
-    refused(rig, 50 * MIB, VARVE_ERROR_NO_MEMORY);
-    expect(rig, "oom 50M\n");
+    play(rig, "x50M <oom 50M>");
     hooks.on_segment_alloc = NULL;
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, graph), VARVE_OK);
     take(rig, 50 * MIB);
@@ -308,17 +323,14 @@ TEST_WITH(test_observer_allocates_and_frees, rig_setup, rig_teardown)
 TEST_WITH(test_wait_of_the_retry_fails, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t a;
 
     rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 60 * MIB, .events_are_scripted = true}});
-    a = take(rig, 40 * MIB);
-    use_on(rig, a, 3);
-    give(rig, a);
+    play(rig, "a=40M a~3 -a");
     hook(rig, NULL, NULL);
     hooks.synchronize_error = VARVE_ERROR_IO;
-    refused(rig, 50 * MIB, VARVE_ERROR_IO);
+    play(rig, "X50M");
     assert_non_null(strstr(rig->message.text, "failed to wait for freed blocks: "));
-    assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
+    play(rig, "empty!");
     hooks.synchronize_error = 0;
     take(rig, 50 * MIB); /* the event was not lost */
 }

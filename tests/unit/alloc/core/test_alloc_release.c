@@ -9,395 +9,107 @@
 
 /* ---- garbage collection ---- */
 
-/* The limit is 200 MiB and the collector begins above 100. */
-static void gc_open(struct rig *rig)
-{
-    rig_open(rig, &(struct rig_options){.limit = 200 * MIB, .config = "garbage_collection_threshold:0.5"});
-}
-
-/* One search of the large pool, one more year of age for what is free in it. The block stays. */
-static void gc_age(struct rig *rig)
-{
-    take(rig, 10 * MIB);
-}
-
-/* Two blocks of one age: both are exactly at the mean. */
-TEST_WITH(test_gc_takes_the_mean_age, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    gc_open(rig);
-    a = take(rig, 60 * MIB);
-    b = take(rig, 50 * MIB);
-    give(rig, a);
-    give(rig, b);
-    forget(rig);
-    take(rig, 70 * MIB);
-    expect(rig, "segment_free gc 50M\n" /* by size; not stopping when the target of 10 MiB is reached */
-                "segment_free gc 60M\n"
-                "segment_alloc after_gc 70M\n"
-                "oom_retry gc 70M freed 110M served\n"
-                "alloc after_gc 70M\n");
-}
-
+/* The collector begins above 100 MiB of 200. */
+#define GC                                                               \
+    {                                                                    \
+        .limit = 200 * MIB, .config = "garbage_collection_threshold:0.5" \
+    }
 /* Free blocks of 30, 32 and 34 MiB with ages 3, 2 and 1 at the next search; 180 MiB are reserved. */
-static void gc_three_ages(struct rig *rig)
-{
-    uint64_t a, b, c;
+#define THREE_AGES "limit=400M a=30M b=32M c=34M -a 40M -b 44M -c "
 
-    rig_open(rig, &(struct rig_options){.config = "garbage_collection_threshold:0.5", .limit = 400 * MIB});
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    c = take(rig, 34 * MIB);
-    give(rig, a);
-    take(rig, 40 * MIB);
-    give(rig, b);
-    take(rig, 44 * MIB);
-    give(rig, c);
-    forget(rig);
-}
-
-/* The mean is exactly the age of the middle one, which goes; the youngest stays. */
-TEST_WITH(test_gc_takes_the_middle_one, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    gc_three_ages(rig);
-    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 358 * MIB), VARVE_OK);
-    forget(rig);
-    take(rig, 60 * MIB); /* 1 MiB is the target */
-    expect(rig, "segment_free gc 30M\n"
-                "segment_free gc 32M\n"
-                "segment_alloc after_gc 60M\n"
-                "oom_retry gc 60M freed 62M served\n"
-                "alloc after_gc 60M\n");
-}
-
-/* 80 MiB are the target: a second pass, of what is left, takes the third. */
-TEST_WITH(test_gc_passes_again, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    gc_three_ages(rig);
-    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 200 * MIB), VARVE_OK);
-    forget(rig);
-    take(rig, 100 * MIB);
-    expect(rig, "segment_free gc 30M\n"
-                "segment_free gc 32M\n"
-                "segment_free gc 34M\n"
-                "segment_alloc after_gc 100M\n"
-                "oom_retry gc 100M freed 96M served\n"
-                "alloc after_gc 100M\n");
-}
-
-TEST_WITH(test_gc_leaves_the_young, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b, c;
-
-    gc_open(rig);
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    c = take(rig, 34 * MIB);
-    give(rig, a);
-    gc_age(rig); /* splits a: it is no whole segment any more */
-    give(rig, b);
-    take(rig, 40 * MIB);
-    give(rig, c);
-    forget(rig);
-    take(rig, 60 * MIB);
-    expect(rig, "segment_free gc 32M\n" /* ages 2 and 1; the remainder of 20 MiB does not count */
-                "segment_free gc 34M\n" /* 36 MiB were the target */
-                "segment_alloc after_gc 60M\n"
-                "oom_retry gc 60M freed 66M served\n"
-                "alloc after_gc 60M\n");
-}
-
-/* A block that was used and freed again is young again. */
-TEST_WITH(test_gc_ages_begin_with_each_free, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    gc_open(rig);
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    give(rig, a);
-    give(rig, b);
-    take(rig, 40 * MIB);
-    assert_int_equal(take(rig, 30 * MIB), a);
-    give(rig, a);
-    forget(rig);
-    take(rig, 60 * MIB);
-    expect(rig, "segment_free gc 32M\n"
-                "segment_alloc after_gc 60M\n"
-                "oom_retry gc 60M freed 32M served\n"
-                "alloc after_gc 60M\n");
-}
-
-TEST_WITH(test_gc_only_above_its_threshold, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    gc_open(rig);
-    a = take(rig, 40 * MIB);
-    take(rig, 60 * MIB);
-    give(rig, a);
-    forget(rig);
-    take(rig, 50 * MIB); /* 100 MiB are reserved: not above */
-    expect(rig, "segment_alloc new_segment 50M\n"
-                "alloc new_segment 50M\n");
-    take(rig, 44 * MIB);
-    expect(rig, "segment_free gc 40M\n"
-                "segment_alloc after_gc 44M\n"
-                "oom_retry gc 44M freed 40M served\n"
-                "alloc after_gc 44M\n");
-}
-
-/* It ran and found nothing: the new segment is no merit of its. Small blocks are never collected. */
-TEST_WITH(test_gc_without_garbage, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    gc_open(rig);
-    take(rig, 110 * MIB);
-    a = take(rig, 512);
-    give(rig, a);
-    forget(rig);
-    take(rig, 20 * MIB);
-    expect(rig, "segment_alloc new_segment 20M\n"
-                "oom_retry gc 20M freed 0M served\n"
-                "alloc new_segment 20M\n");
-}
-
-TEST_WITH(test_gc_needs_a_limit, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB, .config = "garbage_collection_threshold:0.1"});
-    a = take(rig, 40 * MIB);
-    give(rig, a);
-    forget(rig);
-    take(rig, 50 * MIB);
-    expect(rig, "segment_alloc new_segment 50M\n"
-                "alloc new_segment 50M\n");
-}
+static const struct rig_case gc[] = {
+    {"those of exactly the mean age go, by size, and not stopping when the target of 10 MiB is reached", GC,
+     "a=60M b=50M -a -b | 70M <segment_free gc 50M; segment_free gc 60M; segment_alloc after_gc 70M; "
+     "oom_retry gc 70M freed 110M served; alloc after_gc 70M>"},
+    {"the mean is exactly the age of the middle one, which goes; the youngest stays; 1 MiB is the target", GC,
+     THREE_AGES "limit=358M | 60M <segment_free gc 30M; segment_free gc 32M; segment_alloc after_gc 60M; "
+                "oom_retry gc 60M freed 62M served; alloc after_gc 60M>"},
+    {"62 MiB are the target, and have gone with the first pass: there is no second one", GC,
+     THREE_AGES "limit=236M | 60M <segment_free gc 30M; segment_free gc 32M; segment_alloc after_gc 60M; "
+                "oom_retry gc 60M freed 62M served; alloc after_gc 60M>"},
+    {"80 MiB are the target: a second pass, of what is left, takes the third", GC,
+     THREE_AGES "limit=200M | 100M <segment_free gc 30M; segment_free gc 32M; segment_free gc 34M; "
+                "segment_alloc after_gc 100M; oom_retry gc 100M freed 96M served; alloc after_gc 100M>"},
+    {"a piece is no whole segment: ages 2 and 1 are left; 36 MiB are the target", GC,
+     "a=30M b=32M c=34M -a 10M -b 40M -c | 60M <segment_free gc 32M; segment_free gc 34M; "
+     "segment_alloc after_gc 60M; oom_retry gc 60M freed 66M served; alloc after_gc 60M>"},
+    {"a block that was used and freed again is young again", GC,
+     "a=30M b=32M -a -b 40M 30M>a -a | 60M <segment_free gc 32M; segment_alloc after_gc 60M; "
+     "oom_retry gc 60M freed 32M served; alloc after_gc 60M>"},
+    {"of 100 MiB reserved none goes: that is not above the threshold", GC,
+     "a=40M 60M -a | 50M <segment_alloc new_segment 50M; alloc new_segment 50M> "
+     "44M <segment_free gc 40M; segment_alloc after_gc 44M; oom_retry gc 44M freed 40M served; alloc after_gc 44M>"},
+    {"it found nothing, so the new segment is no merit of its; small blocks are never collected", GC,
+     "110M a=512 -a | 20M <segment_alloc new_segment 20M; oom_retry gc 20M freed 0M served; alloc new_segment 20M>"},
+    {"without a limit there is none",
+     {.sim.capacity_bytes = 100 * MIB, .config = "garbage_collection_threshold:0.1"},
+     "a=40M -a | 50M <segment_alloc new_segment 50M; alloc new_segment 50M>"},
+    {"it begins with the first limit, and ages count from then on: a hit has made one of the three young",
+     {.config = "garbage_collection_threshold:0.5"},
+     "a=30M b=34M -a -b c=36M -c frees=0 limit=150M d=28M -d | "
+     "40M <segment_free gc 34M; segment_free gc 36M; segment_alloc after_gc 40M; "
+     "oom_retry gc 40M freed 70M served; alloc after_gc 40M>"},
+};
+TEST_PLAYS(test_gc, gc)
 
 /* ---- release of oversize blocks ---- */
 
-static void oversize_open(struct rig *rig, uint64_t limit)
-{
-    rig_open(rig, &(struct rig_options){.limit = limit, .config = "max_split_size_mb:20"});
-}
-
-/* Whole segments of these sizes in MiB, free, their addresses rising; 0 ends the list. */
-static void hoard(struct rig *rig, uint64_t stream, const uint64_t *sizes)
-{
-    uint64_t addrs[8];
-    size_t count = 0;
-
-    for (; sizes[count] != 0; count++) {
-        addrs[count] = take_on(rig, sizes[count] * MIB, stream);
+#define OVERSIZE(mib)                                        \
+    {                                                        \
+        .limit = (mib)*MIB, .config = "max_split_size_mb:20" \
     }
-    for (size_t i = 0; i < count; i++) {
-        give(rig, addrs[i]);
-    }
-}
 
-TEST_WITH(test_available_takes_the_smallest_that_does, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    oversize_open(rig, 200 * MIB);
-    hoard(rig, 0, (uint64_t[]){70, 24, 60, 0});
-    take_on(rig, 40 * MIB, 5);
-    forget(rig);
-    take(rig, 30 * MIB);
-    expect(rig, "segment_free release_available 60M\n"
-                "segment_alloc after_release 30M\n"
-                "oom_retry release_available 30M freed 60M served\n"
-                "alloc after_release 30M\n");
-}
-
-/* Enough of the largest ones, exactly enough here. */
-TEST_WITH(test_available_takes_several, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    oversize_open(rig, 100 * MIB);
-    hoard(rig, 0, (uint64_t[]){24, 22, 26, 0});
-    take_on(rig, 22 * MIB, 5);
-    forget(rig);
-    take(rig, 50 * MIB);
-    expect(rig, "segment_free release_available 26M\n"
-                "segment_free release_available 24M\n"
-                "segment_alloc after_release 50M\n"
-                "oom_retry release_available 50M freed 50M served\n"
-                "alloc after_release 50M\n");
-}
-
-/* A request below max_split_size needs as much as an oversize one. */
-TEST_WITH(test_available_for_a_smaller_request, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    oversize_open(rig, 60 * MIB);
-    hoard(rig, 0, (uint64_t[]){22, 30, 0});
-    take_on(rig, 4 * KIB, 5);
-    forget(rig);
-    take(rig, 12 * MIB);
-    expect(rig, "segment_free release_available 22M\n"
-                "segment_alloc after_release 12M\n"
-                "oom_retry release_available 12M freed 22M served\n"
-                "alloc after_release 12M\n");
-}
-
-/* Smaller blocks, and those of other streams, stay for the last stage. */
-TEST_WITH(test_available_finds_none, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    oversize_open(rig, 100 * MIB);
-    hoard(rig, 5, (uint64_t[]){60, 0});
-    a = take(rig, 12 * MIB);
-    give(rig, a);
-    forget(rig);
-    take(rig, 30 * MIB);
-    expect(rig, "oom_retry release_available 30M freed 0M\n"
-                "segment_free retry 12M\n"
-                "segment_free retry 60M\n"
-                "segment_alloc after_retry 30M\n"
-                "oom_retry release_cached 30M freed 72M served\n"
-                "alloc after_retry 30M\n");
-}
-
-/* What went before the stage gave up stays gone. */
-TEST_WITH(test_available_in_vain, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-
-    oversize_open(rig, 100 * MIB);
-    take_on(rig, 40 * MIB, 5);
-    hoard(rig, 0, (uint64_t[]){22, 24, 0});
-    forget(rig);
-    refused(rig, 80 * MIB, VARVE_ERROR_NO_MEMORY);
-    expect(rig, "segment_free release_available 24M\n"
-                "segment_free release_available 22M\n"
-                "oom_retry release_available 80M freed 46M\n"
-                "oom_retry release_cached 80M freed 0M\n"
-                "oom 80M\n");
-    assert_int_equal(stats_of(rig).oversize_segments.current, 1);
-    assert_int_equal(stats_of(rig).oversize_segments.freed, 2);
-}
+static const struct rig_case available[] = {
+    {"the smallest that does goes", OVERSIZE(200),
+     "a=70M b=24M c=60M -a -b -c 40M@5 | 30M <segment_free release_available 60M; segment_alloc after_release 30M; "
+     "oom_retry release_available 30M freed 60M served; alloc after_release 30M>"},
+    {"enough of the largest ones go, exactly enough here", OVERSIZE(100),
+     "a=24M b=22M c=26M -a -b -c 22M@5 | 50M <segment_free release_available 26M; "
+     "segment_free release_available 24M; segment_alloc after_release 50M; "
+     "oom_retry release_available 50M freed 50M served; alloc after_release 50M>"},
+    {"a request below max_split_size needs as much as an oversize one", OVERSIZE(60),
+     "a=22M b=30M -a -b 4K@5 | 12M <segment_free release_available 22M; segment_alloc after_release 12M; "
+     "oom_retry release_available 12M freed 22M served; alloc after_release 12M>"},
+    {"smaller blocks, and those of other streams, stay for the last stage", OVERSIZE(100),
+     "a=60M@5 -a b=12M -b | 30M <oom_retry release_available 30M freed 0M; segment_free retry 12M; "
+     "segment_free retry 60M; segment_alloc after_retry 30M; oom_retry release_cached 30M freed 72M served; "
+     "alloc after_retry 30M>"},
+    {"what went before the stage gave up stays gone", OVERSIZE(100),
+     "40M@5 a=22M b=24M -a -b oversize_segments=3 | x80M <segment_free release_available 24M; "
+     "segment_free release_available 22M; oom_retry release_available 80M freed 46M; "
+     "oom_retry release_cached 80M freed 0M; oom 80M> oversize_segments=1"},
+};
+TEST_PLAYS(test_release_of_available_blocks, available)
 
 /* ---- release of everything ---- */
+
+static const struct rig_case empty[] = {
+    {"pieces stay",
+     {.limit = 0},
+     "a=8M b=8M -a | empty <empty_cache 0M segments 0> a{-8M a8M -4M} "
+     "-b | empty <segment_free empty_cache 20M; empty_cache 20M segments 1>"},
+    {"streams are waited for, and what becomes free by that goes as well",
+     {.sim.events_are_scripted = true},
+     "a=30M a~7 a~8 -a | empty <free_completed 30M; segment_free empty_cache 30M; empty_cache 30M segments 1>"},
+    {"what the device does not take back stays in the cache, counted, and can be used and given back later",
+     {.limit = 0},
+     "a=30M b=40M c=50M -a -b -c | fail:free:2 empty! "
+     "<segment_free empty_cache 30M; segment_free empty_cache 40M; segment_alloc new_segment 40M; "
+     "segment_free empty_cache 50M; empty_cache 80M segments 2> reserved=40M used=40M 40M>b "
+     "-b | empty <segment_free empty_cache 40M; empty_cache 40M segments 1> used=0"},
+};
+TEST_PLAYS(test_empty_cache, empty)
 
 /* Large before small; by stream, then size, then address; what is in use stays. */
 TEST_WITH(test_empty_cache_order, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t small, large;
 
     rig_open(rig, &(struct rig_options){.limit = 0});
-    hoard(rig, 9, (uint64_t[]){30, 0});
-    hoard(rig, 2, (uint64_t[]){34, 0});
-    hoard(rig, 0, (uint64_t[]){40, 32, 32, 0});
-    small = take_on(rig, 512, 3);
-    large = take(rig, 1 * MIB);
-    take_on(rig, 512, 4);
-    take(rig, 33 * MIB); /* a piece of the block of 40 */
-    give(rig, small);
-    give(rig, large);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "segment_free empty_cache 32M\n"
-                "segment_free empty_cache 32M\n"
-                "segment_free empty_cache 34M\n"
-                "segment_free empty_cache 30M\n"
-                "segment_free empty_cache 2M\n"
-                "segment_free empty_cache 2M\n"
-                "empty_cache 132M segments 6\n");
+    play(rig, "a=30M@9 -a a=34M@2 -a a=40M b=32M c=32M -a -b -c a=512@3 b=1M 512@4 33M -a -b | "
+              "empty <segment_free empty_cache 32M; segment_free empty_cache 32M; segment_free empty_cache 34M; "
+              "segment_free empty_cache 30M; segment_free empty_cache 2M; segment_free empty_cache 2M; "
+              "empty_cache 132M segments 6> syncs=1 frees=6");
     assert_true(rig->records[rig->mark - 7].addr < rig->records[rig->mark - 6].addr);
-    assert_int_equal(stats_of(rig).num_sync_all_streams, 1);
-    assert_int_equal(stats_of(rig).num_device_free, 6);
-    empty_cache(rig);
-    expect(rig, "empty_cache 0M segments 0\n");
-}
-
-TEST_WITH(test_empty_cache_leaves_pieces, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    a = take(rig, 8 * MIB);
-    b = take(rig, 8 * MIB);
-    give(rig, a);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "empty_cache 0M segments 0\n");
-    expect_segment(rig, a, "-8M a8M -4M");
-    give(rig, b);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "segment_free empty_cache 20M\n"
-                "empty_cache 20M segments 1\n");
-}
-
-/* It waits for streams, and what becomes free by that goes as well. */
-TEST_WITH(test_empty_cache_waits, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
-    a = take(rig, 30 * MIB);
-    use_on(rig, a, 7);
-    use_on(rig, a, 8);
-    give(rig, a);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "free_completed 30M\n"
-                "segment_free empty_cache 30M\n"
-                "empty_cache 30M segments 1\n");
-}
-
-/* ---- a device that does not take memory back ---- */
-
-/* What it keeps stays in the cache, counted, and can be used and given back later. */
-TEST_WITH(test_device_keeps_a_segment, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b, c;
-
-    rig_open(rig, &(struct rig_options){0});
-    a = take(rig, 30 * MIB);
-    b = take(rig, 40 * MIB);
-    c = take(rig, 50 * MIB);
-    give(rig, a);
-    give(rig, b);
-    give(rig, c);
-    forget(rig);
-    varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_FREE, 2, 1, VARVE_ERROR_IO);
-    assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
-    rig_check(rig);
-    expect(rig, "segment_free empty_cache 30M\n"
-                "segment_free empty_cache 40M\n"
-                "segment_alloc new_segment 40M\n"
-                "segment_free empty_cache 50M\n"
-                "empty_cache 80M segments 2\n");
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 40 * MIB);
-    assert_int_equal(varve_sim_used(rig->device), 40 * MIB);
-    assert_int_equal(take(rig, 40 * MIB), b);
-    give(rig, b);
-    forget(rig);
-    empty_cache(rig);
-    expect(rig, "segment_free empty_cache 40M\n"
-                "empty_cache 40M segments 1\n");
-    assert_int_equal(varve_sim_used(rig->device), 0);
+    play(rig, "empty <empty_cache 0M segments 0>");
 }

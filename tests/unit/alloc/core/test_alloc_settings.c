@@ -6,68 +6,60 @@
  */
 #include "support/alloc/hooks.h"
 
+static void set_fraction(struct rig *rig, double fraction)
+{
+    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, fraction), VARVE_OK);
+    assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), fraction, 0);
+}
+
+TEST_WITH(test_fraction, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB, .config = "per_process_memory_fraction:0.4"});
+    play(rig, "20M 20M x512");
+    set_fraction(rig, 0.42);
+    play(rig, "512 x2M");
+    set_fraction(rig, 1);
+    play(rig, "20M");
+}
+
 /* A limit of nothing is a limit. */
 TEST_WITH(test_fraction_of_nothing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
     rig_open(rig, &(struct rig_options){.config = "per_process_memory_fraction:0.0"});
-    refused(rig, 512, VARVE_ERROR_NO_MEMORY);
     assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 0, 0);
-    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 0.5), VARVE_OK);
-    take(rig, 512);
-    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 1e-15), VARVE_OK);
-    assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 1e-15, 0);
-    take(rig, 512); /* of what is there */
-    refused(rig, 3 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 1), VARVE_OK);
-    take(rig, 3 * MIB);
+    play(rig, "x512");
+    set_fraction(rig, 0.5);
+    play(rig, "512");
+    set_fraction(rig, 1e-15);
+    play(rig, "512 x3M"); /* of what is there */
+    set_fraction(rig, 1);
+    play(rig, "3M");
 }
 
-/* Below what is reserved: nothing is taken away, nothing new is given until enough has gone. */
-TEST_WITH(test_limit_below_what_is_reserved, rig_setup, rig_teardown)
+/* Nothing is taken away, nothing new is given until enough has gone; the cache is not under the limit. */
+static const struct rig_case below[] = {
+    {"a limit below what is reserved",
+     {.limit = 200 * MIB},
+     "a=60M b=50M limit=80M x20M reserved=110M -b 49M>b -a 30M>a x40M limit=0 400M"},
+};
+TEST_PLAYS(test_limit_below_what_is_reserved, below)
+
+TEST_WITH(test_rounded_size, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t a, b;
+    bool is_small = false;
 
-    rig_open(rig, &(struct rig_options){.limit = 200 * MIB});
-    a = take(rig, 60 * MIB);
-    b = take(rig, 50 * MIB);
-    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 80 * MIB), VARVE_OK);
-    refused(rig, 20 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 110 * MIB);
-    give(rig, b);
-    assert_int_equal(take(rig, 49 * MIB), b); /* the cache is not under the limit */
-    give(rig, a);
-    assert_int_equal(take(rig, 30 * MIB), a);
-    refused(rig, 40 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 0), VARVE_OK);
-    take(rig, 400 * MIB);
-}
-
-/* Garbage collection begins with the first limit; ages count from then on. */
-TEST_WITH(test_limit_switches_gc_on, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    rig_open(rig, &(struct rig_options){.config = "garbage_collection_threshold:0.5"});
-    a = take(rig, 30 * MIB);
-    b = take(rig, 34 * MIB);
-    give(rig, a);
-    give(rig, b);
-    forget(rig);
-    give(rig, take(rig, 36 * MIB));
-    assert_int_equal(stats_of(rig).num_device_free, 0);
-    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 150 * MIB), VARVE_OK);
-    give(rig, take(rig, 28 * MIB)); /* a hit, which makes that one young */
-    forget(rig);
-    take(rig, 40 * MIB);
-    expect(rig, "segment_free gc 34M\n"
-                "segment_free gc 36M\n"
-                "segment_alloc after_gc 40M\n"
-                "oom_retry gc 40M freed 70M served\n"
-                "alloc after_gc 40M\n");
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, 0, NULL), 0);
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, UINT64_C(1) << 60, NULL), 0);
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, MIB - 1, &is_small), MIB);
+    assert_true(is_small);
+    assert_int_equal(varve_alloc_rounded_size(rig->alloc, MIB + 1, &is_small), MIB + 512);
+    assert_false(is_small);
 }
 
 /* ---- cache_info ---- */

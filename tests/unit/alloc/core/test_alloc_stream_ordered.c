@@ -14,85 +14,56 @@ static void open_async(struct rig *rig, struct rig_options options)
     rig_open(rig, &options);
 }
 
-/* ---- one request, one allocation ---- */
-
-TEST_WITH(test_each_goes_to_the_device, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-    struct varve_alloc_stats stats;
-
-    open_async(rig, (struct rig_options){.sim = {.index = 0}});
-    a = take(rig, 1000);
-    expect(rig, "segment_alloc new_segment 1024\n"
-                "alloc new_segment 1024\n");
-    b = take_on(rig, 5 * MIB, 8);
-    expect(rig, "segment_alloc new_segment 5M\n"
-                "alloc new_segment 5M\n");
-    stats = stats_of(rig);
-    assert_int_equal(stats.segment[VARVE_ALLOC_STAT_SMALL_POOL].current, 1);
-    assert_int_equal(stats.segment[VARVE_ALLOC_STAT_LARGE_POOL].current, 1);
-    assert_int_equal(stats.reserved_bytes[0].current, 5 * MIB + 1024);
-    assert_int_equal(stats.allocated_bytes[0].current, 5 * MIB + 1024);
-    assert_int_equal(stats.requested_bytes[0].current, 5 * MIB + 1000);
-    give(rig, a);
-    expect(rig, "free_requested 1024\n"
-                "free_completed 1024\n"
-                "segment_free free 1024\n");
-    give(rig, b);
-    forget(rig);
-    take(rig, 1000); /* nothing is kept */
-    expect(rig, "segment_alloc new_segment 1024\n"
-                "alloc new_segment 1024\n");
-    stats = stats_of(rig);
-    assert_int_equal(stats.num_device_alloc, 3);
-    assert_int_equal(stats.num_device_free, 2);
-    assert_int_equal(stats.inactive_split_bytes[0].peak, 0);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_ALLOC_ASYNC), 3);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_FREE_ASYNC), 2);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC), 0);
-    rig_close(rig); /* with a block in use */
-}
+static const struct rig_case cases[] = {
+    {"each request is one allocation of the device, each free gives it back, and nothing is kept",
+     {.policy = "cuda-async"},
+     "a=1000 <segment_alloc new_segment 1024; alloc new_segment 1024> "
+     "b=5M@8 <segment_alloc new_segment 5M; alloc new_segment 5M> "
+     "segments=2 reserved=5M+1024 allocated=5M+1024 requested=5M+1000 "
+     "-a <free_requested 1024; free_completed 1024; segment_free free 1024> -b | "
+     "1000 <segment_alloc new_segment 1024; alloc new_segment 1024> "
+     "allocs=3 frees=2 alloc_async=3 free_async=2 asked=0"},
+    {"the device's own stream waits, for the block's and two others: the events never complete here",
+     {.policy = "cuda-async", .sim.events_are_scripted = true},
+     "a=3M@8 a~9 a~10 a~8 | -a <free_requested 3M; free_completed 3M; segment_free free 3M> "
+     "record=3 wait=3 query=0 1 query=0 reserved=512"},
+    {"at the limit the pool is trimmed, in vain",
+     {.policy = "cuda-async", .limit = 10 * MIB},
+     "a=8M | x3M <oom_retry release_cached 3M freed 0M; oom 3M> trim=1 ooms=1 retries=1 -a 3M"},
+    {"what the pool holds unused is given to those who need a segment; nothing may wait in a capture, so 20 MiB are "
+     "too many there",
+     {.policy = "cuda-async", .sim.capacity_bytes = 40 * MIB},
+     "[1@9 ]1 a=30M -a used=30M empty used=0 a=30M -a [1@9 x3M@9 ]1 empty used=0 ;1 ;1"},
+    {"private pools are cached; a free in a capture is put off if another stream has used the block",
+     {.policy = "cuda-async"},
+     "b=4000 c=5000 c~9 [1@9 | a=3M@9 <segment_alloc new_segment 20M; split 3M left 17M; alloc new_segment 3M> "
+     "-a | 3M@9>a <split 3M left 17M; alloc cache 3M> "
+     "-b <free_requested 4096; free_completed 4096; segment_free free 4096> "
+     "-c <free_requested 5120> record=0 ]1 -a | "
+     "3M@9 <free_completed 5120; segment_free free 5120; segment_alloc new_segment 3M; alloc new_segment 3M> "
+     ";1 empty reserved=3M"},
+};
+TEST_PLAYS(test_stream_ordered, cases)
 
 TEST_WITH(test_base_and_sharing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_ipc ipc;
-    uint64_t addr, base = 0, bytes = 0;
+    struct varve_alloc_stats stats;
+    uint64_t base = 0, bytes = 0;
 
     open_async(rig, (struct rig_options){.sim = {.index = 0}});
-    addr = take(rig, 700);
-    assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, addr, &base, &bytes), VARVE_OK);
-    assert_int_equal(base, addr);
+    play(rig, "a=700 a{a1024} b=5M");
+    assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, rig->named[0], &base, &bytes), VARVE_OK);
+    assert_int_equal(base, rig->named[0]);
     assert_int_equal(bytes, 1024);
-    assert_int_equal(varve_alloc_ipc_export(rig->alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
-    expect_segment(rig, addr, "a1024");
-}
-
-/* ---- streams ---- */
-
-/* The device's own stream waits, for the block's and the two others: the events never complete here. */
-TEST_WITH(test_other_streams, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t addr;
-
-    open_async(rig, (struct rig_options){.sim = {.events_are_scripted = true}});
-    addr = take_on(rig, 3 * MIB, 8);
-    use_on(rig, addr, 9);
-    use_on(rig, addr, 10);
-    use_on(rig, addr, 8);
-    forget(rig);
-    give(rig, addr);
-    expect(rig, "free_requested 3M\n"
-                "free_completed 3M\n"
-                "segment_free free 3M\n");
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_RECORD), 3);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 3);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_QUERY), 0);
-    take(rig, 1);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_QUERY), 0);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 512);
+    assert_int_equal(varve_alloc_ipc_export(rig->alloc, rig->named[0], &ipc), VARVE_ERROR_UNSUPPORTED);
+    stats = stats_of(rig);
+    assert_int_equal(stats.segment[VARVE_ALLOC_STAT_SMALL_POOL].current, 1);
+    assert_int_equal(stats.segment[VARVE_ALLOC_STAT_LARGE_POOL].current, 1);
+    assert_int_equal(stats.inactive_split_bytes[0].peak, 0);
+    play(rig, "limit=6M x3M");
+    assert_non_null(strstr(rig->message.text, "reserved 5243904"));
 }
 
 /* Whatever call fails: the error is reported, the block stays as pending, and the next request tries again. */
@@ -144,103 +115,6 @@ TEST_WITH(test_busy_streams, rig_setup, rig_teardown)
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 1024);
     take(rig, 512);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 512);
-}
-
-/* ---- no memory ---- */
-
-TEST_WITH(test_limit, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t addr;
-
-    open_async(rig, (struct rig_options){.sim = {.index = 0}, .limit = 10 * MIB});
-    addr = take(rig, 8 * MIB);
-    forget(rig);
-    refused(rig, 3 * MIB, VARVE_ERROR_NO_MEMORY);
-    expect(rig, "oom_retry release_cached 3M freed 0M\n"
-                "oom 3M\n");
-    assert_non_null(strstr(rig->message.text, "reserved 8388608"));
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_POOL_TRIM), 1);
-    assert_int_equal(stats_of(rig).num_ooms, 1);
-    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
-    give(rig, addr);
-    take(rig, 3 * MIB);
-}
-
-static bool is_nine(void *context, uint64_t stream)
-{
-    (void)context;
-    return stream == 9;
-}
-
-/* What the pool holds unused is given to those who need a segment. */
-TEST_WITH(test_trim, rig_setup, rig_teardown)
-{
-    const struct varve_pool_id pool = {0, 1};
-    struct rig *rig = *state;
-    uint64_t addr;
-
-    open_async(rig, (struct rig_options){.sim = {.capacity_bytes = 40 * MIB}});
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_nine, NULL), VARVE_OK);
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    addr = take(rig, 30 * MIB);
-    give(rig, addr);
-    assert_int_equal(varve_sim_used(rig->device), 30 * MIB);
-    empty_cache(rig);
-    assert_int_equal(varve_sim_used(rig->device), 0);
-    give(rig, take(rig, 30 * MIB));
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_nine, NULL), VARVE_OK);
-    addr = 0;
-    assert_int_equal(varve_alloc_raw_alloc_with_stream(rig->alloc, 3 * MIB, 9, &addr, NULL),
-                     VARVE_ERROR_NO_MEMORY); /* 20 MiB, and nothing may wait in a capture */
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    empty_cache(rig);
-    assert_int_equal(varve_sim_used(rig->device), 0);
-    assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
-    assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
-}
-
-/* ---- captures and private pools ---- */
-
-TEST_WITH(test_private_pools_are_cached, rig_setup, rig_teardown)
-{
-    const struct varve_pool_id pool = {1, 0};
-    struct rig *rig = *state;
-    uint64_t graph, plain, used;
-
-    open_async(rig, (struct rig_options){.sim = {.index = 0}});
-    plain = take(rig, 4000);
-    used = take(rig, 5000);
-    use_on(rig, used, 9);
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_nine, NULL), VARVE_OK);
-    forget(rig);
-    graph = take_on(rig, 3 * MIB, 9);
-    expect(rig, "segment_alloc new_segment 20M\n"
-                "split 3M left 17M\n"
-                "alloc new_segment 3M\n");
-    give(rig, graph);
-    forget(rig);
-    assert_int_equal(take_on(rig, 3 * MIB, 9), graph);
-    expect(rig, "split 3M left 17M\n"
-                "alloc cache 3M\n");
-    give(rig, plain); /* a stream that nobody captures */
-    expect(rig, "free_requested 4096\n"
-                "free_completed 4096\n"
-                "segment_free free 4096\n");
-    give(rig, used); /* the other stream may be under capture */
-    expect(rig, "free_requested 5120\n");
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_RECORD), 0);
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    give(rig, graph);
-    forget(rig);
-    take_on(rig, 3 * MIB, 9); /* of the default pool, after what was put off */
-    expect(rig, "free_completed 5120\n"
-                "segment_free free 5120\n"
-                "segment_alloc new_segment 3M\n"
-                "alloc new_segment 3M\n");
-    assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 3 * MIB);
 }
 
 /* ---- opening ---- */

@@ -27,14 +27,17 @@ static int spy_record(struct varve_device *device, uint64_t event, uint64_t stre
     return error;
 }
 
-static void streams_open(struct rig *rig)
+static struct rig *streams_open(void **state)
 {
+    struct rig *rig = *state;
+
     rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
     memset(&spy, 0, sizeof(spy));
     spy.real = rig->device->ops;
     spy.ops = *spy.real;
     spy.ops.event_record = spy_record;
     rig->device->ops = &spy.ops;
+    return rig;
 }
 
 static void complete(struct rig *rig, unsigned nth)
@@ -43,118 +46,65 @@ static void complete(struct rig *rig, unsigned nth)
     assert_int_equal(varve_sim_event_complete(rig->device, spy.events[nth]), VARVE_OK);
 }
 
-TEST_WITH(test_own_stream_is_ignored, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
+#define SCRIPTED                        \
+    {                                   \
+        .sim.events_are_scripted = true \
+    }
 
-    streams_open(rig);
-    a = take_on(rig, 30 * MIB, 4);
-    forget(rig);
-    use_on(rig, a, 4);
-    expect(rig, "");
-    give(rig, a);
-    assert_int_equal(spy.count, 0);
-    assert_int_equal(take_on(rig, 30 * MIB, 4), a);
-}
+static const struct rig_case streams[] = {
+    {"the block's own stream is ignored", SCRIPTED, "a=30M@4 | a~4 <> -a record=0 30M@4>a"},
+    {"a pending block counts as active, not as allocated, is nobody's neighbour, and stays so until a request asks",
+     SCRIPTED,
+     "a=4M-5 b=4M a~7 -a -b a{p4M -16M} allocated=0 allocations=0 active_bytes=4M active=1 requested=4M-5 "
+     "done@7 a{p4M -16M} | 512@6 <free_completed 4M; merge next 20M absorbed 16M; segment_alloc new_segment 2M; "
+     "split 512 left 2096640; alloc new_segment 512> requested=512"},
+    {"a query fails, and so does the request, with nothing changed", SCRIPTED,
+     "a=30M a~7 -a done@7 fail:query:1 | X30M <> 30M>a"},
+    {"no event is recorded in a capture, and none is asked for; b's comes after it", SCRIPTED,
+     "a=30M b=32M a~7 b~7 -a [1 -b record=1 done@7 | 28M <segment_alloc new_segment 28M; alloc new_segment 28M> "
+     "]1 record=1 | 28M>a record=2 <free_completed 30M; split 28M left 2M; alloc cache 28M> done@7 28M>b"},
+    {"streams that a capture added belong to its graph: nobody waits for them", SCRIPTED,
+     "a=30M b=32M b~7 [1 a~8 b~8 -a -b ]1 30M>a record=1 32M!b done@7 32M>b"},
+    {"so does one that was named before as well", SCRIPTED, "a=30M a~7 [1 a~7 -a ]1 30M>a record=0"},
+    {"empty_cache deals with frees of a capture too", SCRIPTED,
+     "a=30M a~7 [1 -a empty reserved=30M ]1 empty reserved=0"},
+};
+TEST_PLAYS(test_streams, streams)
 
-/* One event for each stream, however often it was named, in the order of streams. */
+/* One event for each stream, however often it was named, in the order of streams; nothing happens before the free. */
 TEST_WITH(test_one_event_per_stream, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
-    uint64_t a;
+    struct rig *rig = streams_open(state);
 
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    forget(rig);
-    use_on(rig, a, 8);
-    use_on(rig, a, 3);
-    use_on(rig, a, 8);
-    expect(rig, "record_stream 30M\nrecord_stream 30M\nrecord_stream 30M\n");
-    assert_int_equal(spy.count, 0); /* nothing happens before the free */
-    give(rig, a);
-    expect(rig, "free_requested 30M\n");
+    play(rig, "a=30M | a~8 a~3 a~8 <record_stream 30M; record_stream 30M; record_stream 30M> "
+              "record=0 -a <free_requested 30M>");
     assert_int_equal(spy.count, 2);
-    assert_int_equal(spy.streams[0], 3);
-    assert_int_equal(spy.streams[1], 8);
+    assert_true(spy.streams[0] == 3 && spy.streams[1] == 8);
     complete(rig, 0);
-    assert_int_not_equal(take(rig, 30 * MIB), a);
+    play(rig, "30M!a");
     complete(rig, 1);
-    assert_int_equal(take(rig, 30 * MIB), a);
-}
-
-/* A pending block counts as active, not as allocated, and is nobody's neighbour. */
-TEST_WITH(test_pending_block, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct varve_alloc_stats stats;
-    uint64_t a, b, base, bytes;
-
-    streams_open(rig);
-    a = take(rig, 4 * MIB - 5);
-    b = take(rig, 4 * MIB);
-    use_on(rig, a, 7);
-    give(rig, a);
-    give(rig, b);
-    expect_segment(rig, a, "p4M -16M");
-    stats = stats_of(rig);
-    assert_int_equal(stats.allocated_bytes[0].current, 0);
-    assert_int_equal(stats.allocation[0].current, 0);
-    assert_int_equal(stats.active_bytes[0].current, 4 * MIB);
-    assert_int_equal(stats.active[0].current, 1);
-    assert_int_equal(stats.requested_bytes[0].current, 4 * MIB - 5);
-    assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, a, &base, &bytes), VARVE_ERROR_NOT_FOUND);
-    varve_sim_stream_complete(rig->device, 7);
-    expect_segment(rig, a, "p4M -16M"); /* until a request asks */
-    forget(rig);
-    take_on(rig, 512, 6);
-    expect(rig, "free_completed 4M\n"
-                "merge next 20M absorbed 16M\n"
-                "segment_alloc new_segment 2M\n"
-                "split 512 left 2096640\n"
-                "alloc new_segment 512\n");
-    assert_int_equal(stats_of(rig).requested_bytes[0].current, 512);
+    play(rig, "30M>a");
 }
 
 /* The first event of a stream that is not complete hides those behind it. */
 TEST_WITH(test_queue_stops_at_its_front, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
-    uint64_t a, b, c;
+    struct rig *rig = streams_open(state);
 
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    c = take(rig, 34 * MIB);
-    use_on(rig, a, 7);
-    use_on(rig, b, 7);
-    use_on(rig, c, 9);
-    give(rig, a);
-    give(rig, b);
-    give(rig, c);
+    play(rig, "a=30M b=32M c=34M a~7 b~7 c~9 -a -b -c |");
     complete(rig, 1);
     complete(rig, 2);
-    forget(rig);
-    assert_int_equal(take(rig, 28 * MIB), c); /* though b would fit better */
-    expect(rig, "free_completed 34M\n"
-                "split 28M left 6M\n"
-                "alloc cache 28M\n");
+    play(rig, "28M>c <free_completed 34M; split 28M left 6M; alloc cache 28M>"); /* though b would fit better */
     complete(rig, 0);
-    forget(rig);
-    assert_int_equal(take(rig, 28 * MIB), a);
-    expect(rig, "free_completed 30M\n"
-                "free_completed 32M\n"
-                "split 28M left 2M\n"
-                "alloc cache 28M\n");
+    play(rig, "28M>a <free_completed 30M; free_completed 32M; split 28M left 2M; alloc cache 28M>");
 }
 
 /* Events are used again; a long row of pending frees keeps its order. */
 TEST_WITH(test_many_pending, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
+    struct rig *rig = streams_open(state);
     uint64_t addr[50];
 
-    streams_open(rig);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 50; i++) {
             addr[i] = take(rig, 2 * MIB);
@@ -163,153 +113,30 @@ TEST_WITH(test_many_pending, rig_setup, rig_teardown)
         for (int i = 0; i < 50; i++) {
             give(rig, addr[i]);
         }
-        assert_int_equal(stats_of(rig).active[0].current, 50);
-        for (uint64_t stream = 1; stream <= 3; stream++) {
-            varve_sim_stream_complete(rig->device, stream);
-        }
-        forget(rig);
-        give(rig, take_on(rig, 512, 99));
+        play(rig, "active=50 done@1 done@2 done@3 | a=512@99 -a active=0");
         for (size_t i = 0; i < 50; i++) { /* of stream after stream, each in the order of its frees */
             size_t stream = i < 17 ? 0 : i < 34 ? 1 : 2;
             size_t place = i - (size_t[]){0, 17, 34}[stream];
             assert_int_equal(nth_record(rig, VARVE_KIND_FREE_COMPLETED, i)->addr, addr[stream + 3 * place]);
         }
-        assert_int_equal(stats_of(rig).active[0].current, 0);
     }
 }
 
-/* ---- a device in trouble ---- */
-
-TEST_WITH(test_event_query_fails, rig_setup, rig_teardown)
+/* The free returns that it failed, and the block is never handed out while a stream may use it: stream 8 has not been
+ * asked, or not answered. */
+TEST_WITH(test_event_record_fails, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state;
-    uint64_t a;
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        struct rig *rig = streams_open(state);
 
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    use_on(rig, a, 7);
-    give(rig, a);
-    varve_sim_stream_complete(rig->device, 7);
-    varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 1, 1, VARVE_ERROR_IO);
-    forget(rig);
-    refused(rig, 30 * MIB, VARVE_ERROR_IO);
-    expect(rig, "");
-    assert_int_equal(take(rig, 30 * MIB), a);
-}
-
-/* The free returns that it failed, and the block is never handed out while a stream may use it. */
-static void event_record_fails(struct rig *rig, unsigned nth)
-{
-    uint64_t a;
-
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    use_on(rig, a, 7);
-    use_on(rig, a, 8);
-    varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_RECORD, nth, 1, VARVE_ERROR_IO);
-    rig->message.text[0] = '\0';
-    assert_int_equal(varve_alloc_raw_delete(rig->alloc, a, &rig->message), VARVE_ERROR_IO);
-    rig_check(rig);
-    assert_string_not_equal(rig->message.text, "");
-    varve_sim_stream_complete(rig->device, 7);
-    assert_int_not_equal(take(rig, 30 * MIB), a); /* stream 8 has not been asked, or not answered */
-    assert_int_not_equal(take(rig, 30 * MIB), a);
-    assert_int_equal(varve_alloc_raw_delete(rig->alloc, a, &rig->message), VARVE_ERROR_NOT_FOUND);
-    rig_close(rig);
-}
-
-TEST_WITH(test_first_event_record_fails, rig_setup, rig_teardown)
-{
-    event_record_fails(*state, 1);
-}
-
-TEST_WITH(test_second_event_record_fails, rig_setup, rig_teardown)
-{
-    event_record_fails(*state, 2);
-}
-
-/* ---- frees during a capture ---- */
-
-static const struct varve_pool_id pool = {0, 1};
-
-static void capture_begin(struct rig *rig)
-{
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
-}
-
-static void capture_end(struct rig *rig)
-{
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    rig_check(rig);
-}
-
-/* No event is recorded in a capture, and none is asked for. */
-TEST_WITH(test_frees_wait_for_the_captures_end, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    use_on(rig, a, 7);
-    use_on(rig, b, 7);
-    give(rig, a);
-    capture_begin(rig);
-    give(rig, b);
-    assert_int_equal(spy.count, 1);
-    varve_sim_stream_complete(rig->device, 7);
-    forget(rig);
-    take(rig, 28 * MIB);
-    expect(rig, "segment_alloc new_segment 28M\nalloc new_segment 28M\n");
-    capture_end(rig);
-    assert_int_equal(spy.count, 1);
-    forget(rig);
-    assert_int_equal(take(rig, 28 * MIB), a);
-    assert_int_equal(spy.count, 2); /* now b's; it is pending */
-    expect(rig, "free_completed 30M\nsplit 28M left 2M\nalloc cache 28M\n");
-    varve_sim_stream_complete(rig->device, 7);
-    assert_int_equal(take(rig, 28 * MIB), b);
-}
-
-/* Streams that a capture added belong to its graph: nobody waits for them. */
-TEST_WITH(test_streams_of_a_capture_are_dropped, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a, b;
-
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    b = take(rig, 32 * MIB);
-    use_on(rig, b, 7);
-    capture_begin(rig);
-    use_on(rig, a, 8);
-    use_on(rig, b, 8);
-    give(rig, a);
-    give(rig, b);
-    capture_end(rig);
-    assert_int_equal(take(rig, 30 * MIB), a);
-    assert_int_equal(spy.count, 1);
-    assert_int_equal(spy.streams[0], 7);
-    assert_int_not_equal(take(rig, 32 * MIB), b);
-    varve_sim_stream_complete(rig->device, 7);
-    assert_int_equal(take(rig, 32 * MIB), b);
-}
-
-/* empty_cache deals with them too. */
-TEST_WITH(test_deferred_frees_and_empty_cache, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    uint64_t a;
-
-    streams_open(rig);
-    a = take(rig, 30 * MIB);
-    use_on(rig, a, 7);
-    capture_begin(rig);
-    give(rig, a);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
-    capture_end(rig);
-    empty_cache(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
+        play(rig, "a=30M a~7 a~8");
+        varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_RECORD, nth, 1, VARVE_ERROR_IO);
+        rig->message.text[0] = '\0';
+        assert_int_equal(varve_alloc_raw_delete(rig->alloc, rig->named[0], &rig->message), VARVE_ERROR_IO);
+        assert_string_not_equal(rig->message.text, "");
+        play(rig, "done@7 30M!a 30M!a");
+        assert_int_equal(varve_alloc_raw_delete(rig->alloc, rig->named[0], &rig->message), VARVE_ERROR_NOT_FOUND);
+        rig_close(rig);
+        memset(rig, 0, sizeof(*rig));
+    }
 }

@@ -132,27 +132,6 @@ TEST_WITH(test_random_crowded, setup, teardown)
     }
 }
 
-TEST_WITH(test_address_zero_and_empty, setup, teardown)
-{
-    struct block *zero = &world->blocks[0];
-    struct block *other = &world->blocks[1];
-    other->addr = 512;
-    assert_null(block_map_find(&world->map, 0)); /* before there are slots */
-    map_is_sound(0);
-    assert_int_equal(block_map_reserve(&world->map), VARVE_OK);
-    assert_null(block_map_find(&world->map, 0));
-    block_map_put(&world->map, other);
-    assert_null(block_map_find(&world->map, 0));
-    assert_int_equal(block_map_reserve(&world->map), VARVE_OK);
-    block_map_put(&world->map, zero);
-    assert_ptr_equal(block_map_find(&world->map, 0), zero);
-    assert_ptr_equal(block_map_find(&world->map, 512), other);
-    map_is_sound(1);
-    block_map_remove(&world->map, zero);
-    assert_null(block_map_find(&world->map, 0));
-    map_is_sound(2);
-}
-
 /* Slots filled without a gap, the most in one place, of a map that is half full. */
 static uint64_t longest_run(const struct block_map *map)
 {

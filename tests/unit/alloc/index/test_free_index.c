@@ -235,30 +235,22 @@ static void run(const struct run *run)
     assert_null(free_index_first(&model->index));
 }
 
-TEST_WITH(test_random_one_stream, setup, teardown)
+TEST_WITH(test_random, setup, teardown)
 {
-    for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) {
-        run(&(struct run){100 + sizes, 5000, 80, 1, 1, (enum sizes)sizes});
-    }
-}
+    static const struct run runs[] = {
+        {300, 20000, 900, 400, 500, SIZES_FEW},
+        {301, 20000, 900, 400, 500, SIZES_ALL_KINDS},
+        {400, 100000, 700, 3, 500, SIZES_ALL_KINDS},
+        {401, 100000, 700, 1, 500, SIZES_EQUAL},
+    };
 
-TEST_WITH(test_random_few_streams, setup, teardown)
-{
-    for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) {
+    for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) { /* walked after each step */
+        run(&(struct run){100 + sizes, 5000, 80, 1, 1, (enum sizes)sizes});
         run(&(struct run){200 + sizes, 2000, 100, 6, 1, (enum sizes)sizes});
     }
-}
-
-TEST_WITH(test_random_many_streams, setup, teardown)
-{
-    run(&(struct run){300, 20000, 900, 400, 500, SIZES_FEW});
-    run(&(struct run){301, 20000, 900, 400, 500, SIZES_ALL_KINDS});
-}
-
-TEST_WITH(test_random_long, setup, teardown)
-{
-    run(&(struct run){400, 100000, 700, 3, 500, SIZES_ALL_KINDS});
-    run(&(struct run){401, 100000, 700, 1, 500, SIZES_EQUAL});
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        run(&runs[i]);
+    }
 }
 
 /* ---- the walker itself ---- */

@@ -150,17 +150,12 @@ static void restored(struct rig *rig, const char *config)
 
 TEST_WITH(test_restored, rig_setup, rig_teardown)
 {
-    restored(*state, NULL);
-}
+    static const char *const configs[] = {NULL, "max_split_size_mb:20", "expandable_segments:True"};
 
-TEST_WITH(test_restored_with_oversize_blocks, rig_setup, rig_teardown)
-{
-    restored(*state, "max_split_size_mb:20");
-}
-
-TEST_WITH(test_restored_expandable, rig_setup, rig_teardown)
-{
-    restored(*state, "expandable_segments:True");
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        restored(*state, configs[i]);
+        memset(*state, 0, 2 * sizeof(struct rig));
+    }
 }
 
 /* Ranges with a hole between them are one reservation again, and the hole can be filled. */
@@ -169,21 +164,15 @@ TEST_WITH(test_restored_hole, rig_setup, rig_teardown)
     struct rig *rig = *state, *again = rig + 1;
     struct script script = {.next = 0};
     const char *config = "expandable_segments:True";
-    uint64_t a, b;
 
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 2000 * MIB, .config = config});
-    a = take(rig, 5 * MIB);
-    b = take(rig, 50 * MIB);
-    take(rig, 5 * MIB);
-    give(rig, b);
-    empty_cache(rig);
+    play(rig, "a=5M b=50M 5M -b empty");
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
     assert_int_equal(script.snapshot.segment_count, 2);
     open_fresh(again, &script, config);
     assert_int_equal(varve_alloc_restore(again->alloc, &script.snapshot, &again->message), VARVE_OK);
-    assert_int_equal(calls_of(again, VARVE_DEVICE_VMM_RESERVE), 1);
-    assert_int_equal(take(again, 40 * MIB), a + 5 * MIB);
-    expect_segment(again, a, "a5M a40M -10M a5M");
+    again->named[0] = rig->named[0];
+    play(again, "reserve=1 40M>a+5M a{a5M a40M -10M a5M}");
     rig_close(again);
     rig_close(rig);
     varve_alloc_snapshot_free(&script.snapshot);
@@ -231,11 +220,8 @@ TEST_WITH(test_split_oversize_block, rig_setup, rig_teardown)
     rig_open(rig, &(struct rig_options){.limit = 110 * MIB, .config = "max_split_size_mb:20"});
     assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
     rig_check(rig);
-    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 100 * MIB);
-    give(rig, blocks[1].addr);
-    take(rig, 30 * MIB); /* the whole of it can */
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
+    rig->named[0] = blocks[1].addr;
+    play(rig, "x30M reserved=100M -a 30M reserved=30M"); /* the whole of it can */
 }
 
 /* ---- refusals ---- */
@@ -282,13 +268,6 @@ static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift
     return error;
 }
 
-TEST_WITH(test_sound_state_is_accepted, rig_setup, rig_teardown)
-{
-    struct spoilt spoilt = sound();
-
-    assert_int_equal(restore_spoilt(*state, &spoilt, 0), VARVE_OK);
-}
-
 #define ASSERT_REFUSED(change)                                           \
     do {                                                                 \
         struct spoilt spoilt = sound();                                  \
@@ -298,8 +277,12 @@ TEST_WITH(test_sound_state_is_accepted, rig_setup, rig_teardown)
         }                                                                \
     } while (0)
 
-TEST_WITH(test_blocks_that_do_not_tile, rig_setup, rig_teardown)
+TEST_WITH(test_spoilt_states_are_refused, rig_setup, rig_teardown)
 {
+    struct spoilt untouched = sound();
+
+    assert_int_equal(restore_spoilt(*state, &untouched, 0), VARVE_OK);
+    /* blocks that do not tile */
     ASSERT_REFUSED(spoilt.blocks[0].addr += 512);
     ASSERT_REFUSED(spoilt.blocks[2].addr -= 512);
     ASSERT_REFUSED(spoilt.blocks[1].bytes += 512);
@@ -310,10 +293,7 @@ TEST_WITH(test_blocks_that_do_not_tile, rig_setup, rig_teardown)
     ASSERT_REFUSED(spoilt.segment.bytes = 0);
     ASSERT_REFUSED(spoilt.segment.bytes = 4 * MIB);
     ASSERT_REFUSED(spoilt.segment.addr += 2 * MIB);
-}
-
-TEST_WITH(test_impossible_sizes, rig_setup, rig_teardown)
-{
+    /* sizes that are impossible */
     ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 62, spoilt.segment.block_count = 1));
     ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 61, spoilt.segment.block_count = 1,
                     spoilt.segment.is_expandable = true));
@@ -321,15 +301,10 @@ TEST_WITH(test_impossible_sizes, rig_setup, rig_teardown)
                     spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
     ASSERT_REFUSED(spoilt.blocks[0].requested = 512 * KIB + 1);
     ASSERT_REFUSED(spoilt.blocks[0].requested = UINT64_C(1) << 63);
-}
-
-TEST_WITH(test_odd_sizes, rig_setup, rig_teardown)
-{
     ASSERT_REFUSED((spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100, spoilt.blocks[1].addr -= 100));
-}
-
-TEST_WITH(test_counts_that_lie, rig_setup, rig_teardown)
-{
+    ASSERT_REFUSED(
+        (spoilt.segment.is_expandable = true, spoilt.segment.bytes -= 512 * KIB, spoilt.segment.block_count = 3));
+    /* counts that lie */
     ASSERT_REFUSED(spoilt.segment.block_count = 0);
     ASSERT_REFUSED(spoilt.segment.block_count = 3);
     ASSERT_REFUSED(spoilt.segment.block_count = 5);
@@ -360,12 +335,6 @@ TEST_WITH(test_free_neighbours, rig_setup, rig_teardown)
     assert_true(inactive > 0 && got.block_count < 4);
     assert_int_equal(got.segments[0].bytes, spoilt.segment.bytes);
     varve_alloc_snapshot_free(&got);
-}
-
-TEST_WITH(test_expandable_range_of_an_odd_size, rig_setup, rig_teardown)
-{
-    ASSERT_REFUSED(
-        (spoilt.segment.is_expandable = true, spoilt.segment.bytes -= 512 * KIB, spoilt.segment.block_count = 3));
 }
 
 TEST_WITH(test_other_addresses, rig_setup, rig_teardown)

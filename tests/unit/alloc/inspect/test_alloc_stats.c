@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Statistics: the keys and their order, that each key shows the figure of its name, how figures move, and
- * what the two resets leave. The moves are compared with a model that keeps every single change.
+ * what the two resets leave. The moves are those that the events say.
  * Costs: 1 s
  */
-#include <cmocka.h>
+#include "support/alloc/rig.h"
 
 #include "alloc/core/state/counters.h"
 #include "alloc/inspect/stats.h"
 #include "support/random.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define KEYS 122
 #define MOVES 3000
@@ -23,7 +19,7 @@ struct taken {
     int64_t values[KEYS + 1];
 };
 
-static void take(void *context, const char *key, int64_t value)
+static void take_key(void *context, const char *key, int64_t value)
 {
     struct taken *taken = context;
 
@@ -36,7 +32,7 @@ static struct taken take_all(const struct varve_alloc_stats *stats)
 {
     struct taken taken = {0};
 
-    varve_alloc_stats_each(stats, take, &taken);
+    varve_alloc_stats_each(stats, take_key, &taken);
     return taken;
 }
 
@@ -116,93 +112,22 @@ TEST(test_each_key_shows_its_figure)
     assert_value(&taken, "max_split_size", stats.max_split_size);
 }
 
-/* ---- Moves ---- */
+/* ---- Moves: figures are the sums over the allocator's events ---- */
 
-static int64_t sum_of(const int64_t *changes, size_t first, size_t end, int sign)
-{
-    int64_t sum = 0;
-
-    for (size_t i = first; i < end; i++) {
-        if (sign == 0 || (sign > 0) == (changes[i] > 0)) {
-            sum += changes[i];
-        }
-    }
-    return sum;
-}
-
-static int64_t peak_of(const int64_t *changes, size_t first, size_t end)
-{
-    int64_t peak = sum_of(changes, 0, first, 0);
-
-    for (size_t i = first; i <= end; i++) {
-        int64_t current = sum_of(changes, 0, i, 0);
-
-        if (peak < current) {
-            peak = current;
-        }
-    }
-    return peak;
-}
-
-TEST(test_moves_add_up)
-{
-    static int64_t changes[VARVE_ALLOC_STAT_POOLS][MOVES];
-    struct alloc_counters counters;
-    struct varve_alloc_stats *stats = &counters.others, read;
-    size_t accumulated_from = 0, peak_from = 0;
-    uint64_t random = 5;
-
-    memset(&counters, 0, sizeof(counters));
-    memset(changes, 0, sizeof(changes));
-    for (size_t i = 0; i < MOVES; i++) {
-        bool is_small = random_below(&random, 2);
-        struct varve_alloc_stat *stat = &stats->reserved_bytes[stat_pool_kind(is_small)];
-        int64_t change = random_below(&random, 3) ? (int64_t)random_below(&random, 5000)
-                                                  : -(int64_t)random_below(&random, (uint64_t)stat->current + 1);
-
-        changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
-        if (random_below(&random, 2)) {
-            stat_change(stats->reserved_bytes, is_small, change);
-        } else if (change >= 0) {
-            stat_pool_increase(stats->reserved_bytes, is_small, change);
-        } else {
-            stat_pool_decrease(stats->reserved_bytes, is_small, -change);
-        }
-        hot_change(&counters, HOT_INACTIVE_SPLIT_BYTES, is_small, change);
-        if (i == MOVES / 3) {
-            stats_reset_accumulated(&counters);
-            accumulated_from = i + 1;
-        }
-        if (i == MOVES / 2) {
-            stats_reset_peak(&counters);
-            peak_from = i + 1;
-        }
-        stats_read(&counters, &read);
-        for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS && i % 100 == 0; pool++) {
-            const struct varve_alloc_stat *both[] = {&read.reserved_bytes[pool], &read.inactive_split_bytes[pool]};
-
-            for (int k = 0; k < 2; k++) {
-                assert_int_equal(both[k]->current, sum_of(changes[pool], 0, i + 1, 0));
-                assert_int_equal(both[k]->allocated, sum_of(changes[pool], accumulated_from, i + 1, 1));
-                assert_int_equal(both[k]->freed, -sum_of(changes[pool], accumulated_from, i + 1, -1));
-                assert_int_equal(both[k]->peak, peak_of(changes[pool], peak_from, i + 1));
-            }
-        }
-    }
-}
-
-/* ---- Blocks: what is active is what is allocated, and what was freed and waits ---- */
+enum { FIGURES = 7 };
 
 struct plain {
     int64_t current, peak, allocated, freed;
 };
 
-static void plain_move(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_small, int64_t change)
+static struct plain sums[FIGURES][VARVE_ALLOC_STAT_POOLS];
+
+static void plain_move(int figure, bool is_small, int64_t change)
 {
-    const int pools[] = {VARVE_ALLOC_STAT_ALL, stat_pool_kind(is_small)};
+    const int pools[] = {VARVE_ALLOC_STAT_ALL, is_small ? VARVE_ALLOC_STAT_SMALL_POOL : VARVE_ALLOC_STAT_LARGE_POOL};
 
     for (int i = 0; i < 2; i++) {
-        struct plain *one = &plain[pools[i]];
+        struct plain *one = &sums[figure][pools[i]];
 
         one->current += change;
         one->peak = one->current > one->peak ? one->current : one->peak;
@@ -210,99 +135,112 @@ static void plain_move(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_small
     }
 }
 
-static void plain_assert(const struct varve_alloc_stat *stats, const struct plain *plain, const char *name)
+/* Of the order of FIGURES: allocation, allocated, active and requested bytes, active, segment, reserved bytes. */
+static void plain_event(const struct varve_record *record)
 {
-    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
-        if (stats[pool].current != plain[pool].current || stats[pool].peak != plain[pool].peak ||
-            stats[pool].allocated != plain[pool].allocated || stats[pool].freed != plain[pool].freed) {
-            fail_msg("%s of pool %d: %jd, peak %jd, not %jd, peak %jd", name, pool, (intmax_t)stats[pool].current,
-                     (intmax_t)stats[pool].peak, (intmax_t)plain[pool].current, (intmax_t)plain[pool].peak);
-        }
+    bool is_small = record->pool % 2 != 0;
+    int64_t size = (int64_t)record->size, requested = (int64_t)record->requested;
+
+    switch (varve_record_kind(record)) {
+    case VARVE_KIND_ALLOC:
+        plain_move(0, is_small, 1);
+        plain_move(1, is_small, size);
+        plain_move(2, is_small, size);
+        plain_move(3, is_small, requested);
+        plain_move(4, is_small, 1);
+        break;
+    case VARVE_KIND_FREE_REQUESTED:
+        plain_move(0, is_small, -1);
+        plain_move(1, is_small, -size);
+        break;
+    case VARVE_KIND_FREE_COMPLETED:
+        plain_move(2, is_small, -size);
+        plain_move(3, is_small, -requested);
+        plain_move(4, is_small, -1);
+        break;
+    case VARVE_KIND_SEGMENT_ALLOC:
+        plain_move(5, is_small, 1);
+        plain_move(6, is_small, size);
+        break;
+    case VARVE_KIND_SEGMENT_FREE:
+        plain_move(5, is_small, -1);
+        plain_move(6, is_small, -size);
+        break;
+    default:
+        break;
     }
 }
 
-static void plain_reset(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_peak)
+static void plain_compare(const struct varve_alloc_stats *stats, unsigned step)
 {
-    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
-        if (is_peak) {
-            plain[pool].peak = plain[pool].current;
-        } else {
-            plain[pool].allocated = plain[pool].freed = 0;
-        }
-    }
-}
+    const struct varve_alloc_stat *const figures[FIGURES] = {
+        stats->allocation, stats->allocated_bytes, stats->active_bytes,  stats->requested_bytes,
+        stats->active,     stats->segment,         stats->reserved_bytes};
 
-TEST(test_blocks)
-{
-    enum { ALLOCATION, ALLOCATED, ACTIVE, ACTIVE_BYTES, REQUESTED, FIGURES };
-    static struct plain plain[FIGURES][VARVE_ALLOC_STAT_POOLS];
-    struct alloc_counters counters;
-    struct varve_alloc_stats read;
-    uint64_t used[40], waiting[40]; /* sizes; odd ones are small */
-    size_t used_count = 0, waiting_count = 0;
-    uint64_t random = 6;
+    for (int i = 0; i < FIGURES; i++) {
+        for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
+            const struct varve_alloc_stat *stat = &figures[i][pool];
+            const struct plain *plain = &sums[i][pool];
 
-    memset(&counters, 0, sizeof(counters));
-    for (size_t i = 0; i < MOVES; i++) {
-        uint64_t what = random_below(&random, i / 500 % 2 ? 12 : 6); /* at times nothing waits for long */
-        bool is_taken = what < 3 && used_count < 40;
-        uint64_t size = 1 + random_below(&random, 9000);
-
-        if (is_taken) {
-            used[used_count++] = size;
-            stat_allocate(&counters, size % 2, size, size / 2);
-            plain_move(plain[ALLOCATION], size % 2, 1), plain_move(plain[ALLOCATED], size % 2, (int64_t)size);
-            plain_move(plain[ACTIVE], size % 2, 1), plain_move(plain[ACTIVE_BYTES], size % 2, (int64_t)size);
-            plain_move(plain[REQUESTED], size % 2, (int64_t)(size / 2));
-        } else if (what < 9 && used_count > 0) {
-            size = used[--used_count];
-            stat_free(&counters, size % 2, size);
-            plain_move(plain[ALLOCATION], size % 2, -1);
-            plain_move(plain[ALLOCATED], size % 2, -(int64_t)size);
-            if (what >= 6 && waiting_count < 40) {
-                stat_wait(&counters, size % 2, size, true);
-                waiting[waiting_count++] = size;
-                size = 0;
+            if (stat->current != plain->current || stat->peak != plain->peak || stat->allocated != plain->allocated ||
+                stat->freed != plain->freed) {
+                fail_msg("step %u, figure %d of pool %d: %jd, peak %jd, not %jd, peak %jd", step, i, pool,
+                         (intmax_t)stat->current, (intmax_t)stat->peak, (intmax_t)plain->current,
+                         (intmax_t)plain->peak);
             }
-        } else if (waiting_count > 0) {
-            size = waiting[--waiting_count];
-            stat_wait(&counters, size % 2, size, false);
-        } else {
-            size = 0;
         }
-        if (size != 0 && !is_taken) {
-            stat_complete(&counters, size % 2, size / 2);
-            plain_move(plain[ACTIVE], size % 2, -1), plain_move(plain[ACTIVE_BYTES], size % 2, -(int64_t)size);
-            plain_move(plain[REQUESTED], size % 2, -(int64_t)(size / 2));
-        }
-        for (int k = 0; k < FIGURES && i % 97 == 0; k++) {
-            plain_reset(plain[k], i % 2);
-        }
-        if (i % 97 == 0 && i % 2) {
-            stats_reset_peak(&counters);
-        } else if (i % 97 == 0) {
-            stats_reset_accumulated(&counters);
-        }
-        stats_read(&counters, &read);
-        plain_assert(read.allocation, plain[ALLOCATION], "allocation");
-        plain_assert(read.allocated_bytes, plain[ALLOCATED], "allocated_bytes");
-        plain_assert(read.active, plain[ACTIVE], "active");
-        plain_assert(read.active_bytes, plain[ACTIVE_BYTES], "active_bytes");
-        plain_assert(read.requested_bytes, plain[REQUESTED], "requested_bytes");
-        assert_int_equal(stat_active_bytes(&counters), read.active_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
 }
 
-TEST(test_no_net_change_moves_nothing)
+static void plain_reset(struct rig *rig, bool is_peak)
 {
-    struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], before[VARVE_ALLOC_STAT_POOLS];
+    (is_peak ? varve_alloc_reset_peak_stats : varve_alloc_reset_accumulated_stats)(rig->alloc);
+    for (int i = 0; i < FIGURES * VARVE_ALLOC_STAT_POOLS; i++) {
+        struct plain *plain = &sums[i / VARVE_ALLOC_STAT_POOLS][i % VARVE_ALLOC_STAT_POOLS];
 
-    memset(stats, 0, sizeof(stats));
-    stat_change(stats, true, 7);
-    memcpy(before, stats, sizeof(stats));
-    stat_change(stats, true, 0);
-    assert_memory_equal(stats, before, sizeof(stats));
-    assert_int_equal(stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated, 0);
+        plain->peak = is_peak ? plain->current : plain->peak;
+        plain->allocated = is_peak ? plain->allocated : 0;
+        plain->freed = is_peak ? plain->freed : 0;
+    }
+}
+
+/* Blocks of both pools, some of which wait for a stream when they are freed; at times nothing waits for long. */
+TEST_WITH(test_sums_of_events, rig_setup, rig_teardown)
+{
+    struct rig *rig = *state;
+    struct varve_alloc_stats stats;
+    uint64_t live[40] = {0}, random = test_first_seed(6);
+
+    memset(sums, 0, sizeof(sums));
+    rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
+    for (unsigned i = 0; i < MOVES; i++) {
+        uint64_t *slot = &live[random_below(&random, 40)];
+
+        if (*slot != 0) {
+            if (i / 500 % 2 != 0 && random_below(&random, 2) == 0) {
+                use_on(rig, *slot, 7);
+            }
+            give(rig, *slot);
+            *slot = 0;
+        } else {
+            *slot = take(rig, 1 + random_below(&random, random_below(&random, 2) == 0 ? 9000 : 12 * MIB));
+        }
+        if (i % 50 == 0) {
+            varve_sim_stream_complete(rig->device, 7);
+        }
+        if (i % 300 == 0) {
+            empty_cache(rig);
+        }
+        for (size_t k = 0; k < rig->count; k++) {
+            plain_event(&rig->records[k]);
+        }
+        rig->count = rig->mark = 0;
+        if (i % 97 == 0) {
+            plain_reset(rig, i % 2 != 0);
+        }
+        stats = stats_of(rig);
+        plain_compare(&stats, i);
+    }
 }
 
 /* ---- Resets ---- */

@@ -5,7 +5,7 @@
  * one.
  * Costs: 1 s
  */
-#include "support/storage/random_rules.h"
+#include "support/storage/storage_rules.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -268,8 +268,6 @@ static const struct CMUnitTest cases[] = {
     STORAGE_RULES(pool_apart),
     POOL_CASE(test_device_copies, pool_sim),
     POOL_CASE(test_peers, pool_sim),
-    RANDOM_RULES(pool_host),
-    RANDOM_RULES(pool_apart),
     POOL_CASE(test_copies_are_done, pool_apart),
     POOL_CASE(test_between_devices, pool_apart),
     POOL_CASE(test_recycled_block, pool_apart),

@@ -379,92 +379,35 @@ TEST_WITH(test_import_read_only, NULL, nothing_is_left)
 
 /* ---- tensors that are refused ---- */
 
+/* Whatever the flags and the tensor mean there. */
 static void other_version(struct varve_dlpack_versioned *tensor)
 {
     tensor->version.major = 2;
-    tensor->flags = UINT64_MAX; /* whatever it means there */
+    tensor->flags = UINT64_MAX;
     memset(&tensor->tensor, 0xee, sizeof(tensor->tensor));
 }
 
-static void no_device(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.device = (struct varve_dlpack_device){10, 3};
-}
-
-static void cuda_device(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.device.type = VARVE_DLPACK_CUDA;
-}
-
-static void complex_type(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.dtype = (struct varve_dlpack_dtype){5, 64, 1};
-}
-
-static void four_lanes(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.dtype.lanes = 4;
-}
-
-static void wide_type(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.dtype.bits = 128;
-}
-
-static void many_dims(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.ndim = VARVE_DIMS_MAX + 1;
-}
-
-static void negative_dims(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.ndim = -1;
-}
-
-static void no_shape(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.shape = NULL;
-}
-
-static void negative_size(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.shape[1] = -3;
-}
-
-static void huge_shape(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.shape[0] = tensor->tensor.shape[1] = INT64_MAX;
-}
-
-static void huge_stride(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.strides[0] = INT64_MAX;
-}
-
-static void huge_negative_stride(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.strides[1] = INT64_MIN;
-}
-
-static void no_data(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.data = NULL;
-}
-
-static void huge_offset(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.byte_offset = UINT64_MAX;
-}
-
-static void below_zero(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.strides[0] = -(INT64_C(1) << 56);
-}
-
-static void beyond_the_end(struct varve_dlpack_versioned *tensor)
-{
-    tensor->tensor.data = (void *)(UINTPTR_MAX - 7);
-}
+#define DAMAGE(name, field, ...)                               \
+    static void name(struct varve_dlpack_versioned *versioned) \
+    {                                                          \
+        versioned->tensor.field = __VA_ARGS__;                 \
+    }
+DAMAGE(no_device, device, (struct varve_dlpack_device){10, 3})
+DAMAGE(cuda_device, device.type, VARVE_DLPACK_CUDA)
+DAMAGE(complex_type, dtype, (struct varve_dlpack_dtype){5, 64, 1})
+DAMAGE(four_lanes, dtype.lanes, 4)
+DAMAGE(wide_type, dtype.bits, 128)
+DAMAGE(many_dims, ndim, VARVE_DIMS_MAX + 1)
+DAMAGE(negative_dims, ndim, -1)
+DAMAGE(no_shape, shape, NULL)
+DAMAGE(negative_size, shape[1], -3)
+DAMAGE(huge_shape, shape[0], versioned->tensor.shape[1] = INT64_MAX)
+DAMAGE(huge_stride, strides[0], INT64_MAX)
+DAMAGE(huge_negative_stride, strides[1], INT64_MIN)
+DAMAGE(no_data, data, NULL)
+DAMAGE(huge_offset, byte_offset, UINT64_MAX)
+DAMAGE(below_zero, strides[0], -(INT64_C(1) << 56))
+DAMAGE(beyond_the_end, data, (void *)(UINTPTR_MAX - 7))
 
 TEST_WITH(test_import_errors, NULL, nothing_is_left)
 {
