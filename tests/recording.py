@@ -6,6 +6,7 @@ A test file is a unittest program that ends with recording.main(): exit status 0
 VARVE names the command, VARVE_PROGRAMS the folder of the workload programs (default: the release build).
 """
 
+import functools
 import itertools
 import json
 import os
@@ -151,8 +152,9 @@ def is_attached(pid):
         return False
 
 
+@functools.cache
 def attach_is_possible():
-    """May we trace a process that is no child of varve?"""
+    """May we trace a process that is no child of varve? Found out once."""
     process = subprocess.Popen(["sleep", "100"])  # pylint: disable=consider-using-with
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -80,10 +80,29 @@ class Attach(recording.Case):
     def attach(self, pid, path=None, *options):
         collector = recording.start([recording.VARVE, "attach", "-o", path or self.path, *options, str(pid)])
         self.addCleanup(recording.kill_group, collector)
-        recording.wait_until(lambda: collector.poll() is not None or recording.is_attached(pid), what="the attaching")
+        # The injector is a child of the collector; until it has gone, the process is being traced.
+        recording.wait_until(lambda: collector.poll() is not None or
+                             recording.is_attached(pid) and not recording.children_of(collector.pid), what="the attaching")
         if collector.poll() is not None:
             self.fail(recording.finish(collector))
         return collector
+
+    def attach_and_kill(self, pid, *options):
+        """A collector that is dead."""
+        collector = self.attach(pid, None, *options)
+        collector.kill()
+        collector.wait()
+        return collector
+
+    def detach_after_death(self, process):
+        """detach takes the hooks out, and recover finishes the database."""
+        self.assertIn("varve recover", self.varve("detach", str(process.pid)).err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.recover()
+
+    def recover(self):
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
 
     def refused(self, pid, *words, **options):
         outcome = recording.varve("attach", "-o", self.path, str(pid), **options)
@@ -218,11 +237,6 @@ class Refused(Attach):
                                     f"process {process.pid} is not attached to")
                 self.assertIsNone(process.poll())
 
-    def test_nobody_attached(self):
-        process = self.target()
-        self.assert_refused(recording.varve("detach", str(process.pid)), f"process {process.pid} is not attached to")
-        self.quit(process)
-
 
 class Busy(Attach):
     def test_full_rings(self):
@@ -350,9 +364,7 @@ class Awkward(Attach):
     def test_thread_of_another_tracer(self):
         """Not known before: only one of the threads is traced. To be quiet all of them must be looked at."""
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid)
         other = max(int(tid) for tid in os.listdir(f"/proc/{process.pid}/task"))
         libc = ctypes.CDLL(None, use_errno=True)
         self.assertEqual(libc.ptrace(PTRACE_SEIZE, other, None, None), 0)
@@ -380,23 +392,15 @@ class Killed(Attach):
     def test_collector_whose_number_is_given_out_again(self):
         """The other process gets no signal, and the hooks go all the same."""
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        collector = self.attach_and_kill(process.pid)
         innocent = self.give_number_again(process, collector)
-        outcome = self.varve("detach", str(process.pid))
-        self.assertIn("varve recover", outcome.err)
-        self.assertFalse(recording.is_attached(process.pid))
+        self.detach_after_death(process)
         self.assertIsNone(innocent.poll())
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
         self.quit(process)
 
     def test_attaching_after_a_collector_whose_number_is_given_out_again(self):
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        collector = self.attach_and_kill(process.pid)
         self.give_number_again(process, collector)
         other = os.path.join(self.folder, "other.db")
         self.varve("attach", "--for", "0", "-o", other, str(process.pid))
@@ -408,7 +412,6 @@ class Killed(Attach):
     def test_collector_that_is_killed_while_it_is_waited_for(self):
         process = self.target()
         collector = self.attach(process.pid)
-        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
         collector.send_signal(signal.SIGSTOP)
         detach = recording.start([recording.VARVE, "detach", str(process.pid)])
         self.addCleanup(recording.kill_group, detach)
@@ -419,22 +422,15 @@ class Killed(Attach):
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn("varve recover", outcome.err)
         self.assertFalse(recording.is_attached(process.pid))
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
+        self.recover()
         self.quit(process)
 
     def test_collector(self):
         """The program goes on; detach takes the hooks out, recover finishes the database."""
         process = self.target(threads=1)
-        collector = self.attach(process.pid, None, "--ring-size", "64K")
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid, "--ring-size", "64K")
         self.assert_refused(recording.varve("recover", self.path + ".d"), "still run", "varve detach")
-        outcome = self.varve("detach", str(process.pid))
-        self.assertIn("varve recover", outcome.err)
-        self.assertFalse(recording.is_attached(process.pid))
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
+        self.detach_after_death(process)
         self.assert_no_loss()
         self.assert_pairs(may_know_unknown=True)
         self.assertGreater(self.one("SELECT count(*) FROM event"), 0)
@@ -442,9 +438,7 @@ class Killed(Attach):
 
     def test_attaching_after_a_dead_collector(self):
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid)
         other = os.path.join(self.folder, "other.db")
         self.varve("attach", "--for", "0.2", "-o", other, str(process.pid))
         self.assert_finished(other)
@@ -465,21 +459,13 @@ class Killed(Attach):
 
     def test_program_after_a_dead_collector(self):
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid)
         self.quit(process)
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
+        self.recover()
         self.assert_no_loss()
 
     def test_program_that_becomes_another(self):
-        process = self.begin("sh", "-c", "read line; exec sleep 100")
-        self.assertIsNone(process.poll())
-        shell = subprocess.Popen(["sh", "-c", "echo ready; read line; exec sleep 100"], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, text=True, start_new_session=True)  # pylint: disable=consider-using-with
-        self.addCleanup(recording.kill_group, shell)
-        self.assertEqual(shell.stdout.readline().strip(), "ready")
+        shell = self.begin("sh", "-c", "echo ready; read line; exec sleep 100", said="ready", stdin=subprocess.PIPE)
         collector = self.attach(shell.pid)
         shell.stdin.write("\n")
         shell.stdin.flush()
@@ -507,7 +493,6 @@ class PlugIn(Attach):
             self.assertEqual(process.stdout.readline(), f"{count} {count} 0\n")
 
         collector = self.attach(process.pid)
-        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
         step(1)
         self.varve("detach", str(process.pid))
         self.assertEqual(recording.finish(collector).returncode, 0)

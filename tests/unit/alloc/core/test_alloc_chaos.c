@@ -4,14 +4,14 @@
  * release_lock_on_cudamalloc leaves the lock open, as other threads would. After each the walkers run; no two
  * live blocks ever share a byte; at the end everything is given back. What is decided is not looked at here: recordings
  * of PyTorch's allocator say that (tests/conformance/test_replay_pytorch.py).
- * Costs: 10 s, full 40 s
+ * Costs: 6 s, full 40 s
  */
 #include "support/alloc/hooks.h"
 #include "support/random.h"
 
 /* One thread: nothing here for the thread sanitizer to find, which makes each step ten times slower. */
 #if defined(__SANITIZE_THREAD__)
-#define CHAOS_STEPS 400
+#define CHAOS_STEPS test_rounds(200U, 400U)
 #else
 #define CHAOS_STEPS 4000
 #endif
