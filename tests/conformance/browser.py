@@ -36,7 +36,8 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="varve-browser-")
         options = Options()
         options.binary_location = CHROMIUM
-        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-gpu",
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking",
+                         "--disable-gpu",
                          f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={self.profile}"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -58,7 +59,8 @@ class Browser:
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.driver.get("file://" + os.path.abspath(path))
-        return self.until("const marks = performance.getEntriesByName('varve-rendered'); return marks.length ? marks[0].startTime : null",
+        return self.until("const marks = performance.getEntriesByName('varve-rendered'); return marks.length ?"
+                          " marks[0].startTime : null",
                           "the page is rendered")
 
     def run(self, script, *arguments):
@@ -70,7 +72,8 @@ class Browser:
 
     def settle(self):
         """Until what was asked for is drawn."""
-        self.driver.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))")
+        self.driver.execute_async_script("const done = arguments[0]; requestAnimationFrame(() =>"
+                                         " requestAnimationFrame(() => done()))")
 
     def logged(self):
         return [entry["message"] for entry in self.driver.get_log("browser")]
@@ -78,7 +81,8 @@ class Browser:
     def requested(self):
         """Addresses of everything that was loaded."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+        return [message["params"]["request"]["url"] for message in messages
+                if message["method"] == "Network.requestWillBeSent"]
 
     def find(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -112,7 +116,8 @@ class Browser:
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, begin[0] - box["width"] / 2, begin[1] - box["height"] / 2) \
+        ActionChains(self.driver).move_to_element_with_offset(element, begin[0] - box["width"] / 2,
+                                                              begin[1] - box["height"] / 2) \
             .click_and_hold().move_by_offset(end[0] - begin[0], end[1] - begin[1]).release().perform()
         self.settle()
 

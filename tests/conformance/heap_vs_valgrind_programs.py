@@ -17,7 +17,8 @@ class Program:
     which differences are right, by the executable's name in the table. `prepare`: what is run once before, by itself.
     `is_quick`: also in the quick tier."""
 
-    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None, prepare=(), is_quick=False):
+    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None,
+                 prepare=(), is_quick=False):
         self.name, self.label, self.steps, self.files, self.prepare, self.is_quick = name, label, steps, files, prepare, is_quick
         self.needs = [name, *needs]
         self.environment = environment or {}

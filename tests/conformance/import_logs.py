@@ -31,7 +31,8 @@ class Program:
                 self.failures += 1
             elif free and (draw < 0.55 or not self.live):
                 slot = free.pop(chance.randrange(len(free)))
-                addr, size = BASE + slot * 64 * MIB, chance.choice((1, 512, 4096, 3 * MIB, chance.randrange(1, 60 * MIB)))
+                addr, size = BASE + slot * 64 * MIB, chance.choice((1, 512, 4096, 3 * MIB,
+                                                                    chance.randrange(1, 60 * MIB)))
                 self.calls.append((time_us, thread, "allocate", addr, size, stream))
                 self.live[addr] = size
                 self.allocations += 1
@@ -75,25 +76,29 @@ def rmm_log(calls, **options):
 
 def memory_event(call, pid, device=0, device_type=1, total=0, reserved=0):
     time_us, thread, action, addr, size, _ = call
-    args = {"Total Reserved": reserved, "Total Allocated": total, "Bytes": -size if action == "free" else size, "Addr": addr,
+    args = {"Total Reserved": reserved, "Total Allocated": total, "Bytes": -size if action == "free" else size,
+            "Addr": addr,
             "Device Id": device, "Device Type": device_type, "Ev Idx": 0}
     name = "[memory]"
     if action == "failure":
         del args["Addr"]
         name = "[OutOfMemory]"
-    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": name, "pid": pid, "tid": thread, "ts": time_us + 0.25,
+    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": name, "pid": pid, "tid": thread,
+            "ts": time_us + 0.25,
             "args": args}
 
 
 def span(name, thread, begin_us, end_us, category="cpu_op", pid=77):
-    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": begin_us, "dur": end_us - begin_us,
+    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": begin_us,
+            "dur": end_us - begin_us,
             "args": {"External id": 1, "Input type": ["float", "\"quoted\\"]}}
 
 
 def profiler_trace(events, indent=2):
     """As Kineto writes it: other keys around the list, objects in several lines."""
     return json.dumps({
-        "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU }]"}], "profile_memory": 1, "trace_id": "[memory]",
+        "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU }]"}], "profile_memory": 1,
+        "trace_id": "[memory]",
         "displayTimeUnit": "ms", "baseTimeNanoseconds": 1_700_000_000_000_000_000,
         "traceEvents": [
             {"name": "process_name", "ph": "M", "ts": 1, "pid": 77, "tid": 0, "args": {"name": "python"}},
@@ -163,15 +168,19 @@ class Nsight:
     def chain(self, number, frames):
         self.database.executemany(
             "INSERT INTO CUDA_CALLCHAINS VALUES (?, ?, ?, 0, 0, ?)",
-            [(number, self.string(function), self.string(module), depth) for depth, (function, module) in enumerate(frames)])
+            [(number, self.string(function), self.string(module), depth)
+             for depth, (function, module) in enumerate(frames)])
 
-    def row(self, time_ns, pid, operation, addr, size, kind=2, device=0, stream=0, pool=None, pool_size=None, call=None, tid=None,
+    def row(self, time_ns, pid, operation, addr, size, kind=2, device=0, stream=0, pool=None, pool_size=None, call=None,
+            tid=None,
             chain=None, took=100):
         self.correlation += 1
         self.database.execute(
-            "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, ?, 1, ?, 0, ?, ?, ?, NULL, ?, ?, ?, 0, ?, 0, NULL, NULL)",
+            "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, ?, 1, ?, 0, ?, ?, ?, NULL, ?, ?, ?, 0, ?, 0,"
+            " NULL, NULL)",
             (time_ns, global_pid(pid), device, addr, size, kind, operation, self.correlation, stream, pool, pool_size))
         if call is not None:
             self.database.execute(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 1, ?, ?, ?, 0, ?)",
-                (time_ns - took // 2, time_ns - took // 2 + took, global_pid(pid) | tid, self.correlation, self.string(call), chain))
+                (time_ns - took // 2, time_ns - took // 2 + took, global_pid(pid) | tid, self.correlation,
+                 self.string(call), chain))

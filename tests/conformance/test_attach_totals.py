@@ -107,16 +107,19 @@ class CxxProgram(Attached):
         odd = "domain = 'heap' AND requested % 2 = 1 AND tid <> pid"  # the main thread makes paths
         self.assertEqual(self.sql(f"SELECT count(*), sum(requested) FROM allocations WHERE {odd}"), [(blocks, size)])
         self.assertEqual(self.one(f"SELECT count(*) FROM allocations WHERE {odd} AND free_ns IS NOT NULL"), frees)
-        self.assertEqual(self.sql("SELECT count(*), sum(size) FROM allocations WHERE domain = 'mmap' AND size = 3 * 4096"),
+        self.assertEqual(self.sql("SELECT count(*), sum(size) FROM allocations WHERE domain = 'mmap' AND size = 3 *"
+                                  " 4096"),
                          [(maps, map_bytes)])
         unknown = self.one("SELECT value FROM stats WHERE name = 'frees_unknown'")
-        self.assertTrue(600 <= unknown <= 600 + 4 * 9 + 1, f"{unknown}: 500 freed, 100 resized, and what each thread had just then")
+        self.assertTrue(600 <= unknown <= 600 + 4 * 9 + 1, f"{unknown}: 500 freed, 100 resized, and what each thread"
+                                                           " had just then")
         self.assertEqual(self.one("SELECT count(*) FROM leak WHERE domain = 'heap' AND requested = 300"), 100)
         self.assertEqual(self.one("SELECT count(*) FROM thread"), 5)
         self.assertEqual(self.one("SELECT value FROM meta WHERE key = 'attached_pid'"), process.pid)
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE function LIKE '%step%'"), 0)
         report = self.varve("report", self.path).out
-        self.assertRegex(" ".join(report.split()), f"attached to process {process.pid}, which ran already: blocks from before are "
+        self.assertRegex(" ".join(report.split()), f"attached to process {process.pid}, which ran already: blocks"
+                                                   " from before are "
                                                    f"not known .{unknown} of them freed or resized since.")
         self.assertIn("attached_ns", self.varve("info", self.path).out)
 
@@ -150,7 +153,8 @@ class CxxProgram(Attached):
     def test_library_that_is_loaded_later(self):
         host = subprocess.Popen(  # pylint: disable=consider-using-with
             [recording.program("plugin_host"), "3", recording.program("lib_cxx_plugin.so")], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "WAIT": "1"})
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "WAIT": "1"})
         self.addCleanup(recording.kill_group, host)
         self.assertEqual(host.stdout.readline().strip(), "ready")
         collector = self.attach(host.pid)
@@ -161,7 +165,8 @@ class CxxProgram(Attached):
         host.communicate("\n")
         self.assertEqual(host.returncode, 0)
         self.open()
-        self.assertEqual(self.sql("SELECT count(*), count(free_ns) FROM allocations WHERE domain = 'heap' AND requested = 31013"),
+        self.assertEqual(self.sql("SELECT count(*), count(free_ns) FROM allocations WHERE domain = 'heap' AND"
+                                  " requested = 31013"),
                          [(300, 300)])
 
 
@@ -191,7 +196,8 @@ class PythonProgram(Attached):
         self.assertGreaterEqual(self.one("SELECT value FROM stats WHERE name = 'frees_unknown'"), 100)
         self.assertEqual(self.one(
             "SELECT count(*) FROM allocations a JOIN callsite_total t ON t.callsite_id = a.callsite_id"
-            " WHERE a.domain = 'heap' AND a.requested = ? AND t.domain = 'heap' AND t.user_function LIKE '%keep_counted%' OR"
+            " WHERE a.domain = 'heap' AND a.requested = ? AND t.domain = 'heap' AND t.user_function LIKE"
+            " '%keep_counted%' OR"
             " a.requested = ? AND t.domain = 'heap' AND t.user_function LIKE '%listcomp%'", size, size), COUNT,
             "Python's own frames are seen")
 

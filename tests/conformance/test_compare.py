@@ -41,7 +41,8 @@ class Compare(Case):
                 with self.subTest(name, setting=setting_of(row)):
                     self.assertNotIn("error", row)
                     alone = self.answer("replay", *setting_of(row), path_of(name))
-                    keys = ("peak_reserved", "peak_allocated", "device_calls", "retries", "segments", "ooms", "frees_skipped")
+                    keys = ("peak_reserved", "peak_allocated", "device_calls", "retries", "segments", "ooms",
+                            "frees_skipped")
                     self.assertEqual({key: row[key] for key in keys}, {key: alone[key] for key in keys})
 
     def test_own_rules_cost_the_same(self):

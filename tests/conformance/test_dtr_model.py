@@ -62,7 +62,8 @@ class Play:
     """One run of a log: what it is asked for, and as arguments of the command."""
 
     def __init__(self, heuristic, budget, dealloc="eager", remat_limit=1.0, seed=0):
-        self.options = {"heuristic": heuristic, "budget": budget, "dealloc": dealloc, "remat_limit": remat_limit, "seed": seed}
+        self.options = {"heuristic": heuristic, "budget": budget, "dealloc": dealloc, "remat_limit": remat_limit,
+                        "seed": seed}
 
     def command(self, path):
         arguments = [recording.VARVE, "dtr", path, "--json"]
@@ -103,7 +104,8 @@ class Play:
             margin = 0
             if key == "heuristic_accesses" and dtr_model.needs_classes(self.options["heuristic"]):
                 margin = 2 + value // 100
-            same = got.get(key) == value or (margin and isinstance(got.get(key), int) and abs(got[key] - value) <= margin)
+            same = got.get(key) == value or (margin and isinstance(got.get(key), int)
+                                             and abs(got[key] - value) <= margin)
             if not same and not (key == "budget" and value is None):
                 return f"{key} is {got.get(key)}, not {value}" + (f": {got['error']}" if "error" in got else "")
         return None

@@ -164,8 +164,10 @@ class Ladder(Case):
         self.assertGreater(compared, 50)
         self.assertEqual(len(rows), self.one("SELECT count(*) FROM event WHERE kind BETWEEN 1 AND 13"))
         self.assertEqual(self.sql(f"SELECT device, seq, ts_ns, {columns} FROM ladder_peak ORDER BY device"), self.sql(
-            f"SELECT device, seq, ts_ns, {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device ORDER BY"
-            " reserved DESC, live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE place = 1"
+            f"SELECT device, seq, ts_ns, {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device"
+            " ORDER BY"
+            " reserved DESC, live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE"
+            " place = 1"
             " ORDER BY device"))
         return most
 
@@ -177,7 +179,8 @@ class Ladder(Case):
                 limit = ["--memory-limit", expected["memory_limit"]] if expected.get("memory_limit") else []
                 for command in (["replay", *limit], ["import"]):
                     self.varve(*command, path, "-o", self.path, "--force")
-                    most = [max(pair) for pair in zip(most, self.compare(divisions_of(expected.get("alloc_conf") or "")))]
+                    most = [max(pair)
+                            for pair in zip(most, self.compare(divisions_of(expected.get("alloc_conf") or "")))]
         # over all histories, none of it may be nothing
         self.assertGreater(min(most), 0, dict(zip(("reserved", "live_requested", *RUNGS), most)))
 

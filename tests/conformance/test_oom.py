@@ -80,7 +80,8 @@ class Oom(Case):
         self.varve("replay", "--verify", "--memory-limit", self.limit, "-o", self.path, TRACE)
         for path in (self.path, self.imported) if recording.IS_FULL else (self.path,):
             other = self.answer("oom", "--timeout", 0, path)
-            self.assertEqual([row["served"] is None for row in other["ooms"]], [False] + [True] * (len(self.failed) - 1))
+            self.assertEqual([row["served"] is None for row in other["ooms"]],
+                             [False] + [True] * (len(self.failed) - 1))
             for row, expected in zip(other["ooms"], self.answers["ooms"]):
                 for key in ("requested", "cause", "because"):
                     self.assertEqual(row[key], expected[key])

@@ -113,7 +113,8 @@ class Policies(Case):
         return answer, *read_plainly(events)
 
     def test_policies_are_listed(self):
-        self.assertGreaterEqual(set(policies()), {"bfc", "tlsf", "buddy", "arena", "rmm-pool", "cupy-pool", "none", "cuda-async"})
+        self.assertGreaterEqual(set(policies()), {"bfc", "tlsf", "buddy", "arena", "rmm-pool", "cupy-pool", "none",
+                                                  "cuda-async"})
 
     def test_served(self):
         for path in recording.sample(RECORDINGS, *SMALL):

@@ -71,7 +71,8 @@ class PythonAllocators(recording.Case):
     def objects(self, function):
         """Allocations, and those that were live when main ended, of the sizes that a function's own objects have."""
         return self.sql("SELECT a.size, count(*), sum(coalesce(a.free_requested_seq, 1 << 60) > p.main_end_seq)"
-                        " FROM allocation a JOIN process p ON p.id = a.process_id JOIN callsite c ON c.id = a.callsite_id"
+                        " FROM allocation a JOIN process p ON p.id = a.process_id JOIN callsite c ON c.id ="
+                        " a.callsite_id"
                         " JOIN symbol s ON s.id = c.user_symbol_id WHERE a.domain = 9 AND s.function = ? AND s.file = ?"
                         " GROUP BY a.size HAVING count(*) >= 500", function, self.script)
 
@@ -92,7 +93,8 @@ class PythonAllocators(recording.Case):
                 live[addr] = size
                 total[0] += 1
                 total[1] += size
-        self.assertEqual(self.sql("SELECT allocations, bytes, live_allocations, live_bytes FROM total WHERE domain = 'python'"),
+        self.assertEqual(self.sql("SELECT allocations, bytes, live_allocations, live_bytes FROM total WHERE domain ="
+                                  " 'python'"),
                          [(*total, len(live), sum(live.values()))])
 
     def test_objects(self):

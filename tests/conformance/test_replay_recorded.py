@@ -10,7 +10,8 @@ import os
 from pytorch_recordings import RECORDINGS, SMALL, expected_of, name_of, options_of, path_of, recording
 
 # What an allocator's records hold; ids are rows, which the command's own heap has, too.
-EVENTS = ("SELECT e.device, e.dev_seq, k.name, c.text, e.addr, e.size, e.requested, e.stream, e.pool, e.flags FROM event e"
+EVENTS = ("SELECT e.device, e.dev_seq, k.name, c.text, e.addr, e.size, e.requested, e.stream, e.pool, e.flags FROM"
+          " event e"
           " JOIN event_kind k ON k.code = e.kind JOIN event_cause c ON c.code = e.cause"
           " WHERE k.grp = 'allocator' ORDER BY e.seq")
 ALLOCATIONS = ("SELECT a.device, a.pool, a.stream, a.addr, a.size, a.requested, s.number, a.free_requested_seq IS NULL,"
@@ -34,7 +35,8 @@ class ReplayRecorded(recording.Case):
     def tables(self, path):
         self.open(path)
         return {"events": self.sql(EVENTS), "allocations": self.sql(ALLOCATIONS), "segments": self.sql(SEGMENTS),
-                "ooms": self.sql("SELECT device, requested, allocated, reserved, largest_free, stage FROM oom ORDER BY seq")}
+                "ooms": self.sql("SELECT device, requested, allocated, reserved, largest_free, stage FROM oom ORDER"
+                                 " BY seq")}
 
     def compare(self, *arguments):
         written = os.path.join(self.folder, "written.db")

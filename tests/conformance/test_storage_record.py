@@ -18,7 +18,8 @@ def example(name):
 
 class Storages(recording.Case):
     def events(self, where="1"):
-        return self.sql(f"SELECT kind, id, addr, size, requested, arg FROM events WHERE kind IN {STORAGE_KINDS} AND {where} "
+        return self.sql(f"SELECT kind, id, addr, size, requested, arg FROM events WHERE kind IN {STORAGE_KINDS} AND"
+                        f" {where} "
                         "ORDER BY seq")
 
     def assert_all_gone(self):
@@ -56,14 +57,17 @@ class Storages(recording.Case):
         cycles = 1_000_000 if recording.IS_FULL else 60_000
         self.record(recording.program("storage_cycles"), str(cycles), options=["--stacks", "none"])
         self.assert_finished()
-        self.assertEqual(self.sql("SELECT base_id IS NULL, count(*), count(destroy_seq) FROM storage GROUP BY 1 ORDER BY 1"),
+        self.assertEqual(self.sql("SELECT base_id IS NULL, count(*), count(destroy_seq) FROM storage GROUP BY 1 ORDER"
+                                  " BY 1"),
                          [(0, cycles, cycles), (1, cycles, cycles)])
         self.assertEqual(self.one("SELECT count(*) FROM storage v JOIN storage b ON b.id = v.base_id "
                                   "WHERE b.allocation_id IS NOT v.allocation_id OR b.destroy_seq < v.create_seq"), 0)
-        self.assertEqual(self.one("SELECT count(*) FROM storage s LEFT JOIN allocation a ON a.id = s.allocation_id WHERE a.id IS NULL"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM storage s LEFT JOIN allocation a ON a.id = s.allocation_id"
+                                  " WHERE a.id IS NULL"), 0)
         self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain "
                                   "WHERE d.name = 'block' AND a.free_completed_seq IS NULL"), 0)
-        self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain WHERE d.name = 'block'"), cycles)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain WHERE d.name"
+                                  " = 'block'"), cycles)
         self.assertEqual(self.one("SELECT count(*) FROM storage_leak"), 0)
 
     def test_two_processes(self):

@@ -118,7 +118,8 @@ class Start(Shim):
         result, err = self.python("import torch\nresult = torch.__version__", VARVE_TORCH="allocate",
                                   PYTHONPATH=os.pathsep.join([half, FAKE]))
         self.assertEqual(result, "2.11.0+fake")
-        self.assertEqual([line.startswith("varve: PyTorch runs as if --torch were not there") for line in err], [True], err)
+        self.assertEqual([line.startswith("varve: PyTorch runs as if --torch were not there") for line in err], [True],
+                         err)
 
     def test_no_stderr(self):
         """Closed: a line that can't be said is no reason to fail."""
@@ -146,7 +147,8 @@ class Refusals(Shim):
         self.assertEqual(self.refused("initialised already", "initialised"), ["native", "torch._C"])
         self.assertEqual(self.refused("cudaMallocAsync", "async"), ["cudaMallocAsync", "torch._C"])
         self.assertEqual(self.refused("no/such.so"), ["native", "torch._C"])
-        self.assertEqual(self.refused("undefined symbol", VARVE_TORCH_LIBRARY=self.other_library()), ["native", "torch._C"])
+        self.assertEqual(self.refused("undefined symbol", VARVE_TORCH_LIBRARY=self.other_library()),
+                         ["native", "torch._C"])
 
     def other_library(self):
         with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -243,7 +245,8 @@ class Observe(Shim):
 
     def test_no_place(self):
         """The folder is gone: a line, no half file, the program's own status."""
-        _, err = self.python(self.TRAIN + "\n" + " " * 8 + "sys.exit(5)", status=5, VARVE_TORCH_HISTORY="/no/such/folder/x")
+        _, err = self.python(self.TRAIN + "\n" + " " * 8 + "sys.exit(5)", status=5,
+                             VARVE_TORCH_HISTORY="/no/such/folder/x")
         self.assertEqual([line for line in err if "is lost" in line], err)
         self.assertEqual(len(err), 1)
 
@@ -305,7 +308,8 @@ class Profiler(Shim):
 
     def setUp(self):
         super().setUp()
-        path = compile_library(self, "libvarve-cupti.so", "int released;\nint varve_cupti_release(void) { return released++ > 0; }\n")
+        path = compile_library(self, "libvarve-cupti.so", "int released;\nint varve_cupti_release(void) { return"
+                                                          " released++ > 0; }\n")
         self.environment.update(VARVE_TORCH="profiler", CUDA_INJECTION64_PATH=path)
 
     def test_subscription_is_given_up(self):

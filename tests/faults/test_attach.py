@@ -82,7 +82,8 @@ class Attach(recording.Case):
         self.addCleanup(recording.kill_group, collector)
         # The injector is a child of the collector; until it has gone, the process is being traced.
         recording.wait_until(lambda: collector.poll() is not None or
-                             recording.is_attached(pid) and not recording.children_of(collector.pid), what="the attaching")
+                             recording.is_attached(pid) and not recording.children_of(collector.pid),
+                             what="the attaching")
         if collector.poll() is not None:
             self.fail(recording.finish(collector))
         return collector
@@ -107,7 +108,8 @@ class Attach(recording.Case):
     def refused(self, pid, *words, **options):
         outcome = recording.varve("attach", "-o", self.path, str(pid), **options)
         self.assert_refused(outcome, *words)
-        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], [], "nothing half-written")
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], [],
+                         "nothing half-written")
 
 
 class Refused(Attach):
@@ -183,7 +185,8 @@ class Refused(Attach):
         if os.geteuid() != 0 or recording.run(["unshare", "-m", "true"]).returncode != 0:
             self.skipTest("no mount namespaces here")
         process = self.begin("unshare", "-m", "sh", "-c", "echo ready; exec sleep 100", said="ready")
-        recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) != "unshare", what="the exec")
+        recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) != "unshare",
+                             what="the exec")
         self.refused(process.pid, "another view of the file system")
 
     def test_confined_process(self):
@@ -207,7 +210,8 @@ class Refused(Attach):
         process = self.target()
         collector = self.attach(process.pid)
         other = os.path.join(self.folder, "other.db")
-        self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)), "is recorded already, by varve attach",
+        self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)),
+                            "is recorded already, by varve attach",
                             f"varve detach {process.pid}")
         self.varve("detach", str(process.pid))
         self.assertEqual(recording.finish(collector).returncode, 0)
@@ -241,10 +245,12 @@ class Refused(Attach):
 class Busy(Attach):
     def test_full_rings(self):
         """A thread that does nothing but allocate, and waits for room most of the time, is let go all the same."""
-        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)", said="ready")
+        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)",
+                             said="ready")
         for overflow in ("block", "drop"):
             with self.subTest(overflow=overflow):
-                self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3", "-f", "-o",
+                self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3",
+                           "-f", "-o",
                            self.path, str(process.pid))
                 self.assertFalse(recording.is_attached(process.pid))
                 self.assert_finished()
@@ -252,8 +258,10 @@ class Busy(Attach):
         self.assertIsNone(process.poll())
 
     def test_children_are_let_go_too(self):
-        process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild = os.fork()\n"
-                             "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' % child)\ntime.sleep(100)",
+        process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild ="
+                                                   " os.fork()\n"
+                             "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' %"
+                             " child)\ntime.sleep(100)",
                              said="ready", stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
         process.stdin.write("\n")
@@ -267,7 +275,8 @@ class Busy(Attach):
         self.assertNotIn(recording.process_state(child), (None, "Z", "X"))
         self.assert_finished()
         self.assert_no_loss()
-        self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033 GROUP BY pid"
+        self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033"
+                                  " GROUP BY pid"
                                   " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
 
 

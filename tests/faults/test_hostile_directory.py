@@ -55,7 +55,8 @@ class Hostile(recording.Case):
     def leave_directory(self, name="left"):
         """What a collector leaves that was killed, with rings in a folder of it."""
         self.path = os.path.join(self.folder, name + ".db")
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), "0.4", options=recording.PLAIN))
+        process = recording.start(self.record_command(recording.program("rmdir_victim"), "0.4",
+                                                      options=recording.PLAIN))
         self.assertEqual(process.stdout.readline(), "started\n")
         process.kill()
         recording.finish_orphan(process)
@@ -173,7 +174,8 @@ class Directories(Hostile):
     def test_foreign_files_stay(self):
         """In a directory that is a recording's: what it did not make is still there afterwards."""
         left = self.copy(self.leave_directory(), "left")
-        mine = {"notes.txt", "p1photo", "p01", "p1.r1.spill", "p1.r1.spill1.bak", "p1.r", "p", "p5000000000", "session.old"}
+        mine = {"notes.txt", "p1photo", "p01", "p1.r1.spill", "p1.r1.spill1.bak", "p1.r", "p", "p5000000000",
+                "session.old"}
         for name in mine:
             self.write(os.path.join(left, name), name)
             self.write(os.path.join(left, "ring", name), name)

@@ -47,7 +47,8 @@ class Keep(recording.Case):
         self.assertGreater(self.one("SELECT count(*) FROM timeline"), 10)
 
     def check_refusals(self, word):
-        for arguments in (("segments", self.path), ("export", "--to", "pytorch", "-o", self.path + ".pickle", self.path),
+        for arguments in (("segments", self.path), ("export", "--to", "pytorch", "-o", self.path + ".pickle",
+                                                    self.path),
                           ("diff", "--events", self.path, self.path)):
             outcome = recording.varve(*arguments)
             self.assertEqual(outcome.returncode, 2, outcome)
@@ -113,7 +114,8 @@ class Keep(recording.Case):
         self.assertGreaterEqual(group[0], 30000)
         # The leak of one small call site is in the group's row, and says how large it is.
         self.assertEqual(self.sql("SELECT function FROM leak JOIN callsite c ON c.id = callsite_id"
-                                  " JOIN symbol s ON s.id = c.symbol_id WHERE leak.size = 11"), [("(smaller call sites)",)])
+                                  " JOIN symbol s ON s.id = c.symbol_id WHERE leak.size = 11"),
+                         [("(smaller call sites)",)])
         self.assertEqual(self.sql("SELECT count(*) FROM leak JOIN frame USING (callsite_id)"
                                   " WHERE function = 'large_leak' AND size = 50021"), [(10,)])
         self.assertEqual(self.one("SELECT count(*) FROM callsite_stat LEFT JOIN callsite ON id = callsite_id"

@@ -61,7 +61,8 @@ class CollectorKilled(recording.Case):
             self.assertEqual(said["events"], self.one("SELECT count(*) FROM event"))
 
     def test_drop_goes_on(self):
-        process = self.start(recording.program("rmdir_victim"), "1", "300", options=["--overflow", "drop", "--ring-size", "4K"])
+        process = self.start(recording.program("rmdir_victim"), "1", "300",
+                             options=["--overflow", "drop", "--ring-size", "4K"])
         self.assertEqual(process.stdout.readline(), "started\n")
         self.kill_collector(process)
         out = recording.finish_orphan(process)
@@ -110,7 +111,8 @@ class CollectorKilled(recording.Case):
 
     def test_with_stacks(self):
         """Call sites are in the recording directory too."""
-        process = self.start(recording.program("churn"), "--seconds", "0.8", "--pace", "20", options=["--stacks", "native"])
+        process = self.start(recording.program("churn"), "--seconds", "0.8", "--pace", "20",
+                             options=["--stacks", "native"])
         time.sleep(0.3)
         self.kill_collector(process)
         recording.finish_orphan(process)
@@ -159,7 +161,8 @@ class Refusals(recording.Case):
         self.assertEqual(sorted(os.listdir(self.folder)), ["empty.db.d", "plain.db.d"])
 
     def start_victim(self, seconds):
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), seconds, options=recording.PLAIN))
+        process = recording.start(self.record_command(recording.program("rmdir_victim"), seconds,
+                                                      options=recording.PLAIN))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.assertEqual(process.stdout.readline(), "started\n")
         return process

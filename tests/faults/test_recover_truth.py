@@ -30,7 +30,8 @@ CALLS_LAST, CALLS_AMONG, COPIES, OFTEN = (30, 8, 20, 4) if recording.IS_FULL els
 OPS = 2500 if recording.IS_FULL else 300
 # When a process or thread whose end nobody saw is said to have ended: the time of the recovery.
 VOLATILE = {"process": {"end_ns"}, "thread": {"end_ns"}}
-STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncommitted": "uncommitted", "events_lost": "lost",
+STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncommitted": "uncommitted",
+         "events_lost": "lost",
          "bytes_lost": "lost_bytes"}
 
 
@@ -39,7 +40,8 @@ def contents(path):
     recoveries."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     tables = {}
-    for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
+    for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE"
+                                       " 'sqlite%'"):
         table = table.removesuffix("_row")
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
         columns = [column for column in columns if column not in VOLATILE.get(table, ())]
@@ -135,7 +137,8 @@ class Interrupted(Recovering):
         try:
             process = subprocess.run(
                 ["/bin/sh", "-c", f'exec 3>&{writer} "$@"', "sh", recording.program("kill_at_call"), str(call),
-                 recording.VARVE, "recover", directory], pass_fds=[writer], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                 recording.VARVE, "recover", directory], pass_fds=[writer], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True, check=False,
                 # a traced process can't look for leaks
                 env={**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"})
@@ -319,7 +322,8 @@ class Damaged(Recovering):
         self.damage_all(cut(lambda size: size / 2), self.half(0))
         if recording.IS_FULL:
             self.damage_all(cut(lambda size: 0))
-        outcomes = self.damage_all(cut(lambda size: max(0, size - 100)), None if recording.IS_FULL else ["trace.db-wal"])
+        outcomes = self.damage_all(cut(lambda size: max(0, size - 100)),
+                                   None if recording.IS_FULL else ["trace.db-wal"])
         self.assertEqual(outcomes["trace.db-wal"], "reported")
 
     def test_overwritten(self):
@@ -366,7 +370,8 @@ class Damaged(Recovering):
         self.assertEqual(self.outcome_of(directory, name), "reported")
         process, ring = re.fullmatch(r"ring/p(\d+)\.r(\d+)", name).groups()
         gone = header.spill_flushed - header.spill_tail
-        self.assertEqual(self.sql("SELECT emitted, lost, unreadable FROM thread WHERE process_id = ? AND ring = ?", process, ring),
+        self.assertEqual(self.sql("SELECT emitted, lost, unreadable FROM thread WHERE process_id = ? AND ring = ?",
+                                  process, ring),
                          [(header.emitted, gone, gone)])
 
     def test_missing_page(self):

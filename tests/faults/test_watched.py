@@ -26,7 +26,8 @@ ORDERS = ("keep 100 1000", "drop 400 5000", "map 3 65536", "keep 50 1024")
 # What does not depend on when and where a program ran.
 SAME = (
     "SELECT domain, device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes, temporary FROM total",
-    "SELECT user_function, user_file, user_line, function, file, line, domain, allocations, frees, bytes, live_bytes, peak_bytes"
+    "SELECT user_function, user_file, user_line, function, file, line, domain, allocations, frees, bytes, live_bytes,"
+    " peak_bytes"
     " FROM callsite_total",
     "SELECT kind, cause, size, requested, callsite_id, id, flags, ring_seq, seq FROM event ORDER BY seq",
     "SELECT id, domain, size, callsite_id, alloc_seq, free_requested_seq, temporary FROM allocation ORDER BY id",
@@ -49,7 +50,8 @@ class Watched(recording.Case):
     def record_still(self, *options, path=None):
         command = self.record_command(recording.program("stands_still"), options=options)
         command[command.index(self.path)] = path or self.path
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True,
                                    start_new_session=True)
         self.addCleanup(self.abandon, process)
         self.assertEqual(process.stdout.readline(), "ready\n")
@@ -223,7 +225,8 @@ class Watched(recording.Case):
                 file.write(os.urandom(100000))
 
         def empty_database():
-            sqlite3.connect(live).executescript("CREATE TABLE t(x); PRAGMA application_id = 1448498764; PRAGMA user_version = 1")
+            sqlite3.connect(live).executescript("CREATE TABLE t(x); PRAGMA application_id = 1448498764; PRAGMA"
+                                                " user_version = 1")
 
         def endless_view():
             sqlite3.connect(live).executescript(

@@ -11,9 +11,9 @@
 
 /* One thread: nothing here for the thread sanitizer to find, which makes each step ten times slower. */
 #if defined(__SANITIZE_THREAD__)
-#define CHAOS_STEPS test_rounds(200U, 400U)
+#define CHAOS_STEPS 400
 #else
-#define CHAOS_STEPS 4000
+#define CHAOS_STEPS test_rounds(2400, 4000)
 #endif
 #define CHAOS_LIVE 96U
 
