@@ -43,7 +43,8 @@ def varve_leaders(database, domains, frames):
     """By the innermost of these frames: bytes at the peak, and the user's line that most of them are reported under."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     rows = connection.execute(f"""
-        WITH innermost AS (SELECT f.* FROM callsite_total c JOIN frame f ON f.callsite_id = c.callsite_id WHERE {frames}),
+        WITH innermost AS (SELECT f.* FROM callsite_total c JOIN frame f ON f.callsite_id = c.callsite_id
+                           WHERE {frames}),
         chosen AS (SELECT callsite_id, min(depth), function, file, line FROM innermost GROUP BY callsite_id)
         SELECT i.function, i.file, i.line, c.user_function, c.user_file, c.user_line, sum(c.peak_bytes)
         FROM callsite_total c JOIN chosen i ON i.callsite_id = c.callsite_id WHERE c.domain IN ({domains})

@@ -25,7 +25,8 @@ WIDTH, HEIGHT = 1400, 900
 
 def skip_without():
     """Ends the program with 77 where there is no browser."""
-    missing = "python3-selenium" if webdriver is None else "chromium" if not CHROMIUM else "chromium-driver" if not DRIVER else None
+    missing = next((name for name, found in (("python3-selenium", webdriver), ("chromium", CHROMIUM),
+                                             ("chromium-driver", DRIVER)) if not found), None)
     if missing:
         print(f"skipped: {missing} is not installed")
         sys.exit(77)
@@ -102,14 +103,16 @@ class Browser:
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, x - box["width"] / 2, y - box["height"] / 2).click().perform()
+        place = x - box["width"] / 2, y - box["height"] / 2
+        ActionChains(self.driver).move_to_element_with_offset(element, *place).click().perform()
         self.settle()
 
     def hover_at(self, selector, x, y):
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, x - box["width"] / 2, y - box["height"] / 2).perform()
+        place = x - box["width"] / 2, y - box["height"] / 2
+        ActionChains(self.driver).move_to_element_with_offset(element, *place).perform()
         self.settle()
 
     def drag(self, selector, begin, end):
@@ -132,5 +135,6 @@ class Browser:
         self.settle()
         return self.run("""const canvas = document.querySelector(arguments[0]);
             const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data, seen = new Set();
-            for (let i = 0; i < data.length; i += 4) seen.add(data[i] << 24 | data[i + 1] << 16 | data[i + 2] << 8 | data[i + 3]);
+            for (let i = 0; i < data.length; i += 4)
+                seen.add(data[i] << 24 | data[i + 1] << 16 | data[i + 2] << 8 | data[i + 3]);
             return seen.size;""", selector)

@@ -402,7 +402,8 @@ class Run:
         else:
             cost = {"none": lambda _: 1, "local": lambda one: one.cost, "classes": self.cost_with_classes,
                     "ancestors": lambda one: one.cost + one.regions[BACKWARD].cost,
-                    "neighbours": lambda one: one.cost + one.regions[FORWARD].cost + one.regions[BACKWARD].cost}[kind](storage)
+                    "neighbours": lambda one: one.cost + one.regions[FORWARD].cost + one.regions[BACKWARD].cost
+                    }[kind](storage)
         if not has_size and not has_staleness:
             return cost
         divisor = (storage.size if has_size else 1) * (self.clock - last_access if has_staleness else 1)

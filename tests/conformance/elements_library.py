@@ -123,7 +123,9 @@ def rounded_integer(value, dtype):
     if shift and (rest > half or (rest == half and kept & 1)):
         kept += 1
     result = kept << shift
-    return float("inf") * (1 if value > 0 else -1) if result >= 2 ** (greatest + 1) else float(result) * (1 if value >= 0 else -1)
+    if result >= 2 ** (greatest + 1):
+        return float("inf") * (1 if value > 0 else -1)
+    return float(result) * (1 if value >= 0 else -1)
 
 
 def as_f64(array, dtype):

@@ -124,7 +124,8 @@ class Expressions(MemoryCase):
                                       lambda n: self.make.bytes.integers(0, 2 if value_dtype == BOOL else 101, n))
             value = bits_of(numbers, value_dtype)
         memory = None if self.make.chance(0.3) else self.memory  # values of host memory, too
-        return (value if value_dtype == dtype else bits_of(numbers, dtype)), placed(value, TYPES[value_dtype], memory), \
+        return (value if value_dtype == dtype else bits_of(numbers, dtype)),  \
+            placed(value, TYPES[value_dtype], memory), \
             f"{TYPES[value_dtype]} {value.shape} {str(numbers.tolist())[:300]}"
 
     def set_case(self, dtype, view, whole, storage, part, case):
@@ -168,7 +169,8 @@ class Expressions(MemoryCase):
         """One plan each to get and to set, run twice, into storages that lie in any way, on elements that change."""
         shape = view[as_numpy(entries)].shape
         value = self.make.bits(int(np.prod(shape)), dtype).reshape(shape)
-        with self.placed(value, dtype) as values, varve.Plan(part, entries) as get, varve.Plan(part, entries, values) as put:
+        with self.placed(value, dtype) as values, varve.Plan(part, entries) as get, \
+                varve.Plan(part, entries, values) as put:
             self.assertEqual(get.shape, shape, what)
             for _ in range(2):
                 target, target_whole = self.make.laid_out(shape, lambda n: self.make.bits(n, dtype))
@@ -210,7 +212,8 @@ class Expressions(MemoryCase):
                         what = f"{TYPES[dtype]} {bits.shape} {density}"
                         with storage[mask] as picked:
                             self.assertTrue(np.array_equal(elements_of(picked, bits.dtype), bits[mask]), what)
-                        value = self.make.bits(int(np.count_nonzero(mask)) * int(np.prod(block)), dtype).reshape((-1,) + block)
+                        chosen = int(np.count_nonzero(mask)) * int(np.prod(block))
+                        value = self.make.bits(chosen, dtype).reshape((-1,) + block)
                         bits[mask] = value
                         with self.placed(value, dtype) as values:
                             storage[mask] = values
@@ -248,7 +251,8 @@ class Expressions(MemoryCase):
                         varve.Plan(storage, key)
                     continue
                 value = self.make.bits(bits[key].size, 1).reshape(bits[key].shape)
-                with self.placed(value, 1) as values, varve.Plan(storage, key) as get, varve.Plan(storage, key, values) as put, \
+                with self.placed(value, 1) as values, varve.Plan(storage, key) as get, \
+                        varve.Plan(storage, key, values) as put, \
                         self.placed(np.zeros_like(value), 1) as out:
                     self.assertEqual(get.shape, value.shape)
                     for _ in range(2):
@@ -312,7 +316,8 @@ class Operations(MemoryCase):
         if name in ("sum", "mean"):
             allowed = allowed + 2.0 ** -46 * np.abs(inputs[0]).sum()
         elif name == "matmul":
-            allowed = allowed + 2 * inputs[0].shape[-1] * EPSILON["f32" if dtype in ("f16", "bf16") else dtype] * np.matmul(
+            epsilon = EPSILON["f32" if dtype in ("f16", "bf16") else dtype]
+            allowed = allowed + 2 * inputs[0].shape[-1] * epsilon * np.matmul(
                 np.abs(inputs[0]), np.abs(inputs[1]))
         elif name == "normal":
             allowed = allowed + 2.0 ** -44
@@ -337,7 +342,8 @@ class Operations(MemoryCase):
         arrays = [self.laid(array, dtype) for array in inputs]
         is_in_place = inputs and out_dtype == dtype and inputs[0].shape == shape and self.make.chance(0.3)
         out, into = arrays[0] if is_in_place else self.laid(np.zeros(shape, KINDS[out_dtype]), out_dtype)
-        what = f"{name} {dtype} {[array.shape for array in inputs]} {others} to {shape}{', in place' * bool(is_in_place)}"
+        what = f"{name} {dtype} {[array.shape for array in inputs]} {others} to {shape}" \
+               f"{', in place' * bool(is_in_place)}"
         message, error = Message(), None
         try:
             call(f"varve_op_{name}", describe(out, out_dtype), *(describe(array, dtype) for array, _ in arrays),

@@ -52,7 +52,8 @@ def ties_of(dtype, generator):
     else:
         size = np.dtype(narrow).itemsize * 8
         bits = generator.integers(0, {16: 0x7c00, 32: 0x7f800000}[size], 3000).astype(f"u{size // 8}")
-        low, high = bits.view(narrow), (bits + (bits + 1 < {16: 0x7c00, 32: 0x7f800000}[size])).astype(bits.dtype).view(narrow)
+        low = bits.view(narrow)
+        high = (bits + (bits + 1 < {16: 0x7c00, 32: 0x7f800000}[size])).astype(bits.dtype).view(narrow)
     return (low.astype(np.float64) + high.astype(np.float64)) / 2
 
 
@@ -142,8 +143,10 @@ class Pairs(unittest.TestCase):
             return
         size, fraction = 8 * got.itemsize, FRACTION_BITS[target]
         sign_and_payload = source_bits[is_nan]
-        payload = ((sign_and_payload[:, 1] >> np.uint64(63 - fraction)) & np.uint64((1 << fraction) - 1)) | np.uint64(1 << fraction - 1)
-        wanted = (sign_and_payload[:, 0] << np.uint64(size - 1)) | np.uint64(((1 << size - 1 - fraction) - 1) << fraction) | payload
+        payload = (sign_and_payload[:, 1] >> np.uint64(63 - fraction)) & np.uint64((1 << fraction) - 1)
+        payload |= np.uint64(1 << fraction - 1)
+        exponent = np.uint64(((1 << size - 1 - fraction) - 1) << fraction)
+        wanted = (sign_and_payload[:, 0] << np.uint64(size - 1)) | exponent | payload
         self.same(bits[is_nan], wanted.astype(bits.dtype), bits[is_nan], what + ", NaN")
 
     def nan_bits(self, values, dtype):
@@ -260,7 +263,8 @@ class Places(unittest.TestCase):
             source_type, target_type = self.random.choice(self.PAIRS)
             shape = shapes()
             source_shape = tuple(1 if self.random.random() < .1 else size for size in shape)
-            target, source = self.view(memory, NUMPY[target_type], shape), self.view(memory, NUMPY[source_type], source_shape)
+            target = self.view(memory, NUMPY[target_type], shape)
+            source = self.view(memory, NUMPY[source_type], source_shape)
             if target is None or source is None:
                 continue
             memory[:] = 0

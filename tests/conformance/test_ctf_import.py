@@ -102,8 +102,8 @@ class Import(lttng_recording.Case):
                                                  options=["--lttng", "--stacks", "none"]))
         program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
         recording.wait_until(self.sessions, what="the recording's session")
-        recording.wait_until(lambda: json.loads(self.varve("top", "--json", self.path).out)["figures"]["recording"]["events"] > 1000,
-                             what="some events")
+        figures = lambda: json.loads(self.varve("top", "--json", self.path).out)["figures"]["recording"]
+        recording.wait_until(lambda: figures()["events"] > 1000, what="some events")
         os.kill(program, signal.SIGKILL)
         self.assertEqual(recording.finish(process).returncode, -signal.SIGKILL)
         self.varve("import", self.ctf, "-o", self.made)

@@ -42,7 +42,9 @@ class Event:
         self.name = interned["name"][event.name_iid]
         (self.category,) = (interned["category"][iid] for iid in event.category_iids)
         self.flows = list(event.flow_ids) + list(event.terminating_flow_ids)
-        self.location = interned["location"][event.source_location_iid] if event.HasField("source_location_iid") else None
+        self.location = None
+        if event.HasField("source_location_iid"):
+            self.location = interned["location"][event.source_location_iid]
         self.arguments = {}
         for one in event.debug_annotations:
             field = [field.name for field, _ in one.ListFields() if field.name != "name_iid"]

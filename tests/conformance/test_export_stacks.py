@@ -192,7 +192,8 @@ class Stacks(Case):
         self.assertEqual(dict(self.leaves(profile, tables)), self.expected_leaves("heap"))
         by_pid = collections.Counter()
         for sample in profile.sample:
-            by_pid[next(label.num for label in sample.label if profile.string_table[label.key] == "pid")] += sample.value[1]
+            pid = next(label.num for label in sample.label if profile.string_table[label.key] == "pid")
+            by_pid[pid] += sample.value[1]
         self.assertEqual(dict(by_pid), dict(self.sql("SELECT pid, sum(bytes) FROM total_process WHERE domain = 'heap'"
                                                      " GROUP BY pid")))
         # Build ids are those of the table of modules, and the program is the first.
@@ -212,7 +213,8 @@ class Stacks(Case):
         stacks = collections.Counter()
         for sample in profile.sample:
             lines = [line for one in sample.location_id for line in tables["location"][one].line]
-            stacks[tuple((profile.string_table[tables["function"][line.function_id].name], line.line) for line in lines)] += sample.value[0]
+            names = (profile.string_table[tables["function"][line.function_id].name] for line in lines)
+            stacks[tuple(zip(names, (line.line for line in lines)))] += sample.value[0]
         expected = collections.Counter()
         frames = collections.defaultdict(list)
         for callsite, function, line in self.sql("SELECT callsite_id, function, coalesce(line, 0) FROM frame WHERE"

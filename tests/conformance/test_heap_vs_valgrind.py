@@ -63,7 +63,8 @@ class Programs(unittest.TestCase):
     def test_real_programs(self):
         if recording.IS_SANITIZED:
             self.skipTest("what is compared is never sanitized: done in the plain build")
-        status = subprocess.run([os.path.join(FOLDER, "heap_vs_valgrind"), *([] if recording.IS_FULL else ["--quick"])], check=False).returncode
+        command = [os.path.join(FOLDER, "heap_vs_valgrind"), *([] if recording.IS_FULL else ["--quick"])]
+        status = subprocess.run(command, check=False).returncode
         self.assertEqual(status, 0)
 
 

@@ -193,7 +193,8 @@ class IndexPlans(unittest.TestCase):
             limit = 2 if value_dtype == BOOL else 101
             numbers = self.make.value(picked.shape, None, lambda n: self.make.bytes.integers(0, limit, n))
             value = bits_of(numbers, value_dtype)
-            what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = {TYPES[value_dtype]} {numbers.tolist()}"
+            what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = "\
+                   f"{TYPES[value_dtype]} {numbers.tolist()}"
             model = whole.copy()
             expected = model_view(view, whole, model)
             try:

@@ -12,7 +12,8 @@ import bisect
 
 from pytorch_recordings import Case, RECORDINGS, SMALL, expected_of, name_of, path_of, recording
 
-ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM = 1, 2, 3, 6, 7, 8, 9, 12
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, OOM = 1, 2, 3, 12
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = 6, 7, 8, 9
 RUNGS = ("rounding", "unsplit_remainder", "segment_quantum", "pool_segregation", "stream_pending", "cached_segments",
          "external_holes")
 
@@ -131,7 +132,8 @@ class Device:
 
     def ladder(self):
         counts = [(island.key, island.count()) for island in self.islands]
-        reserved, live, rounding, unsplit, quantum, pending, cached, free = map(sum, zip((0,) * 8, *(count for _, count in counts)))
+        reserved, live, rounding, unsplit, quantum, pending, cached, free = \
+            map(sum, zip((0,) * 8, *(count for _, count in counts)))
         holes = sum(count[7] for key, count in counts if key == self.wanted)
         return reserved, live, rounding, unsplit, quantum, free - holes, pending, cached, holes
 

@@ -85,7 +85,8 @@ class Oom(Case):
             for row, expected in zip(other["ooms"], self.answers["ooms"]):
                 for key in ("requested", "cause", "because"):
                     self.assertEqual(row[key], expected[key])
-                for key in set(row["memory"]) - {"device_free"}: # only a snapshot has it, and what was imported from one
+                # device_free: only a snapshot has it, and what was imported from one
+                for key in set(row["memory"]) - {"device_free"}:
                     self.assertEqual(row["memory"][key], expected["memory"][key])
             self.assertEqual(other["ooms"][0]["served"], self.answers["ooms"][0]["served"])
 

@@ -148,7 +148,8 @@ class Elementwise(Operators):
             out = operate("exp", np.empty_like(a), dtype, (a, dtype))
             self.assertLessEqual(ulps(out, np.exp(a.astype(np.longdouble)).astype(a.dtype)).max(), 1)
             out = operate("pow", np.empty_like(a), dtype, (np.abs(a), dtype), (b, dtype))
-            self.assertLessEqual(ulps(out, np.power(np.abs(a).astype(np.longdouble), b.astype(np.longdouble)).astype(a.dtype)).max(), 1)
+            exact = np.power(np.abs(a).astype(np.longdouble), b.astype(np.longdouble)).astype(a.dtype)
+            self.assertLessEqual(ulps(out, exact).max(), 1)
 
     def test_special_numbers(self):
         values = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, 1e38, 0.5])
@@ -249,7 +250,7 @@ class Reductions(Operators):
         """Beside exact sums: a few units of 2^-53 of the sum of magnitudes, and one rounding to the type."""
         for dtype, array, axis in self.cases(FLOATS):
             numbers = as_f64(array, dtype)
-            rows = np.moveaxis(numbers, axis, -1) if axis is not None else numbers.reshape(1, -1) if numbers.ndim else numbers.reshape(1, 1)
+            rows = np.moveaxis(numbers, axis, -1) if axis is not None else numbers.reshape(1, -1)
             rows = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
             exact = np.array([math.fsum(row) for row in rows])
             magnitude = np.array([math.fsum(np.abs(row)) for row in rows])
@@ -258,7 +259,8 @@ class Reductions(Operators):
             self.assertTrue((np.abs(got - exact) <= bound).all(), f"sum of {dtype} {array.shape} {axis}")
             if rows.shape[-1] > 0:
                 got = as_f64(self.reduce("mean", array, dtype, axis, dtype, True), dtype).reshape(-1)
-                self.assertTrue((np.abs(got - exact / rows.shape[-1]) <= bound * 1.01 / rows.shape[-1] + SUBNORMAL[dtype]).all(),
+                margin = bound * 1.01 / rows.shape[-1] + SUBNORMAL[dtype]
+                self.assertTrue((np.abs(got - exact / rows.shape[-1]) <= margin).all(),
                                 f"mean of {dtype} {array.shape} {axis}")
 
     def test_long_sums(self):
@@ -291,8 +293,8 @@ class Matmul(Operators):
     def check(self, dtype, a_shape, b_shape, is_in_place=False):
         a, b = self.strided(self.numbers(a_shape, dtype)), self.strided(self.numbers(b_shape, dtype))
         if self.random.random() < .4: # as a BLAS takes them
-            a = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2) if self.random.random() < .5 else np.ascontiguousarray(a)
-            b = np.ascontiguousarray(b.swapaxes(-1, -2)).swapaxes(-1, -2) if self.random.random() < .5 else np.ascontiguousarray(b)
+            a, b = (np.ascontiguousarray(one.swapaxes(-1, -2)).swapaxes(-1, -2) if self.random.random() < .5
+                    else np.ascontiguousarray(one) for one in (a, b))
         what = f"matmul of {dtype} {a.shape} {a.strides} and {b.shape} {b.strides}"
         if dtype in FLOATS:
             exact = np.matmul(as_f64(a, dtype), as_f64(b, dtype))
@@ -390,7 +392,8 @@ class OpenBlas(Operators):
                                                                ((2, 3, 5), (33, 129, 70), (1, 40, 9), (65, 2, 64))):
             for a_turned, b_turned, a_gap, b_gap, out_gap in itertools.product((False, True), (False, True), (0, 3),
                                                                                (0, 2), (0, 5)):
-                a, b = self.matrix(rows, depth, dtype, a_turned, a_gap), self.matrix(depth, columns, dtype, b_turned, b_gap)
+                a = self.matrix(rows, depth, dtype, a_turned, a_gap)
+                b = self.matrix(depth, columns, dtype, b_turned, b_gap)
                 if 1 in (rows, depth, columns) and (a_turned or b_turned):
                     continue # a row is a column, too: there are two right ways to say it
                 memory = self.matrix(rows, columns, dtype, False, out_gap)
@@ -421,7 +424,8 @@ class Generators(Operators):
         for dtype in DTYPES:
             for start, step in ((0, 1), (-3, 7), (0.5, 0.25), (10, -0.125), (2 ** 40, 2 ** 33)):
                 number = np.arange(2000)
-                exact = start + number * step if isinstance(start, int) and isinstance(step, int) else float(start) + number * float(step)
+                is_whole = isinstance(start, int) and isinstance(step, int)
+                exact = start + number * step if is_whole else float(start) + number * float(step)
                 expected = converted(np.ascontiguousarray(exact), dtype)
                 for out in (np.zeros(2000, NUMPY[dtype]), self.strided(np.zeros((40, 50), NUMPY[dtype]))):
                     operate("arange", out, dtype, scalar(start), scalar(step))
@@ -470,7 +474,8 @@ class Random(Operators):
         low_32 = np.float32(low)
         f32 = low_32 + (words >> np.uint64(8)).astype(np.float32) * np.float32(2.0 ** -24) * (np.float32(high) - low_32)
         pairs = self.words(5003, seed, stream, 2).reshape(-1, 2)[:5003]
-        f64 = low + ((pairs[:, 1] << np.uint64(32) | pairs[:, 0]) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53 * (high - low)
+        bits = (pairs[:, 1] << np.uint64(32) | pairs[:, 0]) >> np.uint64(11)
+        f64 = low + bits.astype(np.float64) * 2.0 ** -53 * (high - low)
         for dtype in FLOATS:
             expected = f64 if dtype == "f64" else converted(f32, dtype)
             self.equal(self.draw("uniform", np.zeros(5003, NUMPY[dtype]), dtype, seed, stream, low, high), expected,

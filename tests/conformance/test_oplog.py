@@ -170,7 +170,8 @@ class Writer(Files):
             self.assertEqual(os.listdir(os.path.dirname(path)).count(os.path.basename(path) + ".part"), 0)
             self.assertEqual(len(lines), len(Log(path).lines))
             self.assertEqual(lines[3:6],
-                             ['{"ARGS":["x1","x1"],"INSTRUCTION":"CALL","NAME":"add.Tensor","RESULT":["x2","x3"],"TIME":"17"}',
+                             ['{"ARGS":["x1","x1"],"INSTRUCTION":"CALL","NAME":"add.Tensor","RESULT":["x2",'
+                              '"x3"],"TIME":"17"}',
                                           '{"INSTRUCTION":"MEMORY","MEMORY":"8","NAME":"x2"}',
                                           '{"ALIAS":"-1","INSTRUCTION":"ALIAS","NAME":"x2"}'])
             self.assertEqual((Log(path).live_peak, Log(path).player_peak), (48, 56))

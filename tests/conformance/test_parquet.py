@@ -68,7 +68,8 @@ class Parquet(recording.Case):
         data = varve.dataset(self.out)
         for view in VIEWS:
             self.assert_rows(data.sql(f"SELECT * EXCLUDE (run, rank) FROM {view}"), view)
-        self.assertEqual(list(data.sql("SELECT DISTINCT run, rank FROM events").itertuples(index=False, name=None))[0][0], "trace")
+        runs = data.sql("SELECT DISTINCT run, rank FROM events")
+        self.assertEqual(list(runs.itertuples(index=False, name=None))[0][0], "trace")
 
     @needs("dask", "distributed")
     def test_dask(self):
@@ -82,7 +83,8 @@ class Parquet(recording.Case):
         import pyarrow.dataset
         self.varve("export", self.path, "--to", "arrow", "-o", self.out)
         for view in ("events", "allocations"):
-            found = pyarrow.dataset.dataset(os.path.join(self.out, f"view={view}"), format="arrow", partitioning="hive").to_table()
+            folder = os.path.join(self.out, f"view={view}")
+            found = pyarrow.dataset.dataset(folder, format="arrow", partitioning="hive").to_table()
             frame = found.to_pandas(types_mapper={pyarrow.int64(): __import__("pandas").Int64Dtype()}.get)
             for name in ("kind", "cause", "domain", "source"):
                 if name in frame:
@@ -117,7 +119,8 @@ class Parquet(recording.Case):
         for view in ("events", "total_process", "allocations"):
             folder = os.path.join(self.out, f"view={view}", "run=trace")
             self.assertTrue({"rank=0", "rank=1"} <= set(os.listdir(folder)), os.listdir(folder))
-            self.assert_rows(pandas.read_parquet(os.path.join(self.out, f"view={view}"), dtype_backend="numpy_nullable"), view)
+            folder = os.path.join(self.out, f"view={view}")
+            self.assert_rows(pandas.read_parquet(folder, dtype_backend="numpy_nullable"), view)
         connection = sqlite3.connect(self.path)
         wanted = connection.execute("SELECT p.rank, count(*) FROM event e JOIN thread t ON t.id = e.thread_id JOIN"
                                     " process p "

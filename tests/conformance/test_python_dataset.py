@@ -63,7 +63,8 @@ class Ranks(unittest.TestCase):
         import distributed
         import logging
         logging.getLogger("distributed.nanny").setLevel(logging.ERROR)
-        with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None, local_directory=self.folder) as cluster:
+        with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None,
+                                      local_directory=self.folder) as cluster:
             self.assert_equal_answers(varve.dataset(self.paths),
                                       varve.dataset(self.parquet, engine="dask", scheduler=cluster.scheduler_address))
 
@@ -74,7 +75,8 @@ class Ranks(unittest.TestCase):
             for *line, size in connection.execute("SELECT domain, user_function, user_file, user_line, bytes FROM"
                                                   " callsite_total"):
                 bytes_by_line[tuple(line)] = bytes_by_line.get(tuple(line), 0) + size
-            peaks[rank] = connection.execute("SELECT max(peak_bytes) FROM total_process WHERE domain = 'heap'").fetchone()[0]
+            peaks[rank], = connection.execute(
+                "SELECT max(peak_bytes) FROM total_process WHERE domain = 'heap'").fetchone()
             connection.close()
         data = varve.dataset(self.parquet)
         found = data.callsites()
@@ -108,7 +110,8 @@ class Ranks(unittest.TestCase):
         self.assertEqual(set(one.peaks()["rank"].dropna()), {0, 1, 2, 3})
 
     def test_columns_of_one_name(self):
-        join = "FROM total_process a JOIN total_process b USING (domain) WHERE a.rank = 0 AND b.rank = 5 AND domain = 'heap'"
+        join = "FROM total_process a JOIN total_process b USING (domain)" \
+               " WHERE a.rank = 0 AND b.rank = 5 AND domain = 'heap'"
         for data in (varve.dataset(self.parquet), varve.dataset([self.paths[0], self.paths[STRAGGLER]])):
             apart = data.sql(f"SELECT a.bytes AS x, b.bytes AS y {join}").values.tolist()
             together = data.sql(f"SELECT a.bytes, b.bytes, sum(1) AS \"a\"\"b\" {join} GROUP BY ALL")
@@ -237,7 +240,8 @@ class Ranks(unittest.TestCase):
         self.assertTrue(failed.error.str.contains("nothing|no ").all(), list(failed.error))
         for _, row in table[table.error.isna()].iterrows():
             options = ["--conf", row.conf] if isinstance(row.conf, str) else []
-            told = recording.json_lines(recording.varve("compare", "--json", "--policies", row.policy, *options, row.trace).out.strip("[]\n"))[0]
+            outcome = recording.varve("compare", "--json", "--policies", row.policy, *options, row.trace)
+            told = recording.json_lines(outcome.out.strip("[]\n"))[0]
             self.assertEqual((row.peak_reserved, row.load_bytes, row.ooms),
                              (told["peak_reserved"], told["load_bytes"], told["ooms"]))
         again = varve.sweep(histories, ["pytorch"], varve=recording.VARVE)

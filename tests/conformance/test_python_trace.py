@@ -340,7 +340,8 @@ class Views(Case):
             for metric in ("peak", "allocated", "leaked", "temporary"):
                 for inverted in (False, True):
                     data = trace.plot.flame_graph(metric, inverted=inverted, min_share=0).data[0]
-                    total = {"peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes", "temporary": "temporary"}[metric]
+                    total = {"peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes",
+                             "temporary": "temporary"}[metric]
                     self.assertEqual(data.values[0], trace.callsites[trace.callsites.domain == "block"][total].sum())
                     children = {}
                     for parent, value in zip(data.parents, data.values):
@@ -361,7 +362,8 @@ class Views(Case):
                 for trace in ("/a/t.db", "/b/t.db", "/b/u.db", "/b/u.db")]
         self.assertEqual(sorted(plot.policies(rows).data[0].y),
                          ["plan a/t.db", "plan b/t.db", "plan u.db", "plan u.db (2)"])
-        swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", os.path.join(ROOT, "tests", "golden", "training.log")).out
+        log = os.path.join(ROOT, "tests", "golden", "training.log")
+        swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", log).out
         self.assertGreater(len(plot.budget_curve(swept).data[0].x), 2)
         self.assert_one_line(lambda: plot.budget_curve(compared), "sweep")
         self.assert_one_line(lambda: plot.policies("{"), "JSON")

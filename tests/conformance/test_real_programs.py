@@ -135,9 +135,9 @@ class RealProgram(recording.Case):
 
     def preloaded(self, library):
         self.need("python3")
-        found = next((os.path.join(folder, library) for folder in ("/usr/lib/x86_64-linux-gnu",
-                                                                   "/usr/lib/aarch64-linux-gnu",
-                                                                  "/usr/lib64") if os.path.exists(os.path.join(folder, library))), None)
+        folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+        paths = (os.path.join(folder, library) for folder in folders)
+        found = next((path for path in paths if os.path.exists(path)), None)
         if found is None:
             self.skipTest(f"{library} is not installed")
         self.compare(sys.executable, "-c", PYTHON, complete=True, env={**os.environ, "LD_PRELOAD": found})
@@ -188,7 +188,8 @@ class RealProgram(recording.Case):
             if callable(stop):
                 stop()
             else:
-                pid = next(iter(recording.children_of(server.pid)), server.pid) if command[0] == recording.VARVE else server.pid
+                children = recording.children_of(server.pid) if command[0] == recording.VARVE else []
+                pid = next(iter(children), server.pid)
                 os.kill(pid, stop)
             outcome = recording.finish(server)
         finally:
@@ -232,7 +233,8 @@ class RealProgram(recording.Case):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(f"daemon off; worker_processes 2; pid {self.folder}/pid; error_log {self.folder}/error.log;\n"
                          "events {}\n"
-                         f"http {{ access_log off; client_body_temp_path {self.folder}/t1; proxy_temp_path {self.folder}/t2;"
+                         f"http {{ access_log off; client_body_temp_path {self.folder}/t1;"
+                         f" proxy_temp_path {self.folder}/t2;"
                          f" fastcgi_temp_path {self.folder}/t3; uwsgi_temp_path {self.folder}/t4; scgi_temp_path"
                          f" {self.folder}/t5;\n"
                          f" server {{ listen 127.0.0.1:{port}; root {self.folder}/html; }} }}\n")

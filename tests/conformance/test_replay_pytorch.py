@@ -143,7 +143,8 @@ class Replay(Case):
         change(trace, at)
         with open(self.copy, "wb") as file:
             pickle.dump(snapshot, file)
-        return self.varve("replay", self.copy, "--verify", "--json", *options_of(expected_of("multistream_record")), status=2), at
+        options = options_of(expected_of("multistream_record"))
+        return self.varve("replay", self.copy, "--verify", "--json", *options, status=2), at
 
     def test_other_decision(self):
         """An allocator that puts one block 512 bytes further, and frees it there."""

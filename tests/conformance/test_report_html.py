@@ -200,8 +200,10 @@ class TestDemo(PageCase):
     def test_wheel(self):
         self.show(demo())
         before = self.state("timeline")
-        self.page.run("""const canvas = document.querySelector('#timeline canvas'), box = canvas.getBoundingClientRect();
-            const wheel = options => canvas.dispatchEvent(new WheelEvent('wheel', {clientX: box.left + 400, clientY: box.top + 100, deltaY: -300,
+        self.page.run("""const canvas = document.querySelector('#timeline canvas');
+            const box = canvas.getBoundingClientRect();
+            const wheel = options => canvas.dispatchEvent(new WheelEvent('wheel', {
+                clientX: box.left + 400, clientY: box.top + 100, deltaY: -300,
                 bubbles: true, cancelable: true, ...options}));
             canvas.blur(); wheel({}); window.plain = varve.timeline.state(); wheel({ctrlKey: true});""")
         self.assertEqual(self.page.run("return window.plain")["to"], before["to"])  # the page scrolls
@@ -220,9 +222,12 @@ class TestDemo(PageCase):
         self.show(demo())
         frames = self.sql("SELECT callsite_id, lower(coalesce(function, '') || ' ' || coalesce(file, module, ''))"
                           " FROM frame")
-        type_word = "const box = document.getElementById('flame-search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+        type_word = "const box = document.getElementById('flame-search'); box.value = arguments[0];"\
+                    " box.dispatchEvent(new Event('input'))"
         metrics = {"live at the peak": "peak_bytes", "temporary allocations": "temporary"}
-        for metric, column in {**metrics, **({"allocated": "bytes", "never freed": "live_bytes"} if recording.IS_FULL else {})}.items():
+        if recording.IS_FULL:
+            metrics = {**metrics, "allocated": "bytes", "never freed": "live_bytes"}
+        for metric, column in metrics.items():
             self.page.choose("#flame-metric", metric)
             sites = self.sql(f"SELECT callsite_id, {column} FROM callsite_total WHERE domain = 'heap'")
             self.assertEqual(self.state("flame")["total"], sum(size for _, size in sites))
@@ -255,7 +260,8 @@ class TestDemo(PageCase):
         column = "#table-domains tbody td:nth-child(5)"
         head = self.page.find("#table-domains th:nth-child(5) button")
         self.page.run("arguments[0].scrollIntoView({block: 'center'})", head)
-        values = "return [...document.querySelectorAll(arguments[0])].map(cell => Number(cell.title.replace(/[^0-9]/g, '')))"
+        values = "return [...document.querySelectorAll(arguments[0])]"\
+                 ".map(cell => Number(cell.title.replace(/[^0-9]/g, '')))"
         head.click()
         down = self.page.run(values, column)
         self.assertEqual(down, sorted(down, reverse=True))

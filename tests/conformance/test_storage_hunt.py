@@ -67,7 +67,8 @@ class Hunt(recording.Case):
         self.assertEqual(answer["storages"], len(self.numbers_of(functions)))
         self.assertEqual([(answer["kept"]["storages"], answer["kept"]["bytes"])],
                          self.sql("SELECT count(*), coalesce(sum(size), 0) FROM storage_kept"))
-        rows = list(csv.DictReader(io.StringIO(self.varve("leaks", "--domain", "storage", "--csv", "--top", "1000", self.path).out)))
+        leaks = self.varve("leaks", "--domain", "storage", "--csv", "--top", "1000", self.path).out
+        rows = list(csv.DictReader(io.StringIO(leaks)))
         self.assertEqual([(row["kind"], int(row["bytes"]), row["evidence"]) for row in rows],
                          [(entry["kind"], entry["bytes"], entry["evidence"]) for entry in answer["callsites"]])
         text = self.varve("leaks", "--domain", "storage", "--top", "1000", self.path).out

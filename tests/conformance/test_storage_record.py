@@ -92,7 +92,7 @@ class Storages(recording.Case):
         for identity, size, callsite in leaks:
             self.assertEqual(self.sql("SELECT size, callsite_id FROM events WHERE kind = 'storage_create' AND id = ?",
                                       identity), [(size, callsite)])
-            self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'storage_destroy' AND id = ?", identity), 0)
+            self.assertEqual(self.count("storage_destroy", "id = ?", identity), 0)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Start(Shim):
         """Once, under its own name, with the sys.path that it would have seen, before the program."""
         site = os.path.join(self.folder, "site")
         self.write("site/sitecustomize.py", self.MARK.format("user") + "seen = list(sys.path)\nname = __name__\n")
-        program = "import sitecustomize\nresult = [sys.marked, sitecustomize.__file__, sitecustomize.name, sitecustomize.seen]"
+        program = "import sitecustomize\nresult = "\
+                  "[sys.marked, sitecustomize.__file__, sitecustomize.name, sitecustomize.seen]"
         with_shim, err = self.python(program, VARVE_TORCH="allocate", PYTHONPATH=os.pathsep.join([SHIM, site]))
         without, _ = self.python(program, PYTHONPATH=site)
         self.assertEqual(with_shim, without)
@@ -134,7 +135,8 @@ class Refusals(Shim):
     def refused(self, line, fake="", **environment):
         result, err = self.python("""
             import torch
-            result = [torch.cuda.memory.get_allocator_backend() if hasattr(torch._C, "_cuda_getAllocatorBackend") else None,
+            result = [torch.cuda.memory.get_allocator_backend()
+                      if hasattr(torch._C, "_cuda_getAllocatorBackend") else None,
                       getattr(getattr(torch._C, "_cuda_memoryStats", None), "__module__", None)]
             """, VARVE_TORCH="allocate", FAKE_TORCH=fake, **{"VARVE_TORCH_LIBRARY": "/no/such.so", **environment})
         self.assertEqual(len(err), 1, err)
@@ -274,7 +276,8 @@ class Backward(Shim):
         """
     PROGRAM = """
         import ctypes, torch
-        read = lambda: [ctypes.c_int.in_dll(ctypes.CDLL(None), name).value for name in ("published", "ended", "skipped")]
+        read = lambda: [ctypes.c_int.in_dll(ctypes.CDLL(None), name).value
+                        for name in ("published", "ended", "skipped")]
         result["inside"] = torch.autograd.backward(lambda value: [value, *read()], 7)
         try:
             torch.autograd.graph._engine_run_backward(lambda: 1 / 0)

@@ -27,7 +27,8 @@ def library_path(name):
     """As the linker finds it; None if it is not there."""
     if not COMPILER:
         return None
-    found = subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True,
+                           check=True).stdout.strip()
     return os.path.realpath(found) if os.path.isabs(found) else None
 
 

@@ -270,7 +270,8 @@ for line in open("/proc/self/maps"):
         continue
     said["pages"] += 1
     address = int(match.group(1), 16)
-    writable = "w" in match.group(2) or libc.mprotect(ctypes.c_void_p(address), 4096, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+    both = mmap.PROT_READ | mmap.PROT_WRITE
+    writable = "w" in match.group(2) or libc.mprotect(ctypes.c_void_p(address), 4096, both) == 0
     if writable:
         said["written"] += 1
         ctypes.memmove(address + 64, library + b"\0", len(library) + 1)         # sink_path

@@ -60,7 +60,8 @@ class Writer:
     def operation(self, loop):
         """A statement on one of the thread's blocks; `loop`: the loop's variable or None."""
         chance = self.chance
-        at = f"{chance.randrange(16)}" if loop is None or chance.random() < 0.3 else f"{loop} * {chance.randrange(1, 7)}"
+        is_fixed = loop is None or chance.random() < 0.3
+        at = f"{chance.randrange(16)}" if is_fixed else f"{loop} * {chance.randrange(1, 7)}"
         size = f"{self.size()}" if loop is None or chance.random() < 0.5 else f"{self.size()} + {loop}"
         kind = chance.randrange(20)
         if kind < 5:
@@ -227,7 +228,7 @@ class Generated(recording.Case):
     @staticmethod
     def is_same(event, kind, addr, size, old_addr):
         """A free is recorded without a size; assert_pairs() compares it with the allocation's."""
-        return event[0] == kind and event[1] == addr and (kind == 33 or event[2] == size) and (kind != 34 or event[3] == old_addr)
+        return event[:2] == (kind, addr) and (kind == 33 or event[2] == size) and (kind != 34 or event[3] == old_addr)
 
 
 def play(seed, count):
