@@ -390,6 +390,44 @@ class Case(unittest.TestCase):
         return self.assert_pairs(**options)
 
 
+class AttachCase(Case):
+    """Programs that run already, and collectors that are attached to them."""
+
+    def setUp(self):
+        super().setUp()
+        if not attach_is_possible():
+            self.skipTest("no process may be traced here")
+
+    def begin(self, *command, said="ready", **options):
+        """A program that has said its first line."""
+        process = start([*command], **options)
+        self.addCleanup(kill_group, process)
+        if said is not None:
+            self.assertEqual(process.stdout.readline().strip(), said)
+        return process
+
+    def attach(self, pid, *options):
+        """The collector, once the process is recorded and its injector, a child of the collector, has let go of it."""
+        collector = start([VARVE, "attach", "-o", self.path, *options, str(pid)])
+        self.addCleanup(kill_group, collector)
+        wait_until(lambda: collector.poll() is not None or is_attached(pid) and not children_of(collector.pid),
+                   what="the attaching")
+        if collector.poll() is not None:
+            self.fail(finish(collector))
+        return collector
+
+    def touch(self, name):
+        with open(os.path.join(self.folder, name), "w", encoding="ascii"):
+            pass
+
+    def quit(self, process):
+        """It ends, and has come to no harm; the words that it says."""
+        self.touch("quit")
+        outcome = finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        return outcome.out.split()
+
+
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 

@@ -19,27 +19,7 @@ CYCLES = 50 if recording.IS_FULL else 6
 COUNT, SIZE = 321, 40_007
 
 
-class Attached(recording.Case):
-    def setUp(self):
-        super().setUp()
-        if not recording.attach_is_possible():
-            self.skipTest("no process may be traced here")
-
-    def begin(self, *command):
-        """A program that has said that it is ready."""
-        process = recording.start([*command])
-        self.addCleanup(recording.kill_group, process)
-        self.assertEqual(process.stdout.readline().strip(), "ready")
-        return process
-
-    def attach(self, pid, *options):
-        collector = recording.start([recording.VARVE, "attach", "-o", self.path, *options, str(pid)])
-        self.addCleanup(recording.kill_group, collector)
-        recording.wait_until(lambda: collector.poll() is not None or recording.is_attached(pid), what="the attaching")
-        if collector.poll() is not None:
-            self.fail(recording.finish(collector))
-        return collector
-
+class Attached(recording.AttachCase):
     def detach(self, pid, collector):
         self.varve("detach", str(pid))
         self.assertTrue(os.path.exists(self.path), "varve detach ends when the database is there")
@@ -47,16 +27,6 @@ class Attached(recording.Case):
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn("nothing lost", outcome.err)
         return outcome
-
-    def touch(self, name):
-        with open(os.path.join(self.folder, name), "w", encoding="ascii"):
-            pass
-
-    def quit(self, process):
-        self.touch("quit")
-        outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 0, outcome)
-        return outcome.out.split()
 
     def answer_unattached(self, *command):
         words = self.quit(self.begin(*command))

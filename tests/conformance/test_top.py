@@ -33,11 +33,9 @@ class Still:
 
     def __init__(self, case, *options):
         self.case, self.asked = case, [0, 0]  # allocations and bytes that it was told to make
-        self.process = subprocess.Popen(case.record_command(recording.program("stands_still"), options=options),
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True,
-                                        start_new_session=True)
-        case.addCleanup(self.abandon)
+        self.process = recording.start(case.record_command(recording.program("stands_still"), options=options),
+                                       stdin=subprocess.PIPE)
+        case.addCleanup(recording.kill_group, self.process)
         self.await_ready()
 
     def await_ready(self):
@@ -55,15 +53,6 @@ class Still:
     def end(self):
         self.process.stdin.close()
         self.case.assertEqual(self.process.wait(), 0, self.process.stderr.read())
-
-    def abandon(self):
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            stream.close()
 
 
 class Watched(recording.Case):
@@ -161,22 +150,6 @@ class Top(Watched):
         self.assertIn("stands_still", self.varve("top", "--once", self.path).out)
         program.end()
 
-    def test_process_that_was_attached_to(self):
-        if not recording.attach_is_possible():
-            self.skipTest("no process may be traced here")
-        process = recording.start([recording.program("attach_target"), self.folder, "1", "steady"])
-        self.addCleanup(recording.kill_group, process)
-        self.assertEqual(process.stdout.readline(), "ready\n")
-        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
-        collector = recording.start([recording.VARVE, "attach", "-o", self.path, str(process.pid)])
-        self.addCleanup(recording.kill_group, collector)
-        recording.wait_until(lambda: recording.is_attached(process.pid), what="the attaching")
-        for pid in (process.pid, collector.pid):
-            self.assertEqual(self.figures(str(pid))["directory"], self.path + ".d")
-        self.varve("detach", str(process.pid))
-        self.assertEqual(recording.finish(collector).returncode, 0)
-        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
-
     def test_without_anybody_nothing_is_written(self):
         program = Still(self)
         rings = os.path.join(self.path + ".d", "ring")
@@ -185,6 +158,18 @@ class Top(Watched):
         recording.wait_until(lambda: not [name for name in os.listdir(rings) if name.startswith("live")],
                              what="no figures")
         program.end()
+
+
+class Attached(recording.AttachCase, Watched):
+    def test_process_that_was_attached_to(self):
+        process = self.begin(recording.program("attach_target"), self.folder, "1", "steady")
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
+        collector = self.attach(process.pid)
+        for pid in (process.pid, collector.pid):
+            self.assertEqual(self.figures(str(pid))["directory"], self.path + ".d")
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
 
 
 @unittest.skipUnless(shutil.which("tmux"), "no tmux here")
@@ -197,8 +182,7 @@ class Screen(Watched):
         environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "LC_ALL")}
         environment.update(LANG="C.UTF-8", TERM="xterm-256color")
         return subprocess.run(["tmux", "-f", "/dev/null", "-S", self.socket, *arguments], env=environment, text=True,
-                              check=check,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+                              check=check, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
 
     def begin(self, columns=100, lines=24):
         """A shell that says how varve top ended, and what the terminal's settings are before and after. Each has a
@@ -296,8 +280,8 @@ class Screen(Watched):
             self.await_screen("allocations" if wide else "(?s)recording(?!.*allocations)",
                               f"a screen of {columns} columns")
             if lines >= 15:
-                recording.wait_until(lambda: "q end" in "".join(self.screen()[lines - 1:]),
-                                     what="the last line")  # pylint: disable=cell-var-from-loop
+                recording.wait_until(lambda: "q end" in "".join(self.screen()[lines - 1:]),  # pylint: disable=W0640
+                                     what="the last line")
                 self.await_screen(r"B/s .*\bmap\b", "a call site")
             self.assertLessEqual(max(len(line) for line in self.screen()), columns)
         self.key("q")

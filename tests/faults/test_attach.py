@@ -53,44 +53,16 @@ def pending_signals(pid):
         return next(int(line.split()[1], 16) for line in stream if line.startswith("ShdPnd:"))
 
 
-class Attach(recording.Case):
-    def setUp(self):
-        super().setUp()
-        if not recording.attach_is_possible():
-            self.skipTest("no process may be traced here")
-
-    def begin(self, *command, said=None, **options):
-        process = recording.start([*command], **options)
-        self.addCleanup(recording.kill_group, process)
-        if said is not None:
-            self.assertEqual(process.stdout.readline().strip(), said)
-        return process
-
+class Attach(recording.AttachCase):
     def target(self, threads=2):
-        return self.begin(TARGET, self.folder, str(threads), "steady", said="ready")
+        return self.begin(TARGET, self.folder, str(threads), "steady")
 
     def quit(self, process):
-        """It has come to no harm."""
-        with open(os.path.join(self.folder, "quit"), "w", encoding="ascii"):
-            pass
-        outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 0, outcome)
-        self.assertIn("errors 0", outcome.out)
-
-    def attach(self, pid, path=None, *options):
-        collector = recording.start([recording.VARVE, "attach", "-o", path or self.path, *options, str(pid)])
-        self.addCleanup(recording.kill_group, collector)
-        # The injector is a child of the collector; until it has gone, the process is being traced.
-        recording.wait_until(lambda: collector.poll() is not None or
-                             recording.is_attached(pid) and not recording.children_of(collector.pid),
-                             what="the attaching")
-        if collector.poll() is not None:
-            self.fail(recording.finish(collector))
-        return collector
+        self.assertIn("errors 0", " ".join(super().quit(process)))
 
     def attach_and_kill(self, pid, *options):
         """A collector that is dead."""
-        collector = self.attach(pid, None, *options)
+        collector = self.attach(pid, *options)
         collector.kill()
         collector.wait()
         return collector
@@ -171,7 +143,7 @@ class Refused(Attach):
     def test_process_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("only root has processes of other users")
-        process = self.begin("sleep", "100", user=NOBODY, group=NOBODY, extra_groups=[])
+        process = self.begin("sleep", "100", said=None, user=NOBODY, group=NOBODY, extra_groups=[])
         self.refused(process.pid, f"belongs to user {NOBODY}", "sudo -u")
         own = self.target()
         os.chmod(self.folder, 0o777)
@@ -184,13 +156,13 @@ class Refused(Attach):
     def test_another_root(self):
         if os.geteuid() != 0 or recording.run(["unshare", "-m", "true"]).returncode != 0:
             self.skipTest("no mount namespaces here")
-        process = self.begin("unshare", "-m", "sh", "-c", "echo ready; exec sleep 100", said="ready")
+        process = self.begin("unshare", "-m", "sh", "-c", "echo ready; exec sleep 100")
         recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) != "unshare",
                              what="the exec")
         self.refused(process.pid, "another view of the file system")
 
     def test_confined_process(self):
-        process = self.begin(sys.executable, "-c", CONFINED)
+        process = self.begin(sys.executable, "-c", CONFINED, said=None)
         if process.stdout.readline().strip() != "ready":
             self.skipTest("no seccomp here")
         self.refused(process.pid, "has confined itself")
@@ -234,7 +206,7 @@ class Refused(Attach):
         own = os.path.join(self.folder, "session")
         for is_removed in (False, True):
             with self.subTest(is_removed=is_removed):
-                process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own, said="ready")
+                process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own)
                 if is_removed:
                     os.unlink(own)
                 self.assert_refused(recording.varve("detach", str(process.pid)),
@@ -245,8 +217,7 @@ class Refused(Attach):
 class Busy(Attach):
     def test_full_rings(self):
         """A thread that does nothing but allocate, and waits for room most of the time, is let go all the same."""
-        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)",
-                             said="ready")
+        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)")
         for overflow in ("block", "drop"):
             with self.subTest(overflow=overflow):
                 self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3",
@@ -262,7 +233,7 @@ class Busy(Attach):
                                                    " os.fork()\n"
                              "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' %"
                              " child)\ntime.sleep(100)",
-                             said="ready", stdin=subprocess.PIPE)
+                             stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
@@ -289,7 +260,7 @@ class Awkward(Attach):
     """The program is at a place, or the recorder comes to one, where the call that loads it meets something."""
 
     def host(self, *arguments, **options):
-        return self.begin(HOST, *arguments, said="ready", stdin=subprocess.PIPE, **options)
+        return self.begin(HOST, *arguments, stdin=subprocess.PIPE, **options)
 
     def lead(self, process):
         process.stdin.write("x")
@@ -390,7 +361,7 @@ class Killed(Attach):
 
     def give_number_again(self, process, collector):
         """As if another process, which is returned, had got the number of the dead collector."""
-        innocent = self.begin("sleep", "100")
+        innocent = self.begin("sleep", "100", said=None)
         with open(self.session_page(process.pid), "r+b") as page:
             page.seek(COLLECTOR_PID_AT)
             self.assertEqual(struct.unpack("i", page.read(4)), (collector.pid,))
@@ -474,7 +445,7 @@ class Killed(Attach):
         self.assert_no_loss()
 
     def test_program_that_becomes_another(self):
-        shell = self.begin("sh", "-c", "echo ready; read line; exec sleep 100", said="ready", stdin=subprocess.PIPE)
+        shell = self.begin("sh", "-c", "echo ready; read line; exec sleep 100", stdin=subprocess.PIPE)
         collector = self.attach(shell.pid)
         shell.stdin.write("\n")
         shell.stdin.flush()
@@ -492,7 +463,7 @@ class PlugIn(Attach):
     """A plug-in whose calls are not all bound, and that may have an allocator of its own: blocks stay with theirs."""
 
     def check(self, opened, called):
-        process = self.begin(recording.program("deep_host"), opened, called, said="ready", stdin=subprocess.PIPE)
+        process = self.begin(recording.program("deep_host"), opened, called, stdin=subprocess.PIPE)
         is_pool, first = opened == "deep", called == "begun"
 
         def step(times):
