@@ -37,8 +37,7 @@ def identity():
         return {}
     try:
         able = subprocess.run([recording.VARVE, "help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              check=False,
-                              cwd="/", **NOBODY).returncode == 0
+                              check=False, cwd="/", **NOBODY).returncode == 0
     except OSError:
         able = False
     return NOBODY if able else {}

@@ -314,19 +314,16 @@ class Case(unittest.TestCase):
         """No torn record: every row is one that the recorder can have written."""
         bad = self.sql(
             "SELECT e.* FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code ="
-            " e.cause"
-            " LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN process p ON p.id = t.process_id"
+            " e.cause LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN process p ON p.id = t.process_id"
             " WHERE k.code IS NULL OR c.code IS NULL OR t.id IS NULL OR p.id IS NULL OR t.tid <> e.tid OR p.pid <>"
-            " e.pid"
-            " OR k.grp NOT IN ('heap', 'process') OR e.ts_ns IS NULL OR e.flags & ~7 <> 0"
+            " e.pid OR k.grp NOT IN ('heap', 'process') OR e.ts_ns IS NULL OR e.flags & ~7 <> 0"
             " OR (e.kind IN (32, 34, 35) AND e.addr = 0 AND e.flags & 1 = 0 AND e.size <> 0)"
             " OR (e.kind = 33 AND (e.addr = 0 OR e.flags & 1 <> 0))"
             " OR (e.kind IN (32, 33, 34) AND e.addr % 8 <> 0) OR (e.kind IN (35, 36) AND e.addr % 4096 <> 0) LIMIT 3")
         self.assertEqual(bad, [], "impossible rows")
         self.assertEqual(self.sql("SELECT e.seq FROM event e JOIN event f ON f.seq = e.seq + 1"
                                   " WHERE f.thread_id = e.thread_id AND f.ts_ns < e.ts_ns AND f.flags & 2 = 0 LIMIT 3"),
-                         [],
-                         "a thread's events are in its own order (a signal handler may have read the clock before"
+                         [], "a thread's events are in its own order (a signal handler may have read the clock before"
                          " what it interrupted)")
 
     def assert_pairs(self, may_know_unknown=False):
@@ -369,8 +366,7 @@ class Case(unittest.TestCase):
         for process, (allocations, frees, size) in totals.items():
             if allocations:
                 self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM"
-                                          " total_process"
-                                          " WHERE domain = 'heap' AND process_id = ?", process),
+                                          " total_process WHERE domain = 'heap' AND process_id = ?", process),
                                  [(allocations, frees, size, len(live[process]), sum(live[process].values()))])
         table = {(row[0], row[1]): row[2] for row in self.sql(
             "SELECT process_id, addr, size FROM leak WHERE domain = 'heap'")}

@@ -13,8 +13,7 @@ EVENTS = ("SELECT e.seq, e.ts_ns, t.process_id, e.tid, e.kind, e.device, e.id, e
           " c.code, e.callsite_id"
           " FROM events e JOIN thread t ON t.id = e.thread_id LEFT JOIN event_cause c ON c.text = e.cause"
           " WHERE e.kind IN ('storage_create', 'storage_destroy', 'view', 'copy', 'cast', 'transfer', 'share', 'map',"
-          " 'leak',"
-          " 'alloc', 'free_completed') ORDER BY e.seq")
+          " 'leak', 'alloc', 'free_completed') ORDER BY e.seq")
 
 
 class Model:
@@ -42,8 +41,7 @@ class Model:
     def open(self, kind, seq, ts_ns, process, tid, number, addr, size, callsite):
         row = dict.fromkeys(COLUMNS + NAMED)
         row.update(process_id=process, number=number, kind=kind, addr=addr, size=size, create_seq=seq, create_ns=ts_ns,
-                   tid=tid,
-                   callsite_id=callsite, writes=0, reads=0)
+                   tid=tid, callsite_id=callsite, writes=0, reads=0)
         self.rows.append(row)
         self.alive[process, number] = row
         return row

@@ -46,8 +46,7 @@ def write_log(folder, operators):
 
 def play(path, heuristic, budget, *options):
     return bench.run_json([bench.VARVE, "dtr", "--json", "--heuristic", heuristic, "--budget", str(budget),
-                           "--remat-limit",
-                           "none", *options, path])
+                           "--remat-limit", "none", *options, path])
 
 
 def budget_of(path):

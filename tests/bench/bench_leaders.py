@@ -137,8 +137,7 @@ def print_as_page(rows):
           "mappings together) and heaptrack (by the function that calls malloc, rounded as it prints), and what varve"
           " has of\n"
           "each, in bytes. Each tool recorded each program once; peaks differ from run to run. memray has one peak of"
-          " heap\n"
-          "and mappings together; varve's figure is what each of the two had at its own.")
+          " heap\nand mappings together; varve's figure is what each of the two had at its own.")
     for (program, peer), group in itertools.groupby(rows, lambda row: (row["metric"].split(",")[0], row["peer"])):
         print(f"\n## {program}, beside {peer}\n\n| | {peer} says | bytes | varve: bytes | rank | in varve's report |\n"
               "|---:|---|---:|---:|---:|---|")
@@ -146,8 +145,7 @@ def print_as_page(rows):
             where = f" {row['file']}:{row['line']}" if "file" in row else ""
             value = "" if row["value"] is None else format(row["value"], ",")
             print(f"| {row['peer_rank']} | {cut(row['function'] + where)} | {row['peer_value']:,} | {value} |"
-                  f" {row['rank']} | "
-                  f"{cut(row['user_line'])} |")
+                  f" {row['rank']} | {cut(row['user_line'])} |")
 
 
 def main():

@@ -147,8 +147,7 @@ def measure(folder):
         else:
             bench.skip(BENCH, f"no comparison with {name}: it is not installed")
     bench.figure(BENCH, "bytes an event", bench.statistics.median(run["bytes"] / run["stored"] for run in ours),
-                 "bytes",
-                 EVENT_BYTES, events=ours[0]["stored"], **bench.overflow_figures(ours))
+                 "bytes", EVENT_BYTES, events=ours[0]["stored"], **bench.overflow_figures(ours))
     bench.note(f"{BENCH}: {json.dumps(plain[0])}")
     measure_totals(folder, [python, *command])
 

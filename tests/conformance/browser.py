@@ -38,8 +38,7 @@ class Browser:
         options = Options()
         options.binary_location = CHROMIUM
         for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking",
-                         "--disable-gpu",
-                         f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={self.profile}"):
+                         "--disable-gpu", f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={self.profile}"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
@@ -61,8 +60,7 @@ class Browser:
         self.driver.get_log("performance")
         self.driver.get("file://" + os.path.abspath(path))
         return self.until("const marks = performance.getEntriesByName('varve-rendered'); return marks.length ?"
-                          " marks[0].startTime : null",
-                          "the page is rendered")
+                          " marks[0].startTime : null", "the page is rendered")
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)

@@ -20,8 +20,7 @@ import sys
 
 UNLIMITED = math.inf
 FIGURES = ("status", "clock", "remat_compute", "model_compute", "max_memory", "evictions", "op_executions",
-           "heuristic_evals",
-           "heuristic_accesses")
+           "heuristic_evals", "heuristic_accesses")
 
 # Name: cost, has size, has staleness.
 HEURISTICS = {
@@ -32,8 +31,7 @@ HEURISTICS = {
     "ab-e-stale": ("neighbours", False, True),
     "ab-eq": ("classes", False, False), "ab-eq-size": ("classes", True, False), "ab-eq-stale": ("classes", False, True),
     "ab-local": ("local", False, False), "ab-local-size": ("local", True, False),
-    "ab-local-stale": ("local", False, True),
-    "ab-size-stale": ("none", True, True), "ab-stale": ("none", False, True),
+    "ab-local-stale": ("local", False, True), "ab-size-stale": ("none", True, True), "ab-stale": ("none", False, True),
 }
 FORWARD, BACKWARD = "children", "parents"  # the two directions of a walk
 
@@ -566,8 +564,7 @@ def main():
         sys.exit(f"dtr_model.py: {options.heuristic} needs what runtime V1 does not have")
     budget = None if options.budget == "none" else int(options.budget)
     figures = play(Schedule(read_log(options.log)), options.heuristic, budget, options.dealloc,
-                   number(options.remat_limit),
-                   int(options.seed))
+                   number(options.remat_limit), int(options.seed))
     print(json.dumps(figures | {"budget": budget}))
 
 

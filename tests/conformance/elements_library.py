@@ -24,8 +24,7 @@ NAMES = {np.dtype(kind): name for name, kind in NUMPY.items() if name != "bf16"}
 
 class Geometry(ctypes.Structure):
     _fields_ = [("shape", ctypes.c_int64 * DIMS_MAX), ("strides", ctypes.c_int64 * DIMS_MAX),
-                ("offset", ctypes.c_int64),
-                ("ndim", ctypes.c_uint)]
+                ("offset", ctypes.c_int64), ("ndim", ctypes.c_uint)]
 
 
 class Array(ctypes.Structure):

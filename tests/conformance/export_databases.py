@@ -55,8 +55,7 @@ class Case(recording.Case):
         self.heap()
         with sqlite3.connect(self.path) as connection:
             for table, column in (("symbol", "function"), ("symbol", "file"), ("symbol", "module"),
-                                  ("process", "command_line"),
-                                  ("thread", "name")):
+                                  ("process", "command_line"), ("thread", "name")):
                 connection.execute(f"UPDATE {table} SET {column} = CAST(? AS TEXT)", (HOSTILE,))
         connection.close()
         return self.path

@@ -77,29 +77,25 @@ def rmm_log(calls, **options):
 def memory_event(call, pid, device=0, device_type=1, total=0, reserved=0):
     time_us, thread, action, addr, size, _ = call
     args = {"Total Reserved": reserved, "Total Allocated": total, "Bytes": -size if action == "free" else size,
-            "Addr": addr,
-            "Device Id": device, "Device Type": device_type, "Ev Idx": 0}
+            "Addr": addr, "Device Id": device, "Device Type": device_type, "Ev Idx": 0}
     name = "[memory]"
     if action == "failure":
         del args["Addr"]
         name = "[OutOfMemory]"
     return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": name, "pid": pid, "tid": thread,
-            "ts": time_us + 0.25,
-            "args": args}
+            "ts": time_us + 0.25, "args": args}
 
 
 def span(name, thread, begin_us, end_us, category="cpu_op", pid=77):
     return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": begin_us,
-            "dur": end_us - begin_us,
-            "args": {"External id": 1, "Input type": ["float", "\"quoted\\"]}}
+            "dur": end_us - begin_us, "args": {"External id": 1, "Input type": ["float", "\"quoted\\"]}}
 
 
 def profiler_trace(events, indent=2):
     """As Kineto writes it: other keys around the list, objects in several lines."""
     return json.dumps({
         "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU }]"}], "profile_memory": 1,
-        "trace_id": "[memory]",
-        "displayTimeUnit": "ms", "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+        "trace_id": "[memory]", "displayTimeUnit": "ms", "baseTimeNanoseconds": 1_700_000_000_000_000_000,
         "traceEvents": [
             {"name": "process_name", "ph": "M", "ts": 1, "pid": 77, "tid": 0, "args": {"name": "python"}},
             *events,
@@ -176,8 +172,7 @@ class Nsight:
              for depth, (function, module) in enumerate(frames)])
 
     def row(self, time_ns, pid, operation, addr, size, kind=2, device=0, stream=0, pool=None, pool_size=None, call=None,
-            tid=None,
-            chain=None, took=100):
+            tid=None, chain=None, took=100):
         self.correlation += 1
         self.database.execute(
             "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, ?, 1, ?, 0, ?, ?, ?, NULL, ?, ?, ?, 0, ?, 0,"

@@ -354,8 +354,7 @@ class Operations(MemoryCase):
                 for argument in others]
         got = getattr(library(), f"varve_storage_op_{name}")(
             ctypes.c_void_p(into._handle), *(ctypes.c_void_p(view._handle) for _, view in arrays), *ours,
-            ctypes.c_uint64(0),
-            ctypes.byref(message))
+            ctypes.c_uint64(0), ctypes.byref(message))
         self.assertEqual(got, error or 0, f"{what}: {message.text.decode()}")
         if error is None:
             self.close(name, out_dtype, elements_of(into, KINDS[out_dtype]),
@@ -411,8 +410,7 @@ class Operations(MemoryCase):
                                      scalar(self.make.random.choice((1, -3, 0.25))))
                 for name in ("uniform", "normal"):
                     done += self.operate(name, dtype, dtype, shape, [], ctypes.c_uint64(11), ctypes.c_uint64(5),
-                                         ctypes.c_double(-1),
-                                         ctypes.c_double(3))
+                                         ctypes.c_double(-1), ctypes.c_double(3))
         self.assertGreater(done, 80)
 
 

@@ -92,8 +92,7 @@ class CuptiFake(recording.Case):
         self.play("virtual")
         for device in (0, 1):
             self.assertEqual(self.sql("SELECT kind FROM events WHERE device = ? AND kind IN ('device', 'vmm_reserve',"
-                                      " 'vmm_create')"
-                                      " ORDER BY seq LIMIT 1", device), [("device",)])
+                                      " 'vmm_create') ORDER BY seq LIMIT 1", device), [("device",)])
 
     def test_threads(self):
         self.play("threads", "--cupti", "--stacks", "none")
@@ -111,8 +110,7 @@ class CuptiFake(recording.Case):
         # what only one of the two could report is none: as if CUPTI had been given up before all of it
         with sqlite3.connect(self.path) as connection:
             connection.execute("UPDATE event SET cause = (SELECT code FROM event_cause WHERE text = 'cupti_end'), arg"
-                               " = 1"
-                               " WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
+                               " = 1 WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
             self.assertEqual(connection.execute("SELECT count(*) FROM cupti_difference").fetchone(), (0,))
         connection.close()
 

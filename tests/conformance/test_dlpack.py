@@ -118,8 +118,7 @@ class Orders(Dlpack):
         have."""
         view = first[0:2, ::2]
         return [first, view, numpy.from_dlpack(view), varve.from_dlpack(first.numpy()),
-                Consumer(view, max_version=(1, 0)),
-                view.__dlpack__()]
+                Consumer(view, max_version=(1, 0)), view.__dlpack__()]
 
     def test_memory_of_numpy(self):
         """An array of NumPy's, which sees its array go, taken over by DLPack."""

@@ -114,8 +114,7 @@ class Csv(Case):
                               (["--view", "nothing", "-o", taken + "2"], "has no table or view"),
                               (["--view", 'a" UNION', "-o", taken + "2"], "has no table or view"),
                               (["-o", os.path.join(self.folder, "no", "where")], "cannot be written"),
-                              ([], "-o FILE is required"),
-                              (["-o", taken + "2", "--domain", "heap"], "--domain")):
+                              ([], "-o FILE is required"), (["-o", taken + "2", "--domain", "heap"], "--domain")):
             self.assert_refused(recording.varve("export", self.path, "--to", "csv", *options), word)
         self.assertEqual((os.listdir(taken), [name for name in os.listdir(self.folder) if name.startswith("taken")]),
                          ([], ["taken"]))
@@ -139,8 +138,7 @@ class Csv(Case):
         self.heap()
         with sqlite3.connect(self.path) as connection:
             connection.executescript("DROP VIEW rss; CREATE VIEW rss AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL"
-                                     " SELECT i + 1 FROM n)"
-                                     " SELECT i FROM n")
+                                     " SELECT i + 1 FROM n) SELECT i FROM n")
         connection.close()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             target = os.path.join(self.folder, f"tables{number}")

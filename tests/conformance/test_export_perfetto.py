@@ -211,8 +211,7 @@ class Perfetto(Case):
     def assert_blocks(self, timeline, limit):
         end = self.one("SELECT end_ns FROM recording")
         rows = self.sql("SELECT id, segment_id, addr, size, requested, alloc_ns, coalesce(free_ns, ?) FROM allocation"
-                        " WHERE domain = 4"
-                        " ORDER BY size DESC, id LIMIT ?", end, limit)
+                        " WHERE domain = 4 ORDER BY size DESC, id LIMIT ?", end, limit)
         found = sorted(tuple(one.arguments[name] for name in ("allocation", "segment", "addr", "size", "requested")) +
                        (one.begin, one.end) for one in timeline.of("block"))
         self.assertEqual(found, sorted((*row[:6], max(row[5], row[6])) for row in rows))
@@ -268,16 +267,14 @@ class Perfetto(Case):
         rows = self.sql("SELECT e.ts_ns - e.requested, e.ts_ns, c.text, e.size FROM device_event d JOIN event e ON"
                         " e.seq = d.seq"
                         " JOIN event_cause c ON c.code = e.cause WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54"
-                        " AND 56)"
-                        " AND e.requested > 0")
+                        " AND 56) AND e.requested > 0")
         found = sorted((one.begin, one.end, one.name, one.arguments["size"]) for one in timeline.of("driver"))
         self.assertEqual(found, sorted((begin, end, name, size or 0) for begin, end, name, size in rows))
         self.assertGreater(len(found), 20)
         failed = [one for one in timeline.of("driver") if "CUresult" in one.arguments]
         self.assertEqual(len(failed), self.one(
             "SELECT count(*) FROM device_event d JOIN event e ON e.seq = d.seq WHERE (d.kind BETWEEN 37 AND 48 OR"
-            " d.kind BETWEEN 54"
-            " AND 56) AND e.requested > 0 AND e.flags & 1"))
+            " d.kind BETWEEN 54 AND 56) AND e.requested > 0 AND e.flags & 1"))
         self.assertIn(("cuMemFree",), {(one.name,) for _, _, one in timeline.instants_of("driver")})
 
     # ---- caching allocators ----
@@ -329,8 +326,7 @@ class Perfetto(Case):
         found = [(ns, one.name, one.arguments["bytes asked"]) for _, ns, one in timeline.instants_of("oom")]
         self.assertEqual(found, self.sql(
             "SELECT ts_ns, iif(kind = 'oom', 'out of memory', 'oom_retry: ' || cause), size FROM events WHERE kind IN"
-            " ('oom', 'oom_retry')"
-            " ORDER BY thread_id, seq"))
+            " ('oom', 'oom_retry') ORDER BY thread_id, seq"))
         # A chain ends with success or with the request's failure.
         chains, chain = [], []
         for kind, asked, succeeded in self.sql("SELECT kind, size, arg FROM events WHERE kind IN ('oom', 'oom_retry')"

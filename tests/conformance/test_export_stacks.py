@@ -15,11 +15,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from export_databases import Case, recording, unknown_fields  # noqa: E402
 
 METRICS = {"live at the peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes",
-           "temporary (allocations)": "temporary",
-           "allocations": "allocations"}
+           "temporary (allocations)": "temporary", "allocations": "allocations"}
 VALUES = {"alloc_objects": "allocations", "alloc_space": "bytes", "inuse_objects": "live_allocations",
-          "inuse_space": "live_bytes",
-          "peak_space": "peak_bytes"}
+          "inuse_space": "live_bytes", "peak_space": "peak_bytes"}
 UNITS = ("none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
 
 
@@ -218,8 +216,7 @@ class Stacks(Case):
         expected = collections.Counter()
         frames = collections.defaultdict(list)
         for callsite, function, line in self.sql("SELECT callsite_id, function, coalesce(line, 0) FROM frame WHERE"
-                                                 " function IS NOT NULL"
-                                                 " ORDER BY callsite_id, depth"):
+                                                 " function IS NOT NULL ORDER BY callsite_id, depth"):
             frames[callsite].append((function, line))
         for callsite, allocations in self.sql("SELECT callsite_id, allocations FROM callsite_total WHERE domain ="
                                               " 'heap'"):
@@ -231,8 +228,7 @@ class Stacks(Case):
         """Threads that allocate at random: totals of every format and every domain are those of the views."""
         for seed in range(1, 4):
             self.record(recording.program("churn"), "--ops", "3000", "--seed", str(seed), "--threads", str(seed),
-                        "--leak",
-                        options=["--heap", "--quiet", "--force"])
+                        "--leak", options=["--heap", "--quiet", "--force"])
             self.open()
             for domain in ("heap", "mmap"):
                 self.speedscope(domain)

@@ -58,8 +58,7 @@ class Imports(Case):
         counts = {key: getattr(program, key) for key in ("allocations", "frees", "failures")}
         self.assertEqual({key: result[key] for key in counts}, counts)
         self.assertEqual(self.rows("SELECT allocations, frees, peak_bytes, live_bytes, failed FROM total WHERE domain"
-                                   " = ? AND device = ?",
-                                   domain, device),
+                                   " = ? AND device = ?", domain, device),
                          [(program.allocations, program.frees, program.peak, program.live_bytes, program.failures)])
         live = dict(self.rows("SELECT addr, size FROM leak WHERE domain = ? AND coalesce(device, 0) = ?", domain,
                               device))
@@ -81,8 +80,7 @@ class Rmm(Imports):
                                           for _ in range(2 if call[2] == "free" else 1))
             self.assertEqual(dict(self.rows("SELECT tid, emitted FROM thread")), threads)
             handles = self.rows("SELECT DISTINCT s.handle, a.addr FROM allocation a JOIN stream s ON s.number ="
-                                " a.stream "
-                                "AND s.device = a.device")
+                                " a.stream AND s.device = a.device")
             self.assertEqual(set(handles), {(call[5], call[3]) for call in program.calls if call[2] == "allocate"})
             self.assertEqual(self.rows("SELECT requested, allocated FROM oom ORDER BY seq"), self.failures(program))
 
@@ -313,8 +311,7 @@ class Profiler(Imports):
         stacks = collections.defaultdict(list)
         for addr, function, file, line in self.rows(
                 "SELECT a.addr, f.function, f.file, f.line FROM allocation a JOIN frame f ON f.callsite_id ="
-                " a.callsite_id "
-                "ORDER BY a.id, f.depth"):
+                " a.callsite_id ORDER BY a.id, f.depth"):
             stacks[addr - BASE].append((function, file, line))
         step, forward = ("step", "train.py", 37), ("forward", "torch/nn/modules/linear.py", 5)
         linear, empty = ("aten::linear", None, None), ("aten::empty", None, None)
@@ -394,11 +391,9 @@ class NsightSystems(Imports):
                          [(501, "/bin/train"), (502, None)])
         self.assertEqual(
             self.rows("SELECT a.pid, d.name, a.device, a.size, a.free_ns IS NULL FROM allocation a JOIN domain d ON"
-                      " d.code = a.domain "
-                      "ORDER BY a.id"),
+                      " d.code = a.domain ORDER BY a.id"),
             [(501, "device", 0, 4096, 0), (502, "device", 2, 8192, 1), (501, "pinned", 0, 100, 1),
-             (501, "managed", 0, 200, 1),
-             (501, "device", 0, 300, 0)])
+             (501, "managed", 0, 200, 1), (501, "device", 0, 300, 0)])
         self.assertEqual(self.rows("SELECT kind, cause, stream FROM events WHERE kind LIKE 'dev_%async' ORDER BY seq"),
                          [("dev_alloc_async", "cudaMallocAsync", 1), ("dev_free_async", "cudaFreeAsync", 1)])
         self.assertEqual(self.rows("SELECT function FROM frame WHERE callsite_id = (SELECT callsite_id FROM"
@@ -486,8 +481,7 @@ class NoLogs(Imports):
                                    "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1"
                                    " UNION ALL SELECT i + 1 "
                                    "FROM n) SELECT i AS start, 0 AS globalPid, 0 AS deviceId, 0 AS contextId, i AS"
-                                   " address, 1 AS bytes, "
-                                   "2 AS memKind, 0 AS memoryOperationType FROM n")
+                                   " address, 1 AS bytes, 2 AS memKind, 0 AS memoryOperationType FROM n")
         database.close()
         self.assert_refused(recording.varve("import", "--timeout", "1", path, "-o", self.database))
         self.assertFalse(self.database.exists())

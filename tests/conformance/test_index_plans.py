@@ -21,8 +21,7 @@ from index_plan_cases import (  # noqa: E402
     BITS, BOOL, Maker, as_numpy, assign, bits_of, is_advanced, is_unseen, model_view, shown)
 from index_plan_library import (  # noqa: E402
     BITS_KEPT, BYTES, COPY, FILL, GATHER, NONE_KEPT, NUMPY, OFFSETS_32, OFFSETS_64, SCATTER, TYPES, VIEW, Array,
-    Library,
-    PlanError, Scalar, describe)
+    Library, PlanError, Scalar, describe)
 
 SEED = int(os.environ.get("VARVE_TEST_SEED") or 20261123)
 CASES = int(os.environ.get("VARVE_INDEX_CASES") or 20000)
@@ -30,8 +29,7 @@ INVALID, NO_MEMORY = -1, -2
 F64, I64 = 0, 4
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # which mmap of Python 3.11 does not have
 KINDS = ("out of bounds", "too many indices", "boolean index did not match", "ellipsis", "broadcast together",
-         "broadcast to",
-         "slice step")
+         "broadcast to", "slice step")
 
 
 # --- the tests -----------------------------------------------------------------------------------------------------

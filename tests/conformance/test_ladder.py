@@ -169,8 +169,7 @@ class Ladder(Case):
             f"SELECT device, seq, ts_ns, {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device"
             " ORDER BY"
             " reserved DESC, live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE"
-            " place = 1"
-            " ORDER BY device"))
+            " place = 1 ORDER BY device"))
         return most
 
     def test_every_event(self):

@@ -21,8 +21,7 @@ TRACES = os.environ.get("VARVE_TRACES")
 class Equal(lttng_recording.Case):
     def test_threads(self):
         self.record_both(recording.program("churn"), "--ops", "20000" if recording.IS_FULL else "5000", "--threads",
-                         "4", "--seed", "7",
-                         options=["--stacks", "native", "--ring-size", "256K"])
+                         "4", "--seed", "7", options=["--stacks", "native", "--ring-size", "256K"])
         self.assert_recording(may_know_unknown=True)
         self.assert_equal_sinks()
         ops = 230000 if recording.IS_FULL else 8000
@@ -44,8 +43,7 @@ class Equal(lttng_recording.Case):
             self.assert_equal_sinks()
             kinds |= {kind for kind, in self.sql("SELECT DISTINCT kind FROM events")}
         self.assertLessEqual({"alloc", "free_requested", "free_completed", "split", "merge", "segment_alloc",
-                              "segment_map",
-                              "record_stream", "config"}, kinds)
+                              "segment_map", "record_stream", "config"}, kinds)
 
     def test_forks_and_children(self):
         self.record_both(recording.program("forker"), "storm", "30", options=["--stacks", "native"])

@@ -31,8 +31,7 @@ U64 = 1 << 64
 
 INTEGERS = {"u8": (8, 0), "u16": (16, 0), "u32": (32, 0), "u64": (64, 0), "i32": (32, 1), "i64": (64, 1)}
 RECORD_TYPES = [("process", "u32"), ("ring", "u32"), ("ring_seq", "u64"), ("ticks", "u64"), ("pid", "i32"),
-                ("tid", "i32"),
-                ("device", "u8"), ("dev_seq", "u64"), ("stream", "u16"), ("pool", "u16"), ("id", "u64"),
+                ("tid", "i32"), ("device", "u8"), ("dev_seq", "u64"), ("stream", "u16"), ("pool", "u16"), ("id", "u64"),
                 ("addr", "u64"),
                 ("size", "u64"), ("requested", "u64"), ("arg", "u64"), ("cause", "u8"), ("callsite", "u32"),
                 ("flags", "u8")]
@@ -89,8 +88,7 @@ class Emitter:
     def __init__(self, lttng, wait=True, **environment):
         environment = dict(lttng.environment, LTTNG_UST_REGISTER_TIMEOUT="-1" if wait else "0", **environment)
         self.process = subprocess.Popen([recording.program("second_sink_emit")], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE,
-                                        text=True, env=environment)
+                                        stdout=subprocess.PIPE, text=True, env=environment)
         self.reports_starts = self.ask("open", LIBRARY) == [1]
 
     def ask(self, *words):

@@ -15,8 +15,7 @@ import lttng_recording  # noqa: E402
 import recording  # noqa: E402
 
 FIELDS = ("process", "ring", "ring_seq", "ticks", "pid", "tid", "device", "dev_seq", "stream", "pool", "id", "addr",
-          "size",
-          "requested", "arg", "cause", "callsite", "flags")
+          "size", "requested", "arg", "cause", "callsite", "flags")
 
 
 class Tools(lttng_recording.Case):

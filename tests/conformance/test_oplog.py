@@ -151,8 +151,7 @@ class Writer(Files):
         program = ("import sys, varve.oplog; maps = open('/proc/self/maps').read();"
                    " print('torch' in sys.modules, 'libvarve' in maps)")
         outcome = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": NOTEBOOKS},
-                                 text=True,
-                                 stdout=subprocess.PIPE, check=True)
+                                 text=True, stdout=subprocess.PIPE, check=True)
         self.assertEqual(outcome.stdout.split(), ["False", "False"])
 
     def test_lines(self):
@@ -284,8 +283,7 @@ class Operators(Torch):
         before = norm.running_mean.clone()
         norm.train()
         schema_of_old = self.record(lambda: torch.native_batch_norm(x, norm.weight, norm.bias, norm.running_mean,
-                                                                    norm.running_var,
-                                                                    True, 0.1, 1e-5), all_live=False)
+                                                                    norm.running_var, True, 0.1, 1e-5), all_live=False)
         self.assertFalse(torch.equal(before, norm.running_mean))
         self.assertEqual(len(schema_of_old.mutated("native_batch_norm.default")[0]), 2)
 
@@ -585,16 +583,14 @@ class Models(Torch):
                 self.assertTrue(torch.equal(one, other))
         ours = log.live_peak - log.first_bytes
         print(f"    {self.id().split('.')[-1]}: {len(log.calls)} calls, {len(log.mutates)} mutations, peak {ours} in"
-              " the log,"
-              f" {peak} by the profiler ({(ours - peak) / peak:+.3%})", flush=True)
+              f" the log, {peak} by the profiler ({(ours - peak) / peak:+.3%})", flush=True)
         self.assertLessEqual(abs(ours - peak), tolerance * peak)
         self.assertGreater(log.time_ns(), 0)
         return log
 
     def test_mlp(self):
         model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 512),
-                                    torch.nn.Tanh(),
-                                    torch.nn.Linear(512, 8))
+                                    torch.nn.Tanh(), torch.nn.Linear(512, 8))
         log = self.compare(model, [torch.randn(256, 64)])
         self.assertEqual(log.mutates, [])
         self.assertEqual(log.player_peak, log.live_peak)

@@ -140,8 +140,8 @@ class Policies(Case):
         """A size of segments that the sum allows one of, twice."""
         events = [("segment_alloc", 0, 0, 0, 1024, 0), ("alloc", 0, 0, 0, 512, 1)]
         self.assertIsNone(exceeds_bound(events))
-        events = [*events, ("segment_alloc", 0, 0, 4096, 1024, 0), ("alloc", 0, 0, 4096, 512, 1)]
-        self.assertEqual(exceeds_bound(events), 2)
+        two = [*events, ("segment_alloc", 0, 0, 4096, 1024, 0), ("alloc", 0, 0, 4096, 512, 1)]
+        self.assertEqual(exceeds_bound(two), 2)
         self.assertIsNone(exceeds_bound([*events, ("alloc", 0, 0, 512, 512, 1), ("segment_alloc", 0, 0, 4096, 1024, 0),
                                          ("alloc", 0, 0, 4096, 512, 1)]))
 

@@ -129,8 +129,7 @@ class Ranks(unittest.TestCase):
         done = recording.run([sys.executable, "-m", "varve", "export", "-q", *paths, "-o", out])
         self.assertEqual(done.returncode, 0, done)
         self.assert_equal_answers(*(varve.dataset(paths, engine=engine) for engine in ("sqlite", "duckdb", "dask")),
-                                  varve.dataset(out),
-                                  varve.dataset(out, engine="dask"))
+                                  varve.dataset(out), varve.dataset(out, engine="dask"))
         self.assertEqual(set(varve.dataset(paths).peaks().run), {"a/trace", "b/trace"})
         self.assertEqual(varve.dataset(paths).callsites().traces.max(), 2)
         self.assertEqual(set(varve.dataset([paths[0], self.paths[1]]).peaks().run), {"trace", "rank001"})
@@ -231,8 +230,7 @@ class Ranks(unittest.TestCase):
         import pandas
         histories = [os.path.join(HISTORIES, f"{name}.pickle.xz") for name in ("synthetic_oom", "multistream_record")]
         table = varve.sweep([*histories, self.paths[0]], ["pytorch", "first-fit", "nothing"],
-                            [None, "max_split_size_mb:32"],
-                            varve=recording.VARVE)
+                            [None, "max_split_size_mb:32"], varve=recording.VARVE)
         self.assertEqual(len(table), 3 * 3 * 2)
         failed = table[table.error.notna()]
         self.assertEqual(set(failed.policy[failed.trace.isin(histories)]), {"nothing"})

@@ -393,8 +393,7 @@ class Places(Case):
         program = ("import numpy, varve\n"
                    "storage = varve.from_numpy(numpy.zeros(3))\n"
                    "everything = [storage, storage[1:], storage.numpy(), numpy.from_dlpack(storage),"
-                   " storage.__dlpack__(),\n"
-                   "              varve.from_dlpack(numpy.ones(3))]\n"
+                   " storage.__dlpack__(),\n              varve.from_dlpack(numpy.ones(3))]\n"
                    "everything.append(everything)\n"
                    "varve.storage.kept = everything\n")
         self.assertEqual(self.python(program, VARVE_BUILD_DIR=self.build), (0, "", ""))

@@ -77,8 +77,7 @@ class Alone(Case):
 
     def test_missing_packages_are_named(self):
         code = ("import sys; sys.modules['pandas'] = sys.modules['pyarrow'] = None; import varve; trace ="
-                " varve.open(sys.argv[1])\n"
-                "print(trace.health, len(trace.views) > 50)\n"
+                " varve.open(sys.argv[1])\nprint(trace.health, len(trace.views) > 50)\n"
                 "try: trace.events\nexcept varve.TraceError as error: print(error)")
         done = subprocess.run([sys.executable, "-c", code, self.trace("heap")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -252,8 +251,7 @@ class Views(Case):
                 for given, word in ((2**63, "64 bits"), (2**64 + 5, "64 bits"), (numpy.uint64(2**63), "64 bits"),
                                     (decimal.Decimal("2.7"), "Decimal"),
                                     (b"12", "bytes"), ("a\0b", "zero"), ("\udcff", "UTF-8"), (1j, "complex"),
-                                    ([1], "list"),
-                                    (fractions.Fraction(10**400), "large")):
+                                    ([1], "list"), (fractions.Fraction(10**400), "large")):
                     self.assert_one_line(lambda: trace.query("SELECT ? AS a", (given,)), word)
                 self.assert_one_line(lambda: trace.query("SELECT ? AS a", "1"), "a list")
                 self.assert_one_line(lambda: trace.query("SELECT 1 AS a\0, 2 AS b"), "zero")
@@ -269,8 +267,7 @@ class Views(Case):
         with varve.open(self.trace("heap")) as trace:
             self.assertIn("nothing lost", repr(trace))
         for ask in (lambda: trace.health, lambda: trace.views, lambda: trace.help("events"),
-                    lambda: trace.arrow("events"),
-                    lambda: trace.select("events"), lambda: trace.plot.timeline()):
+                    lambda: trace.arrow("events"), lambda: trace.select("events"), lambda: trace.plot.timeline()):
             self.assert_one_line(ask, "closed")
         self.assertIn("closed", repr(trace))
 
@@ -371,8 +368,7 @@ class Views(Case):
     @unittest.skipIf(missing("mypy"), "mypy is not installed")
     def test_annotations(self):
         done = subprocess.run([sys.executable, "-m", "mypy", "--ignore-missing-imports", "-p", "varve"],
-                              capture_output=True, text=True,
-                              cwd=PACKAGE)
+                              capture_output=True, text=True, cwd=PACKAGE)
         self.assertEqual(done.returncode, 0, done.stdout)
 
 

@@ -236,8 +236,7 @@ class RealProgram(recording.Case):
                          f"http {{ access_log off; client_body_temp_path {self.folder}/t1;"
                          f" proxy_temp_path {self.folder}/t2;"
                          f" fastcgi_temp_path {self.folder}/t3; uwsgi_temp_path {self.folder}/t4; scgi_temp_path"
-                         f" {self.folder}/t5;\n"
-                         f" server {{ listen 127.0.0.1:{port}; root {self.folder}/html; }} }}\n")
+                         f" {self.folder}/t5;\n server {{ listen 127.0.0.1:{port}; root {self.folder}/html; }} }}\n")
 
         def talk():
             answers = []

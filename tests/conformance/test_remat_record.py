@@ -42,8 +42,7 @@ class Rematerialization(recording.Case):
         self.assertEqual(self.sql("SELECT count(*), sum(size), CAST(1024 * sum(score) AS INTEGER) FROM eviction"),
                          [(said["evictions"], said["evicted_bytes"], said["score_sum"])])
         self.assertEqual(self.sql("SELECT sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns),"
-                                  " sum(is_wasted), count(operator)"
-                                  " FROM rematerialization"),
+                                  " sum(is_wasted), count(operator) FROM rematerialization"),
                          [(said["remats"], said["collateral"], said["remat_ns"], said["wasted"],
                            said["remats"] + said["collateral"])])
         self.assertEqual(self.sql("SELECT count(*), sum(cost_ns), count(DISTINCT name) FROM op"),

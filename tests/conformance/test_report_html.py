@@ -269,8 +269,7 @@ class TestDemo(PageCase):
         up = self.page.run(values, column)
         self.assertEqual(up, sorted(up))
         self.assertEqual(down[0], self.sql("SELECT sum(bytes) FROM callsite_total GROUP BY domain, user_function,"
-                                           " user_file, user_line "
-                                           "ORDER BY 1 DESC LIMIT 1")[0][0])
+                                           " user_file, user_line ORDER BY 1 DESC LIMIT 1")[0][0])
         box = self.page.find("#table-domains input")
         box.send_keys("multiply_matrices")
         rows = self.page.run("return [...document.querySelectorAll('#table-domains tbody tr')].map(row =>"
@@ -354,8 +353,7 @@ class TestProcesses(PageCase):
         self.assertLessEqual({seq for _, seq in peaks},
                              set(self.page.run("return varve.data.sums(varve.data.part('live').seq)")))
         found = self.page.run("return varve.data.part('curves').series.filter(one => one.domain === 'heap' &&"
-                              " one.process > 0)"
-                              ".map(one => [one.process, one.peak_seq])")
+                              " one.process > 0).map(one => [one.process, one.peak_seq])")
         self.assertEqual(sorted(map(tuple, found)), sorted(peaks))
 
 

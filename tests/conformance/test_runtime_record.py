@@ -14,8 +14,7 @@ import recording  # noqa: E402
 TOTALS = {"runs": "operators", "run_ns": "model_compute_ns", "remats": "remats_direct",
           "collateral": "remats_collateral",
           "remat_ns": "remat_compute_ns", "evictions": "evictions", "evicted_bytes": "evicted_bytes",
-          "wasted": "wasted_evictions",
-          "failures": "failures"}
+          "wasted": "wasted_evictions", "failures": "failures"}
 CAUSES = ("released", "budget", "allocator", "requested", "banished")
 
 
@@ -51,8 +50,7 @@ class Runtime(recording.Case):
         self.assertEqual(self.sql("SELECT count(*), sum(size) FROM eviction"),
                          [(said["evictions"], said["evicted_bytes"])])
         self.assertEqual(self.sql("SELECT sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns),"
-                                  " sum(is_wasted)"
-                                  " FROM rematerialization"),
+                                  " sum(is_wasted) FROM rematerialization"),
                          [(said["remats_direct"], said["remats_collateral"], said["remat_compute_ns"],
                            said["wasted_evictions"])])
         self.assertEqual(self.sql("SELECT DISTINCT operator FROM rematerialization ORDER BY operator"),

@@ -19,8 +19,7 @@ def example(name):
 class Storages(recording.Case):
     def events(self, where="1"):
         return self.sql(f"SELECT kind, id, addr, size, requested, arg FROM events WHERE kind IN {STORAGE_KINDS} AND"
-                        f" {where} "
-                        "ORDER BY seq")
+                        f" {where} ORDER BY seq")
 
     def assert_all_gone(self):
         """Every storage and view went, once, and after it came."""

@@ -327,8 +327,7 @@ class Gone(Watched):
         self.addCleanup(lambda: [os.close(one) for one in left])
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         top = subprocess.Popen([recording.VARVE, "top", self.path], stdin=terminal, stdout=terminal,
-                               stderr=subprocess.DEVNULL,
-                               env=dict(os.environ, TERM="xterm"), start_new_session=True)
+                               stderr=subprocess.DEVNULL, env=dict(os.environ, TERM="xterm"), start_new_session=True)
         self.addCleanup(recording.kill_group, top)
         os.close(terminal)
         shown = b""

@@ -183,8 +183,7 @@ class Refused(Attach):
         collector = self.attach(process.pid)
         other = os.path.join(self.folder, "other.db")
         self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)),
-                            "is recorded already, by varve attach",
-                            f"varve detach {process.pid}")
+                            "is recorded already, by varve attach", f"varve detach {process.pid}")
         self.varve("detach", str(process.pid))
         self.assertEqual(recording.finish(collector).returncode, 0)
         self.assert_refused(recording.varve("detach", str(process.pid)), "is not attached to")
@@ -221,8 +220,7 @@ class Busy(Attach):
         for overflow in ("block", "drop"):
             with self.subTest(overflow=overflow):
                 self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3",
-                           "-f", "-o",
-                           self.path, str(process.pid))
+                           "-f", "-o", self.path, str(process.pid))
                 self.assertFalse(recording.is_attached(process.pid))
                 self.assert_finished()
                 self.assertEqual(self.assert_conserved()[0] == 0, overflow == "block" or self.count("lost") == 0)
@@ -232,8 +230,7 @@ class Busy(Attach):
         process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild ="
                                                    " os.fork()\n"
                              "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' %"
-                             " child)\ntime.sleep(100)",
-                             stdin=subprocess.PIPE)
+                             " child)\ntime.sleep(100)", stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
@@ -247,8 +244,7 @@ class Busy(Attach):
         self.assert_finished()
         self.assert_no_loss()
         self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033"
-                                  " GROUP BY pid"
-                                  " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
+                                  " GROUP BY pid ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
 
 
 def tracer_of(pid):

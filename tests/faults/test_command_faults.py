@@ -51,8 +51,7 @@ class Outputs(recording.Case):
         commands = [one for one in about(self.path) if one[0] not in OF_AN_ALLOCATOR]
         self.assertGreater(len(commands), 8)
         commands += [["help"], ["help", "report"], ["report", "--help"], ["report", "--html", "-", self.path],
-                     ["--version"],
-                     ["doctor"], ["completion", "bash"], ["dtr", LOG]]
+                     ["--version"], ["doctor"], ["completion", "bash"], ["dtr", LOG]]
         for command in commands:
             with self.subTest(command), open("/dev/full", "wb", buffering=0) as full:
                 process = subprocess.run([recording.VARVE, *command], stdout=full, stderr=subprocess.PIPE, text=True,
@@ -68,8 +67,7 @@ class Outputs(recording.Case):
         made = [os.path.join(self.folder, name) for name in ("open.pickle", "closed.pickle")]
         for path, redirection in zip(made, ("", "<&- >&- 2>&-")):
             outcome = recording.run(["sh", "-c", f'exec "$@" {redirection}', "sh", recording.VARVE, "export",
-                                     self.path + ".play",
-                                     "-o", path])
+                                     self.path + ".play", "-o", path])
             self.assertEqual(outcome.returncode, 0, outcome)
         with open(made[0], "rb") as one, open(made[1], "rb") as other:
             self.assertEqual(one.read(), other.read())

@@ -41,8 +41,7 @@ class Counts(recording.Case):
         self.assertEqual(rows[at:], [], "more events than the program made")
         for mark in (line for line in expected if line.get("addr") and "loose" in line):
             self.assertGreaterEqual(self.one("SELECT count(*) FROM allocation WHERE addr = ? AND size >= ?",
-                                             mark["addr"],
-                                             mark["least"]), 1, mark)
+                                             mark["addr"], mark["least"]), 1, mark)
         live = dict(self.sql("SELECT domain, live_bytes FROM total"))
         self.assertEqual(live, {"heap": sums["live_heap"], "mmap": sums["live_mmap"]})
         failed = sum(line.get("failed", 0) for line in expected)

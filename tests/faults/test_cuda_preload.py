@@ -47,8 +47,7 @@ ARRAY_BYTES = (64 * 32 * 2 * 4, 16 * 8 * 4 * 4, (16 * 8 * 4 + 8 * 4 * 2 + 4 * 2 
 # What the collector knows better than a call that gives something back, from what had given it out: places of
 # records().
 COMPLETED = {"dev_free": (3, 4, 5, 7, 9), "dev_free_async": (3, 4, 5, 7), "vmm_release": (7,), "vmm_create": (7,),
-             "vmm_unmap": (3,),
-             "end of a free": (3, 9)}
+             "vmm_unmap": (3,), "end of a free": (3, 9)}
 BESIDE = ("process_start", "process_exit", "main_end", "thread_start", "device", "device_name", "stream", "dev_memory")
 
 
@@ -146,8 +145,7 @@ class Expected:
         if name in ORDERED:
             cause = "graph" if line.get("captured") else ORDERED[name]
             self.alloc(line, "dev_alloc_async", cause, DEVICE, line.get("bytes"), number=number,
-                       device=line.get("place"),
-                       stream=line.get("stream"))
+                       device=line.get("place"), stream=line.get("stream"))
         elif name == "cuMemFreeAsync":
             self.free(line, "dev_free_async", name, DEVICE, device=line.get("place"), stream=line.get("stream"))
         else:
@@ -193,8 +191,7 @@ class CudaCase(recording.Case):
 
     def records(self, pid):
         streams = dict(self.sql("SELECT number, handle FROM stream s JOIN process p ON p.id = s.process_id WHERE"
-                                " p.pid = ?",
-                                pid))
+                                " p.pid = ?", pid))
         rows = self.sql("SELECT kind, cause, flags, device, pool, addr, size, arg, stream FROM events WHERE pid = ?"
                         f" AND kind NOT IN ({', '.join('?' * len(BESIDE))}) ORDER BY seq", pid, *BESIDE)
         return [(kind, cause, flags & 1, device, pool >> 12, pool & 4095, addr or 0, size or 0, arg or 0,

@@ -48,8 +48,7 @@ class Allocators(recording.Case):
         """The program, linked with a library in front of the C++ library."""
         target = os.path.join(self.folder, "program")
         subprocess.run([COMPILER, "-std=c++17", "-g", "-O1", "-fno-builtin", os.path.join(SOURCES, source), "-o",
-                        target,
-                        "-Wl,--no-as-needed", *libraries, "-pthread"], check=True)
+                        target, "-Wl,--no-as-needed", *libraries, "-pthread"], check=True)
         return target
 
     def assert_counted(self, outcome, allocator):
@@ -70,8 +69,7 @@ class Allocators(recording.Case):
         for line in lines:
             if line["form"] != "realloc":
                 self.assertEqual(self.sql(f"SELECT addr, coalesce(arg, 0) FROM events WHERE {between} AND size = ?",
-                                          *marks,
-                                          line["size"]), [(line["addr"], line["alignment"])], line)
+                                          *marks, line["size"]), [(line["addr"], line["alignment"])], line)
         return lines
 
     def top_function(self, size):
@@ -141,8 +139,7 @@ class Allocators(recording.Case):
                 self.assert_finished()
                 self.assert_no_loss()
                 self.assertEqual(self.sql("SELECT kind, cause, count(*) FROM events WHERE size = 44444 OR size"
-                                          " BETWEEN 33333"
-                                          " AND 33340 GROUP BY 1, 2 ORDER BY 1, 2"),
+                                          " BETWEEN 33333 AND 33340 GROUP BY 1, 2 ORDER BY 1, 2"),
                                  [("heap_alloc", "operator new", 121000), ("heap_free", "free", 60000),
                                   ("heap_free", "operator delete", 61000)])
                 self.assertEqual(self.one("SELECT count(*) FROM events WHERE cause = 'unknown_address'"), 0)

@@ -136,8 +136,7 @@ class Databases(recording.Case):
 
     def test_wrong_sql(self):
         for sql, word in (("SELEC 1", "SELEC"), ("SELECT * FROM nowhere", "nowhere"), ("SELECT size FROM", "FROM"),
-                          ("", ""),
-                          ("SELECT 'unfinished", "unfinished")):
+                          ("", ""), ("SELECT 'unfinished", "unfinished")):
             with self.subTest(sql=sql):
                 self.assert_refused(recording.varve("query", self.path, sql), word)
 

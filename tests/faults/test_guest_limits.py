@@ -139,8 +139,7 @@ class SpillLimit(Counted):
         """What waits beside the rings has a limit; the rest is counted, and recover reports it."""
         script = 'kill -9 $PPID; "$@"; du -cb "$0".d/ring/*.spill* | tail -n 1'
         command = [recording.VARVE, "record", "-o", self.path, *recording.PLAIN, "--ring-size", "4K", "--max-spill",
-                   "300K", "--",
-                   "sh", "-c", script, self.path, recording.program("burst"), "300000"]
+                   "300K", "--", "sh", "-c", script, self.path, recording.program("burst"), "300000"]
         process = recording.start(command)
         out = recording.finish_orphan(process)
         self.assertLessEqual(int(re.search(r"^(\d+)\s+total", out, re.M).group(1)), 300 << 10)

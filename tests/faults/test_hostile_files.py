@@ -490,8 +490,7 @@ class Terminal(Hostile):
         self.assertEqual(status, 0, err)
         self.assert_text(err, "record")
         for command in (["info"], ["report"], ["leaks"], ["peak"], ["tree"], ["flamegraph", "-o", "-"], ["timeline"],
-                        ["diff", database],
-                        ["diff", "--events", database], ["query"],
+                        ["diff", database], ["diff", "--events", database], ["query"],
                         ["info", "--json"], ["report", "--json"], ["leaks", "--json"], ["query", "--json"]):
             more = ["SELECT executable, command_line FROM process"] if command[0] == "query" else []
             status, out, err = self.bytes_of(*command, database, *more)

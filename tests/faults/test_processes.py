@@ -57,8 +57,7 @@ class Forks(recording.Case):
             " count(a.free_ns),"
             f" sum(iif(a.free_ns IS NULL, a.size, 0)), sum({at_peak}), sum(iif({at_peak}, a.size, 0)), sum(a.temporary)"
             " FROM allocation a JOIN domain d ON d.code = a.domain JOIN total_stat t ON t.process_id = 0 AND t.domain"
-            " = a.domain"
-            " GROUP BY a.process_id, a.callsite_id, d.name ORDER BY 1, 2, 3")
+            " = a.domain GROUP BY a.process_id, a.callsite_id, d.name ORDER BY 1, 2, 3")
         self.assertEqual(self.sql(f"SELECT process_id, callsite_id, domain, {figures} FROM callsite_total_process"
                                   " ORDER BY 1, 2, 3"),
                          expected)

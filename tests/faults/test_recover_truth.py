@@ -31,8 +31,7 @@ OPS = 2500 if recording.IS_FULL else 300
 # When a process or thread whose end nobody saw is said to have ended: the time of the recovery.
 VOLATILE = {"process": {"end_ns"}, "thread": {"end_ns"}}
 STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncommitted": "uncommitted",
-         "events_lost": "lost",
-         "bytes_lost": "lost_bytes"}
+         "events_lost": "lost", "bytes_lost": "lost_bytes"}
 
 
 def contents(path):
@@ -138,9 +137,7 @@ class Interrupted(Recovering):
             process = subprocess.run(
                 ["/bin/sh", "-c", f'exec 3>&{writer} "$@"', "sh", recording.program("kill_at_call"), str(call),
                  recording.VARVE, "recover", directory], pass_fds=[writer], stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True, check=False,
-                # a traced process can't look for leaks
+                stderr=subprocess.PIPE, text=True, check=False, # a traced process can't look for leaks
                 env={**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"})
         finally:
             os.close(writer)

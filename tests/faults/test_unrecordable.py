@@ -60,8 +60,7 @@ class Ways(Case):
 
     def test_c_library(self):
         for way in ("execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "vfork",
-                    "posix_spawn",
-                    "posix_spawnp", "system", "popen"):
+                    "posix_spawn", "posix_spawnp", "system", "popen"):
             with self.subTest(way=way):
                 self.path = os.path.join(self.folder, f"{way}.db")
                 self.assertEqual(self.expect_static(WAYS, way, STATIC).out, HELLO)
@@ -160,8 +159,7 @@ class Reasons(Case):
             self.skipTest(f"no file capabilities here: {error}")
         os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
         outcome = recording.run([os.path.join(folder, "varve"), "record", "-o", self.path, *recording.PLAIN, "--", "sh",
-                                 "-c",
-                                 f"{path}; exit 0"], user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
+                                 "-c", f"{path}; exit 0"], user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn(f"1 program could not be recorded: {path} (file capabilities)", outcome.err)
 

@@ -193,8 +193,7 @@ class Generated(recording.Case):
         stored = {}
         for pid, tid, kind, addr, size, arg, cause in self.sql(
                 "SELECT e.pid, e.tid, e.kind, e.addr, e.size, e.arg, c.text FROM event e JOIN event_cause c ON c.code"
-                " = e.cause"
-                " WHERE e.kind BETWEEN 32 AND 36 AND NOT (e.kind IN (35, 36) AND e.size = ?) ORDER BY e.seq",
+                " = e.cause WHERE e.kind BETWEEN 32 AND 36 AND NOT (e.kind IN (35, 36) AND e.size = ?) ORDER BY e.seq",
                 HANDLER_BYTES):
             stored.setdefault((pid, tid), []).append((kind, addr, size, arg, cause))
         self.totals = {name: [0, 0] for name in KINDS.values()}
@@ -218,8 +217,7 @@ class Generated(recording.Case):
                 at += 1
             if at == len(events):
                 self.fail(f"thread {thread}, operation {index} of {len(entries)}: {KINDS[kind]} {addr:#x} size {size}"
-                          " is missing;"
-                          f" stored from there on: {events[begin:begin + 5]}")
+                          f" is missing; stored from there on: {events[begin:begin + 5]}")
             self.totals[KINDS[kind]][0] += 1
             self.totals[KINDS[kind]][1] += size
             at += 1
