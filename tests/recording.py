@@ -232,6 +232,14 @@ class Case(unittest.TestCase):
         self.assertEqual(outcome.returncode, status, outcome)
         return outcome
 
+    def start_recording(self, *command, options=(), said=None):
+        """A recording under way, of a program that has said its first line."""
+        process = start(self.record_command(*command, options=[*PLAIN, *options]))
+        self.addCleanup(kill_group, process)
+        if said is not None:
+            self.assertEqual(process.stdout.readline(), said + "\n")
+        return process
+
     def varve(self, *arguments, status=0, **more):
         """A command that ends with that status."""
         outcome = varve(*arguments, **more)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 9 s, full 20 s
+# Costs: 10 s, full 20 s
 """record --python-allocators: each object of a Python program is an allocation with its line, none is counted twice
 or freed without having been seen, and the program runs as it does without."""
 

@@ -55,9 +55,7 @@ class Hostile(recording.Case):
     def leave_directory(self, name="left"):
         """What a collector leaves that was killed, with rings in a folder of it."""
         self.path = os.path.join(self.folder, name + ".db")
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), "0.4",
-                                                      options=recording.PLAIN))
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "0.4", said="started")
         process.kill()
         recording.finish_orphan(process)
         return self.path + ".d"

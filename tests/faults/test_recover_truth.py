@@ -26,7 +26,7 @@ import recording  # noqa: E402
 
 # System calls of a recovery at which it is killed: of its end, where it renames and unlinks, and in the middle; and
 # copies that are killed at random moments.
-CALLS_LAST, CALLS_AMONG, COPIES, OFTEN = (30, 8, 20, 4) if recording.IS_FULL else (2, 0, 1, 1)
+CALLS_LAST, CALLS_AMONG, COPIES, OFTEN = (30, 8, 20, 4) if recording.IS_FULL else (1, 0, 1, 1)
 OPS = 2500 if recording.IS_FULL else 300
 # When a process or thread whose end nobody saw is said to have ended: the time of the recovery.
 VOLATILE = {"process": {"end_ns"}, "thread": {"end_ns"}}
