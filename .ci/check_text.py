@@ -17,7 +17,8 @@ BINARY = (".db", ".gz", ".xz", ".zst", ".png", ".pickle", ".o", ".so", ".a", ".s
 COLUMNS = 120
 NOT_TEXT = ("/corpus/", "/data/", "tests/golden/expected/")  # recorded inputs and answers: whole as they are
 SAMPLES = (".csv", ".json", ".log")
-LATER = ("tests/", "analysis/cli/", "analysis/varve.1", ".ci/skips.txt")  # whose lines are not within the limit yet
+# whose lines are not within the limit yet
+LATER = ("tests/gpu/", "tests/mutation/", "tests/unit/", "analysis/cli/", "analysis/varve.1", ".ci/skips.txt")
 C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 EXAMPLE = re.compile(r"\b(example|usage|for instance)\b", re.I)
 C_CODE = re.compile(

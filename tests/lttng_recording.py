@@ -36,8 +36,8 @@ def identity():
     if os.geteuid() != 0:
         return {}
     try:
-        able = subprocess.run([recording.VARVE, "help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
-                              cwd="/", **NOBODY).returncode == 0
+        able = subprocess.run([recording.VARVE, "help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              check=False, cwd="/", **NOBODY).returncode == 0
     except OSError:
         able = False
     return NOBODY if able else {}

@@ -6,6 +6,7 @@ A test file is a unittest program that ends with recording.main(): exit status 0
 VARVE names the command, VARVE_PROGRAMS the folder of the workload programs (default: the release build).
 """
 
+import functools
 import itertools
 import json
 import os
@@ -151,8 +152,9 @@ def is_attached(pid):
         return False
 
 
+@functools.cache
 def attach_is_possible():
-    """May we trace a process that is no child of varve?"""
+    """May we trace a process that is no child of varve? Found out once."""
     process = subprocess.Popen(["sleep", "100"])  # pylint: disable=consider-using-with
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -230,6 +232,14 @@ class Case(unittest.TestCase):
         self.assertEqual(outcome.returncode, status, outcome)
         return outcome
 
+    def start_recording(self, *command, options=(), said=None):
+        """A recording under way, of a program that has said its first line."""
+        process = start(self.record_command(*command, options=[*PLAIN, *options]))
+        self.addCleanup(kill_group, process)
+        if said is not None:
+            self.assertEqual(process.stdout.readline(), said + "\n")
+        return process
+
     def varve(self, *arguments, status=0, **more):
         """A command that ends with that status."""
         outcome = varve(*arguments, **more)
@@ -284,7 +294,8 @@ class Case(unittest.TestCase):
                  " WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite%'")
         self.assertGreater(self.one(f"SELECT count(*) FROM ({there})"), 700)
         self.assertEqual(self.sql(f"{there} EXCEPT SELECT name, column FROM help"), [], "columns without help")
-        self.assertEqual(self.sql(f"SELECT name, column FROM help WHERE column <> '' EXCEPT {there}"), [], "help of nothing")
+        self.assertEqual(self.sql(f"SELECT name, column FROM help WHERE column <> '' EXCEPT {there}"), [],
+                         "help of nothing")
 
     def assert_conserved(self):
         """emitted = stored + lost + uncommitted, ring by ring, and stored is what is there. Returns the losses."""
@@ -299,7 +310,8 @@ class Case(unittest.TestCase):
             uncommitted += row[4]
         self.assertEqual(stored, {}, "events of no thread")
         self.assertEqual(self.sql("SELECT count(*), min(seq), max(seq) FROM event WHERE seq > 0"),
-                         [(self.one("SELECT count(*) FROM event"),) + self.sql("SELECT min(seq), max(seq) FROM event")[0]])
+                         [(self.one("SELECT count(*) FROM event"),) +
+                          self.sql("SELECT min(seq), max(seq) FROM event")[0]])
         return lost, uncommitted
 
     def assert_no_loss(self):
@@ -309,17 +321,18 @@ class Case(unittest.TestCase):
     def assert_sane_rows(self):
         """No torn record: every row is one that the recorder can have written."""
         bad = self.sql(
-            "SELECT e.* FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause"
-            " LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN process p ON p.id = t.process_id"
-            " WHERE k.code IS NULL OR c.code IS NULL OR t.id IS NULL OR p.id IS NULL OR t.tid <> e.tid OR p.pid <> e.pid"
-            " OR k.grp NOT IN ('heap', 'process') OR e.ts_ns IS NULL OR e.flags & ~7 <> 0"
+            "SELECT e.* FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code ="
+            " e.cause LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN process p ON p.id = t.process_id"
+            " WHERE k.code IS NULL OR c.code IS NULL OR t.id IS NULL OR p.id IS NULL OR t.tid <> e.tid OR p.pid <>"
+            " e.pid OR k.grp NOT IN ('heap', 'process') OR e.ts_ns IS NULL OR e.flags & ~7 <> 0"
             " OR (e.kind IN (32, 34, 35) AND e.addr = 0 AND e.flags & 1 = 0 AND e.size <> 0)"
             " OR (e.kind = 33 AND (e.addr = 0 OR e.flags & 1 <> 0))"
             " OR (e.kind IN (32, 33, 34) AND e.addr % 8 <> 0) OR (e.kind IN (35, 36) AND e.addr % 4096 <> 0) LIMIT 3")
         self.assertEqual(bad, [], "impossible rows")
         self.assertEqual(self.sql("SELECT e.seq FROM event e JOIN event f ON f.seq = e.seq + 1"
-                                  " WHERE f.thread_id = e.thread_id AND f.ts_ns < e.ts_ns AND f.flags & 2 = 0 LIMIT 3"), [],
-                         "a thread's events are in its own order (a signal handler may have read the clock before what it interrupted)")
+                                  " WHERE f.thread_id = e.thread_id AND f.ts_ns < e.ts_ns AND f.flags & 2 = 0 LIMIT 3"),
+                         [], "a thread's events are in its own order (a signal handler may have read the clock before"
+                         " what it interrupted)")
 
     def assert_pairs(self, may_know_unknown=False):
         """Replay the heap events in the order of seq: no address is given out twice, none freed that is not live, and
@@ -360,8 +373,8 @@ class Case(unittest.TestCase):
         self.assertEqual(problems[:5], [], f"{len(problems)} problems")
         for process, (allocations, frees, size) in totals.items():
             if allocations:
-                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM total_process"
-                                          " WHERE domain = 'heap' AND process_id = ?", process),
+                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM"
+                                          " total_process WHERE domain = 'heap' AND process_id = ?", process),
                                  [(allocations, frees, size, len(live[process]), sum(live[process].values()))])
         table = {(row[0], row[1]): row[2] for row in self.sql(
             "SELECT process_id, addr, size FROM leak WHERE domain = 'heap'")}
@@ -379,6 +392,44 @@ class Case(unittest.TestCase):
         self.assert_no_loss()
         self.assert_sane_rows()
         return self.assert_pairs(**options)
+
+
+class AttachCase(Case):
+    """Programs that run already, and collectors that are attached to them."""
+
+    def setUp(self):
+        super().setUp()
+        if not attach_is_possible():
+            self.skipTest("no process may be traced here")
+
+    def begin(self, *command, said="ready", **options):
+        """A program that has said its first line."""
+        process = start([*command], **options)
+        self.addCleanup(kill_group, process)
+        if said is not None:
+            self.assertEqual(process.stdout.readline().strip(), said)
+        return process
+
+    def attach(self, pid, *options):
+        """The collector, once the process is recorded and its injector, a child of the collector, has let go of it."""
+        collector = start([VARVE, "attach", "-o", self.path, *options, str(pid)])
+        self.addCleanup(kill_group, collector)
+        wait_until(lambda: collector.poll() is not None or is_attached(pid) and not children_of(collector.pid),
+                   what="the attaching")
+        if collector.poll() is not None:
+            self.fail(finish(collector))
+        return collector
+
+    def touch(self, name):
+        with open(os.path.join(self.folder, name), "w", encoding="ascii"):
+            pass
+
+    def quit(self, process):
+        """It ends, and has come to no harm; the words that it says."""
+        self.touch("quit")
+        outcome = finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        return outcome.out.split()
 
 
 def json_lines(text):

@@ -2,15 +2,18 @@
 """The table `storage` worked out a second time, naively, from the events of a database: what tests compare it with."""
 
 STORAGE, VIEW, SHARED, MAPPED = 1, 2, 3, 4
-COLUMNS = ("process_id", "number", "kind", "dtype", "addr", "size", "elements", "device", "create_seq", "create_ns", "destroy_seq",
-           "destroy_ns", "callsite_id", "tid", "writes", "reads", "last_use_ns", "leak_seq", "leak_cause", "leak_references")
+COLUMNS = ("process_id", "number", "kind", "dtype", "addr", "size", "elements", "device", "create_seq", "create_ns",
+           "destroy_seq",
+           "destroy_ns", "callsite_id", "tid", "writes", "reads", "last_use_ns", "leak_seq", "leak_cause",
+           "leak_references")
 # Base and allocation by what they are, not by their rows' numbers.
 NAMED = ("base", "allocation")
 
-EVENTS = ("SELECT e.seq, e.ts_ns, t.process_id, e.tid, e.kind, e.device, e.id, e.addr, e.size, e.requested, e.arg, c.code, e.callsite_id"
+EVENTS = ("SELECT e.seq, e.ts_ns, t.process_id, e.tid, e.kind, e.device, e.id, e.addr, e.size, e.requested, e.arg,"
+          " c.code, e.callsite_id"
           " FROM events e JOIN thread t ON t.id = e.thread_id LEFT JOIN event_cause c ON c.text = e.cause"
-          " WHERE e.kind IN ('storage_create', 'storage_destroy', 'view', 'copy', 'cast', 'transfer', 'share', 'map', 'leak',"
-          " 'alloc', 'free_completed') ORDER BY e.seq")
+          " WHERE e.kind IN ('storage_create', 'storage_destroy', 'view', 'copy', 'cast', 'transfer', 'share', 'map',"
+          " 'leak', 'alloc', 'free_completed') ORDER BY e.seq")
 
 
 class Model:
@@ -26,7 +29,8 @@ class Model:
     def uses(self, process, number):
         """A storage that elements came to or from, and its base."""
         row = self.row(process, number)
-        return [] if row is None else [row] + [base for base in [self.base_of.get(id(row))] if base and not base["destroy_seq"]]
+        return [] if row is None else [row] + [base for base in [self.base_of.get(id(row))] if base
+                                               and not base["destroy_seq"]]
 
     def block_at(self, process, device, addr):
         for start, (size, seq) in self.blocks.get((process, device), {}).items():
@@ -36,8 +40,8 @@ class Model:
 
     def open(self, kind, seq, ts_ns, process, tid, number, addr, size, callsite):
         row = dict.fromkeys(COLUMNS + NAMED)
-        row.update(process_id=process, number=number, kind=kind, addr=addr, size=size, create_seq=seq, create_ns=ts_ns, tid=tid,
-                   callsite_id=callsite, writes=0, reads=0)
+        row.update(process_id=process, number=number, kind=kind, addr=addr, size=size, create_seq=seq, create_ns=ts_ns,
+                   tid=tid, callsite_id=callsite, writes=0, reads=0)
         self.rows.append(row)
         self.alive[process, number] = row
         return row

@@ -31,7 +31,8 @@ class Shim(recording.Case):
 
     def python(self, text, *arguments, status=0, **environment):
         """Run a program; its `result`, which it need not print itself, and its lines on stderr."""
-        text = "import json, os, sys\nresult = {}\n" + textwrap.dedent(text) + "\nprint(\"result:\", json.dumps(result), flush=True)\n"
+        text = "import json, os, sys\nresult = {}\n" + textwrap.dedent(text) + \
+            "\nprint(\"result:\", json.dumps(result), flush=True)\n"
         outcome = recording.run([sys.executable, self.write("program.py", text), *arguments], cwd=self.folder,
                                 env={**self.environment, **environment})
         self.assertEqual(outcome.returncode, status, outcome)

@@ -7,7 +7,6 @@
  *   bench_alloc KIND ring BATCHES      into the ring of this thread (under `varve record`): 50 batches
  *                                      each 100 ms, which the collector can keep up with
  *   bench_alloc growth COUNT BATCHES   with COUNT live and COUNT free blocks
- *   bench_alloc oom COUNT BATCHES      requests that fail, COUNT live and COUNT free pieces in one segment
  *
  * KIND: `small` 4 KiB, a block of just that size; `split` 4 KiB, cut off and merged again; `large` 3 MiB, cut
  * off and merged again; `mix` sizes as programs have them, 1,000 live blocks, any of them replaced; `malloc`
@@ -15,13 +14,8 @@
  * least, and of the batch that 99 % stay below.
  */
 #include "alloc/alloc.h"
+#include "bench/bench.h"
 #include "support/random.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define BATCHES_MAX 200000U
 #define PAIRS 100U           /* of a batch: shorter than a time slice by far, so that few batches are interrupted */
@@ -50,37 +44,19 @@ struct bench {
     double ns[BATCHES_MAX];
 };
 
-static void fail(const char *what)
-{
-    fprintf(stderr, "bench_alloc: %s\n", what);
-    exit(EXIT_FAILURE);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 /* ---- one pair ---- */
 
 static inline uint64_t take(struct varve_alloc *alloc, uint64_t bytes)
 {
     uint64_t addr;
 
-    if (varve_alloc_raw_alloc(alloc, bytes, &addr, NULL) != VARVE_OK) {
-        fail("an allocation failed");
-    }
+    CHECK(varve_alloc_raw_alloc(alloc, bytes, &addr, NULL) == VARVE_OK, "an allocation failed");
     return addr;
 }
 
 static inline void give(struct varve_alloc *alloc, uint64_t addr)
 {
-    if (varve_alloc_raw_delete(alloc, addr, NULL) != VARVE_OK) {
-        fail("a free failed");
-    }
+    CHECK(varve_alloc_raw_delete(alloc, addr, NULL) == VARVE_OK, "a free failed");
 }
 
 /* A compiler must not remove what is allocated and freed unread. */
@@ -139,9 +115,7 @@ static void prepare_growth(struct bench *bench, uint64_t count)
 {
     uint64_t *addr = calloc(2 * count, sizeof(*addr));
 
-    if (addr == NULL) {
-        fail("no memory");
-    }
+    CHECK(addr != NULL, "no memory");
     for (uint64_t i = 0; i < 2 * count; i++) {
         addr[i] = take(bench->alloc, 512 * (1 + random_below(&random_state, 128)));
     }
@@ -157,99 +131,59 @@ static void prepare_growth(struct bench *bench, uint64_t count)
 
 /* ---- measuring ---- */
 
-/* When there is a ring, the collector must keep up with everything, also with what is not counted. */
-static void pause_until(uint64_t *next_ns)
-{
-    struct timespec wake = {(time_t)(*next_ns / 1000000000U), (long)(*next_ns % 1000000000U)};
-
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
-    *next_ns += PERIOD_NS;
-}
-
 static void measure(struct bench *bench, uint64_t batches)
 {
-    uint64_t next = now_ns();
+    uint64_t next = bench_now_ns();
 
     for (uint64_t i = 0; i < batches + WARM_UP_BATCHES; i++) {
         uint64_t begin, ns;
 
+        /* When there is a ring, the collector must keep up with everything, also with what is not counted. */
         if (bench->has_ring && i % BURST == 0) {
-            pause_until(&next);
+            bench_pause_until(&next, PERIOD_NS);
             run_steps(bench, WARM_UP);
         }
-        begin = now_ns();
+        begin = bench_now_ns();
         run_steps(bench, PAIRS);
-        ns = now_ns() - begin;
+        ns = bench_now_ns() - begin;
         if (i >= WARM_UP_BATCHES) {
             bench->ns[i - WARM_UP_BATCHES] = (double)ns / PAIRS;
         }
     }
 }
 
-/* None of the pieces is large enough, but perhaps the rest of the last unit; the limit allows no more. */
-static void measure_oom(struct bench *bench, uint64_t batches)
-{
-    uint64_t rest;
-
-    varve_alloc_set_memory_limit(bench->alloc, (uint64_t)varve_alloc_memory_reserved(bench->alloc));
-    while (varve_alloc_raw_alloc(bench->alloc, MIB, &rest, NULL) == VARVE_OK) {
-    }
-    for (uint64_t i = 0; i < batches; i++) {
-        uint64_t begin = now_ns(), addr;
-
-        if (varve_alloc_raw_alloc(bench->alloc, MIB, &addr, NULL) != VARVE_ERROR_NO_MEMORY) {
-            fail("a request beyond the limit did not fail");
-        }
-        bench->ns[i] = (double)(now_ns() - begin);
-    }
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void report(struct bench *bench, uint64_t batches)
 {
-    qsort(bench->ns, batches, sizeof(bench->ns[0]), compare);
+    bench_sort(bench->ns, batches);
     printf("{\"pairs\": %" PRIu64 ", \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p99\": %.3f}\n", bench->position,
            bench->ns[batches / 2], bench->ns[0], bench->ns[batches * 99 / 100]);
 }
 
-static void open_alloc(struct bench *bench, bool is_expandable)
+static void open_alloc(struct bench *bench)
 {
     struct varve_sim_options sim = {.index = 0};
     struct varve_alloc_options options;
     struct varve_message message = {""};
 
     varve_alloc_options_init(&options);
-    options.config.expandable_segments = is_expandable;
     options.recorder = bench->has_ring ? &varve_alloc_recorder_ring : NULL;
-    if (varve_sim_open(&sim, &bench->device, &message) != VARVE_OK) {
-        fail(message.text);
-    }
+    CHECK(varve_sim_open(&sim, &bench->device, &message) == VARVE_OK, message.text);
     options.device = bench->device;
-    if (varve_alloc_open(&options, &bench->alloc, &message) != VARVE_OK) {
-        fail(message.text);
-    }
+    CHECK(varve_alloc_open(&options, &bench->alloc, &message) == VARVE_OK, message.text);
 }
 
 static void close_alloc(struct bench *bench)
 {
     struct varve_message message = {""};
 
-    if (varve_alloc_check(bench->alloc, &message) != VARVE_OK) {
-        fail(message.text);
-    }
+    CHECK(varve_alloc_check(bench->alloc, &message) == VARVE_OK, message.text);
     varve_alloc_close(bench->alloc);
     bench->device->ops->close(bench->device);
 }
 
 static bool is_kind(const char *kind)
 {
-    static const char *const kinds[] = {"small", "split", "large", "mix", "malloc", "malloc_mix", "growth", "oom"};
+    static const char *const kinds[] = {"small", "split", "large", "mix", "malloc", "malloc_mix", "growth"};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(kinds[i], kind) == 0) {
@@ -265,32 +199,25 @@ int main(int argc, char **argv)
     uint64_t batches = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     const char *kind = argc > 1 ? argv[1] : "";
 
-    if (argc == 1) {
-        fprintf(stderr, "%s: is run by bench_alloc.py\n", argv[0]);
+    if (bench_is_started_alone(argc, "bench_alloc.py")) {
         return EXIT_SUCCESS;
     }
     if (!is_kind(kind) || batches == 0 || batches > BATCHES_MAX) {
-        fprintf(stderr, "usage: %s KIND none|ring BATCHES | growth COUNT BATCHES | oom COUNT BATCHES\n", argv[0]);
+        fprintf(stderr, "usage: %s KIND none|ring BATCHES | growth COUNT BATCHES\n", argv[0]);
         return 2;
     }
     bench.steps = malloc(STEPS * sizeof(*bench.steps));
     bench.live = calloc(LIVE, sizeof(*bench.live));
-    if (bench.steps == NULL || bench.live == NULL) {
-        fail("no memory");
-    }
+    CHECK(bench.steps != NULL && bench.live != NULL, "no memory");
     bench.is_malloc = strncmp(kind, "malloc", 6) == 0;
     bench.has_ring = strcmp(argv[2], "ring") == 0;
-    open_alloc(&bench, strcmp(kind, "oom") == 0);
-    if (strcmp(kind, "growth") == 0 || strcmp(kind, "oom") == 0) {
+    open_alloc(&bench);
+    if (strcmp(kind, "growth") == 0) {
         prepare_growth(&bench, strtoull(argv[2], NULL, 10));
     } else {
         prepare(&bench, kind);
     }
-    if (strcmp(kind, "oom") == 0) {
-        measure_oom(&bench, batches);
-    } else {
-        measure(&bench, batches);
-    }
+    measure(&bench, batches);
     report(&bench, batches);
     close_alloc(&bench);
     return EXIT_SUCCESS;

@@ -1,18 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A cached allocation and its free: alone, with every decision recorded, with more and more blocks, and in programs.
+"""A cached allocation and its free: alone, with every decision recorded, and with more and more blocks.
 
 `bench_alloc` runs the pairs on the sim device; this script runs it alone and under `varve record`, in turns, and
 prints the figures beside their budgets. Recorded pairs come in bursts of 5,000, one each 100 ms, which the collector
 can keep up with (`spilled_share` 0): the line measures the allocator and the ring, not the spill. Beside each: the C
 library's malloc and free of equal sizes, and what PyTorch's own allocator takes for such a pair on the host of an H200
 (without and with its history).
-
-Real programs: the allocations and frees of each recording in tests/conformance/pytorch, or in the folder that
-VARVE_BENCH_TRACES names, are run again and again, without the program in between.
 """
 
-import glob
 import os
 
 import common as bench
@@ -21,11 +17,7 @@ ROUNDS = bench.number("VARVE_BENCH_ALLOC_ROUNDS", 5)
 BATCHES = bench.number("VARVE_BENCH_ALLOC_BATCHES", 20_000)
 BURSTS = bench.number("VARVE_BENCH_ALLOC_BURSTS", 30)  # of 50 batches, one each 100 ms
 MOST = bench.number("VARVE_BENCH_ALLOC_MOST", 1_000_000)
-PASSES = bench.number("VARVE_BENCH_ALLOC_PASSES", 30)
-TRACES = os.environ.get("VARVE_BENCH_TRACES",
-                        os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conformance", "pytorch"))
 PLAIN_NS, RECORDED_NS, TAIL_RATIO = 60, 100, 4
-TRACE_NS, TRACE_RECORDED_NS = 60, 110
 PYTORCH_NS, PYTORCH_RECORDED_NS = 308, 480
 KINDS = {
     "small": "4 KiB, a block of just that size",
@@ -39,21 +31,15 @@ def plain(*arguments, batches=BATCHES):
     return bench.run_json([bench.program("bench_alloc", "bench"), *arguments, str(batches)])
 
 
-def under_record(folder, records_of, *arguments):
-    """A program's figures, and that nothing of it was lost; `records_of` returns how many records it made at least."""
+def recorded(folder, kind):
+    """A program's figures, and that nothing of it was lost; a pair is three records at least."""
     database = os.path.join(folder, "alloc.db")
     # The program brings its own recorder: without the preload library there is one, not two.
     figures = bench.run_json([*bench.record_command(database, "--stacks", "none"), "env", "-u", "LD_PRELOAD",
-                              *arguments])
-    figures.update(bench.conservation(database, records_of(figures)))
+                              bench.program("bench_alloc", "bench"), kind, "ring", str(50 * BURSTS)])
+    figures.update(bench.conservation(database, 3 * figures["pairs"]))
     os.remove(database)
     return figures
-
-
-def recorded(folder, kind):
-    """A pair is three records at least."""
-    return under_record(folder, lambda figures: 3 * figures["pairs"], bench.program("bench_alloc", "bench"), kind,
-                        "ring", str(50 * BURSTS))
 
 
 def median(runs, key):
@@ -99,43 +85,9 @@ def measure_growth():
         count, digits = count * step, digits + (2 if step == 100 else 1)
 
 
-def measure_failure():
-    """Its accounting looks at every block, with the lock held."""
-    count = min(MOST, 100_000)
-    run = plain("oom", str(count), batches=1)
-    bench.figure("alloc", f"a request that fails, {count} free pieces in one segment", run["ns"] / 1e6, "ms")
-
-
-def measure_trace(folder, path):
-    name = os.path.basename(path).split(".")[0]
-    program = bench.program("bench_alloc_trace", "bench")
-    alone, with_ring = [], []
-    for _ in range(min(ROUNDS, 3)):
-        alone.append(bench.run_json([program, path, "none", str(PASSES)]))
-        # An operation is one record at least; a recorded pass takes 100 ms for 10,000 operations.
-        with_ring.append(under_record(folder, lambda figures: figures["passes"] * figures["operations"], program,
-                                      path, "ring", "2"))
-    for text, runs, target, others in (("operation", alone, TRACE_NS, {}),
-                                       ("operation, recorded", with_ring, TRACE_RECORDED_NS,
-                                        bench.overflow_figures(with_ring))):
-        bench.figure("alloc", f"{text}, {name}", median(runs, "ns"), "ns", target, operations=runs[0]["operations"],
-                     ns_least=min(run["ns_min"] for run in runs), ns_batch=median(runs, "ns_batch"),
-                     ns_p99=median(runs, "ns_p99"), **others)
-
-
-def measure_traces(folder):
-    paths = sorted(glob.glob(os.path.join(TRACES, "*.pickle*"))) if TRACES else []
-    if not paths:
-        bench.skip("alloc", "no operations of real programs: VARVE_BENCH_TRACES names no folder of snapshots")
-    for path in paths:
-        measure_trace(folder, path)
-
-
 def measure(folder):
     measure_pairs(folder)
-    measure_traces(folder)
     measure_growth()
-    measure_failure()
 
 
 if __name__ == "__main__":

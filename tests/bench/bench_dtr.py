@@ -45,8 +45,8 @@ def write_log(folder, operators):
 
 
 def play(path, heuristic, budget, *options):
-    return bench.run_json([bench.VARVE, "dtr", "--json", "--heuristic", heuristic, "--budget", str(budget), "--remat-limit",
-                           "none", *options, path])
+    return bench.run_json([bench.VARVE, "dtr", "--json", "--heuristic", heuristic, "--budget", str(budget),
+                           "--remat-limit", "none", *options, path])
 
 
 def budget_of(path):
@@ -80,7 +80,8 @@ def measure_model(path, entries, heuristic):
         run = play(path, heuristic, budget)
         ours.append(run["seconds"] * 1e3)
         theirs.append(model_seconds(schedule, heuristic, budget, run) * 1e3)
-    bench.compare("dtr", f"{heuristic}, {OPERATORS} operators", ours, theirs, "ms", "model in Python", events=run["events"])
+    bench.compare("dtr", f"{heuristic}, {OPERATORS} operators", ours, theirs, "ms", "model in Python",
+                  events=run["events"])
 
 
 def measure(folder):

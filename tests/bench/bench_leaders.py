@@ -23,7 +23,8 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 VARVE = os.environ.get("VARVE", os.path.join(HERE, "../../build/varve"))
 VENV = os.environ.get("VARVE_BENCH_VENV",
-                      os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "varve/bench-python"))
+                      os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")),
+                                   "varve/bench-python"))
 
 NAME_COLUMNS = 48
 
@@ -42,7 +43,8 @@ def varve_leaders(database, domains, frames):
     """By the innermost of these frames: bytes at the peak, and the user's line that most of them are reported under."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     rows = connection.execute(f"""
-        WITH innermost AS (SELECT f.* FROM callsite_total c JOIN frame f ON f.callsite_id = c.callsite_id WHERE {frames}),
+        WITH innermost AS (SELECT f.* FROM callsite_total c JOIN frame f ON f.callsite_id = c.callsite_id
+                           WHERE {frames}),
         chosen AS (SELECT callsite_id, min(depth), function, file, line FROM innermost GROUP BY callsite_id)
         SELECT i.function, i.file, i.line, c.user_function, c.user_file, c.user_line, sum(c.peak_bytes)
         FROM callsite_total c JOIN chosen i ON i.callsite_id = c.callsite_id WHERE c.domain IN ({domains})
@@ -100,7 +102,8 @@ def compare(name, tool, leaders, ours, top):
     for rank, (key, size) in enumerate(list(leaders.items())[:top], 1):
         place = {"function": key[0]} if len(key) == 1 else {"function": key[0], "file": key[1], "line": key[2]}
         mine = peaks.get(key)
-        yield {"bench": "leaders", "metric": f"{name}, peak", **place, "peer": tool, "peer_rank": rank, "peer_value": size,
+        yield {"bench": "leaders", "metric": f"{name}, peak", **place, "peer": tool, "peer_rank": rank,
+               "peer_value": size,
                "value": mine, "unit": "bytes", "rank": by_size.index(key) + 1 if mine is not None else None,
                "user_line": lines.get(key), "ratio": round(mine / size, 3) if mine is not None and size > 0 else None}
 
@@ -129,18 +132,20 @@ def cut(name):
 def print_as_page(rows):
     """In Markdown, a table for each program and peer."""
     print("# Who needs most at the peak, as others have it\n\n"
-          "Made by `tests/bench/bench_leaders.py --table --top 3`: the leaders of memray (by innermost Python line; heap and\n"
-          "mappings together) and heaptrack (by the function that calls malloc, rounded as it prints), and what varve has of\n"
-          "each, in bytes. Each tool recorded each program once; peaks differ from run to run. memray has one peak of heap\n"
-          "and mappings together; varve's figure is what each of the two had at its own.")
+          "Made by `tests/bench/bench_leaders.py --table --top 3`: the leaders of memray (by innermost Python line;"
+          " heap and\n"
+          "mappings together) and heaptrack (by the function that calls malloc, rounded as it prints), and what varve"
+          " has of\n"
+          "each, in bytes. Each tool recorded each program once; peaks differ from run to run. memray has one peak of"
+          " heap\nand mappings together; varve's figure is what each of the two had at its own.")
     for (program, peer), group in itertools.groupby(rows, lambda row: (row["metric"].split(",")[0], row["peer"])):
         print(f"\n## {program}, beside {peer}\n\n| | {peer} says | bytes | varve: bytes | rank | in varve's report |\n"
               "|---:|---|---:|---:|---:|---|")
         for row in group:
             where = f" {row['file']}:{row['line']}" if "file" in row else ""
             value = "" if row["value"] is None else format(row["value"], ",")
-            print(f"| {row['peer_rank']} | {cut(row['function'] + where)} | {row['peer_value']:,} | {value} | {row['rank']} | "
-                  f"{cut(row['user_line'])} |")
+            print(f"| {row['peer_rank']} | {cut(row['function'] + where)} | {row['peer_value']:,} | {value} |"
+                  f" {row['rank']} | {cut(row['user_line'])} |")
 
 
 def main():
@@ -150,7 +155,8 @@ def main():
     arguments = parser.parse_args()
     python = os.path.join(VENV, "bin/python")
     if not os.path.exists(python):
-        print(json.dumps({"bench": "leaders", "skipped": f"no environment in {VENV}: bench_python_program.sh makes it"}))
+        print(json.dumps({"bench": "leaders", "skipped": f"no environment in {VENV}: bench_python_program.sh makes"
+                                                         " it"}))
         return
     rows = (row for name, program in PROGRAMS.items() for row in rows_of(name, program, python, arguments.top))
     if arguments.table:

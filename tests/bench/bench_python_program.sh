@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prepares what python_program.py measures, a virtual environment with a program's libraries and memray, and runs it. The
-# environment is made once, in $VARVE_BENCH_VENV (default: below the user's cache folder), of what PyPI has then;
+# Prepares what python_program.py measures, a virtual environment with a program's libraries and memray, and runs it.
+# The environment is made once, in $VARVE_BENCH_VENV (default: below the user's cache folder), of what PyPI has then;
 # VARVE_BENCH_PYTHON says with which interpreter. An environment that was made otherwise is taken as it is.
 set -eu
 

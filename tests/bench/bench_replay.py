@@ -68,8 +68,8 @@ def one_step():
 def segment(address, size, kind, requested):
     return {"device": 0, "address": address, "total_size": size, "allocated_size": 0, "active_size": 0,
             "requested_size": 0, "stream": 0, "segment_type": kind, "segment_pool_id": (0, 0), "is_expandable": False,
-            "frames": [], "blocks": [{"address": address, "size": size, "requested_size": requested, "state": "inactive",
-                                      "frames": []}]}
+            "frames": [], "blocks": [{"address": address, "size": size, "requested_size": requested,
+                                      "state": "inactive", "frames": []}]}
 
 
 def plain(value):

@@ -10,6 +10,7 @@
  *
  *   bench_report [EVENTS]        default: $VARVE_BENCH_REPORT_EVENTS, or 10000000
  */
+#include "bench/bench.h"
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
@@ -22,12 +23,8 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define EVENTS_DEFAULT 10000000U
@@ -40,14 +37,6 @@
 #define SLOTS_HOT 256U /* most allocations use these: short lives */
 #define COMMIT_EVENTS 65536U
 
-#define CHECK(condition, text)                             \
-    do {                                                   \
-        if (!(condition)) {                                \
-            fprintf(stderr, "bench_report: %s\n", (text)); \
-            exit(1);                                       \
-        }                                                  \
-    } while (0)
-
 struct maker {
     struct store *store;
     struct derive *derive;
@@ -58,14 +47,6 @@ struct maker {
     uint64_t of_thread[THREADS];
     uint64_t live[SLOTS];
 };
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* Small numbers much more often than large ones, below `limit`. */
 static uint32_t random_skewed(uint64_t random, uint32_t limit)
@@ -225,7 +206,7 @@ static void database_make(const char *directory, const char *path, uint64_t coun
     struct varve_message message;
     char scratch[4096];
     char others[64];
-    double begin = now();
+    double begin = bench_now();
 
     CHECK(maker != NULL, "no memory");
     snprintf(scratch, sizeof(scratch), "%s/scratch", directory);
@@ -235,7 +216,7 @@ static void database_make(const char *directory, const char *path, uint64_t coun
     events_make(maker, count);
     figure("event on disk, before derived tables and indexes", database_bytes(path) / (double)count, "bytes", 64,
            others);
-    double stored = now();
+    double stored = bench_now();
     rows_make(maker);
     callsite_file_make(maker->store);
     CHECK(derive_finish(maker->derive, maker->store, NULL, NULL, &message) == VARVE_OK, message.text);
@@ -246,7 +227,7 @@ static void database_make(const char *directory, const char *path, uint64_t coun
     free(maker);
     figure("event on disk, complete", database_bytes(path) / (double)count, "bytes", 140, others);
     fprintf(stderr, "bench_report: %.1f s to store the events, %.1f s to complete the database\n", stored - begin,
-            now() - stored);
+            bench_now() - stored);
 }
 
 /* Wall time of one question to the database, its answer thrown away; `sql`: NULL, or what the command gets after the
@@ -254,7 +235,7 @@ static void database_make(const char *directory, const char *path, uint64_t coun
 static double question_time(const char *question, const char *path, const char *sql)
 {
     const char *varve = getenv("VARVE");
-    double begin = now();
+    double begin = bench_now();
     int status;
     pid_t pid = fork();
 
@@ -268,15 +249,7 @@ static double question_time(const char *question, const char *path, const char *
     }
     CHECK(waitpid(pid, &status, 0) == pid, "waitpid failed");
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "varve failed");
-    return now() - begin;
-}
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
+    return bench_now() - begin;
 }
 
 /* The median. */
@@ -287,8 +260,7 @@ static double question_seconds(const char *question, const char *path, const cha
     for (int k = 0; k < REPETITIONS; k++) {
         seconds[k] = question_time(question, path, sql);
     }
-    qsort(seconds, REPETITIONS, sizeof(seconds[0]), compare_double);
-    return seconds[REPETITIONS / 2];
+    return bench_median(seconds, REPETITIONS);
 }
 
 /* Each of the ten questions by itself: a statement ends with an empty line. Their budget is 1 s for 4 M events. */

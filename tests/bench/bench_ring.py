@@ -129,7 +129,8 @@ def measure_load(folder, lttng, name, arguments, target_ns, target_ratio, rounds
             theirs.append(lttng.run([bench.program("bench_ring_lttng", "bench"), *arguments]))
     tails = {key: round(statistics.median(column(ours, key)), 3) for key in ("ns_p90", "ns_p99") if key in ours[0]}
     bench.figure("ring", f"record, collector running, {name}", statistics.median(column(ours, "ns")), "ns", target_ns,
-                 **tails, ns_least=min(column(ours, "ns")), **bench.overflow_figures(ours), lost=sum(column(ours, "lost")))
+                 **tails, ns_least=min(column(ours, "ns")), **bench.overflow_figures(ours),
+                 lost=sum(column(ours, "lost")))
     if theirs:
         bench.compare("ring", f"record beside a tracepoint, {name}", column(ours, "ns"), column(theirs, "ns"), "ns",
                       "LTTng-UST tracepoint, 4M x 16", target_ratio,

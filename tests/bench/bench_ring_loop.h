@@ -13,14 +13,8 @@
 #ifndef VARVE_TESTS_BENCH_BENCH_RING_LOOP_H
 #define VARVE_TESTS_BENCH_BENCH_RING_LOOP_H
 
+#include "bench/bench.h"
 #include "trace/record.h"
-
-#include <inttypes.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define RING_LOOP_PERIOD_NS 10000000U
 /* Records that are not counted: they touch each page of a ring for the first time. */
@@ -28,14 +22,6 @@
 #define RING_LOOP_BURSTS_MAX 4096U
 
 typedef void (*ring_loop_emit)(const struct varve_record *record);
-
-static inline uint64_t ring_loop_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
 
 /* Built anew for each event, as the hooks of a recorder do: allocations and frees in turn, 64 blocks live. */
 static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_emit emit, uint64_t *position,
@@ -53,36 +39,25 @@ static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_em
     }
 }
 
-static inline int ring_loop_compare(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit emit, uint64_t count, uint64_t records)
 {
     static double ns[RING_LOOP_BURSTS_MAX]; /* no allocation while it is recorded */
     uint64_t position = 128;
     uint64_t warm_up = (RING_LOOP_WARM_UP + records - 1) / records;
     uint64_t total = count + warm_up;
-    uint64_t next = ring_loop_now();
+    uint64_t next = bench_now_ns();
     uint64_t late = 0;
 
     for (uint64_t burst = 0; burst < total; burst++) {
-        struct timespec wake = {(time_t)(next / 1000000000U), (long)(next % 1000000000U)};
-        uint64_t begin;
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
-        begin = ring_loop_now();
+        bench_pause_until(&next, RING_LOOP_PERIOD_NS);
+        uint64_t begin = bench_now_ns();
         ring_loop_records(emit, &position, records);
         if (burst >= warm_up) {
-            ns[burst - warm_up] = (double)(ring_loop_now() - begin) / (double)records;
+            ns[burst - warm_up] = (double)(bench_now_ns() - begin) / (double)records;
         }
-        next += RING_LOOP_PERIOD_NS;
-        late += ring_loop_now() > next;
+        late += bench_now_ns() > next;
     }
-    qsort(ns, count, sizeof(ns[0]), ring_loop_compare);
+    bench_sort(ns, count);
     printf("{\"records\": %" PRIu64 ", \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p90\": %.3f, \"ns_p99\": %.3f, "
            "\"late\": %" PRIu64 "}\n",
            total * records, ns[count / 2], ns[0], ns[count * 9 / 10], ns[count * 99 / 100], late);
@@ -96,22 +71,20 @@ static inline __attribute__((always_inline)) int ring_loop_flat(ring_loop_emit e
     uint64_t end;
 
     ring_loop_records(emit, &position, RING_LOOP_WARM_UP);
-    begin = ring_loop_now();
+    begin = bench_now_ns();
     ring_loop_records(emit, &position, count);
-    end = ring_loop_now();
+    end = bench_now_ns();
     printf("{\"records\": %" PRIu64 ", \"ns\": %.3f}\n", count + RING_LOOP_WARM_UP,
            (double)(end - begin) / (double)count);
     return EXIT_SUCCESS;
 }
 
-/* Without arguments there is nothing to measure: `./dev bench` starts every program once. */
 static inline __attribute__((always_inline)) int ring_loop_main(int argc, char **argv, ring_loop_emit emit)
 {
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     uint64_t records = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
 
-    if (argc == 1) {
-        fprintf(stderr, "%s: is run by bench_ring.py\n", argv[0]);
+    if (bench_is_started_alone(argc, "bench_ring.py")) {
         return EXIT_SUCCESS;
     }
     if (count > 0 && count <= RING_LOOP_BURSTS_MAX && records > 0 && strcmp(argv[1], "bursts") == 0) {

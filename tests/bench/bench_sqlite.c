@@ -13,6 +13,7 @@
  *
  *   bench_sqlite [--dir DIR] [--keep] [EVENTS]       default: 1000000 events in a new directory in $TMPDIR
  */
+#include "bench/bench.h"
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
@@ -23,12 +24,8 @@
 #include "trace/store/store.h"
 
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define THREADS 4
@@ -36,21 +33,6 @@
 #define REPETITIONS 3
 #define LIVE_BLOCKS 4096U
 #define COMMIT_EVENTS 32768U /* as the collector commits */
-
-#define CHECK(condition, text)                             \
-    do {                                                   \
-        if (!(condition)) {                                \
-            fprintf(stderr, "bench_sqlite: %s\n", (text)); \
-            exit(2);                                       \
-        }                                                  \
-    } while (0)
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* Sizes of a usual program: small ones mostly, a power of two more with each step. */
 static uint64_t random_size(uint64_t *state)
@@ -152,41 +134,41 @@ static void events_complete(const char *directory, struct event *events, size_t 
     struct derive *derive;
     struct varve_message message;
     CHECK(derive_open(path_in(directory, "scratch"), &derive, &message) == VARVE_OK, message.text);
-    double start = now();
+    double start = bench_now();
     for (size_t i = 0; i < count; i++) {
         CHECK(derive_event(derive, &events[i], &message) == VARVE_OK, message.text);
     }
     printf("{\"bench\":\"sqlite\",\"case\":\"derive_event\",\"events\":%zu,\"ns_per_event\":%.1f}\n", count,
-           (now() - start) / (double)count * 1e9);
+           (bench_now() - start) / (double)count * 1e9);
     derive_close(derive);
 }
 
 static double run_insert(const char *directory, const struct event *events, size_t count)
 {
-    double start = now();
+    double start = bench_now();
     struct store *store = store_new(directory, "insert.db");
     events_append(store, NULL, events, count);
     store_close(store);
-    return now() - start;
+    return bench_now() - start;
 }
 
 static double run_whole(const char *directory, const struct event *events, size_t count)
 {
     struct derive *derive;
     struct varve_message message;
-    double start = now();
+    double start = bench_now();
     struct store *store = store_new(directory, "whole.db");
     CHECK(derive_open(path_in(directory, "scratch"), &derive, &message) == VARVE_OK, message.text);
     derive_process_start(derive, 1, 0);
     events_append(store, derive, events, count);
     derive_process_end(derive, 1);
-    double appended = now();
+    double appended = bench_now();
     CHECK(derive_finish(derive, store, NULL, NULL, &message) == VARVE_OK, message.text);
-    double derived = now();
+    double derived = bench_now();
     CHECK(store_finish(store, NULL, NULL, &message) == VARVE_OK, message.text);
     derive_close(derive);
     store_close(store);
-    double end = now();
+    double end = bench_now();
     fprintf(stderr, "whole: append %.2f s, derive_finish %.2f s, store_finish %.2f s\n", appended - start,
             derived - appended, end - derived);
     return end - start;
@@ -215,7 +197,7 @@ static void peer_begin(const char *directory, const char *name)
 
 static double run_prepared(const char *directory, const struct event *events, size_t count)
 {
-    double start = now();
+    double start = bench_now();
     peer_begin(directory, "prepared.db");
     sqlite3 *db;
     sqlite3_stmt *insert;
@@ -254,7 +236,7 @@ static double run_prepared(const char *directory, const struct event *events, si
     sqlite3_finalize(insert);
     CHECK(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK, "prepared: commit");
     sqlite3_close(db);
-    return now() - start;
+    return bench_now() - start;
 }
 
 static void csv_write(const char *path, const struct event *events, size_t count)
@@ -276,7 +258,7 @@ static void csv_write(const char *path, const struct event *events, size_t count
 /* Negative if there is no sqlite3 program. */
 static double run_import(const char *directory)
 {
-    double start = now();
+    double start = bench_now();
     peer_begin(directory, "import.db");
     fflush(stdout);
     pid_t pid = fork();
@@ -295,7 +277,7 @@ static double run_import(const char *directory)
         return -1;
     }
     CHECK(status == 0, "sqlite3 failed");
-    return now() - start;
+    return bench_now() - start;
 }
 
 /* All rows are there: equal counts and sums as in the events. */
@@ -317,19 +299,6 @@ static void rows_check(const char *directory, const char *name, const struct eve
           "rows differ");
     sqlite3_finalize(query);
     sqlite3_close(db);
-}
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values)
-{
-    qsort(values, REPETITIONS, sizeof(*values), compare_double);
-    return values[REPETITIONS / 2];
 }
 
 static void report(const char *name, double seconds, double bytes, size_t count)
@@ -356,7 +325,7 @@ static void run_all(const char *directory, struct event *events, size_t count, b
     for (int k = 0; k < 4; k++) {
         char file[32];
         snprintf(file, sizeof(file), "%s.db", names[k]);
-        medians[k] = median(seconds[k]);
+        medians[k] = bench_median(seconds[k], REPETITIONS);
         if (medians[k] > 0) {
             rows_check(directory, file, events, count);
             report(names[k], medians[k], bytes_of(directory, file), count);

@@ -226,7 +226,8 @@ def report(results):
     for recording, result in results.items():
         for metric, row in result.items():
             others = {"recording": recording, "plugged": round(statistics.median(row["plugged"]), 1),
-                      "plugged_ratio": round(statistics.median(p / v for v, p in zip(row["plugged"], row["native"])), 2)}
+                      "plugged_ratio": round(statistics.median(p / v for v, p in zip(row["plugged"], row["native"])),
+                                             2)}
             for key in ("single", "cold"):
                 others.update({f"{engine}_{key}": [round(v, 1) for v in values] if isinstance(values, list) else
                                round(values, 1) for engine in ENGINES
@@ -252,10 +253,12 @@ def main():
     torch_folder, cuda, is_available, version = headers()
     if not is_available:
         return bench.skip("gpu_torch", f"PyTorch {version} finds no GPU here")
-    paths = sys.argv[1:] or [os.path.join(FOLDER, "..", "conformance", "pytorch", name + ".pickle.xz") for name in TRACES]
+    paths = sys.argv[1:] or [os.path.join(FOLDER, "..", "conformance", "pytorch", name + ".pickle.xz")
+                             for name in TRACES]
     folder = tempfile.mkdtemp(prefix="varve-gpu-torch-")
     try:
-        plan = {"library": library, "loops": compile_loops(torch_folder, cuda, folder), "traces": convert(paths, folder)}
+        plan = {"library": library, "loops": compile_loops(torch_folder, cuda, folder),
+                "traces": convert(paths, folder)}
         results = collections.OrderedDict()
         for recording in ("off", "events", "python"):
             results[recording] = run_measure(plan, folder, recording)

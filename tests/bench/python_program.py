@@ -112,7 +112,8 @@ def added(runs, plain):
 def compare(name, ours, theirs, plain):
     is_native = name == "memray --native"
     median = bench.statistics.median
-    bench.compare(BENCH, "whole time", of(ours, "whole"), of(theirs, "whole"), "s", name, WHOLE_RATIO if is_native else None,
+    bench.compare(BENCH, "whole time", of(ours, "whole"), of(theirs, "whole"), "s", name,
+                  WHOLE_RATIO if is_native else None,
                   own=round(median(of(plain, "whole")), 3), bytes=int(median(of(ours, "bytes"))),
                   peer_bytes=int(median(of(theirs, "bytes"))))
     bench.compare(BENCH, "added inside the program", added(ours, plain), added(theirs, plain), "s", name,
@@ -145,8 +146,8 @@ def measure(folder):
             compare(name, ours, runs, plain)
         else:
             bench.skip(BENCH, f"no comparison with {name}: it is not installed")
-    bench.figure(BENCH, "bytes an event", bench.statistics.median(run["bytes"] / run["stored"] for run in ours), "bytes",
-                 EVENT_BYTES, events=ours[0]["stored"], **bench.overflow_figures(ours))
+    bench.figure(BENCH, "bytes an event", bench.statistics.median(run["bytes"] / run["stored"] for run in ours),
+                 "bytes", EVENT_BYTES, events=ours[0]["stored"], **bench.overflow_figures(ours))
     bench.note(f"{BENCH}: {json.dumps(plain[0])}")
     measure_totals(folder, [python, *command])
 

@@ -25,7 +25,8 @@ WIDTH, HEIGHT = 1400, 900
 
 def skip_without():
     """Ends the program with 77 where there is no browser."""
-    missing = "python3-selenium" if webdriver is None else "chromium" if not CHROMIUM else "chromium-driver" if not DRIVER else None
+    missing = next((name for name, found in (("python3-selenium", webdriver), ("chromium", CHROMIUM),
+                                             ("chromium-driver", DRIVER)) if not found), None)
     if missing:
         print(f"skipped: {missing} is not installed")
         sys.exit(77)
@@ -36,8 +37,8 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="varve-browser-")
         options = Options()
         options.binary_location = CHROMIUM
-        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-gpu",
-                         f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={self.profile}"):
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking",
+                         "--disable-gpu", f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={self.profile}"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
@@ -58,8 +59,8 @@ class Browser:
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.driver.get("file://" + os.path.abspath(path))
-        return self.until("const marks = performance.getEntriesByName('varve-rendered'); return marks.length ? marks[0].startTime : null",
-                          "the page is rendered")
+        return self.until("const marks = performance.getEntriesByName('varve-rendered'); return marks.length ?"
+                          " marks[0].startTime : null", "the page is rendered")
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
@@ -70,7 +71,8 @@ class Browser:
 
     def settle(self):
         """Until what was asked for is drawn."""
-        self.driver.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))")
+        self.driver.execute_async_script("const done = arguments[0]; requestAnimationFrame(() =>"
+                                         " requestAnimationFrame(() => done()))")
 
     def logged(self):
         return [entry["message"] for entry in self.driver.get_log("browser")]
@@ -78,7 +80,8 @@ class Browser:
     def requested(self):
         """Addresses of everything that was loaded."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+        return [message["params"]["request"]["url"] for message in messages
+                if message["method"] == "Network.requestWillBeSent"]
 
     def find(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -98,21 +101,24 @@ class Browser:
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, x - box["width"] / 2, y - box["height"] / 2).click().perform()
+        place = x - box["width"] / 2, y - box["height"] / 2
+        ActionChains(self.driver).move_to_element_with_offset(element, *place).click().perform()
         self.settle()
 
     def hover_at(self, selector, x, y):
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, x - box["width"] / 2, y - box["height"] / 2).perform()
+        place = x - box["width"] / 2, y - box["height"] / 2
+        ActionChains(self.driver).move_to_element_with_offset(element, *place).perform()
         self.settle()
 
     def drag(self, selector, begin, end):
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, begin[0] - box["width"] / 2, begin[1] - box["height"] / 2) \
+        ActionChains(self.driver).move_to_element_with_offset(element, begin[0] - box["width"] / 2,
+                                                              begin[1] - box["height"] / 2) \
             .click_and_hold().move_by_offset(end[0] - begin[0], end[1] - begin[1]).release().perform()
         self.settle()
 
@@ -127,5 +133,6 @@ class Browser:
         self.settle()
         return self.run("""const canvas = document.querySelector(arguments[0]);
             const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data, seen = new Set();
-            for (let i = 0; i < data.length; i += 4) seen.add(data[i] << 24 | data[i + 1] << 16 | data[i + 2] << 8 | data[i + 3]);
+            for (let i = 0; i < data.length; i += 4)
+                seen.add(data[i] << 24 | data[i + 1] << 16 | data[i + 2] << 8 | data[i + 3]);
             return seen.size;""", selector)

@@ -19,18 +19,19 @@ import random
 import sys
 
 UNLIMITED = math.inf
-FIGURES = ("status", "clock", "remat_compute", "model_compute", "max_memory", "evictions", "op_executions", "heuristic_evals",
-           "heuristic_accesses")
+FIGURES = ("status", "clock", "remat_compute", "model_compute", "max_memory", "evictions", "op_executions",
+           "heuristic_evals", "heuristic_accesses")
 
 # Name: cost, has size, has staleness.
 HEURISTICS = {
     "dtr": ("neighbours", True, True), "dtr-eq": ("classes", True, True), "dtr-local": ("local", True, True),
     "dtr-union": ("union", True, True), "msps": ("ancestors", True, False), "size": ("none", True, False),
     "lru": None, "random": None,  # no quotients
-    "ab-e": ("neighbours", False, False), "ab-e-size": ("neighbours", True, False), "ab-e-stale": ("neighbours", False, True),
+    "ab-e": ("neighbours", False, False), "ab-e-size": ("neighbours", True, False),
+    "ab-e-stale": ("neighbours", False, True),
     "ab-eq": ("classes", False, False), "ab-eq-size": ("classes", True, False), "ab-eq-stale": ("classes", False, True),
-    "ab-local": ("local", False, False), "ab-local-size": ("local", True, False), "ab-local-stale": ("local", False, True),
-    "ab-size-stale": ("none", True, True), "ab-stale": ("none", False, True),
+    "ab-local": ("local", False, False), "ab-local-size": ("local", True, False),
+    "ab-local-stale": ("local", False, True), "ab-size-stale": ("none", True, True), "ab-stale": ("none", False, True),
 }
 FORWARD, BACKWARD = "children", "parents"  # the two directions of a walk
 
@@ -399,7 +400,8 @@ class Run:
         else:
             cost = {"none": lambda _: 1, "local": lambda one: one.cost, "classes": self.cost_with_classes,
                     "ancestors": lambda one: one.cost + one.regions[BACKWARD].cost,
-                    "neighbours": lambda one: one.cost + one.regions[FORWARD].cost + one.regions[BACKWARD].cost}[kind](storage)
+                    "neighbours": lambda one: one.cost + one.regions[FORWARD].cost + one.regions[BACKWARD].cost
+                    }[kind](storage)
         if not has_size and not has_staleness:
             return cost
         divisor = (storage.size if has_size else 1) * (self.clock - last_access if has_staleness else 1)
@@ -561,8 +563,8 @@ def main():
     if options.dealloc == "banish" and (needs_regions(options.heuristic) or needs_classes(options.heuristic)):
         sys.exit(f"dtr_model.py: {options.heuristic} needs what runtime V1 does not have")
     budget = None if options.budget == "none" else int(options.budget)
-    figures = play(Schedule(read_log(options.log)), options.heuristic, budget, options.dealloc, number(options.remat_limit),
-                   int(options.seed))
+    figures = play(Schedule(read_log(options.log)), options.heuristic, budget, options.dealloc,
+                   number(options.remat_limit), int(options.seed))
     print(json.dumps(figures | {"budget": budget}))
 
 

@@ -23,8 +23,8 @@ NAMES = {np.dtype(kind): name for name, kind in NUMPY.items() if name != "bf16"}
 
 
 class Geometry(ctypes.Structure):
-    _fields_ = [("shape", ctypes.c_int64 * DIMS_MAX), ("strides", ctypes.c_int64 * DIMS_MAX), ("offset", ctypes.c_int64),
-                ("ndim", ctypes.c_uint)]
+    _fields_ = [("shape", ctypes.c_int64 * DIMS_MAX), ("strides", ctypes.c_int64 * DIMS_MAX),
+                ("offset", ctypes.c_int64), ("ndim", ctypes.c_uint)]
 
 
 class Array(ctypes.Structure):
@@ -108,7 +108,8 @@ def rounded(values, dtype):
         unit = np.maximum(exponent - 1, least) - (precision - 1)
         result = np.ldexp(np.rint(np.ldexp(values, -unit)), unit)
         is_over = np.abs(result) >= 2.0 ** greatest * (2 - 2.0 ** -precision)
-        return np.where(is_over & np.isfinite(values), np.copysign(np.inf, values), np.where(np.isfinite(values), result, values))
+        return np.where(is_over & np.isfinite(values), np.copysign(np.inf, values),
+                        np.where(np.isfinite(values), result, values))
 
 
 def rounded_integer(value, dtype):
@@ -121,7 +122,9 @@ def rounded_integer(value, dtype):
     if shift and (rest > half or (rest == half and kept & 1)):
         kept += 1
     result = kept << shift
-    return float("inf") * (1 if value > 0 else -1) if result >= 2 ** (greatest + 1) else float(result) * (1 if value >= 0 else -1)
+    if result >= 2 ** (greatest + 1):
+        return float("inf") * (1 if value > 0 else -1)
+    return float(result) * (1 if value >= 0 else -1)
 
 
 def as_f64(array, dtype):

@@ -29,7 +29,8 @@ class Case(recording.Case):
         return self.path
 
     def python(self):
-        self.record(sys.executable, "-c", "import json\nx = [json.dumps({str(i): i for i in range(50)}) for _ in range(50)]",
+        self.record(sys.executable, "-c", "import json\nx = [json.dumps({str(i): i for i in range(50)}) for _ in"
+                                          " range(50)]",
                     options=["--heap", "--quiet"])
         return self.path
 
@@ -53,8 +54,8 @@ class Case(recording.Case):
         over."""
         self.heap()
         with sqlite3.connect(self.path) as connection:
-            for table, column in (("symbol", "function"), ("symbol", "file"), ("symbol", "module"), ("process", "command_line"),
-                                  ("thread", "name")):
+            for table, column in (("symbol", "function"), ("symbol", "file"), ("symbol", "module"),
+                                  ("process", "command_line"), ("thread", "name")):
                 connection.execute(f"UPDATE {table} SET {column} = CAST(? AS TEXT)", (HOSTILE,))
         connection.close()
         return self.path

@@ -149,7 +149,8 @@ class Database:
     def allocated_by(self, size, functions, file):
         """How many blocks of a size were allocated while one of these Python functions of a file ran."""
         marks = ", ".join("?" * len(functions))
-        return self.rows("SELECT count(*) FROM event e WHERE e.kind = ? AND e.size = ? AND EXISTS (SELECT 1 FROM frame f"
+        return self.rows("SELECT count(*) FROM event e WHERE e.kind = ? AND e.size = ? AND EXISTS (SELECT 1 FROM"
+                         " frame f"
                          " WHERE f.callsite_id = e.callsite_id AND f.is_python AND f.file = ? AND f.depth = (SELECT"
                          " min(g.depth) FROM frame g WHERE g.callsite_id = e.callsite_id AND g.is_python)"
                          f" AND f.function IN ({marks}))", KIND_ALLOC, size, file, *functions)[0][0]

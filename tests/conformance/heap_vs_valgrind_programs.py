@@ -17,8 +17,10 @@ class Program:
     which differences are right, by the executable's name in the table. `prepare`: what is run once before, by itself.
     `is_quick`: also in the quick tier."""
 
-    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None, prepare=(), is_quick=False):
-        self.name, self.label, self.steps, self.files, self.prepare, self.is_quick = name, label, steps, files, prepare, is_quick
+    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None,
+                 prepare=(), is_quick=False):
+        self.name, self.label, self.steps, self.files = name, label, steps, files
+        self.prepare, self.is_quick = prepare, is_quick
         self.needs = [name, *needs]
         self.environment = environment or {}
         self.normalize = normalize or (lambda text: text)
@@ -161,7 +163,8 @@ int main(void)
     return 0;
 }
 """
-AWK = "{ for (i = 1; i <= NF; i++) n[$i]++ } END { for (w in n) { t += n[w]; if (length(w) > m) m = length(w) } print t, m }"
+AWK = "{ for (i = 1; i <= NF; i++) n[$i]++ } END { for (w in n) { t += n[w]; "\
+      "if (length(w) > m) m = length(w) } print t, m }"
 
 
 def temporary_names(text):

@@ -31,7 +31,8 @@ class Program:
                 self.failures += 1
             elif free and (draw < 0.55 or not self.live):
                 slot = free.pop(chance.randrange(len(free)))
-                addr, size = BASE + slot * 64 * MIB, chance.choice((1, 512, 4096, 3 * MIB, chance.randrange(1, 60 * MIB)))
+                addr, size = BASE + slot * 64 * MIB, chance.choice((1, 512, 4096, 3 * MIB,
+                                                                    chance.randrange(1, 60 * MIB)))
                 self.calls.append((time_us, thread, "allocate", addr, size, stream))
                 self.live[addr] = size
                 self.allocations += 1
@@ -75,26 +76,26 @@ def rmm_log(calls, **options):
 
 def memory_event(call, pid, device=0, device_type=1, total=0, reserved=0):
     time_us, thread, action, addr, size, _ = call
-    args = {"Total Reserved": reserved, "Total Allocated": total, "Bytes": -size if action == "free" else size, "Addr": addr,
-            "Device Id": device, "Device Type": device_type, "Ev Idx": 0}
+    args = {"Total Reserved": reserved, "Total Allocated": total, "Bytes": -size if action == "free" else size,
+            "Addr": addr, "Device Id": device, "Device Type": device_type, "Ev Idx": 0}
     name = "[memory]"
     if action == "failure":
         del args["Addr"]
         name = "[OutOfMemory]"
-    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": name, "pid": pid, "tid": thread, "ts": time_us + 0.25,
-            "args": args}
+    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": name, "pid": pid, "tid": thread,
+            "ts": time_us + 0.25, "args": args}
 
 
 def span(name, thread, begin_us, end_us, category="cpu_op", pid=77):
-    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": begin_us, "dur": end_us - begin_us,
-            "args": {"External id": 1, "Input type": ["float", "\"quoted\\"]}}
+    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": begin_us,
+            "dur": end_us - begin_us, "args": {"External id": 1, "Input type": ["float", "\"quoted\\"]}}
 
 
 def profiler_trace(events, indent=2):
     """As Kineto writes it: other keys around the list, objects in several lines."""
     return json.dumps({
-        "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU }]"}], "profile_memory": 1, "trace_id": "[memory]",
-        "displayTimeUnit": "ms", "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+        "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU }]"}], "profile_memory": 1,
+        "trace_id": "[memory]", "displayTimeUnit": "ms", "baseTimeNanoseconds": 1_700_000_000_000_000_000,
         "traceEvents": [
             {"name": "process_name", "ph": "M", "ts": 1, "pid": 77, "tid": 0, "args": {"name": "python"}},
             *events,
@@ -109,7 +110,8 @@ CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
 INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_VERSION', '2024.6.2.225'), ('EXPORT_SCHEMA_VERSION', '3.16.1');
 CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT);
-CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT, totalMemory INTEGER);
+CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT,
+    totalMemory INTEGER);
 CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT,
     numMultiprocessors INTEGER);
 CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
@@ -121,21 +123,24 @@ INSERT INTO ENUM_CUDA_MEM_KIND VALUES (0, 'CUDA_MEMOPR_MEMORY_KIND_PAGEABLE', 'P
 CREATE TABLE ENUM_CUDA_DEV_MEM_EVENT_OPER (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
 INSERT INTO ENUM_CUDA_DEV_MEM_EVENT_OPER VALUES (0, 'CUDA_DEV_MEM_EVENT_OPR_ALLOCATION', 'Allocation'),
     (1, 'CUDA_DEV_MEM_EVENT_OPR_DEALLOCATION', 'Deallocation');
-CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-    contextId INTEGER NOT NULL, address INTEGER NOT NULL, pc INTEGER NOT NULL, bytes INTEGER NOT NULL, memKind INTEGER NOT NULL,
-    memoryOperationType INTEGER NOT NULL, name TEXT, correlationId INTEGER, streamId INTEGER, localMemoryPoolAddress INTEGER,
+CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER NOT NULL, globalPid INTEGER NOT NULL,
+    deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, address INTEGER NOT NULL, pc INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, memKind INTEGER NOT NULL, memoryOperationType INTEGER NOT NULL, name TEXT,
+    correlationId INTEGER, streamId INTEGER, localMemoryPoolAddress INTEGER,
     localMemoryPoolReleaseThreshold INTEGER, localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER,
     importedMemoryPoolAddress INTEGER, importedMemoryPoolProcessId INTEGER);
 CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, "end" INTEGER NOT NULL, eventClass INTEGER NOT NULL,
-    globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
+    globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL,
+    callchainId INTEGER);
 CREATE TABLE CUDA_CALLCHAINS (id INTEGER NOT NULL, symbol INTEGER NOT NULL, module INTEGER NOT NULL, unresolved INTEGER,
     originalIP INTEGER, stackDepth INTEGER NOT NULL, PRIMARY KEY (id, stackDepth));
 """
 
 # Of nsys 2021: no pools, no calls, no names of kinds.
 NSIGHT_SCHEMA_OLD = """
-CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INT NOT NULL, globalPid INT NOT NULL, deviceId INT NOT NULL, contextId INT NOT NULL,
-    address INT NOT NULL, pc INT NOT NULL, bytes INT NOT NULL, memKind INT NOT NULL, memoryOperationType INT NOT NULL, name TEXT);
+CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INT NOT NULL, globalPid INT NOT NULL, deviceId INT NOT NULL,
+    contextId INT NOT NULL, address INT NOT NULL, pc INT NOT NULL, bytes INT NOT NULL, memKind INT NOT NULL,
+    memoryOperationType INT NOT NULL, name TEXT);
 """
 
 
@@ -163,15 +168,18 @@ class Nsight:
     def chain(self, number, frames):
         self.database.executemany(
             "INSERT INTO CUDA_CALLCHAINS VALUES (?, ?, ?, 0, 0, ?)",
-            [(number, self.string(function), self.string(module), depth) for depth, (function, module) in enumerate(frames)])
+            [(number, self.string(function), self.string(module), depth)
+             for depth, (function, module) in enumerate(frames)])
 
-    def row(self, time_ns, pid, operation, addr, size, kind=2, device=0, stream=0, pool=None, pool_size=None, call=None, tid=None,
-            chain=None, took=100):
+    def row(self, time_ns, pid, operation, addr, size, kind=2, device=0, stream=0, pool=None, pool_size=None, call=None,
+            tid=None, chain=None, took=100):
         self.correlation += 1
         self.database.execute(
-            "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, ?, 1, ?, 0, ?, ?, ?, NULL, ?, ?, ?, 0, ?, 0, NULL, NULL)",
+            "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, ?, 1, ?, 0, ?, ?, ?, NULL, ?, ?, ?, 0, ?, 0,"
+            " NULL, NULL)",
             (time_ns, global_pid(pid), device, addr, size, kind, operation, self.correlation, stream, pool, pool_size))
         if call is not None:
             self.database.execute(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 1, ?, ?, ?, 0, ?)",
-                (time_ns - took // 2, time_ns - took // 2 + took, global_pid(pid) | tid, self.correlation, self.string(call), chain))
+                (time_ns - took // 2, time_ns - took // 2 + took, global_pid(pid) | tid, self.correlation,
+                 self.string(call), chain))

@@ -158,7 +158,8 @@ class Maker:
     def expression(self, shape):
         entries, axis = [], 0
         advanced = self.chance(0.75)
-        common = [self.random.randint(0 if self.chance(0.1) else 1, 4) for _ in range(self.random.choice((1, 1, 1, 2, 2, 3)))]
+        common = [self.random.randint(0 if self.chance(0.1) else 1, 4)
+                  for _ in range(self.random.choice((1, 1, 1, 2, 2, 3)))]
         is_alone = self.chance(0.5)  # a mask, which then sets its own size
         had_ellipsis = False
         limit = len(shape) if self.chance(0.7) else self.random.randint(0, len(shape))

@@ -6,7 +6,8 @@ import os
 
 import numpy as np
 
-BUILD = os.environ.get("VARVE_BUILD_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
+BUILD = os.environ.get("VARVE_BUILD_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
+                                                          "build")
 LIBRARY = os.path.join(BUILD, "libvarve.so")
 DIMS = 16
 NONE = -2**63
@@ -39,7 +40,8 @@ class Scalar(ctypes.Structure):
 class Plan(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("dtype", ctypes.c_int), ("source", Geometry), ("result", Geometry),
                 ("offset_bytes", ctypes.c_int64), ("element_count", ctypes.c_int64),
-                ("needs_mask_compaction", ctypes.c_bool), ("index_storage", ctypes.c_int), ("index_bytes", ctypes.c_int64),
+                ("needs_mask_compaction", ctypes.c_bool), ("index_storage", ctypes.c_int),
+                ("index_bytes", ctypes.c_int64),
                 ("temporary_bytes", ctypes.c_int64), ("read_bytes", ctypes.c_int64), ("written_bytes", ctypes.c_int64)]
 
 

@@ -37,7 +37,8 @@ class Enumerator:
 class Text:
     """The fields of an event as babeltrace2 prints them."""
 
-    TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(-?(?:0x[0-9A-Fa-f]+|\d+))|([A-Za-z_]\w*)|(<unknown>)|([][{}(),=:]))')
+    TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(-?(?:0x[0-9A-Fa-f]+|\d+))|([A-Za-z_]\w*)|(<unknown>)'
+                       r'|([][{}(),=:]))')
 
     def __init__(self, text):
         self.tokens = [match.groups() for match in self.TOKEN.finditer(text)]

@@ -58,7 +58,8 @@ class MemoryCase(unittest.TestCase):
         wrong = np.argwhere(got != expected)
         if len(wrong):
             first = tuple(wrong[0])
-            self.fail(f"{what}: {len(wrong)} elements differ, first {first}: {got[first]}, NumPy gives {expected[first]}")
+            self.fail(f"{what}: {len(wrong)} elements differ, first {first}: {got[first]}, NumPy gives"
+                      f" {expected[first]}")
 
 
 class Expressions(MemoryCase):
@@ -119,10 +120,12 @@ class Expressions(MemoryCase):
         if value_dtype == dtype:
             numbers = value = self.make.value(shape, dtype)
         else:
-            numbers = self.make.value(shape, None, lambda n: self.make.bytes.integers(0, 2 if value_dtype == BOOL else 101, n))
+            numbers = self.make.value(shape, None,
+                                      lambda n: self.make.bytes.integers(0, 2 if value_dtype == BOOL else 101, n))
             value = bits_of(numbers, value_dtype)
         memory = None if self.make.chance(0.3) else self.memory  # values of host memory, too
-        return (value if value_dtype == dtype else bits_of(numbers, dtype)), placed(value, TYPES[value_dtype], memory), \
+        return (value if value_dtype == dtype else bits_of(numbers, dtype)),  \
+            placed(value, TYPES[value_dtype], memory), \
             f"{TYPES[value_dtype]} {value.shape} {str(numbers.tolist())[:300]}"
 
     def set_case(self, dtype, view, whole, storage, part, case):
@@ -135,7 +138,8 @@ class Expressions(MemoryCase):
         model = whole.copy()
         try:
             if error is None:
-                assign(model_view(view, whole, model), as_numpy(entries), np.ascontiguousarray(bits).reshape(bits.shape))
+                assign(model_view(view, whole, model), as_numpy(entries),
+                       np.ascontiguousarray(bits).reshape(bits.shape))
         except (IndexError, ValueError) as refused:
             error = refused
         try:
@@ -165,7 +169,8 @@ class Expressions(MemoryCase):
         """One plan each to get and to set, run twice, into storages that lie in any way, on elements that change."""
         shape = view[as_numpy(entries)].shape
         value = self.make.bits(int(np.prod(shape)), dtype).reshape(shape)
-        with self.placed(value, dtype) as values, varve.Plan(part, entries) as get, varve.Plan(part, entries, values) as put:
+        with self.placed(value, dtype) as values, varve.Plan(part, entries) as get, \
+                varve.Plan(part, entries, values) as put:
             self.assertEqual(get.shape, shape, what)
             for _ in range(2):
                 target, target_whole = self.make.laid_out(shape, lambda n: self.make.bits(n, dtype))
@@ -207,7 +212,8 @@ class Expressions(MemoryCase):
                         what = f"{TYPES[dtype]} {bits.shape} {density}"
                         with storage[mask] as picked:
                             self.assertTrue(np.array_equal(elements_of(picked, bits.dtype), bits[mask]), what)
-                        value = self.make.bits(int(np.count_nonzero(mask)) * int(np.prod(block)), dtype).reshape((-1,) + block)
+                        chosen = int(np.count_nonzero(mask)) * int(np.prod(block))
+                        value = self.make.bits(chosen, dtype).reshape((-1,) + block)
                         bits[mask] = value
                         with self.placed(value, dtype) as values:
                             storage[mask] = values
@@ -220,7 +226,8 @@ class Expressions(MemoryCase):
             with self.placed(bits, dtype) as storage:
                 rows = self.make.bytes.integers(-3001, 3001, 5000)
                 columns = self.make.bytes.integers(0, 257, 5000)
-                for entries in ((rows,), (slice(None), columns[:300]), (rows, columns), (rows[:500, None], columns[:99]),
+                for entries in ((rows,), (slice(None), columns[:300]), (rows, columns),
+                                (rows[:500, None], columns[:99]),
                                 (slice(1, 3000, 7), columns[:40]), (np.int64(3), columns)):
                     entries = entries if isinstance(entries, tuple) else (entries,)
                     with storage[entries] as picked:
@@ -244,7 +251,8 @@ class Expressions(MemoryCase):
                         varve.Plan(storage, key)
                     continue
                 value = self.make.bits(bits[key].size, 1).reshape(bits[key].shape)
-                with self.placed(value, 1) as values, varve.Plan(storage, key) as get, varve.Plan(storage, key, values) as put, \
+                with self.placed(value, 1) as values, varve.Plan(storage, key) as get, \
+                        varve.Plan(storage, key, values) as put, \
                         self.placed(np.zeros_like(value), 1) as out:
                     self.assertEqual(get.shape, value.shape)
                     for _ in range(2):
@@ -308,7 +316,8 @@ class Operations(MemoryCase):
         if name in ("sum", "mean"):
             allowed = allowed + 2.0 ** -46 * np.abs(inputs[0]).sum()
         elif name == "matmul":
-            allowed = allowed + 2 * inputs[0].shape[-1] * EPSILON["f32" if dtype in ("f16", "bf16") else dtype] * np.matmul(
+            epsilon = EPSILON["f32" if dtype in ("f16", "bf16") else dtype]
+            allowed = allowed + 2 * inputs[0].shape[-1] * epsilon * np.matmul(
                 np.abs(inputs[0]), np.abs(inputs[1]))
         elif name == "normal":
             allowed = allowed + 2.0 ** -44
@@ -325,26 +334,31 @@ class Operations(MemoryCase):
             same |= np.abs(mine - theirs) <= self.tolerance(name, dtype, theirs, reals)
         if not same.all():
             place = tuple(np.argwhere(~same)[0])
-            self.fail(f"{what}: {np.sum(~same)} of {same.size} differ, first at {place}: {mine[place]!r}, not {theirs[place]!r}")
+            self.fail(f"{what}: {np.sum(~same)} of {same.size} differ, first at {place}: {mine[place]!r}, not"
+                      f" {theirs[place]!r}")
 
     def operate(self, name, dtype, out_dtype, shape, inputs, *others):
         """Whether the host's function took it; both must have come to the same."""
         arrays = [self.laid(array, dtype) for array in inputs]
         is_in_place = inputs and out_dtype == dtype and inputs[0].shape == shape and self.make.chance(0.3)
         out, into = arrays[0] if is_in_place else self.laid(np.zeros(shape, KINDS[out_dtype]), out_dtype)
-        what = f"{name} {dtype} {[array.shape for array in inputs]} {others} to {shape}{', in place' * bool(is_in_place)}"
+        what = f"{name} {dtype} {[array.shape for array in inputs]} {others} to {shape}" \
+               f"{', in place' * bool(is_in_place)}"
         message, error = Message(), None
         try:
-            call(f"varve_op_{name}", describe(out, out_dtype), *(describe(array, dtype) for array, _ in arrays), *others)
+            call(f"varve_op_{name}", describe(out, out_dtype), *(describe(array, dtype) for array, _ in arrays),
+                 *others)
         except Refused as refused:
             error = refused.error
-        ours = [argument if not isinstance(argument, ElementScalar) else Scalar.from_buffer_copy(argument) for argument in others]
+        ours = [argument if not isinstance(argument, ElementScalar) else Scalar.from_buffer_copy(argument)
+                for argument in others]
         got = getattr(library(), f"varve_storage_op_{name}")(
-            ctypes.c_void_p(into._handle), *(ctypes.c_void_p(view._handle) for _, view in arrays), *ours, ctypes.c_uint64(0),
-            ctypes.byref(message))
+            ctypes.c_void_p(into._handle), *(ctypes.c_void_p(view._handle) for _, view in arrays), *ours,
+            ctypes.c_uint64(0), ctypes.byref(message))
         self.assertEqual(got, error or 0, f"{what}: {message.text.decode()}")
         if error is None:
-            self.close(name, out_dtype, elements_of(into, KINDS[out_dtype]), np.ascontiguousarray(out).reshape(out.shape), inputs, what)
+            self.close(name, out_dtype, elements_of(into, KINDS[out_dtype]),
+                       np.ascontiguousarray(out).reshape(out.shape), inputs, what)
         for _, view in arrays:
             view.close()
         into.close()
@@ -373,15 +387,18 @@ class Operations(MemoryCase):
                     axis = self.make.random.randrange(-len(shape), len(shape))
                     for axis, left in ((axis, tuple(np.delete(shape, axis))), (-2 ** 31, ())):
                         out_dtype = "i64" if name == "sum" and dtype not in FLOATS else dtype
-                        done += self.operate(name, dtype, out_dtype, left, [self.numbers(shape, dtype, name)], ctypes.c_int(axis))
+                        done += self.operate(name, dtype, out_dtype, left, [self.numbers(shape, dtype, name)],
+                                             ctypes.c_int(axis))
         self.assertGreater(done, 200)
 
     def test_products(self):
         done = 0
         for dtype in test_casts.DTYPES:
-            for one, other, out in (((3, 4), (4, 5), (3, 5)), ((65, 130), (130, 33), (65, 33)), ((2, 1, 7, 300), (3, 300, 20), (2, 3, 7, 20)),
+            for one, other, out in (((3, 4), (4, 5), (3, 5)), ((65, 130), (130, 33), (65, 33)),
+                                    ((2, 1, 7, 300), (3, 300, 20), (2, 3, 7, 20)),
                                     ((1, 50), (50, 1), (1, 1)), ((3, 4), (5, 3), (3, 3))):
-                done += self.operate("matmul", dtype, dtype, out, [self.numbers(one, dtype, ""), self.numbers(other, dtype, "")])
+                done += self.operate("matmul", dtype, dtype, out,
+                                     [self.numbers(one, dtype, ""), self.numbers(other, dtype, "")])
         self.assertGreater(done, 30)
 
     def test_makers(self):
@@ -389,10 +406,11 @@ class Operations(MemoryCase):
         for dtype in test_casts.DTYPES:
             for shape in ((7,), (3, 5), (40001,)):
                 done += self.operate("fill", dtype, dtype, shape, [], scalar(self.make.random.choice((True, 3, 0.5))))
-                done += self.operate("arange", dtype, dtype, shape, [], scalar(2), scalar(self.make.random.choice((1, -3, 0.25))))
+                done += self.operate("arange", dtype, dtype, shape, [], scalar(2),
+                                     scalar(self.make.random.choice((1, -3, 0.25))))
                 for name in ("uniform", "normal"):
-                    done += self.operate(name, dtype, dtype, shape, [], ctypes.c_uint64(11), ctypes.c_uint64(5), ctypes.c_double(-1),
-                                         ctypes.c_double(3))
+                    done += self.operate(name, dtype, dtype, shape, [], ctypes.c_uint64(11), ctypes.c_uint64(5),
+                                         ctypes.c_double(-1), ctypes.c_double(3))
         self.assertGreater(done, 80)
 
 
@@ -456,10 +474,12 @@ class Copies(MemoryCase):
             source_dtype = target_dtype if self.make.chance(0.6) else self.make.random.randrange(len(TYPES))
             shape = self.make.shape()
             target = self.make.laid_out(shape, lambda n: self.make.bits(n, target_dtype))
-            source = self.make.laid_out(self.make.narrowed(list(shape)), lambda n: bits_of(self.numbers(n, source_dtype), source_dtype),
+            source = self.make.laid_out(self.make.narrowed(list(shape)),
+                                        lambda n: bits_of(self.numbers(n, source_dtype), source_dtype),
                                         True)
             flat = [(view, whole.reshape(-1)) for view, whole in (target, source)]
-            self.pair(target_dtype, source_dtype, *flat, f"case {case}: {TYPES[source_dtype]} {source[0].shape} {source[0].strides} "
+            self.pair(target_dtype, source_dtype, *flat, f"case {case}: {TYPES[source_dtype]} {source[0].shape}"
+                                                         f" {source[0].strides} "
                       f"to {TYPES[target_dtype]} {target[0].shape} {target[0].strides}")
 
     def test_large(self):
@@ -468,16 +488,20 @@ class Copies(MemoryCase):
             bits = self.make.bits(1021 * 509, dtype)
             flat = bits.reshape(1021, 509)
             deep = bits[:16 * 31 * 7 * 97].reshape(16, 31, 7, 97)
-            for view in (flat.T, flat[:, ::2], flat[::-3, ::-1], deep.transpose(3, 1, 0, 2), deep.transpose(0, 2, 1, 3)[:, ::2],
+            for view in (flat.T, flat[:, ::2], flat[::-3, ::-1], deep.transpose(3, 1, 0, 2),
+                         deep.transpose(0, 2, 1, 3)[:, ::2],
                          np.broadcast_to(flat[:, :1], (1021, 300)), deep[:, 3, :, ::-1]):
                 with self.placed(bits, dtype) as storage, view_of(storage, view, bits) as part, part.clone() as copy:
-                    self.assertTrue(np.array_equal(elements_of(copy, bits.dtype), view), f"{TYPES[dtype]} {view.shape} {view.strides}")
+                    self.assertTrue(np.array_equal(elements_of(copy, bits.dtype), view),
+                                    f"{TYPES[dtype]} {view.shape} {view.strides}")
 
     def test_in_its_own_place(self):
         """Reversed, transposed and interleaved onto itself, as if the source had been set aside."""
         for dtype in (0, 1, 2, 8):
-            for to, source in ((lambda a: a[::-1], lambda a: a), (lambda a: a.T, lambda a: a), (lambda a: a[:, ::2], lambda a: a[:, 1::2]),
-                               (lambda a: a, lambda a: a[:1]), (lambda a: a, lambda a: a), (lambda a: a[1:, 1:], lambda a: a[:-1, :-1])):
+            for to, source in ((lambda a: a[::-1], lambda a: a), (lambda a: a.T, lambda a: a),
+                               (lambda a: a[:, ::2], lambda a: a[:, 1::2]),
+                               (lambda a: a, lambda a: a[:1]), (lambda a: a, lambda a: a),
+                               (lambda a: a[1:, 1:], lambda a: a[:-1, :-1])):
                 bits = self.make.bits(200 * 200, dtype).reshape(200, 200)
                 with self.placed(bits.reshape(-1), dtype) as storage, view_of(storage, to(bits), bits) as into, \
                         view_of(storage, source(bits), bits) as part:

@@ -8,7 +8,8 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "notebooks"), os.path.join(ROOT, "tests"), os.path.dirname(os.path.abspath(__file__))]
+sys.path[:0] = [os.path.join(ROOT, "notebooks"), os.path.join(ROOT, "tests"),
+                os.path.dirname(os.path.abspath(__file__))]
 from numpy_here import numpy as np  # noqa: E402
 import varve  # noqa: E402
 from varve.library import Foreign, Geometry, HostOptions, Message, check, library  # noqa: E402
@@ -25,9 +26,11 @@ def _apart():
         table = re.search(r"struct varve_device_ops \{(.*?)\n\};", stream.read(), re.S).group(1)
     entries = len(re.findall(r"\(\*\w+\)\(", table)) + 2  # and the name, and vmm_granularity
     device, message = ctypes.c_void_p(), Message()
-    check(library().varve_host_open(ctypes.byref(HostOptions(0, LIMIT)), ctypes.byref(device), ctypes.byref(message)), message)
+    check(library().varve_host_open(ctypes.byref(HostOptions(0, LIMIT)), ctypes.byref(device), ctypes.byref(message)),
+          message)
     name, head = ctypes.create_string_buffer(b"apart"), ctypes.c_void_p.from_address(device.value)
-    ops = (ctypes.c_void_p * entries).from_buffer_copy(ctypes.string_at(head.value, entries * ctypes.sizeof(ctypes.c_void_p)))
+    ops = (ctypes.c_void_p * entries).from_buffer_copy(ctypes.string_at(head.value,
+                                                                        entries * ctypes.sizeof(ctypes.c_void_p)))
     ops[0], head.value = ctypes.addressof(name), ctypes.addressof(ops)
     _kept.append((name, ops))
     return varve.Memory(device.value, "apart")

@@ -88,8 +88,9 @@ class Advise(Case):
         self.assertNotIn("export", text)
 
     def test_capacity(self):
-        for name, capacities in {"gpt2_train": (24 << 30, 15500 * MIB, 14 << 30) if recording.IS_FULL else (15500 * MIB,),
-                                 "resnet50_train_stacks": (5 << 30,), "multistream_record": (80 * MIB, 40 * MIB)}.items():
+        for name, capacities in {"gpt2_train": (24 << 30, 15500 * MIB, 14 << 30)
+                                 if recording.IS_FULL else (15500 * MIB,), "resnet50_train_stacks": (5 << 30,),
+                                 "multistream_record": (80 * MIB, 40 * MIB)}.items():
             for capacity in () if recording.IS_SANITIZED and name not in REPLAYED else capacities:
                 with self.subTest(name, capacity=capacity):
                     answer = self.ask("advise", name, "--capacity", capacity)

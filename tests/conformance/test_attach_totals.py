@@ -19,27 +19,7 @@ CYCLES = 50 if recording.IS_FULL else 6
 COUNT, SIZE = 321, 40_007
 
 
-class Attached(recording.Case):
-    def setUp(self):
-        super().setUp()
-        if not recording.attach_is_possible():
-            self.skipTest("no process may be traced here")
-
-    def begin(self, *command):
-        """A program that has said that it is ready."""
-        process = recording.start([*command])
-        self.addCleanup(recording.kill_group, process)
-        self.assertEqual(process.stdout.readline().strip(), "ready")
-        return process
-
-    def attach(self, pid, *options):
-        collector = recording.start([recording.VARVE, "attach", "-o", self.path, *options, str(pid)])
-        self.addCleanup(recording.kill_group, collector)
-        recording.wait_until(lambda: collector.poll() is not None or recording.is_attached(pid), what="the attaching")
-        if collector.poll() is not None:
-            self.fail(recording.finish(collector))
-        return collector
-
+class Attached(recording.AttachCase):
     def detach(self, pid, collector):
         self.varve("detach", str(pid))
         self.assertTrue(os.path.exists(self.path), "varve detach ends when the database is there")
@@ -47,16 +27,6 @@ class Attached(recording.Case):
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn("nothing lost", outcome.err)
         return outcome
-
-    def touch(self, name):
-        with open(os.path.join(self.folder, name), "w", encoding="ascii"):
-            pass
-
-    def quit(self, process):
-        self.touch("quit")
-        outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 0, outcome)
-        return outcome.out.split()
 
     def answer_unattached(self, *command):
         words = self.quit(self.begin(*command))
@@ -107,16 +77,19 @@ class CxxProgram(Attached):
         odd = "domain = 'heap' AND requested % 2 = 1 AND tid <> pid"  # the main thread makes paths
         self.assertEqual(self.sql(f"SELECT count(*), sum(requested) FROM allocations WHERE {odd}"), [(blocks, size)])
         self.assertEqual(self.one(f"SELECT count(*) FROM allocations WHERE {odd} AND free_ns IS NOT NULL"), frees)
-        self.assertEqual(self.sql("SELECT count(*), sum(size) FROM allocations WHERE domain = 'mmap' AND size = 3 * 4096"),
+        self.assertEqual(self.sql("SELECT count(*), sum(size) FROM allocations WHERE domain = 'mmap' AND size = 3 *"
+                                  " 4096"),
                          [(maps, map_bytes)])
         unknown = self.one("SELECT value FROM stats WHERE name = 'frees_unknown'")
-        self.assertTrue(600 <= unknown <= 600 + 4 * 9 + 1, f"{unknown}: 500 freed, 100 resized, and what each thread had just then")
+        self.assertTrue(600 <= unknown <= 600 + 4 * 9 + 1, f"{unknown}: 500 freed, 100 resized, and what each thread"
+                                                           " had just then")
         self.assertEqual(self.one("SELECT count(*) FROM leak WHERE domain = 'heap' AND requested = 300"), 100)
         self.assertEqual(self.one("SELECT count(*) FROM thread"), 5)
         self.assertEqual(self.one("SELECT value FROM meta WHERE key = 'attached_pid'"), process.pid)
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE function LIKE '%step%'"), 0)
         report = self.varve("report", self.path).out
-        self.assertRegex(" ".join(report.split()), f"attached to process {process.pid}, which ran already: blocks from before are "
+        self.assertRegex(" ".join(report.split()), f"attached to process {process.pid}, which ran already: blocks"
+                                                   " from before are "
                                                    f"not known .{unknown} of them freed or resized since.")
         self.assertIn("attached_ns", self.varve("info", self.path).out)
 
@@ -150,7 +123,8 @@ class CxxProgram(Attached):
     def test_library_that_is_loaded_later(self):
         host = subprocess.Popen(  # pylint: disable=consider-using-with
             [recording.program("plugin_host"), "3", recording.program("lib_cxx_plugin.so")], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "WAIT": "1"})
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "WAIT": "1"})
         self.addCleanup(recording.kill_group, host)
         self.assertEqual(host.stdout.readline().strip(), "ready")
         collector = self.attach(host.pid)
@@ -161,7 +135,8 @@ class CxxProgram(Attached):
         host.communicate("\n")
         self.assertEqual(host.returncode, 0)
         self.open()
-        self.assertEqual(self.sql("SELECT count(*), count(free_ns) FROM allocations WHERE domain = 'heap' AND requested = 31013"),
+        self.assertEqual(self.sql("SELECT count(*), count(free_ns) FROM allocations WHERE domain = 'heap' AND"
+                                  " requested = 31013"),
                          [(300, 300)])
 
 
@@ -191,7 +166,8 @@ class PythonProgram(Attached):
         self.assertGreaterEqual(self.one("SELECT value FROM stats WHERE name = 'frees_unknown'"), 100)
         self.assertEqual(self.one(
             "SELECT count(*) FROM allocations a JOIN callsite_total t ON t.callsite_id = a.callsite_id"
-            " WHERE a.domain = 'heap' AND a.requested = ? AND t.domain = 'heap' AND t.user_function LIKE '%keep_counted%' OR"
+            " WHERE a.domain = 'heap' AND a.requested = ? AND t.domain = 'heap' AND t.user_function LIKE"
+            " '%keep_counted%' OR"
             " a.requested = ? AND t.domain = 'heap' AND t.user_function LIKE '%listcomp%'", size, size), COUNT,
             "Python's own frames are seen")
 

@@ -59,7 +59,8 @@ def peak_reserved_of(events):
 def overlap(placed):
     """Two buffers that live at the same time and share a byte, or None. Of those that are live, none overlaps
     another."""
-    edges = sorted([(b["upper"], 0, i) for i, b in enumerate(placed)] + [(b["lower"], 1, i) for i, b in enumerate(placed)])
+    edges = sorted([(b["upper"], 0, i) for i, b in enumerate(placed)] +
+                   [(b["lower"], 1, i) for i, b in enumerate(placed)])
     live = {}
     for _, is_begin, index in edges:
         if not is_begin:

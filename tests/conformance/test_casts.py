@@ -14,7 +14,8 @@ import warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
-from elements_library import (DTYPES, FLOATS, INVALID, NUMPY, Refused, as_f64, call, converted, copy, describe,  # noqa: E402
+from elements_library import (DTYPES, FLOATS, INVALID, NUMPY, Refused, as_f64, call, converted, copy,
+                              describe,  # noqa: E402
                               np, rounded, rounded_integer, scalar)
 
 try:
@@ -51,18 +52,22 @@ def ties_of(dtype, generator):
     else:
         size = np.dtype(narrow).itemsize * 8
         bits = generator.integers(0, {16: 0x7c00, 32: 0x7f800000}[size], 3000).astype(f"u{size // 8}")
-        low, high = bits.view(narrow), (bits + (bits + 1 < {16: 0x7c00, 32: 0x7f800000}[size])).astype(bits.dtype).view(narrow)
+        low = bits.view(narrow)
+        high = (bits + (bits + 1 < {16: 0x7c00, 32: 0x7f800000}[size])).astype(bits.dtype).view(narrow)
     return (low.astype(np.float64) + high.astype(np.float64)) / 2
 
 
 def floats(dtype, generator):
     """Edges, ties of narrower types, integers' limits, NaN with payloads, random bits of f64 or f32."""
     kind, bits = NUMPY[dtype], BITS[dtype]
-    powers = [2.0 ** power for power in range(-150, 130)] + [0.0, np.inf, 1e-310, 65504, 65519.9, 65520, 3.3895e38, 3.4e38]
-    limits = [float(limit) + part for info in LIMITS.values() for limit in (info.min, info.max) for part in (-1, -.5, 0, .5, 1)]
+    powers = [2.0 ** power for power in range(-150, 130)] + [0.0, np.inf, 1e-310, 65504, 65519.9, 65520, 3.3895e38,
+                                                             3.4e38]
+    limits = [float(limit) + part for info in LIMITS.values() for limit in (info.min, info.max)
+              for part in (-1, -.5, 0, .5, 1)]
     with np.errstate(all="ignore"):
         ties = np.concatenate([ties_of(narrow, generator) for narrow in ("f32", "f16", "bf16")])
-        numbers = np.concatenate([around(powers + limits, kind), around(ties, kind), around([0.5, 1.5, 2.5, 1e300], kind)])
+        numbers = np.concatenate([around(powers + limits, kind), around(ties, kind),
+                                  around([0.5, 1.5, 2.5, 1e300], kind)])
     any_bits = generator.integers(0, 2 ** (8 * kind().itemsize), 20000, dtype=bits).view(kind)
     infinity = np.array([np.inf], kind).view(bits)[0]
     payloads = generator.integers(1, 1 << FRACTION_BITS[dtype], 500, dtype=bits) | infinity
@@ -72,7 +77,8 @@ def floats(dtype, generator):
 
 def integers(dtype, generator):
     info = LIMITS[dtype]
-    near = [base + offset for power in range(info.bits) for base in (1 << power, -(1 << power)) for offset in range(-3, 4)]
+    near = [base + offset for power in range(info.bits) for base in (1 << power, -(1 << power))
+            for offset in range(-3, 4)]
     # Ties of 8, 11, 24 and 53 bits, and those with one bit far below.
     for precision in (8, 11, 24, 53):
         for _ in range(300):
@@ -95,7 +101,8 @@ def numbers_of(dtype, generator):
 def to_integers(values, dtype):
     """Truncated, saturated, NaN is 0; by Python's integers."""
     info = LIMITS[dtype]
-    return np.array([0 if value != value else info.max if value > info.max else info.min if value < info.min else int(value)
+    return np.array([0 if value != value else info.max if value > info.max else info.min
+                     if value < info.min else int(value)
                      for value in values.tolist()], NUMPY[dtype])
 
 
@@ -120,7 +127,8 @@ class Pairs(unittest.TestCase):
         wrong = np.flatnonzero(got != expected)
         if wrong.size:
             first = wrong[0]
-            self.fail(f"{what}: {wrong.size} differ, first {source[first]!r} ({source[first:first + 1].tobytes()[::-1].hex()}) "
+            self.fail(f"{what}: {wrong.size} differ, first {source[first]!r}"
+                      f" ({source[first:first + 1].tobytes()[::-1].hex()}) "
                       f"gives {got[first]!r}, not {expected[first]!r}")
 
     def check_floats(self, got, target, expected, source_bits, what):
@@ -135,8 +143,10 @@ class Pairs(unittest.TestCase):
             return
         size, fraction = 8 * got.itemsize, FRACTION_BITS[target]
         sign_and_payload = source_bits[is_nan]
-        payload = ((sign_and_payload[:, 1] >> np.uint64(63 - fraction)) & np.uint64((1 << fraction) - 1)) | np.uint64(1 << fraction - 1)
-        wanted = (sign_and_payload[:, 0] << np.uint64(size - 1)) | np.uint64(((1 << size - 1 - fraction) - 1) << fraction) | payload
+        payload = (sign_and_payload[:, 1] >> np.uint64(63 - fraction)) & np.uint64((1 << fraction) - 1)
+        payload |= np.uint64(1 << fraction - 1)
+        exponent = np.uint64(((1 << size - 1 - fraction) - 1) << fraction)
+        wanted = (sign_and_payload[:, 0] << np.uint64(size - 1)) | exponent | payload
         self.same(bits[is_nan], wanted.astype(bits.dtype), bits[is_nan], what + ", NaN")
 
     def nan_bits(self, values, dtype):
@@ -188,7 +198,8 @@ class Pairs(unittest.TestCase):
                 elif source in FLOATS:
                     values = values[~np.isnan(values)]
                 with self.subTest(f"{source} to {target}"):
-                    self.same(self.converted(values, target, source), values.astype(NUMPY[target]), values, f"{source} to {target}")
+                    self.same(self.converted(values, target, source), values.astype(NUMPY[target]), values,
+                              f"{source} to {target}")
 
     def test_ml_dtypes_agrees(self):
         """Where it is installed, and takes one step: f64 and i32 go by way of float there."""
@@ -199,7 +210,8 @@ class Pairs(unittest.TestCase):
             if source in FLOATS:
                 values = values[~np.isnan(values)]
             with self.subTest(source):
-                self.same(self.converted(values, "bf16", source), values.astype(ml_dtypes.bfloat16).view(np.uint16), values, source)
+                self.same(self.converted(values, "bf16", source), values.astype(ml_dtypes.bfloat16).view(np.uint16),
+                          values, source)
 
     def test_round_trips(self):
         """Wider types hold every number of 16 bits."""
@@ -213,7 +225,8 @@ class Pairs(unittest.TestCase):
         """A fill converts as from bool, i64 and f64."""
         for target in DTYPES:
             for value in (True, 3, -1, 2 ** 40 + 1, 300, 0.5, -1e30, 70000.0, float("nan"), 1e-8):
-                source = np.array([value], np.float64 if isinstance(value, float) else np.bool_ if value is True else np.int64)
+                source = np.array([value], np.float64 if isinstance(value, float) else np.bool_
+                                  if value is True else np.int64)
                 got = self.filled(value, target)
                 self.assertEqual(got.tobytes(), self.converted(source, target).tobytes() * 5, f"{value} as {target}")
 
@@ -221,7 +234,8 @@ class Pairs(unittest.TestCase):
 class Places(unittest.TestCase):
     """Where the elements lie: NumPy's own assignment gives the expected result, between types that convert exactly."""
 
-    PAIRS = (("f32", "f64"), ("f64", "f32"), ("i16", "i64"), ("i64", "u8"), ("u8", "f16"), ("i32", "i8"), ("f32", "i32"), ("bool", "f32"))
+    PAIRS = (("f32", "f64"), ("f64", "f32"), ("i16", "i64"), ("i64", "u8"), ("u8", "f16"), ("i32", "i8"),
+             ("f32", "i32"), ("bool", "f32"))
 
     def setUp(self):
         print(f"seed {SEED} (VARVE_TEST_SEED)")
@@ -249,7 +263,8 @@ class Places(unittest.TestCase):
             source_type, target_type = self.random.choice(self.PAIRS)
             shape = shapes()
             source_shape = tuple(1 if self.random.random() < .1 else size for size in shape)
-            target, source = self.view(memory, NUMPY[target_type], shape), self.view(memory, NUMPY[source_type], source_shape)
+            target = self.view(memory, NUMPY[target_type], shape)
+            source = self.view(memory, NUMPY[source_type], source_shape)
             if target is None or source is None:
                 continue
             memory[:] = 0
@@ -259,7 +274,8 @@ class Places(unittest.TestCase):
             expected = memory.copy()
             memory[:] = start
             copy(target, source)
-            self.assertTrue(np.array_equal(memory, expected), f"copy {index}: {source_type} {source.shape} {source.strides} to "
+            self.assertTrue(np.array_equal(memory, expected), f"copy {index}: {source_type} {source.shape}"
+                                                              f" {source.strides} to "
                             f"{target_type} {target.shape} {target.strides}")
             done += 1
         self.assertGreater(done, rounds // 2)
@@ -273,7 +289,8 @@ class Places(unittest.TestCase):
     def test_one_array_in_its_own_place(self):
         """Reversed, transposed and shifted onto itself."""
         for kind in ("f64", "f32", "f16", "u8"):
-            for change in (lambda a: (a[::-1], a), (lambda a: (a.T, a)), (lambda a: (a[1:], a[:-1])), (lambda a: (a[:-1], a[1:])),
+            for change in (lambda a: (a[::-1], a), (lambda a: (a.T, a)), (lambda a: (a[1:], a[:-1])),
+                           (lambda a: (a[:-1], a[1:])),
                            (lambda a: (a[:, ::2], a[:, 1::2])), (lambda a: (a, a[:1])), (lambda a: (a, a))):
                 array = (np.arange(90 * 90) % 120).reshape(90, 90).astype(NUMPY[kind])
                 expected = array.copy()
@@ -283,7 +300,8 @@ class Places(unittest.TestCase):
                 self.assertTrue(np.array_equal(array, expected))
 
     def test_types_of_one_size_in_their_place(self):
-        for source, target in (("f32", "i32"), ("i32", "f32"), ("i64", "f64"), ("f16", "i16"), ("bf16", "f16"), ("i8", "u8")):
+        for source, target in (("f32", "i32"), ("i32", "f32"), ("i64", "f64"), ("f16", "i16"), ("bf16", "f16"),
+                               ("i8", "u8")):
             for step in (1, 2, -1):
                 memory = (np.arange(4001) % 100).astype(NUMPY["f32" if source == "bf16" else source])
                 if source == "bf16":

@@ -48,9 +48,11 @@ class Completion(recording.Case):
     def offered(self, shell, line):
         """The words that `shell` offers for the end of `line`."""
         if shell == "bash":
-            outcome = recording.run(["bash", "--norc", "-c", BASH, "bash", self.scripts[shell], *words_of_bash(line)], cwd=self.folder)
+            outcome = recording.run(["bash", "--norc", "-c", BASH, "bash", self.scripts[shell], *words_of_bash(line)],
+                                    cwd=self.folder)
         else:
-            outcome = recording.run(["fish", "--no-config", "-c", f"source {self.scripts[shell]}; complete -C '{line}'"],
+            outcome = recording.run(["fish", "--no-config", "-c", f"source {self.scripts[shell]}; complete -C"
+                                                                  f" '{line}'"],
                                     cwd=self.folder, env={**os.environ, "HOME": self.folder})
         self.assertEqual(outcome.err, "", outcome)
         return [one.split("\t")[0] for one in outcome.out.splitlines() if one]
@@ -60,7 +62,8 @@ class Completion(recording.Case):
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.folder)
-            os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": self.folder, "COLUMNS": "200"})
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": self.folder,
+                                                    "COLUMNS": "200"})
 
         def read_until(end):
             text = b""
@@ -69,7 +72,8 @@ class Completion(recording.Case):
             return text
 
         # the line editor gets a widget that prints what is in the line, apart from the echo
-        for begun in (f"fpath=({self.folder} $fpath); autoload -U compinit; compinit -u -D; PROMPT=; unsetopt list_ambiguous",
+        for begun in (f"fpath=({self.folder} $fpath); autoload -U compinit; compinit -u -D; PROMPT=; unsetopt"
+                      " list_ambiguous",
                       "show() { print -r -- \"<<$BUFFER>>\" }; zle -N show; bindkey '^X' show; echo rea''dy"):
             os.write(terminal, begun.encode() + b"\n")
         read_until(b"ready\r\n")
@@ -93,7 +97,8 @@ class Completion(recording.Case):
                     self.assertNotIn(word, offered, (shell, line))
 
     def test_commands(self):
-        names = [line.split()[0] for line in recording.varve("help").out.splitlines() if line.startswith("  ") and line[2].isalpha()]
+        names = [line.split()[0] for line in recording.varve("help").out.splitlines() if line.startswith("  ")
+                 and line[2].isalpha()]
         names = [name for name in names if name != "varve"]
         self.assertIn("report", names)
         self.each("varve ", *names)
@@ -106,7 +111,8 @@ class Completion(recording.Case):
         self.each("varve record --stacks ", "none", "native", absent=["two.db"])
         for shell in ("bash", "fish"):
             if shutil.which(shell):
-                self.assertTrue(any(word.endswith("observe") for word in self.offered(shell, "varve record --torch=")), shell)
+                self.assertTrue(any(word.endswith("observe") for word in self.offered(shell, "varve record --torch=")),
+                                shell)
         self.each("varve report --top ", absent=["two.db", "report"])
 
     def test_files(self):
@@ -139,7 +145,8 @@ class Completion(recording.Case):
     def test_shells_take_the_scripts(self):
         for shell in SHELLS:
             if shutil.which(shell):
-                checked = subprocess.run([shell, "-n", self.scripts[shell]], capture_output=True, text=True, check=False)
+                checked = subprocess.run([shell, "-n", self.scripts[shell]], capture_output=True, text=True,
+                                         check=False)
                 self.assertEqual((checked.returncode, checked.stderr), (0, ""), shell)
         self.assert_refused(recording.varve("completion", "csh"), "csh")
 

@@ -31,7 +31,8 @@ class Import(lttng_recording.Case):
         return self.ctf
 
     def streams(self, trace):
-        return sorted(path for folder, _, names in os.walk(trace) for path in (os.path.join(folder, name) for name in names)
+        return sorted(path for folder, _, names in os.walk(trace)
+                      for path in (os.path.join(folder, name) for name in names)
                       if "metadata" in os.listdir(folder) and not path.endswith("/metadata"))
 
     def assert_nothing_left(self, is_made=False):
@@ -68,7 +69,8 @@ class Import(lttng_recording.Case):
         os.chmod(reader, 0o755)
         process = recording.start([recording.VARVE, "import", trace, "-o", self.made], **self.identity,
                                   env={**self.environment, "PATH": f"{self.folder}:{os.environ['PATH']}"})
-        held = recording.wait_until(lambda: [pid for pid in recording.children_of(process.pid) if recording.process_state(pid) == "T"],
+        held = recording.wait_until(lambda: [pid for pid in recording.children_of(process.pid)
+                                             if recording.process_state(pid) == "T"],
                                     what="the process that reads")
         return process, held[0]
 
@@ -100,8 +102,8 @@ class Import(lttng_recording.Case):
                                                  options=["--lttng", "--stacks", "none"]))
         program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
         recording.wait_until(self.sessions, what="the recording's session")
-        recording.wait_until(lambda: json.loads(self.varve("top", "--json", self.path).out)["figures"]["recording"]["events"] > 1000,
-                             what="some events")
+        figures = lambda: json.loads(self.varve("top", "--json", self.path).out)["figures"]["recording"]
+        recording.wait_until(lambda: figures()["events"] > 1000, what="some events")
         os.kill(program, signal.SIGKILL)
         self.assertEqual(recording.finish(process).returncode, -signal.SIGKILL)
         self.varve("import", self.ctf, "-o", self.made)
@@ -123,7 +125,8 @@ class Import(lttng_recording.Case):
 
     def test_another_tools_trace(self):
         output = os.path.join(self.folder, "other.ctf")
-        for arguments in (("create", "other", f"--output={output}"), ("enable-event", "-u", "lttng_ust_statedump:*"), ("start",)):
+        for arguments in (("create", "other", f"--output={output}"), ("enable-event", "-u", "lttng_ust_statedump:*"),
+                          ("start",)):
             outcome = self.lttng(*arguments)
             self.assertEqual(outcome.returncode, 0, outcome)
         environment = dict(self.environment, LTTNG_UST_REGISTER_TIMEOUT="-1", LD_PRELOAD="liblttng-ust.so.1")
@@ -185,7 +188,8 @@ class Import(lttng_recording.Case):
     def test_plug_in_leaves_nothing(self):
         trace = self.trace()
         process = self.start(self.babeltrace(trace, None))
-        recording.wait_until(lambda: process.poll() is not None or glob.glob(self.made + "*"), what="the folder of the plug-in")
+        recording.wait_until(lambda: process.poll() is not None or glob.glob(self.made + "*"),
+                             what="the folder of the plug-in")
         process.send_signal(signal.SIGINT)
         outcome = recording.finish(process)
         self.assert_nothing_left(is_made=outcome.returncode == 0)

@@ -62,7 +62,8 @@ class CuptiFake(recording.Case):
 
     def test_callsites(self):
         self.play("linear")
-        frames = self.sql("SELECT f.function FROM events e JOIN frame f USING(callsite_id) WHERE e.kind = 'dev_alloc' AND e.addr = ?", 0x7000000000)
+        frames = self.sql("SELECT f.function FROM events e JOIN frame f USING(callsite_id) WHERE e.kind = 'dev_alloc'"
+                          " AND e.addr = ?", 0x7000000000)
         self.assertIn(("play_linear",), frames)
         self.assertIn(("main",), frames)
 
@@ -90,13 +91,14 @@ class CuptiFake(recording.Case):
         """Which GPU a number means is known before its first event."""
         self.play("virtual")
         for device in (0, 1):
-            self.assertEqual(self.sql("SELECT kind FROM events WHERE device = ? AND kind IN ('device', 'vmm_reserve', 'vmm_create')"
-                                      " ORDER BY seq LIMIT 1", device), [("device",)])
+            self.assertEqual(self.sql("SELECT kind FROM events WHERE device = ? AND kind IN ('device', 'vmm_reserve',"
+                                      " 'vmm_create') ORDER BY seq LIMIT 1", device), [("device",)])
 
     def test_threads(self):
         self.play("threads", "--cupti", "--stacks", "none")
         self.assertEqual(self.total(DEVICE), (8000, 8000, 0))
-        self.assertEqual(self.sql("SELECT sum(calls), sum(failed) FROM device_call WHERE activity = 'free'"), [(8000, 0)])
+        self.assertEqual(self.sql("SELECT sum(calls), sum(failed) FROM device_call WHERE activity = 'free'"),
+                         [(8000, 0)])
 
     # ---- beside the CUDA recorder: a second source ----
 
@@ -107,14 +109,15 @@ class CuptiFake(recording.Case):
         self.assertEqual(self.sql("SELECT count(*) FROM cupti_difference")[0][0], len(self.rows(CUPTI)))
         # what only one of the two could report is none: as if CUPTI had been given up before all of it
         with sqlite3.connect(self.path) as connection:
-            connection.execute("UPDATE event SET cause = (SELECT code FROM event_cause WHERE text = 'cupti_end'), arg = 1"
-                               " WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
+            connection.execute("UPDATE event SET cause = (SELECT code FROM event_cause WHERE text = 'cupti_end'), arg"
+                               " = 1 WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
             self.assertEqual(connection.execute("SELECT count(*) FROM cupti_difference").fetchone(), (0,))
         connection.close()
 
     def test_activity(self):
         self.play("activity")
-        self.assertEqual(self.sql("SELECT op, addr, size, memory_kind, correlation_id, device FROM cupti_memory ORDER BY seq"),
+        self.assertEqual(self.sql("SELECT op, addr, size, memory_kind, correlation_id, device FROM cupti_memory ORDER"
+                                  " BY seq"),
                          [("allocation", 0x7000, 4096, 3, 17, 1), ("release", 0x7000, 4096, 3, 17, 1),
                           ("release", 0x7000, 4096, 3, 17, 1)])
         self.assertEqual(self.sql("SELECT op, handle, bytes, release_threshold, used_bytes FROM cupti_pool"

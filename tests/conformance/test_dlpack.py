@@ -117,8 +117,8 @@ class Orders(Dlpack):
         """A view of the storage, an array of NumPy by DLPack and one by its interface, and what other libraries
         have."""
         view = first[0:2, ::2]
-        return [first, view, numpy.from_dlpack(view), varve.from_dlpack(first.numpy()), Consumer(view, max_version=(1, 0)),
-                view.__dlpack__()]
+        return [first, view, numpy.from_dlpack(view), varve.from_dlpack(first.numpy()),
+                Consumer(view, max_version=(1, 0)), view.__dlpack__()]
 
     def test_memory_of_numpy(self):
         """An array of NumPy's, which sees its array go, taken over by DLPack."""
@@ -168,7 +168,8 @@ class Export(Dlpack):
         for dtype in ("f64", "f32", "f16", "i64", "i32", "i16", "i8", "u8"):
             storage = varve.empty((4, 5, 6), dtype)
             storage[...] = random.integers(0, 100, (4, 5, 6)).astype("i4")
-            for key in (..., 2, (slice(None, None, -1), slice(1, 4)), (slice(None), 3, slice(5, None, -2)), slice(4, 9)):
+            for key in (..., 2, (slice(None, None, -1), slice(1, 4)), (slice(None), 3, slice(5, None, -2)),
+                        slice(4, 9)):
                 view = storage[key]
                 array, expected = numpy.from_dlpack(view), storage.numpy()[key]
                 self.assertEqual((array.shape, array.dtype), (expected.shape, expected.dtype))
@@ -228,10 +229,12 @@ class Import(Dlpack):
         random = numpy.random.default_rng(6)
         for dtype in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1"):
             array = random.integers(0, 100, (4, 5, 6)).astype(dtype)
-            for key in (..., 2, (slice(None, None, -1), slice(1, 4)), (slice(None), 3, slice(5, None, -2)), slice(4, 9)):
+            for key in (..., 2, (slice(None, None, -1), slice(1, 4)), (slice(None), 3, slice(5, None, -2)),
+                        slice(4, 9)):
                 expected = array[key]
                 storage = varve.from_dlpack(expected, name="mine")
-                self.assertEqual((storage.shape, storage.nbytes, storage.name), (expected.shape, expected.nbytes, "mine"))
+                self.assertEqual((storage.shape, storage.nbytes, storage.name),
+                                 (expected.shape, expected.nbytes, "mine"))
                 self.assertEqual(storage.tolist(), expected.tolist())
                 if expected.size:
                     self.assertEqual(storage.data_ptr, expected.ctypes.data)
@@ -325,7 +328,8 @@ class Import(Dlpack):
         for error, text, producer in (
                 (BufferError, "DLPack 2.0", damaged(major=2)), (BufferError, "4 lanes", damaged(dtype__lanes=4)),
                 (BufferError, "type 5", damaged(dtype__code=5)), (BufferError, "17 dimensions", damaged(ndim=17)),
-                (BufferError, r"device \(2, 0\)", damaged(device__type=2)), (ValueError, "address 0", damaged(data=None))):
+                (BufferError, r"device \(2, 0\)", damaged(device__type=2)),
+                (ValueError, "address 0", damaged(data=None))):
             with self.assertRaisesRegex(error, text):
                 varve.from_dlpack(producer)
             self.assertEqual(producer.deleted, 1)
@@ -344,7 +348,8 @@ class Import(Dlpack):
     def test_example(self):
         """storage/examples/dlpack_numpy.py, as a user runs it: what it prints, and nothing is left at its ends."""
         example = os.path.join(ROOT, "storage", "examples", "dlpack_numpy.py")
-        result = subprocess.run([sys.executable, example], env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "notebooks")},
+        result = subprocess.run([sys.executable, example], env={**os.environ,
+                                                                "PYTHONPATH": os.path.join(ROOT, "notebooks")},
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(result.stdout.splitlines(), [

@@ -19,8 +19,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from export_databases import Case, recording  # noqa: E402
 
-CONTRACT = ("events", "allocations", "segment", "callsite_total", "timeline", "timeline_process", "mark", "oom", "oom_retry", "process",
-            "thread", "device", "callsite", "stack_node", "symbol", "block_op", "storages", "op", "fragmentation", "meta")
+CONTRACT = ("events", "allocations", "segment", "callsite_total", "timeline", "timeline_process", "mark", "oom",
+            "oom_retry", "process",
+            "thread", "device", "callsite", "stack_node", "symbol", "block_op", "storages", "op", "fragmentation",
+            "meta")
 
 
 def text_of(value):
@@ -82,9 +84,11 @@ class Csv(Case):
     def test_hostile_texts(self):
         self.heap()
         with sqlite3.connect(self.path) as connection:
-            for i, text in enumerate((b'a"b', b"a,b", b"a\nb", b"a\rb", b"", b"a\x00b", b"\xff\xfe", "ü\u2028€𝄞".encode(), b"y" * (1 << 20), b'"', b",", b"=1+1")):
+            for i, text in enumerate((b'a"b', b"a,b", b"a\nb", b"a\rb", b"", b"a\x00b", b"\xff\xfe",
+                                      "ü\u2028€𝄞".encode(), b"y" * (1 << 20), b'"', b",", b"=1+1")):
                 connection.execute("UPDATE symbol SET function = CAST(? AS TEXT) WHERE id = ?", (text, i + 1))
-            connection.execute("INSERT INTO meta VALUES ('blob', ?), ('least', ?), ('minus', -1), ('real', 0.1)", (b"\x00\x01", -(1 << 63)))
+            connection.execute("INSERT INTO meta VALUES ('blob', ?), ('least', ?), ('minus', -1), ('real', 0.1)",
+                               (b"\x00\x01", -(1 << 63)))
         connection.close()
         self.connect()
         data, _ = self.export("csv", "--view", "symbol")
@@ -106,12 +110,14 @@ class Csv(Case):
         taken = os.path.join(self.folder, "taken")
         os.mkdir(taken)
         for options, word in ((["-o", taken], "exists already"), (["-o", taken, "--force"], "exists already"),
-                              (["-o", "-"], "name it with --view"), (["--view", "nothing", "-o", taken + "2"], "has no table or view"),
+                              (["-o", "-"], "name it with --view"),
+                              (["--view", "nothing", "-o", taken + "2"], "has no table or view"),
                               (["--view", 'a" UNION', "-o", taken + "2"], "has no table or view"),
-                              (["-o", os.path.join(self.folder, "no", "where")], "cannot be written"), ([], "-o FILE is required"),
-                              (["-o", taken + "2", "--domain", "heap"], "--domain")):
+                              (["-o", os.path.join(self.folder, "no", "where")], "cannot be written"),
+                              ([], "-o FILE is required"), (["-o", taken + "2", "--domain", "heap"], "--domain")):
             self.assert_refused(recording.varve("export", self.path, "--to", "csv", *options), word)
-        self.assertEqual((os.listdir(taken), [name for name in os.listdir(self.folder) if name.startswith("taken")]), ([], ["taken"]))
+        self.assertEqual((os.listdir(taken), [name for name in os.listdir(self.folder) if name.startswith("taken")]),
+                         ([], ["taken"]))
 
     def test_the_trace_itself_stays(self):
         self.heap()
@@ -120,7 +126,8 @@ class Csv(Case):
         other = os.path.join(self.folder, "hard.db")
         os.link(self.path, other)
         for command in (["export", self.path, "--to", "csv", "--view", "peak", "-f", "-o", self.path],
-                        ["export", self.path, "--to", "pytorch", "-f", "-o", other], ["report", self.path, "-f", "--html", other],
+                        ["export", self.path, "--to", "pytorch", "-f", "-o", other],
+                        ["report", self.path, "-f", "--html", other],
                         ["flamegraph", self.path, "-f", "-o", self.path], ["import", self.path, "-f", "-o", self.path]):
             self.assert_refused(recording.varve(*command), "is what is read")
         with open(self.path, "rb") as stream:
@@ -130,13 +137,15 @@ class Csv(Case):
         """In the middle of a table that has no end: nothing is left, and it is the signal that ended the program."""
         self.heap()
         with sqlite3.connect(self.path) as connection:
-            connection.executescript("DROP VIEW rss; CREATE VIEW rss AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
-                                     " SELECT i FROM n")
+            connection.executescript("DROP VIEW rss; CREATE VIEW rss AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL"
+                                     " SELECT i + 1 FROM n) SELECT i FROM n")
         connection.close()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             target = os.path.join(self.folder, f"tables{number}")
-            process = subprocess.Popen([recording.VARVE, "export", self.path, "--to", "csv", "-o", target], stdin=subprocess.DEVNULL)
-            recording.wait_until(lambda: glob.glob(f"{target}.*/rss.csv"), what="rows of the table")  # pylint: disable=cell-var-from-loop
+            process = subprocess.Popen([recording.VARVE, "export", self.path, "--to", "csv", "-o", target],
+                                       stdin=subprocess.DEVNULL)
+            recording.wait_until(lambda: glob.glob(f"{target}.*/rss.csv"),
+                                 what="rows of the table")  # pylint: disable=cell-var-from-loop
             process.send_signal(number)
             self.assertEqual((process.wait(), glob.glob(target + "*")), (-number, []))
 
@@ -145,7 +154,8 @@ class Csv(Case):
         with sqlite3.connect(self.path) as connection:
             connection.execute("DROP VIEW rss")
         connection.close()
-        self.assert_refused(recording.varve("export", self.path, "--to", "csv", "-o", os.path.join(self.folder, "t")), "rss")
+        self.assert_refused(recording.varve("export", self.path, "--to", "csv", "-o", os.path.join(self.folder, "t")),
+                            "rss")
         self.assertEqual([name for name in os.listdir(self.folder) if not name.startswith("trace.db")], [])
 
 

@@ -42,7 +42,9 @@ class Event:
         self.name = interned["name"][event.name_iid]
         (self.category,) = (interned["category"][iid] for iid in event.category_iids)
         self.flows = list(event.flow_ids) + list(event.terminating_flow_ids)
-        self.location = interned["location"][event.source_location_iid] if event.HasField("source_location_iid") else None
+        self.location = None
+        if event.HasField("source_location_iid"):
+            self.location = interned["location"][event.source_location_iid]
         self.arguments = {}
         for one in event.debug_annotations:
             field = [field.name for field, _ in one.ListFields() if field.name != "name_iid"]
@@ -74,7 +76,8 @@ class Timeline:
             test.assertGreater(len(ends), 1, f"flow {flow} joins nothing: {ends}")
 
     def intern(self, data):
-        for kind, items in (("name", data.event_names), ("category", data.event_categories), ("argument", data.debug_annotation_names)):
+        for kind, items in (("name", data.event_names), ("category", data.event_categories),
+                            ("argument", data.debug_annotation_names)):
             for item in items:
                 self.test.assertNotIn(item.iid, {0, *self.interned[kind]}, "interned twice")
                 self.interned[kind][item.iid] = item.name
@@ -149,14 +152,19 @@ class Perfetto(Case):
         peak."""
         expected = collections.defaultdict(list)
         for pid, start, domain, device, ns, most, *values in self.sql(
-                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated_max, t.allocated, t.active, t.reserved, t.requested"
-                f" FROM timeline_process t JOIN process p ON p.id = t.process_id WHERE {where} ORDER BY t.process_id, t.domain, t.device, t.seq"):
+                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated_max, t.allocated,"
+                " t.active, t.reserved, t.requested"
+                f" FROM timeline_process t JOIN process p ON p.id = t.process_id WHERE {where} ORDER BY t.process_id,"
+                " t.domain, t.device, t.seq"):
             name = f"{domain}, GPU {device}" if domain in GPU_DOMAINS else domain
             for counter, value in zip(COUNTERS, values):
                 if value is not None and (counter == "allocated" or domain == "block"):
-                    add_counts(expected[pid, max(start, 0), f"{name}: {counter}"], ns, value, most if counter == "allocated" else value)
-        for pid, start, ns, value, most in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes, r.rss_bytes_max FROM rss r"
-                                                    " JOIN process p ON p.id = r.process_id ORDER BY r.process_id, r.ts_ns"):
+                    add_counts(expected[pid, max(start, 0), f"{name}: {counter}"], ns, value,
+                               most if counter == "allocated" else value)
+        for pid, start, ns, value, most in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes,"
+                                                    " r.rss_bytes_max FROM rss r"
+                                                    " JOIN process p ON p.id = r.process_id ORDER BY r.process_id,"
+                                                    " r.ts_ns"):
             add_counts(expected[pid, max(start, 0), "resident memory"], ns, value, most)
         found = {}
         for track, counts in timeline.counts.items():
@@ -174,14 +182,16 @@ class Perfetto(Case):
     def assert_segments(self, timeline):
         end = self.one("SELECT end_ns FROM recording")
         rows = self.sql("SELECT id, addr, size, pool, alloc_ns, free_ns, device, stream FROM segment ORDER BY id")
-        found = sorted((one.arguments["segment"], one.arguments["addr"], one.arguments["size"], one.arguments["pool"], one.begin, one.end)
+        found = sorted((one.arguments["segment"], one.arguments["addr"], one.arguments["size"], one.arguments["pool"],
+                        one.begin, one.end)
                        for one in timeline.of("segment"))
         self.assertEqual(found, [(*row[:5], max(end if row[5] is None else row[5], row[4])) for row in rows])
         names = {row[0]: f"GPU {row[6]}, stream {row[7]}: segments" for row in rows}
         for one in timeline.of("segment"):
             self.assertEqual(timeline.tracks[one.track].name, names[one.arguments["segment"]])
         # No more tracks than segments were there at a time, on each stream.
-        tracks = collections.Counter(timeline.tracks[track].name for track in {one.track for one in timeline.of("segment")})
+        tracks = collections.Counter(timeline.tracks[track].name
+                                     for track in {one.track for one in timeline.of("segment")})
         for name, count in tracks.items():
             edges = sorted([(row[4], 1) for row in rows if names[row[0]] == name] +
                            [(end + 1 if row[5] is None else row[5], -1) for row in rows if names[row[0]] == name])
@@ -200,8 +210,8 @@ class Perfetto(Case):
 
     def assert_blocks(self, timeline, limit):
         end = self.one("SELECT end_ns FROM recording")
-        rows = self.sql("SELECT id, segment_id, addr, size, requested, alloc_ns, coalesce(free_ns, ?) FROM allocation WHERE domain = 4"
-                        " ORDER BY size DESC, id LIMIT ?", end, limit)
+        rows = self.sql("SELECT id, segment_id, addr, size, requested, alloc_ns, coalesce(free_ns, ?) FROM allocation"
+                        " WHERE domain = 4 ORDER BY size DESC, id LIMIT ?", end, limit)
         found = sorted(tuple(one.arguments[name] for name in ("allocation", "segment", "addr", "size", "requested")) +
                        (one.begin, one.end) for one in timeline.of("block"))
         self.assertEqual(found, sorted((*row[:6], max(row[5], row[6])) for row in rows))
@@ -216,9 +226,12 @@ class Perfetto(Case):
         self.assert_counters(timeline)
         self.assertGreater(len(timeline.counts), 6)
         self.assertEqual(timeline.slices, [])
-        processes = [(track.process.pid, track.process.process_name) for track in timeline.tracks.values() if track.HasField("process")]
-        self.assertEqual(processes, self.sql("SELECT pid, coalesce(command_line, executable, 'process') FROM process ORDER BY id"))
-        threads = [(track.thread.pid, track.thread.tid) for track in timeline.tracks.values() if track.HasField("thread")]
+        processes = [(track.process.pid, track.process.process_name) for track in timeline.tracks.values()
+                     if track.HasField("process")]
+        self.assertEqual(processes, self.sql("SELECT pid, coalesce(command_line, executable, 'process') FROM process"
+                                             " ORDER BY id"))
+        threads = [(track.thread.pid, track.thread.tid) for track in timeline.tracks.values()
+                   if track.HasField("thread")]
         self.assertEqual(threads, self.sql("SELECT pid, tid FROM thread ORDER BY id"))
 
     def test_peak_between_rows(self):
@@ -231,7 +244,8 @@ class Perfetto(Case):
     def test_part(self):
         self.heap()
         self.open()
-        (pid, process_id), = self.sql("SELECT pid, process_id FROM total_process WHERE domain = 'heap' ORDER BY peak_bytes DESC LIMIT 1")
+        (pid, process_id), = self.sql("SELECT pid, process_id FROM total_process WHERE domain = 'heap' ORDER BY"
+                                      " peak_bytes DESC LIMIT 1")
         timeline = self.timeline("--pid", str(pid), "--domain", "heap")
         names = {timeline.tracks[track].name for track in timeline.counts}
         self.assertEqual(names - {"resident memory"}, {"heap: allocated"})
@@ -250,16 +264,17 @@ class Perfetto(Case):
         self.cuda()
         timeline = self.timeline()
         self.assert_counters(timeline)
-        rows = self.sql("SELECT e.ts_ns - e.requested, e.ts_ns, c.text, e.size FROM device_event d JOIN event e ON e.seq = d.seq"
-                        " JOIN event_cause c ON c.code = e.cause WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56)"
-                        " AND e.requested > 0")
+        rows = self.sql("SELECT e.ts_ns - e.requested, e.ts_ns, c.text, e.size FROM device_event d JOIN event e ON"
+                        " e.seq = d.seq"
+                        " JOIN event_cause c ON c.code = e.cause WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54"
+                        " AND 56) AND e.requested > 0")
         found = sorted((one.begin, one.end, one.name, one.arguments["size"]) for one in timeline.of("driver"))
         self.assertEqual(found, sorted((begin, end, name, size or 0) for begin, end, name, size in rows))
         self.assertGreater(len(found), 20)
         failed = [one for one in timeline.of("driver") if "CUresult" in one.arguments]
         self.assertEqual(len(failed), self.one(
-            "SELECT count(*) FROM device_event d JOIN event e ON e.seq = d.seq WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54"
-            " AND 56) AND e.requested > 0 AND e.flags & 1"))
+            "SELECT count(*) FROM device_event d JOIN event e ON e.seq = d.seq WHERE (d.kind BETWEEN 37 AND 48 OR"
+            " d.kind BETWEEN 54 AND 56) AND e.requested > 0 AND e.flags & 1"))
         self.assertIn(("cuMemFree",), {(one.name,) for _, _, one in timeline.instants_of("driver")})
 
     # ---- caching allocators ----
@@ -282,7 +297,8 @@ class Perfetto(Case):
     def test_driver_call_to_segment(self):
         """A call of the driver belongs to the segment that is the next thing at its address."""
         self.snapshot("multistream_record")
-        segments = self.open().execute("SELECT id, addr, alloc_seq, alloc_ns, process_id FROM segment ORDER BY id LIMIT 5").fetchall()
+        segments = self.open().execute("SELECT id, addr, alloc_seq, alloc_ns, process_id FROM segment ORDER BY id"
+                                       " LIMIT 5").fetchall()
         thread = self.one("SELECT min(id) FROM thread")
         self.connection.close()
         with sqlite3.connect(self.path) as connection:
@@ -290,7 +306,8 @@ class Perfetto(Case):
                 for late in (0, 1):  # the first of two calls at an address got something else
                     seq = -100 + 2 * number + late
                     connection.execute(
-                        "INSERT INTO event_row(seq, ts_ns, kind, cause, addr, size, padding, flags, thread_id, device) SELECT ?, ?, 37, min(code),"
+                        "INSERT INTO event_row(seq, ts_ns, kind, cause, addr, size, padding, flags, thread_id,"
+                        " device) SELECT ?, ?, 37, min(code),"
                         " ?, 512, 512 - 1, 0, ?, 0 FROM event_cause WHERE text = 'cuMemAlloc'", (seq, ns, addr, thread))
                     connection.execute("INSERT INTO device_event VALUES (?, 37)", (seq,))
         connection.close()
@@ -308,17 +325,19 @@ class Perfetto(Case):
         self.assert_segments(timeline)
         found = [(ns, one.name, one.arguments["bytes asked"]) for _, ns, one in timeline.instants_of("oom")]
         self.assertEqual(found, self.sql(
-            "SELECT ts_ns, iif(kind = 'oom', 'out of memory', 'oom_retry: ' || cause), size FROM events WHERE kind IN ('oom', 'oom_retry')"
-            " ORDER BY thread_id, seq"))
+            "SELECT ts_ns, iif(kind = 'oom', 'out of memory', 'oom_retry: ' || cause), size FROM events WHERE kind IN"
+            " ('oom', 'oom_retry') ORDER BY thread_id, seq"))
         # A chain ends with success or with the request's failure.
         chains, chain = [], []
-        for kind, asked, succeeded in self.sql("SELECT kind, size, arg FROM events WHERE kind IN ('oom', 'oom_retry') ORDER BY seq"):
+        for kind, asked, succeeded in self.sql("SELECT kind, size, arg FROM events WHERE kind IN ('oom', 'oom_retry')"
+                                               " ORDER BY seq"):
             chain.append(asked)
             if kind == "oom" or succeeded == 1:
                 chains.append(chain)
                 chain = []
         sizes = collections.Counter(len(chain) for chain in chains if len(chain) > 1)
-        flows = collections.Counter(len(ends) for ends in timeline.flows.values() if ends[0][1].startswith(("oom", "out of")))
+        flows = collections.Counter(len(ends) for ends in timeline.flows.values()
+                                    if ends[0][1].startswith(("oom", "out of")))
         self.assertEqual(flows, sizes)
         self.assertGreater(sum(sizes.values()), 100)
 

@@ -34,7 +34,8 @@ def odd_snapshot():
     first = [
         entry("segment_alloc", BASE, 2 * MIB, 5000, frames=[], pool_id=(0, 0)),
         entry("alloc", BASE, 1000, 5001, frames=frames, compile_context="N/A", user_metadata="step 1", pool_id=(0, 0)),
-        {"action": "annotate", "message": "epoch \u00e9", "values": [1, -2, 2.5, None, True, 1 << 40, (1, 2)], "frames": frames},
+        {"action": "annotate", "message": "epoch \u00e9", "values": [1, -2, 2.5, None, True, 1 << 40, (1, 2)],
+         "frames": frames},
         entry("alloc", BASE + 1024, 512, 4990, frames=frames[:1]),
         entry("snapshot", 0, 1512, 5003),
         {"action": "alloc", "addr": BASE + 1536, "size": 512, "stream": 0, "frames": frames},
@@ -46,7 +47,8 @@ def odd_snapshot():
     second = [entry("segment_alloc", BASE, 2 * MIB, 4000, frames=[]), entry("alloc", BASE, 2048, 5002, frames=[])]
 
     def block(offset, size, requested, state, stack=()):
-        return {"address": BASE + offset, "size": size, "requested_size": requested, "state": state, "frames": list(stack)}
+        return {"address": BASE + offset, "size": size, "requested_size": requested, "state": state,
+                "frames": list(stack)}
 
     def segment(device, blocks, used, requested):
         return {"device": device, "address": BASE, "total_size": 2 * MIB, "allocated_size": used, "active_size": used,
@@ -58,7 +60,8 @@ def odd_snapshot():
             segment(0, [block(0, 1024, 1000, "active_allocated", frames), block(1024, 512, 512, "inactive"),
                         block(1536, 512, 512, "active_allocated", frames), block(2048, 2 * MIB - 2048, 0, "inactive")],
                     1536, 1512),
-            segment(1, [block(0, 2048, 2048, "active_allocated"), block(2048, 2 * MIB - 2048, 0, "inactive")], 2048, 2048)],
+            segment(1, [block(0, 2048, 2048, "active_allocated"), block(2048, 2 * MIB - 2048, 0, "inactive")], 2048,
+                    2048)],
         "device_traces": [first, second],
         "allocator_settings": {
             "PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0,
@@ -92,7 +95,8 @@ class RoundTrip(Case):
             self.varve("export", one, "--to", "pytorch", "--force", "-o", self.copy)
             self.assert_same(snapshot, load(self.copy))
         totals = self.answer("segments", self.path)["totals"]
-        for view, count, size in (("hole", "holes", "in_holes"), ("empty_segment", "empty_segments", "in_empty_segments")):
+        for view, count, size in (("hole", "holes", "in_holes"),
+                                  ("empty_segment", "empty_segments", "in_empty_segments")):
             self.assertEqual(self.rows(self.path, f"SELECT count(*), coalesce(sum(size), 0) FROM {view}"),
                              [(sum(total[count] for total in totals), sum(total[size] for total in totals))], view)
 
@@ -113,11 +117,13 @@ class RoundTrip(Case):
     def test_hostile_database(self):
         """What is kept goes into a pickle that others load: only plain values may."""
         self.odd()
-        for value in (b"cos\nsystem\n", b"X\x01\x00\x00\x00a", b"X\x01\x00\x00\x00a](N", b"X\xff\xff\xff\xffa", b"N" * 2, b"(" * 99):
+        for value in (b"cos\nsystem\n", b"X\x01\x00\x00\x00a", b"X\x01\x00\x00\x00a](N", b"X\xff\xff\xff\xffa",
+                      b"N" * 2, b"(" * 99):
             with sqlite3.connect(self.path) as database:
                 database.execute("UPDATE meta SET value = ? WHERE key = 'history.rest'", (f"root {value.hex()}",))
             database.close()
-            self.assert_refused(recording.varve("export", self.path, "--to", "pytorch", "-o", self.copy), "history.rest is damaged")
+            self.assert_refused(recording.varve("export", self.path, "--to", "pytorch", "-o", self.copy),
+                                "history.rest is damaged")
             self.assertFalse(self.copy.exists())
 
 

@@ -14,16 +14,17 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from export_databases import Case, recording, unknown_fields  # noqa: E402
 
-METRICS = {"live at the peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes", "temporary (allocations)": "temporary",
-           "allocations": "allocations"}
-VALUES = {"alloc_objects": "allocations", "alloc_space": "bytes", "inuse_objects": "live_allocations", "inuse_space": "live_bytes",
-          "peak_space": "peak_bytes"}
+METRICS = {"live at the peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes",
+           "temporary (allocations)": "temporary", "allocations": "allocations"}
+VALUES = {"alloc_objects": "allocations", "alloc_space": "bytes", "inuse_objects": "live_allocations",
+          "inuse_space": "live_bytes", "peak_space": "peak_bytes"}
 UNITS = ("none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
 
 
 class Stacks(Case):
     def total(self, column, domain, process_id=0):
-        view, where = ("callsite_total", "1") if process_id == 0 else ("callsite_total_process", f"process_id = {process_id}")
+        view, where = ("callsite_total", "1") if process_id == 0 else ("callsite_total_process",
+                                                                       f"process_id = {process_id}")
         return self.one(f"SELECT coalesce(sum({column}), 0) FROM {view} WHERE domain = ? AND {where}", domain)
 
     # ---- speedscope ----
@@ -89,16 +90,20 @@ class Stacks(Case):
         self.python()
         self.open()
         file, _ = self.speedscope("heap")
-        dumps = [frame for frame in file["shared"]["frames"] if frame["name"] == "dumps" and frame["file"].endswith("json/__init__.py")]
+        dumps = [frame for frame in file["shared"]["frames"] if frame["name"] == "dumps"
+                 and frame["file"].endswith("json/__init__.py")]
         self.assertTrue(dumps and all(frame["line"] > 0 for frame in dumps))
 
     def test_process(self):
         self.heap()
         self.open()
-        (pid, process_id), = self.sql("SELECT pid, process_id FROM total_process WHERE domain = 'heap' ORDER BY peak_bytes DESC LIMIT 1")
+        (pid, process_id), = self.sql("SELECT pid, process_id FROM total_process WHERE domain = 'heap' ORDER BY"
+                                      " peak_bytes DESC LIMIT 1")
         self.speedscope("heap", "--pid", str(pid), process_id=process_id)
-        self.assert_refused(recording.varve("export", self.path, "--to", "speedscope", "-o", "x", "--pid", "1"), "no process 1")
-        self.assert_refused(recording.varve("export", self.path, "--to", "speedscope", "-o", "x", "--domain", "sky"), "--domain must be")
+        self.assert_refused(recording.varve("export", self.path, "--to", "speedscope", "-o", "x", "--pid", "1"),
+                            "no process 1")
+        self.assert_refused(recording.varve("export", self.path, "--to", "speedscope", "-o", "x", "--domain", "sky"),
+                            "--domain must be")
 
     # ---- folded ----
 
@@ -108,7 +113,8 @@ class Stacks(Case):
             ours, _ = self.export("folded", "--metric", metric)
             theirs = self.varve("flamegraph", "--folded", "--min-share", "0", "--metric", metric, self.path).out
             self.assertEqual(ours.decode(), theirs)
-        self.assertEqual(self.varve("export", self.path, "--to", "folded", "-o", "-", "--metric", "temporary").out, theirs)
+        self.assertEqual(self.varve("export", self.path, "--to", "folded", "-o", "-", "--metric", "temporary").out,
+                         theirs)
 
     # ---- pprof ----
 
@@ -123,9 +129,11 @@ class Stacks(Case):
         self.assertEqual(len(texts), len(set(texts)))
         types = [texts[one.type] for one in profile.sample_type]
         self.assertEqual(types, list(VALUES))
-        self.assertEqual([texts[one.unit] for one in profile.sample_type], ["count", "bytes", "count", "bytes", "bytes"])
+        self.assertEqual([texts[one.unit] for one in profile.sample_type],
+                         ["count", "bytes", "count", "bytes", "bytes"])
         self.assertEqual(texts[profile.default_sample_type], "inuse_space")
-        self.assertEqual((texts[profile.period_type.type], texts[profile.period_type.unit], profile.period), ("space", "bytes", 1))
+        self.assertEqual((texts[profile.period_type.type], texts[profile.period_type.unit], profile.period),
+                         ("space", "bytes", 1))
         # As pprof's own CheckValid has it: ids are unique and not 0, and what is referred to is there.
         tables = {}
         for name in ("mapping", "location", "function"):
@@ -148,9 +156,11 @@ class Stacks(Case):
         for sample in profile.sample:
             self.assertEqual(len(sample.value), len(types))
             self.assertTrue(sample.location_id and all(one in tables["location"] for one in sample.location_id))
-            self.assertEqual({texts[label.key]: texts[label.str] or label.num for label in sample.label}["domain"], domain)
+            self.assertEqual({texts[label.key]: texts[label.str] or label.num for label in sample.label}["domain"],
+                             domain)
         for i, name in enumerate(types):
-            self.assertEqual(sum(sample.value[i] for sample in profile.sample), self.total(VALUES[name], domain, process_id), name)
+            self.assertEqual(sum(sample.value[i] for sample in profile.sample),
+                             self.total(VALUES[name], domain, process_id), name)
         return profile, tables, said
 
     def leaves(self, profile, tables):
@@ -169,7 +179,8 @@ class Stacks(Case):
         return {row[:3]: row[3] for row in self.sql(
             "SELECT iif(f.function IS NULL, '', f.function), iif(f.function IS NULL, '', coalesce(f.file, '')),"
             " iif(f.function IS NULL, 0, coalesce(f.line, 0)), sum(t.bytes) FROM callsite_total t"
-            " JOIN frame f ON f.callsite_id = t.callsite_id AND f.depth = 0 WHERE t.domain = ? GROUP BY 1, 2, 3", domain)}
+            " JOIN frame f ON f.callsite_id = t.callsite_id AND f.depth = 0 WHERE t.domain = ? GROUP BY 1, 2, 3",
+            domain)}
 
     def test_pprof(self):
         self.heap()
@@ -179,14 +190,17 @@ class Stacks(Case):
         self.assertEqual(dict(self.leaves(profile, tables)), self.expected_leaves("heap"))
         by_pid = collections.Counter()
         for sample in profile.sample:
-            by_pid[next(label.num for label in sample.label if profile.string_table[label.key] == "pid")] += sample.value[1]
-        self.assertEqual(dict(by_pid), dict(self.sql("SELECT pid, sum(bytes) FROM total_process WHERE domain = 'heap' GROUP BY pid")))
+            pid = next(label.num for label in sample.label if profile.string_table[label.key] == "pid")
+            by_pid[pid] += sample.value[1]
+        self.assertEqual(dict(by_pid), dict(self.sql("SELECT pid, sum(bytes) FROM total_process WHERE domain = 'heap'"
+                                                     " GROUP BY pid")))
         # Build ids are those of the table of modules, and the program is the first.
         builds = {profile.string_table[one.filename]: profile.string_table[one.build_id] for one in profile.mapping}
         expected = dict(self.sql("SELECT path, coalesce(build_id, '') FROM module"))
         self.assertTrue(builds and all(expected.get(path) == build for path, build in builds.items()))
         self.assertEqual(profile.string_table[profile.mapping[0].filename], recording.program("forker"))
-        (begin, duration), = self.sql("SELECT (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'start_real_ns'), duration_ns FROM recording")
+        (begin, duration), = self.sql("SELECT (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'start_real_ns'),"
+                                      " duration_ns FROM recording")
         self.assertEqual((profile.time_nanos, profile.duration_nanos), (begin, duration))
 
     def test_pprof_stacks_are_frames(self):
@@ -197,13 +211,15 @@ class Stacks(Case):
         stacks = collections.Counter()
         for sample in profile.sample:
             lines = [line for one in sample.location_id for line in tables["location"][one].line]
-            stacks[tuple((profile.string_table[tables["function"][line.function_id].name], line.line) for line in lines)] += sample.value[0]
+            names = (profile.string_table[tables["function"][line.function_id].name] for line in lines)
+            stacks[tuple(zip(names, (line.line for line in lines)))] += sample.value[0]
         expected = collections.Counter()
         frames = collections.defaultdict(list)
-        for callsite, function, line in self.sql("SELECT callsite_id, function, coalesce(line, 0) FROM frame WHERE function IS NOT NULL"
-                                                 " ORDER BY callsite_id, depth"):
+        for callsite, function, line in self.sql("SELECT callsite_id, function, coalesce(line, 0) FROM frame WHERE"
+                                                 " function IS NOT NULL ORDER BY callsite_id, depth"):
             frames[callsite].append((function, line))
-        for callsite, allocations in self.sql("SELECT callsite_id, allocations FROM callsite_total WHERE domain = 'heap'"):
+        for callsite, allocations in self.sql("SELECT callsite_id, allocations FROM callsite_total WHERE domain ="
+                                              " 'heap'"):
             expected[tuple(frames[callsite])] += allocations
         self.assertEqual(stacks, expected)
         self.assertTrue(any(len(location.line) > 1 for location in profile.location), "nothing was inlined")
@@ -211,13 +227,14 @@ class Stacks(Case):
     def test_random_recordings(self):
         """Threads that allocate at random: totals of every format and every domain are those of the views."""
         for seed in range(1, 4):
-            self.record(recording.program("churn"), "--ops", "3000", "--seed", str(seed), "--threads", str(seed), "--leak",
-                        options=["--heap", "--quiet", "--force"])
+            self.record(recording.program("churn"), "--ops", "3000", "--seed", str(seed), "--threads", str(seed),
+                        "--leak", options=["--heap", "--quiet", "--force"])
             self.open()
             for domain in ("heap", "mmap"):
                 self.speedscope(domain)
                 self.pprof(domain)
-                for metric, column in (("peak", "peak_bytes"), ("allocated", "bytes"), ("leaked", "live_bytes"), ("temporary", "temporary")):
+                for metric, column in (("peak", "peak_bytes"), ("allocated", "bytes"), ("leaked", "live_bytes"),
+                                       ("temporary", "temporary")):
                     lines = self.export("folded", "--domain", domain, "--metric", metric)[0].decode().splitlines()
                     self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in lines), self.total(column, domain))
 
@@ -252,7 +269,8 @@ class Stacks(Case):
 
     def test_dtr_is_refused(self):
         self.bare("totals")
-        self.assert_refused(recording.varve("export", self.path, "--to", "dtr", "-o", "x"), "which tensors an operator read")
+        self.assert_refused(recording.varve("export", self.path, "--to", "dtr", "-o", "x"),
+                            "which tensors an operator read")
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ class Recorded:
 
     def __init__(self):
         rows = ((1, 100, "/bin/p", "p x", "exit"), (2, 101, "/bin/p", "p x", "exit"))
-        self.images = [matching.Image(rows[0], 0, Figures(3, 0, 70, 3, 70), str), matching.Image(rows[1], 1, Figures(1, 0, 5, 1, 5), str)]
+        self.images = [matching.Image(rows[0], 0, Figures(3, 0, 70, 3, 70), str),
+                       matching.Image(rows[1], 1, Figures(1, 0, 5, 1, 5), str)]
         self.by_id = {image.id: image for image in self.images}
 
     def events(self, image):
-        return {1: [(2, KIND_ALLOC, 0x10, 10, 0, 16, 0, 1), (3, KIND_ALLOC, 0x20, 20, 0, 16, 0, 1), (5, KIND_ALLOC, 0x30, 40, 0, 16, 0, 1)],
+        return {1: [(2, KIND_ALLOC, 0x10, 10, 0, 16, 0, 1), (3, KIND_ALLOC, 0x20, 20, 0, 16, 0, 1),
+                    (5, KIND_ALLOC, 0x30, 40, 0, 16, 0, 1)],
                 2: [(6, KIND_ALLOC, 0x30, 5, 0, 16, 0, 2), (7, KIND_FREE, 0x10, 0, 0, 29, 0, 2)]}[image.id]
 
     def first_seq(self, image):
@@ -61,7 +63,8 @@ class Programs(unittest.TestCase):
     def test_real_programs(self):
         if recording.IS_SANITIZED:
             self.skipTest("what is compared is never sanitized: done in the plain build")
-        status = subprocess.run([os.path.join(FOLDER, "heap_vs_valgrind"), *([] if recording.IS_FULL else ["--quick"])], check=False).returncode
+        command = [os.path.join(FOLDER, "heap_vs_valgrind"), *([] if recording.IS_FULL else ["--quick"])]
+        status = subprocess.run(command, check=False).returncode
         self.assertEqual(status, 0)
 
 

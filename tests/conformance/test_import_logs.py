@@ -57,10 +57,11 @@ class Imports(Case):
     def check_sums(self, result, program, domain, device=0):
         counts = {key: getattr(program, key) for key in ("allocations", "frees", "failures")}
         self.assertEqual({key: result[key] for key in counts}, counts)
-        self.assertEqual(self.rows("SELECT allocations, frees, peak_bytes, live_bytes, failed FROM total WHERE domain = ? AND device = ?",
-                                   domain, device),
+        self.assertEqual(self.rows("SELECT allocations, frees, peak_bytes, live_bytes, failed FROM total WHERE domain"
+                                   " = ? AND device = ?", domain, device),
                          [(program.allocations, program.frees, program.peak, program.live_bytes, program.failures)])
-        live = dict(self.rows("SELECT addr, size FROM leak WHERE domain = ? AND coalesce(device, 0) = ?", domain, device))
+        live = dict(self.rows("SELECT addr, size FROM leak WHERE domain = ? AND coalesce(device, 0) = ?", domain,
+                              device))
         self.assertEqual(live, program.live)
 
 
@@ -75,10 +76,11 @@ class Rmm(Imports):
                              ("RMM log", "source", program.peak, program.live_bytes))
             times = [call[0] for call in program.calls]
             self.assertEqual(result["duration_ns"], 1000 * (times[-1] - times[0]))
-            threads = collections.Counter(call[1] for call in program.calls for _ in range(2 if call[2] == "free" else 1))
+            threads = collections.Counter(call[1] for call in program.calls
+                                          for _ in range(2 if call[2] == "free" else 1))
             self.assertEqual(dict(self.rows("SELECT tid, emitted FROM thread")), threads)
-            handles = self.rows("SELECT DISTINCT s.handle, a.addr FROM allocation a JOIN stream s ON s.number = a.stream "
-                                "AND s.device = a.device")
+            handles = self.rows("SELECT DISTINCT s.handle, a.addr FROM allocation a JOIN stream s ON s.number ="
+                                " a.stream AND s.device = a.device")
             self.assertEqual(set(handles), {(call[5], call[3]) for call in program.calls if call[2] == "allocate"})
             self.assertEqual(self.rows("SELECT requested, allocated FROM oom ORDER BY seq"), self.failures(program))
 
@@ -148,7 +150,8 @@ class Rmm(Imports):
                     import_unknown_actions=1, import_unreadable=5, import_empty=1, import_out_of_order=1, import_cut=1)
         self.assertIn("line 8", self.said)
         self.assertEqual(result["entries"], len(lines) - 1)
-        self.assertEqual(self.rows("SELECT addr, size, free_ns IS NULL FROM allocation ORDER BY id"), [(a, 100, 0), (a, 200, 0), (c, 7, 1)])
+        self.assertEqual(self.rows("SELECT addr, size, free_ns IS NULL FROM allocation ORDER BY id"),
+                         [(a, 100, 0), (a, 200, 0), (c, 7, 1)])
         self.assertEqual(self.rows("SELECT sum(value) FROM data_loss"), [(1 + 1 + 1 + 5 + 1,)])
         self.assertIn("import_unknown_frees", self.varve("report", self.database).out)
 
@@ -178,7 +181,8 @@ class Rmm(Imports):
         self.faults(result)
         begin_us = min(program.calls[0][0] for program in programs.values())
         for device, program in programs.items():
-            self.assertEqual(self.rows("SELECT allocations, peak_bytes, live_bytes FROM total WHERE domain = 'block' AND device = ?",
+            self.assertEqual(self.rows("SELECT allocations, peak_bytes, live_bytes FROM total WHERE domain = 'block'"
+                                       " AND device = ?",
                                        device), [(program.allocations, program.peak, program.live_bytes)])
             self.assertEqual(self.rows("SELECT ts_ns FROM event WHERE device = ? AND kind <> 3 ORDER BY seq", device),
                              [(1000 * (call[0] - begin_us),) for call in program.calls])
@@ -191,12 +195,15 @@ class Rmm(Imports):
             self.assertIn("block", self.varve(command, self.database).out.splitlines()[0])
         bound = self.answer("bound", self.database)
         self.assertEqual((bound[0] if isinstance(bound, list) else bound)["load_bytes"], program.peak)
-        for options in ([], ["--policy", "first-fit"], ["--conf", "expandable_segments:True"], ["--memory-limit", 8 << 30]):
+        for options in ([], ["--policy", "first-fit"], ["--conf", "expandable_segments:True"],
+                        ["--memory-limit", 8 << 30]):
             result = self.answer("replay", *options, self.database)
-            self.assertEqual((result["before"]["peak_allocated"], result["before"]["peak_reserved"]), (program.peak, None))
+            self.assertEqual((result["before"]["peak_allocated"], result["before"]["peak_reserved"]),
+                             (program.peak, None))
             self.assertEqual(result["allocations"] + result["ooms"], program.allocations)
             self.assertGreaterEqual(result["peak_reserved"], result["peak_allocated"])
-        for command in (["replay", "--verify", self.database], ["export", self.database, "--to", "pytorch", "-o", self.folder / "x"]):
+        for command in (["replay", "--verify", self.database],
+                        ["export", self.database, "--to", "pytorch", "-o", self.folder / "x"]):
             self.assert_refused(recording.varve(*command), "requests only")
 
     def test_what_requests_do_not_say(self):
@@ -207,14 +214,16 @@ class Rmm(Imports):
         calls += [("allocate", BASE + 2048 * MIB, 96 * MIB), ("failure", 0, 1 << 40)]
         self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
         request, = self.answer("oom", self.database)["ooms"]
-        self.assertEqual((request["allocated"], request["reserved"], request["memory"], request["cause"], request["served"]),
+        self.assertEqual((request["allocated"], request["reserved"], request["memory"], request["cause"],
+                          request["served"]),
                          (8 * 24 * MIB + 96 * MIB, None, None, None, None))
         limited = self.answer("oom", "--memory-limit", "512M", self.database)
         self.assertEqual((limited["memory_limit"], limited["ooms"][0]["served"]["by"]), (512 * MIB, []))
         self.assertGreater(limited["ooms"][0]["served"]["smallest_limit"], 1 << 40)
         advice = self.answer("advise", self.database, "--memory-limit", "512M")
         self.assertIsNone(advice["recorded"]["peak_reserved"])
-        texts = [self.varve(*command, self.database).out for command in (["oom"], ["advise"], ["compare"], ["replay"], ["frontier"])]
+        texts = [self.varve(*command, self.database).out for command in (["oom"], ["advise"], ["compare"], ["replay"],
+                                                                         ["frontier"])]
         self.assertEqual([text for text in texts if not text or "-1 " in text], [])
         self.assertIn("1 allocation failed in block: varve oom says why", self.varve("report", self.database).out)
         self.assertIn("--memory-limit gives it", texts[0].replace("\n              ", " "))
@@ -226,7 +235,8 @@ class Rmm(Imports):
         calls += [("allocate", BASE + 2048 * MIB, 192 * MIB)]
         self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
         advice = self.answer("advise", self.database)
-        self.assertEqual((advice["own"]["peak_reserved"], advice["settings"][0]["peak_reserved"], advice["settings"][0]["conf"]),
+        self.assertEqual((advice["own"]["peak_reserved"], advice["settings"][0]["peak_reserved"],
+                          advice["settings"][0]["conf"]),
                          ((16 * 24 + 192) * MIB, 400 * MIB, "expandable_segments:True"))  # 384 in pieces of 20
 
     def test_replays_as_the_snapshot(self):
@@ -234,11 +244,13 @@ class Rmm(Imports):
         nothing but requests mattered there: no waits, no releases."""
         names = {"alloc": "allocate", "free_requested": "free"}
         path = path_of("gpt2_train")
-        calls = [(entry["time_us"] % 86_400_000_000, 1, names[entry["action"]], entry["addr"], entry["size"], entry["stream"])
+        calls = [(entry["time_us"] % 86_400_000_000, 1, names[entry["action"]], entry["addr"], entry["size"],
+                  entry["stream"])
                  for entry in load(path)["device_traces"][0] if entry["action"] in names]
         self.imported(self.write("a.csv", rmm_log(calls)))
         for policy in ("pytorch", "first-fit"):
-            log, original = (self.answer("replay", "--policy", policy, "--conf", "max_split_size_mb:64", one) for one in (self.database, path))
+            log, original = (self.answer("replay", "--policy", policy, "--conf", "max_split_size_mb:64", one)
+                             for one in (self.database, path))
             keys = ("allocations", "peak_reserved", "peak_allocated", "segments", "device_calls")
             self.assertEqual({key: log[key] for key in keys}, {key: original[key] for key in keys}, policy)
 
@@ -247,7 +259,8 @@ class Profiler(Imports):
     def test_sums(self):
         for seed, indent in ((11, None), (12, 2)):
             program = Program(seed)
-            events = [memory_event(call, 77, device=1, reserved=7 * MIB + index) for index, call in enumerate(program.calls)]
+            events = [memory_event(call, 77, device=1, reserved=7 * MIB + index)
+                      for index, call in enumerate(program.calls)]
             random.Random(seed).shuffle(events)
             result = self.imported(self.write("trace.json", profiler_trace(events, indent)))
             self.faults(result)
@@ -297,13 +310,15 @@ class Profiler(Imports):
         self.faults(result)
         stacks = collections.defaultdict(list)
         for addr, function, file, line in self.rows(
-                "SELECT a.addr, f.function, f.file, f.line FROM allocation a JOIN frame f ON f.callsite_id = a.callsite_id "
-                "ORDER BY a.id, f.depth"):
+                "SELECT a.addr, f.function, f.file, f.line FROM allocation a JOIN frame f ON f.callsite_id ="
+                " a.callsite_id ORDER BY a.id, f.depth"):
             stacks[addr - BASE].append((function, file, line))
         step, forward = ("step", "train.py", 37), ("forward", "torch/nn/modules/linear.py", 5)
         linear, empty = ("aten::linear", None, None), ("aten::empty", None, None)
-        self.assertEqual(dict(stacks), {0: [empty, linear, forward, step], 512: [linear, forward, step], 1024: [step], 2048: [empty]})
-        self.assertEqual(self.rows("SELECT user_file, user_line FROM callsite_total WHERE user_function = 'step' LIMIT 1"),
+        self.assertEqual(dict(stacks), {0: [empty, linear, forward, step], 512: [linear, forward, step], 1024: [step],
+                                        2048: [empty]})
+        self.assertEqual(self.rows("SELECT user_file, user_line FROM callsite_total WHERE user_function = 'step'"
+                                   " LIMIT 1"),
                          [("train.py", 37)])
 
     def test_damage(self):
@@ -345,36 +360,44 @@ class NsightSystems(Imports):
         result = self.imported(self.make(fill))
         self.faults(result)
         self.check_sums(result, program, "device")
-        self.assertEqual(dict(self.rows("SELECT tid, emitted FROM thread")), collections.Counter(call[1] for call in program.calls))
-        self.assertEqual(self.answer("replay", "--policy", "first-fit", self.database)["before"]["peak_allocated"], program.peak)
+        self.assertEqual(dict(self.rows("SELECT tid, emitted FROM thread")),
+                         collections.Counter(call[1] for call in program.calls))
+        self.assertEqual(self.answer("replay", "--policy", "first-fit", self.database)["before"]["peak_allocated"],
+                         program.peak)
 
     def test_processes_kinds_and_pools(self):
         def fill(nsight):
-            nsight.database.execute("INSERT INTO PROCESSES VALUES (?, 501, '/bin/train')", (import_logs.global_pid(501),))
+            nsight.database.execute("INSERT INTO PROCESSES VALUES (?, 501, '/bin/train')",
+                                    (import_logs.global_pid(501),))
             nsight.database.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 2, 'GPU two', '', ?)", (80 << 30,))
-            nsight.database.executemany("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, 0, ?, NULL, 1)", [(0, 501), (2, 502)])
+            nsight.database.executemany("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, 0, ?, NULL, 1)",
+                                        [(0, 501), (2, 502)])
             nsight.chain(1, [("main", "/bin/train"), ("_start", "/bin/train")])
             nsight.row(1000, 501, 0, BASE, 4096, call="cudaMalloc_v3020", tid=9, chain=1, took=640)
             nsight.row(2000, 502, 0, BASE, 8192)                                   # the same address elsewhere
             nsight.row(3000, 501, 0, BASE + MIB, 100, kind=1, call="cuMemHostAlloc", tid=9, device=4294967295)
             nsight.row(4000, 501, 0, BASE + 2 * MIB, 200, kind=4)
-            nsight.row(5000, 501, 0, BASE + 3 * MIB, 300, stream=13, pool=1 << 47, pool_size=32 * MIB, call="cudaMallocAsync_v11020", tid=9)
-            nsight.row(6000, 501, 1, BASE + 3 * MIB, 300, stream=13, pool=1 << 47, pool_size=32 * MIB, call="cudaFreeAsync_v11020", tid=9)
+            nsight.row(5000, 501, 0, BASE + 3 * MIB, 300, stream=13, pool=1 << 47, pool_size=32 * MIB,
+                       call="cudaMallocAsync_v11020", tid=9)
+            nsight.row(6000, 501, 1, BASE + 3 * MIB, 300, stream=13, pool=1 << 47, pool_size=32 * MIB,
+                       call="cudaFreeAsync_v11020", tid=9)
             nsight.row(7000, 501, 1, BASE, 4096)
             nsight.row(8000, 501, 2, BASE, 4096)                                   # no such operation
 
         result = self.imported(self.make(fill))
         self.faults(result, import_unknown_actions=1)
         self.assertEqual((result["processes"], result["peak_reserved"]), (2, 32 * MIB))
-        self.assertEqual(self.rows("SELECT pid, executable FROM process ORDER BY pid"), [(501, "/bin/train"), (502, None)])
+        self.assertEqual(self.rows("SELECT pid, executable FROM process ORDER BY pid"),
+                         [(501, "/bin/train"), (502, None)])
         self.assertEqual(
-            self.rows("SELECT a.pid, d.name, a.device, a.size, a.free_ns IS NULL FROM allocation a JOIN domain d ON d.code = a.domain "
-                      "ORDER BY a.id"),
-            [(501, "device", 0, 4096, 0), (502, "device", 2, 8192, 1), (501, "pinned", 0, 100, 1), (501, "managed", 0, 200, 1),
-             (501, "device", 0, 300, 0)])
+            self.rows("SELECT a.pid, d.name, a.device, a.size, a.free_ns IS NULL FROM allocation a JOIN domain d ON"
+                      " d.code = a.domain ORDER BY a.id"),
+            [(501, "device", 0, 4096, 0), (502, "device", 2, 8192, 1), (501, "pinned", 0, 100, 1),
+             (501, "managed", 0, 200, 1), (501, "device", 0, 300, 0)])
         self.assertEqual(self.rows("SELECT kind, cause, stream FROM events WHERE kind LIKE 'dev_%async' ORDER BY seq"),
                          [("dev_alloc_async", "cudaMallocAsync", 1), ("dev_free_async", "cudaFreeAsync", 1)])
-        self.assertEqual(self.rows("SELECT function FROM frame WHERE callsite_id = (SELECT callsite_id FROM allocation LIMIT 1) ORDER BY depth"),
+        self.assertEqual(self.rows("SELECT function FROM frame WHERE callsite_id = (SELECT callsite_id FROM"
+                                   " allocation LIMIT 1) ORDER BY depth"),
                          [("main",), ("_start",)])
         self.assertEqual(self.rows("SELECT name, total_bytes FROM device WHERE id = 2"), [("GPU two", 80 << 30)])
         self.assert_refused(recording.varve("replay", self.database), "2 processes")
@@ -392,7 +415,8 @@ class NsightSystems(Imports):
 
     def test_refused(self):
         self.refused(self.make(lambda nsight: None), word="no allocations")
-        self.refused(self.make(lambda nsight: None, "CREATE TABLE META_DATA_EXPORT (name, value)"), word="--cuda-memory-usage=true")
+        self.refused(self.make(lambda nsight: None, "CREATE TABLE META_DATA_EXPORT (name, value)"),
+                     word="--cuda-memory-usage=true")
         self.refused(self.make(lambda nsight: None, "CREATE TABLE t (a)"), word="neither a trace nor an export")
         whole = self.make(lambda nsight: [nsight.row(i, 1, 0, BASE + i * MIB, 1) for i in range(5000)]).read_bytes()
         self.refused(self.write("cut.sqlite", whole[:len(whole) // 2]), word="truncated")
@@ -433,7 +457,8 @@ class NoLogs(Imports):
 
     def test_hostile_logs(self):
         program = Program(23, calls=200)
-        for name, text in (("a.csv", rmm_log(program.calls)), ("a.json", profiler_trace([memory_event(call, 77) for call in program.calls]))):
+        for name, text in (("a.csv", rmm_log(program.calls)),
+                           ("a.json", profiler_trace([memory_event(call, 77) for call in program.calls]))):
             for bad in self.spoiled(text.encode(), 6):
                 self.assert_import_or_refusal(self.write(name, bad))
 
@@ -441,7 +466,8 @@ class NoLogs(Imports):
         path = self.folder / "report.sqlite"
         nsight = Nsight(path)
         for call in Program(24, calls=300, failures=False).calls:
-            nsight.row(call[0], 5, int(call[2] == "free"), call[3], call[4], call="cudaMalloc_v3020", tid=call[1], chain=1)
+            nsight.row(call[0], 5, int(call[2] == "free"), call[3], call[4], call="cudaMalloc_v3020", tid=call[1],
+                       chain=1)
         nsight.chain(1, [("main", "/bin/train")])
         nsight.close()
         for bad in self.spoiled(path.read_bytes(), 7, 100):
@@ -450,10 +476,12 @@ class NoLogs(Imports):
     def test_endless_view(self):
         path = self.folder / "report.sqlite"
         with sqlite3.connect(path) as database:
-            database.executescript("CREATE TABLE t (start, globalPid, deviceId, contextId, address, bytes, memKind, memoryOperationType);"
-                                   "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
-                                   "FROM n) SELECT i AS start, 0 AS globalPid, 0 AS deviceId, 0 AS contextId, i AS address, 1 AS bytes, "
-                                   "2 AS memKind, 0 AS memoryOperationType FROM n")
+            database.executescript("CREATE TABLE t (start, globalPid, deviceId, contextId, address, bytes, memKind,"
+                                   " memoryOperationType);"
+                                   "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1"
+                                   " UNION ALL SELECT i + 1 "
+                                   "FROM n) SELECT i AS start, 0 AS globalPid, 0 AS deviceId, 0 AS contextId, i AS"
+                                   " address, 1 AS bytes, 2 AS memKind, 0 AS memoryOperationType FROM n")
         database.close()
         self.assert_refused(recording.varve("import", "--timeout", "1", path, "-o", self.database))
         self.assertFalse(self.database.exists())

@@ -20,16 +20,16 @@ from numpy_here import numpy as np  # noqa: E402
 from index_plan_cases import (  # noqa: E402
     BITS, BOOL, Maker, as_numpy, assign, bits_of, is_advanced, is_unseen, model_view, shown)
 from index_plan_library import (  # noqa: E402
-    BITS_KEPT, BYTES, COPY, FILL, GATHER, NONE_KEPT, NUMPY, OFFSETS_32, OFFSETS_64, SCATTER, TYPES, VIEW, Array, Library,
-    PlanError, Scalar, describe)
+    BITS_KEPT, BYTES, COPY, FILL, GATHER, NONE_KEPT, NUMPY, OFFSETS_32, OFFSETS_64, SCATTER, TYPES, VIEW, Array,
+    Library, PlanError, Scalar, describe)
 
 SEED = int(os.environ.get("VARVE_TEST_SEED") or 20261123)
 CASES = int(os.environ.get("VARVE_INDEX_CASES") or 20000)
 INVALID, NO_MEMORY = -1, -2
 F64, I64 = 0, 4
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # which mmap of Python 3.11 does not have
-KINDS = ("out of bounds", "too many indices", "boolean index did not match", "ellipsis", "broadcast together", "broadcast to",
-         "slice step")
+KINDS = ("out of bounds", "too many indices", "boolean index did not match", "ellipsis", "broadcast together",
+         "broadcast to", "slice step")
 
 
 # --- the tests -----------------------------------------------------------------------------------------------------
@@ -191,7 +191,8 @@ class IndexPlans(unittest.TestCase):
             limit = 2 if value_dtype == BOOL else 101
             numbers = self.make.value(picked.shape, None, lambda n: self.make.bytes.integers(0, limit, n))
             value = bits_of(numbers, value_dtype)
-            what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = {TYPES[value_dtype]} {numbers.tolist()}"
+            what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = "\
+                   f"{TYPES[value_dtype]} {numbers.tolist()}"
             model = whole.copy()
             expected = model_view(view, whole, model)
             try:
@@ -323,7 +324,8 @@ class IndexPlans(unittest.TestCase):
     def test_overlap(self):
         """Source and target in the same memory, as if the source had been set aside."""
         for entries, back in (((np.array([4, 3, 2, 1, 0]),), slice(None)), ((slice(None, None, -1),), slice(None)),
-                              ((np.ones(5, np.bool_),), slice(None, None, -1)), ((np.array([0, 0, 1, 2, 3]),), slice(None))):
+                              ((np.ones(5, np.bool_),), slice(None, None, -1)),
+                              ((np.array([0, 0, 1, 2, 3]),), slice(None))):
             array = np.arange(20).reshape(5, 4)
             expected = array[entries].copy()
             plan = self.varve.make("get", describe(array, I64), entries)
@@ -395,7 +397,8 @@ class IndexPlans(unittest.TestCase):
         large.geometry.shape[0], large.geometry.shape[1] = 2**20, 2**10
         large.geometry.strides[0], large.geometry.strides[1] = 2**10, 1
         index = np.arange(10)
-        for entries, width in (((index,), 8), ((slice(None), index), 4), ((slice(0, 5), index), 4), ((index, index), 8)):
+        for entries, width in (((index,), 8), ((slice(None), index), 4), ((slice(0, 5), index), 4),
+                               ((index, index), 8)):
             plan = self.varve.make("get", large, entries)
             self.assertEqual(plan.contents.index_bytes, width * 10, entries)
             self.assertEqual(plan.contents.index_storage, OFFSETS_32 if width == 4 else OFFSETS_64)

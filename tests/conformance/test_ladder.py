@@ -12,7 +12,8 @@ import bisect
 
 from pytorch_recordings import Case, RECORDINGS, SMALL, expected_of, name_of, path_of, recording
 
-ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM = 1, 2, 3, 6, 7, 8, 9, 12
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, OOM = 1, 2, 3, 12
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = 6, 7, 8, 9
 RUNGS = ("rounding", "unsplit_remainder", "segment_quantum", "pool_segregation", "stream_pending", "cached_segments",
          "external_holes")
 
@@ -131,7 +132,8 @@ class Device:
 
     def ladder(self):
         counts = [(island.key, island.count()) for island in self.islands]
-        reserved, live, rounding, unsplit, quantum, pending, cached, free = map(sum, zip((0,) * 8, *(count for _, count in counts)))
+        reserved, live, rounding, unsplit, quantum, pending, cached, free = \
+            map(sum, zip((0,) * 8, *(count for _, count in counts)))
         holes = sum(count[7] for key, count in counts if key == self.wanted)
         return reserved, live, rounding, unsplit, quantum, free - holes, pending, cached, holes
 
@@ -164,9 +166,10 @@ class Ladder(Case):
         self.assertGreater(compared, 50)
         self.assertEqual(len(rows), self.one("SELECT count(*) FROM event WHERE kind BETWEEN 1 AND 13"))
         self.assertEqual(self.sql(f"SELECT device, seq, ts_ns, {columns} FROM ladder_peak ORDER BY device"), self.sql(
-            f"SELECT device, seq, ts_ns, {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device ORDER BY"
-            " reserved DESC, live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE place = 1"
-            " ORDER BY device"))
+            f"SELECT device, seq, ts_ns, {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device"
+            " ORDER BY"
+            " reserved DESC, live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE"
+            " place = 1 ORDER BY device"))
         return most
 
     def test_every_event(self):
@@ -177,7 +180,8 @@ class Ladder(Case):
                 limit = ["--memory-limit", expected["memory_limit"]] if expected.get("memory_limit") else []
                 for command in (["replay", *limit], ["import"]):
                     self.varve(*command, path, "-o", self.path, "--force")
-                    most = [max(pair) for pair in zip(most, self.compare(divisions_of(expected.get("alloc_conf") or "")))]
+                    most = [max(pair)
+                            for pair in zip(most, self.compare(divisions_of(expected.get("alloc_conf") or "")))]
         # over all histories, none of it may be nothing
         self.assertGreater(min(most), 0, dict(zip(("reserved", "live_requested", *RUNGS), most)))
 

@@ -20,8 +20,8 @@ TRACES = os.environ.get("VARVE_TRACES")
 
 class Equal(lttng_recording.Case):
     def test_threads(self):
-        self.record_both(recording.program("churn"), "--ops", "20000" if recording.IS_FULL else "5000", "--threads", "4", "--seed", "7",
-                         options=["--stacks", "native", "--ring-size", "256K"])
+        self.record_both(recording.program("churn"), "--ops", "20000" if recording.IS_FULL else "5000", "--threads",
+                         "4", "--seed", "7", options=["--stacks", "native", "--ring-size", "256K"])
         self.assert_recording(may_know_unknown=True)
         self.assert_equal_sinks()
         ops = 230000 if recording.IS_FULL else 8000
@@ -33,7 +33,8 @@ class Equal(lttng_recording.Case):
     def test_replays_of_allocators(self):
         names = ["gpt2_train.pickle.xz", "gpt2_train_expandable.pickle.xz", "multistream_record.pickle.xz",
                  "resnet50_train_stacks.pickle.xz"]
-        traces = [os.path.join(RECORDINGS, name) for name in recording.sample(names, "gpt2_train_expandable", "multistream_record")]
+        traces = [os.path.join(RECORDINGS, name) for name in recording.sample(names, "gpt2_train_expandable",
+                                                                              "multistream_record")]
         if TRACES:
             traces += [os.path.join(TRACES, "resnet50_train.pickle.xz")]
         kinds = set()
@@ -41,8 +42,8 @@ class Equal(lttng_recording.Case):
             self.record_both(recording.VARVE, "replay", trace, options=["--stacks", "none", "--force"])
             self.assert_equal_sinks()
             kinds |= {kind for kind, in self.sql("SELECT DISTINCT kind FROM events")}
-        self.assertLessEqual({"alloc", "free_requested", "free_completed", "split", "merge", "segment_alloc", "segment_map",
-                              "record_stream", "config"}, kinds)
+        self.assertLessEqual({"alloc", "free_requested", "free_completed", "split", "merge", "segment_alloc",
+                              "segment_map", "record_stream", "config"}, kinds)
 
     def test_forks_and_children(self):
         self.record_both(recording.program("forker"), "storm", "30", options=["--stacks", "native"])
@@ -50,7 +51,8 @@ class Equal(lttng_recording.Case):
         self.assertGreater(self.one("SELECT count(*) FROM process"), 1)
 
     def test_signal_handlers(self):
-        self.record_both(recording.program("signaler"), "50000" if recording.IS_FULL else "12000", options=["--ring-size", "4K"])
+        self.record_both(recording.program("signaler"), "50000" if recording.IS_FULL else "12000",
+                         options=["--ring-size", "4K"])
         self.assert_equal_sinks()
 
     def test_threads_past_their_end(self):
@@ -66,9 +68,11 @@ class Equal(lttng_recording.Case):
     def test_storages(self):
         """The tables that follow from events of storages, too; of a program that exits, and of one that is killed."""
         query = ("SELECT s.*, y.function, y.file, y.line FROM storage s LEFT JOIN storages y USING(id) ORDER BY id",
-                 "SELECT * FROM mark ORDER BY id", "SELECT storage_id, kind, score, evidence FROM storage_leak ORDER BY 1")
+                 "SELECT * FROM mark ORDER BY id", "SELECT storage_id, kind, score, evidence FROM storage_leak ORDER"
+                                                   " BY 1")
         for mode, status in (("exit", 0), ("kill", -9)):
-            self.record_both(recording.program("storage_hunt"), mode, options=["--stacks", "native", "--force"], status=status)
+            self.record_both(recording.program("storage_hunt"), mode, options=["--stacks", "native", "--force"],
+                             status=status)
             rebuilt = self.rebuild()
             if status == 0:
                 self.assertTrue(self.diff(rebuilt)["equal"])
@@ -83,7 +87,8 @@ class Equal(lttng_recording.Case):
 
     def test_rematerialization(self):
         queries = ["SELECT * FROM remat_total", "SELECT * FROM operator_total", "SELECT * FROM eviction_total",
-                   "SELECT * FROM remat_storage ORDER BY id", "SELECT * FROM remat_blocked", "SELECT * FROM remat_failure",
+                   "SELECT * FROM remat_storage ORDER BY id", "SELECT * FROM remat_blocked",
+                   "SELECT * FROM remat_failure",
                    "SELECT seq, number, operator, score, cause FROM eviction ORDER BY seq",
                    "SELECT seq, number, depth, cost_ns, is_wasted FROM rematerialization ORDER BY seq"]
         self.record_both(recording.program("storage_remats"), "5000", options=["--stacks", "none"])

@@ -30,8 +30,9 @@ UNKNOWN_CAUSE = 200
 U64 = 1 << 64
 
 INTEGERS = {"u8": (8, 0), "u16": (16, 0), "u32": (32, 0), "u64": (64, 0), "i32": (32, 1), "i64": (64, 1)}
-RECORD_TYPES = [("process", "u32"), ("ring", "u32"), ("ring_seq", "u64"), ("ticks", "u64"), ("pid", "i32"), ("tid", "i32"),
-                ("device", "u8"), ("dev_seq", "u64"), ("stream", "u16"), ("pool", "u16"), ("id", "u64"), ("addr", "u64"),
+RECORD_TYPES = [("process", "u32"), ("ring", "u32"), ("ring_seq", "u64"), ("ticks", "u64"), ("pid", "i32"),
+                ("tid", "i32"), ("device", "u8"), ("dev_seq", "u64"), ("stream", "u16"), ("pool", "u16"), ("id", "u64"),
+                ("addr", "u64"),
                 ("size", "u64"), ("requested", "u64"), ("arg", "u64"), ("cause", "u8"), ("callsite", "u32"),
                 ("flags", "u8")]
 
@@ -43,7 +44,8 @@ class Lttng:
         self.home = tempfile.mkdtemp(prefix="varve-lttng-")
         self.environment = dict(os.environ, LTTNG_HOME=self.home)
         self.count = 0
-        self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment, stdin=subprocess.DEVNULL,
+        self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment,
+                                       stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             recording.wait_until(lambda: self.call("list").returncode == 0, what="an answer of lttng-sessiond")
@@ -85,8 +87,8 @@ class Emitter:
 
     def __init__(self, lttng, wait=True, **environment):
         environment = dict(lttng.environment, LTTNG_UST_REGISTER_TIMEOUT="-1" if wait else "0", **environment)
-        self.process = subprocess.Popen([recording.program("second_sink_emit")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment)
+        self.process = subprocess.Popen([recording.program("second_sink_emit")], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=environment)
         self.reports_starts = self.ask("open", LIBRARY) == [1]
 
     def ask(self, *words):
@@ -196,7 +198,8 @@ class Events(Case):
     def test_process_end(self):
         self.assert_facts("meta_process_end",
                           *({"process": 31, "pid": 32, "end": Enumerator(label, code), "exec_path": path}
-                            for label, code, path in (("running", 1, ""), ("exited", 2, ""), ("executing", 3, "/bin/next"))))
+                            for label, code, path in (("running", 1, ""), ("exited", 2, ""),
+                                                      ("executing", 3, "/bin/next"))))
         self.assert_types("meta_process_end", process="u32", pid="i32", end="u32")
 
     def test_thread(self):
@@ -215,7 +218,8 @@ class Events(Case):
         self.assert_facts(
             "meta_module",
             {"process": 51, "pid": 52, "base": 0x7f0000000000, "end": 0x7f0000001000, "bias": U64 - 54, "number": 54,
-             "build_id_bytes": 4, "_build_id_length": 4, "build_id": [0, 0x7f, 0x80, 0xff], "path": "/lib/libsome.so.6"},
+             "build_id_bytes": 4, "_build_id_length": 4, "build_id": [0, 0x7f, 0x80, 0xff],
+             "path": "/lib/libsome.so.6"},
             {"process": 55, "pid": 0, "base": 0, "end": 0, "bias": 0, "number": 0, "build_id_bytes": 0,
              "_build_id_length": 0, "build_id": [], "path": ""})
         self.assert_facts("meta_module_gone", {"process": 61, "pid": 62, "number": 63})

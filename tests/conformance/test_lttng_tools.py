@@ -14,8 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import lttng_recording  # noqa: E402
 import recording  # noqa: E402
 
-FIELDS = ("process", "ring", "ring_seq", "ticks", "pid", "tid", "device", "dev_seq", "stream", "pool", "id", "addr", "size",
-          "requested", "arg", "cause", "callsite", "flags")
+FIELDS = ("process", "ring", "ring_seq", "ticks", "pid", "tid", "device", "dev_seq", "stream", "pool", "id", "addr",
+          "size", "requested", "arg", "cause", "callsite", "flags")
 
 
 class Tools(lttng_recording.Case):
@@ -79,7 +79,8 @@ class Tools(lttng_recording.Case):
         self.assertEqual(recording.finish(process).returncode, -signal.SIGTERM)
         self.open(self.rebuild(output))
         self.assertGreater(self.count("heap_alloc"), 100)
-        self.assertEqual(self.count("lost", "ring_seq IS NULL") > 0, True, "the beginning is missing, and nothing says so")
+        self.assertEqual(self.count("lost", "ring_seq IS NULL") > 0, True,
+                         "the beginning is missing, and nothing says so")
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE function IS NOT NULL"), 0)
 
 

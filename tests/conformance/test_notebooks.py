@@ -37,7 +37,8 @@ def allowed_modules():
     with open(os.path.join(FOLDER, "pyproject.toml"), encoding="utf-8") as file:
         extras = re.search(r"\[project.optional-dependencies\]\n(.*?)\n\[", file.read(), re.S).group(1)
     packages = re.findall(r'"([A-Za-z0-9_-]+)', extras)
-    return OWN | set(sys.stdlib_module_names) | {module for package in packages for module in MODULES.get(package, [package])}
+    return OWN | set(sys.stdlib_module_names) | {module for package in packages
+                                                 for module in MODULES.get(package, [package])}
 
 
 def source_of(cell):
@@ -113,7 +114,8 @@ class Notebooks(unittest.TestCase):
         for name in names():
             with self.subTest(name):
                 self.assertEqual(problems(load(name)), [])
-                self.assertTrue(source_of(load(name)["cells"][0]).startswith(f"# {name[0]} "), "its number is in the heading")
+                self.assertTrue(source_of(load(name)["cells"][0]).startswith(f"# {name[0]} "),
+                                "its number is in the heading")
 
     def test_damage_is_seen(self):
         whole = load(names()[0])
@@ -127,7 +129,8 @@ class Notebooks(unittest.TestCase):
         def is_complaint(change, words):
             self.assertTrue(any(words in problem for problem in broken(change)), (words, broken(change)))
 
-        is_complaint(lambda cells, cell: cell.update(outputs=[{"output_type": "stream", "name": "stdout", "text": "x"}]), "outputs")
+        is_complaint(lambda cells,
+                     cell: cell.update(outputs=[{"output_type": "stream", "name": "stdout", "text": "x"}]), "outputs")
         is_complaint(lambda cells, cell: cell.update(execution_count=3), "outputs")
         is_complaint(lambda cells, cell: cell.update(source="import torch\n" + source_of(cell)), "imports torch")
         is_complaint(lambda cells, cell: cell.update(source=source_of(cell) + "\nx = 1"), "without a sentence")

@@ -150,8 +150,8 @@ class Writer(Files):
         """Neither PyTorch nor the library."""
         program = ("import sys, varve.oplog; maps = open('/proc/self/maps').read();"
                    " print('torch' in sys.modules, 'libvarve' in maps)")
-        outcome = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": NOTEBOOKS}, text=True,
-                                 stdout=subprocess.PIPE, check=True)
+        outcome = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": NOTEBOOKS},
+                                 text=True, stdout=subprocess.PIPE, check=True)
         self.assertEqual(outcome.stdout.split(), ["False", "False"])
 
     def test_lines(self):
@@ -168,7 +168,9 @@ class Writer(Files):
             writer.close()
             self.assertEqual(os.listdir(os.path.dirname(path)).count(os.path.basename(path) + ".part"), 0)
             self.assertEqual(len(lines), len(Log(path).lines))
-            self.assertEqual(lines[3:6], ['{"ARGS":["x1","x1"],"INSTRUCTION":"CALL","NAME":"add.Tensor","RESULT":["x2","x3"],"TIME":"17"}',
+            self.assertEqual(lines[3:6],
+                             ['{"ARGS":["x1","x1"],"INSTRUCTION":"CALL","NAME":"add.Tensor","RESULT":["x2",'
+                              '"x3"],"TIME":"17"}',
                                           '{"INSTRUCTION":"MEMORY","MEMORY":"8","NAME":"x2"}',
                                           '{"ALIAS":"-1","INSTRUCTION":"ALIAS","NAME":"x2"}'])
             self.assertEqual((Log(path).live_peak, Log(path).player_peak), (48, 56))
@@ -182,7 +184,8 @@ class Writer(Files):
         for text in (call, start + call + call, start + release, start + call + release + release, start + call[:-1],
                      start + call.replace('"8"', "8"), start + call.replace("[]", '["x1"]'),
                      start + '{"INSTRUCTION":"CONSTANT","NAME":"x1"}\n' + release,
-                     start + call + '{"ARGS":["x1","x1"],"INSTRUCTION":"MUTATE","MUTATE":[0,1],"NAME":"f_","TIME":"1"}\n'):
+                     start + call +
+                     '{"ARGS":["x1","x1"],"INSTRUCTION":"MUTATE","MUTATE":[0,1],"NAME":"f_","TIME":"1"}\n'):
             with open(self.path, "w", encoding="ascii") as stream:
                 stream.write(text)
             with self.assertRaises(ValueError):
@@ -221,7 +224,8 @@ class Torch(Files):
             with Plain():
                 step()
         except RuntimeError as error:
-            self.skipTest(f"PyTorch {torch.__version__} fails at it under any dispatch mode: {str(error).splitlines()[0]}")
+            self.skipTest(f"PyTorch {torch.__version__} fails at it under any dispatch mode:"
+                          f" {str(error).splitlines()[0]}")
 
     def parameters(self, *shapes):
         return [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
@@ -278,8 +282,8 @@ class Operators(Torch):
                 self.assertGreater(int(written[0]["TIME"]), 0)
         before = norm.running_mean.clone()
         norm.train()
-        schema_of_old = self.record(lambda: torch.native_batch_norm(x, norm.weight, norm.bias, norm.running_mean, norm.running_var,
-                                                                    True, 0.1, 1e-5), all_live=False)
+        schema_of_old = self.record(lambda: torch.native_batch_norm(x, norm.weight, norm.bias, norm.running_mean,
+                                                                    norm.running_var, True, 0.1, 1e-5), all_live=False)
         self.assertFalse(torch.equal(before, norm.running_mean))
         self.assertEqual(len(schema_of_old.mutated("native_batch_norm.default")[0]), 2)
 
@@ -315,7 +319,8 @@ class Operators(Torch):
     def test_no_tensor_comes_out(self):
         """One that reads makes a storage of no bytes; one that asks for a size is not there."""
         x = torch.ones(10)
-        log = self.record(lambda: (x.sum().item(), bool(torch.equal(x, x)), x.size(), x.is_contiguous(), len(x)), all_live=False)
+        log = self.record(lambda: (x.sum().item(), bool(torch.equal(x, x)), x.size(), x.is_contiguous(), len(x)),
+                          all_live=False)
         self.assertEqual(log.operators(), ["sum.default", "_local_scalar_dense.default", "equal.default"])
         self.assertEqual(log.live_peak, 44)
 
@@ -365,7 +370,8 @@ class Operators(Torch):
         read = self.read(log)
         self.assertEqual(read.operators(), ["mul.Tensor", "add_.Tensor", "sum.default", "_local_scalar_dense.default"])
         sizes = {line["NAME"]: line["MEMORY"] for line in read.lines if line["INSTRUCTION"] == "MEMORY"}
-        self.assertEqual([[sizes[name] for name in line["RESULT"]] for line in read.calls], [["40", "64"], ["64"], ["4", "64"], ["64"]])
+        self.assertEqual([[sizes[name] for name in line["RESULT"]] for line in read.calls],
+                         [["40", "64"], ["64"], ["4", "64"], ["64"]])
         self.assertEqual((log.peak_bytes, log.lent_peak_bytes), (40 + 40 + 4 + 64, 84 + 256 + 64))
         self.assertEqual(len(read.mutates), 1)
 
@@ -399,7 +405,8 @@ class Subclass(Torch):
             @classmethod
             def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
                 def run(half):
-                    return func(*[getattr(value, half) if isinstance(value, cls) else value for value in args], **(kwargs or {}))
+                    return func(*[getattr(value, half) if isinstance(value, cls) else value for value in args],
+                                **(kwargs or {}))
                 return cls(run("first"), run("second"))
 
         pair = Twice(torch.randn(100), torch.randn(100))
@@ -563,7 +570,8 @@ class Models(Torch):
         for run in (self.record, peak_of_profiler, lambda step: step()):
             torch.manual_seed(9)
             states.append(run(step))
-            states.append([tensor.clone() for tensor in model.parameters()] + [tensor.grad.clone() for tensor in model.parameters()])
+            states.append([tensor.clone() for tensor in model.parameters()] +
+                          [tensor.grad.clone() for tensor in model.parameters()])
             fresh()
             if optimizer is None:
                 with torch.no_grad():
@@ -574,15 +582,15 @@ class Models(Torch):
             for one, other in zip(recorded, plain):
                 self.assertTrue(torch.equal(one, other))
         ours = log.live_peak - log.first_bytes
-        print(f"    {self.id().split('.')[-1]}: {len(log.calls)} calls, {len(log.mutates)} mutations, peak {ours} in the log,"
-              f" {peak} by the profiler ({(ours - peak) / peak:+.3%})", flush=True)
+        print(f"    {self.id().split('.')[-1]}: {len(log.calls)} calls, {len(log.mutates)} mutations, peak {ours} in"
+              f" the log, {peak} by the profiler ({(ours - peak) / peak:+.3%})", flush=True)
         self.assertLessEqual(abs(ours - peak), tolerance * peak)
         self.assertGreater(log.time_ns(), 0)
         return log
 
     def test_mlp(self):
-        model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 512), torch.nn.Tanh(),
-                                    torch.nn.Linear(512, 8))
+        model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 512),
+                                    torch.nn.Tanh(), torch.nn.Linear(512, 8))
         log = self.compare(model, [torch.randn(256, 64)])
         self.assertEqual(log.mutates, [])
         self.assertEqual(log.player_peak, log.live_peak)
@@ -622,7 +630,8 @@ class Models(Torch):
         class Blocks(torch.nn.Module):
             def __init__(self, reentrant):
                 super().__init__()
-                self.blocks = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.GELU(), torch.nn.Linear(512, 128))
+                self.blocks = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.GELU(),
+                                                                      torch.nn.Linear(512, 128))
                                                   for _ in range(3))
                 self.reentrant = reentrant
 

@@ -20,7 +20,8 @@ import recording  # noqa: E402
 import varve  # noqa: E402
 
 HISTORY = os.path.join(ROOT, "tests", "conformance", "pytorch", "multistream_record.pickle.xz")
-VIEWS = ("events", "allocations", "total_process", "timeline_process", "segment", "callsite_total_process", "oom", "mark")
+VIEWS = ("events", "allocations", "total_process", "timeline_process", "segment", "callsite_total_process", "oom",
+         "mark")
 
 
 @needs("pandas", "pyarrow")
@@ -67,7 +68,8 @@ class Parquet(recording.Case):
         data = varve.dataset(self.out)
         for view in VIEWS:
             self.assert_rows(data.sql(f"SELECT * EXCLUDE (run, rank) FROM {view}"), view)
-        self.assertEqual(list(data.sql("SELECT DISTINCT run, rank FROM events").itertuples(index=False, name=None))[0][0], "trace")
+        runs = data.sql("SELECT DISTINCT run, rank FROM events")
+        self.assertEqual(list(runs.itertuples(index=False, name=None))[0][0], "trace")
 
     @needs("dask", "distributed")
     def test_dask(self):
@@ -81,7 +83,8 @@ class Parquet(recording.Case):
         import pyarrow.dataset
         self.varve("export", self.path, "--to", "arrow", "-o", self.out)
         for view in ("events", "allocations"):
-            found = pyarrow.dataset.dataset(os.path.join(self.out, f"view={view}"), format="arrow", partitioning="hive").to_table()
+            folder = os.path.join(self.out, f"view={view}")
+            found = pyarrow.dataset.dataset(folder, format="arrow", partitioning="hive").to_table()
             frame = found.to_pandas(types_mapper={pyarrow.int64(): __import__("pandas").Int64Dtype()}.get)
             for name in ("kind", "cause", "domain", "source"):
                 if name in frame:
@@ -100,7 +103,8 @@ class Parquet(recording.Case):
         for jobs in (1, 3):
             out = os.path.join(self.folder, f"jobs{jobs}")
             varve.to_parquet(path, out, ["events"], jobs=jobs)
-            self.assert_rows(pandas.read_parquet(os.path.join(out, "view=events"), dtype_backend="numpy_nullable"), "events", path)
+            self.assert_rows(pandas.read_parquet(os.path.join(out, "view=events"), dtype_backend="numpy_nullable"),
+                             "events", path)
         names = [name for _, _, names in os.walk(out) for name in names]
         self.assertGreater(len(names), 1)
 
@@ -115,12 +119,15 @@ class Parquet(recording.Case):
         for view in ("events", "total_process", "allocations"):
             folder = os.path.join(self.out, f"view={view}", "run=trace")
             self.assertTrue({"rank=0", "rank=1"} <= set(os.listdir(folder)), os.listdir(folder))
-            self.assert_rows(pandas.read_parquet(os.path.join(self.out, f"view={view}"), dtype_backend="numpy_nullable"), view)
+            folder = os.path.join(self.out, f"view={view}")
+            self.assert_rows(pandas.read_parquet(folder, dtype_backend="numpy_nullable"), view)
         connection = sqlite3.connect(self.path)
-        wanted = connection.execute("SELECT p.rank, count(*) FROM event e JOIN thread t ON t.id = e.thread_id JOIN process p "
+        wanted = connection.execute("SELECT p.rank, count(*) FROM event e JOIN thread t ON t.id = e.thread_id JOIN"
+                                    " process p "
                                     "ON p.id = t.process_id WHERE p.rank IS NOT NULL GROUP BY 1 ORDER BY 1").fetchall()
         connection.close()
-        self.assertEqual(wanted, [(rank, len(pandas.read_parquet(os.path.join(self.out, "view=events", "run=trace", f"rank={rank}"))))
+        self.assertEqual(wanted, [(rank, len(pandas.read_parquet(os.path.join(self.out, "view=events", "run=trace",
+                                                                              f"rank={rank}"))))
                                   for rank in (0, 1)])
 
     # ---- whole or not at all ----
@@ -171,11 +178,13 @@ class Parquet(recording.Case):
         self.assertEqual([name for name in os.listdir(self.folder) if "partial" in name], [])
 
     def test_command_line(self):
-        done = subprocess.run([sys.executable, "-m", "varve", "export", self.path, "-o", self.out, "--views", "nothing"],
+        done = subprocess.run([sys.executable, "-m", "varve", "export", self.path, "-o", self.out, "--views",
+                               "nothing"],
                               capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("no view 'nothing'", done.stderr)
-        done = subprocess.run([sys.executable, "-m", "varve", "export", self.path, "-o", self.out, "--views", "mark", "--run", "a/b=c"],
+        done = subprocess.run([sys.executable, "-m", "varve", "export", self.path, "-o", self.out, "--views", "mark",
+                               "--run", "a/b=c"],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(os.listdir(os.path.join(self.out, "view=mark")), ["run=a%2Fb%3Dc"])
@@ -185,8 +194,10 @@ class WithoutPython(recording.Case):
     def test_missing(self):
         self.varve("replay", HISTORY, "-o", self.path)
         out = os.path.join(self.folder, "runs")
-        for python, words in (("/no/python3", ["/no/python3 can't be run", "pandas and pyarrow"]), ("/bin/false", ["Python was ended"])):
-            outcome = recording.varve("export", self.path, "--to", "parquet", "-o", out, env={**os.environ, "VARVE_PYTHON3": python})
+        for python, words in (("/no/python3", ["/no/python3 can't be run", "pandas and pyarrow"]),
+                              ("/bin/false", ["Python was ended"])):
+            outcome = recording.varve("export", self.path, "--to", "parquet", "-o", out,
+                                      env={**os.environ, "VARVE_PYTHON3": python})
             self.assert_refused(outcome, *words)
             self.assertFalse(os.path.exists(out))
 

@@ -53,7 +53,8 @@ class PlantedLeaks(recording.Case):
 
     def named(self, entries, source):
         """The lines of entries, with the functions as the source has them: without parameters and namespaces."""
-        return [(re.sub(r"\(.*", "", entry["user_function"] or "").split("::")[-1], entry["user_line"]) for entry in entries
+        return [(re.sub(r"\(.*", "", entry["user_function"] or "").split("::")[-1], entry["user_line"])
+                for entry in entries
                 if os.path.basename(entry["user_file"] or "") == os.path.basename(source)]
 
     def check_leak(self, command, source, kind, options=()):
@@ -72,12 +73,14 @@ class PlantedLeaks(recording.Case):
     def check_evidence(self, lines):
         """The figures of the sentences are those of the entries, and what is said to grow grows."""
         for line in lines:
-            counts = [int(count.replace(",", "")) for count in re.findall(r"[\d,]+", line["evidence"].split(" not freed")[0])]
+            counts = [int(count.replace(",", "")) for count in re.findall(r"[\d,]+",
+                                                                          line["evidence"].split(" not freed")[0])]
             self.assertEqual(counts[:2], [line["allocations"], line["allocations_made"]], line)
             self.assertEqual(line["live"][-1], line["allocations"])
             self.assertLessEqual(line["allocations"], line["allocations_made"])
             if "still growing" in line["evidence"]:
-                self.assertTrue(line["live"][-1] > line["live"][-2] or line["live_bytes"][-1] > line["live_bytes"][-2], line)
+                self.assertTrue(line["live"][-1] > line["live"][-2] or line["live_bytes"][-1] > line["live_bytes"][-2],
+                                line)
 
     def test_cxx(self):
         for seed in SEEDS:
@@ -92,7 +95,8 @@ class PlantedLeaks(recording.Case):
                     self.check_leak([PYTHON_COMMAND, PYTHON, kind, str(seed)], PYTHON, kind, options)
 
     def test_innocent(self):
-        for command, source in (([recording.program("cxx_leaks"), "none"], CXX), ([PYTHON_COMMAND, PYTHON, "none"], PYTHON)):
+        for command, source in (([recording.program("cxx_leaks"), "none"], CXX),
+                                ([PYTHON_COMMAND, PYTHON, "none"], PYTHON)):
             for seed in SEEDS:
                 with self.subTest(source=os.path.basename(source), seed=seed):
                     lines = self.leaks([*command, str(seed)])["lines"]

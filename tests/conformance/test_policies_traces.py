@@ -19,7 +19,8 @@ import collections
 from pytorch_recordings import Case, RECORDINGS, SMALL, path_of, recording
 
 QUERY = """SELECT kind, stream, pool, addr, size, requested FROM events
-           WHERE kind IN ('alloc', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap', 'oom')
+           WHERE kind IN ('alloc', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map',
+                          'segment_unmap', 'oom')
            ORDER BY seq"""
 
 
@@ -113,7 +114,8 @@ class Policies(Case):
         return answer, *read_plainly(events)
 
     def test_policies_are_listed(self):
-        self.assertGreaterEqual(set(policies()), {"bfc", "tlsf", "buddy", "arena", "rmm-pool", "cupy-pool", "none", "cuda-async"})
+        self.assertGreaterEqual(set(policies()), {"bfc", "tlsf", "buddy", "arena", "rmm-pool", "cupy-pool", "none",
+                                                  "cuda-async"})
 
     def test_served(self):
         for path in recording.sample(RECORDINGS, *SMALL):
@@ -138,7 +140,8 @@ class Policies(Case):
         """A size of segments that the sum allows one of, twice."""
         events = [("segment_alloc", 0, 0, 0, 1024, 0), ("alloc", 0, 0, 0, 512, 1)]
         self.assertIsNone(exceeds_bound(events))
-        self.assertEqual(exceeds_bound([*events, ("segment_alloc", 0, 0, 4096, 1024, 0), ("alloc", 0, 0, 4096, 512, 1)]), 2)
+        two = [*events, ("segment_alloc", 0, 0, 4096, 1024, 0), ("alloc", 0, 0, 4096, 512, 1)]
+        self.assertEqual(exceeds_bound(two), 2)
         self.assertIsNone(exceeds_bound([*events, ("alloc", 0, 0, 512, 512, 1), ("segment_alloc", 0, 0, 4096, 1024, 0),
                                          ("alloc", 0, 0, 4096, 512, 1)]))
 

@@ -36,7 +36,8 @@ class Ranks(unittest.TestCase):
             path = os.path.join(cls.folder, f"rank{rank:03}.db")
             operations = 4000 if rank == STRAGGLER else 400 + 10 * (rank % 7)
             more = ["--leak", "--threads", "16"] if rank == STRAGGLER else []
-            done = recording.varve("record", "-q", "-o", path, "--", recording.program("churn"), "--ops", str(operations), "--seed",
+            done = recording.varve("record", "-q", "-o", path, "--", recording.program("churn"), "--ops",
+                                   str(operations), "--seed",
                                    str(rank + 1), *more, env={**os.environ, "RANK": str(rank)})
             assert done.returncode == 0, done
             cls.paths.append(path)
@@ -55,22 +56,27 @@ class Ranks(unittest.TestCase):
     def test_engines(self):
         self.assert_equal_answers(varve.dataset(os.path.join(self.folder, "*.db")), varve.dataset(self.parquet),
                                   varve.dataset(self.parquet, engine="dask"))
-        self.assert_equal_answers(*(varve.dataset(self.paths[:3], engine=engine) for engine in ("sqlite", "duckdb", "dask")))
+        self.assert_equal_answers(*(varve.dataset(self.paths[:3], engine=engine)
+                                    for engine in ("sqlite", "duckdb", "dask")))
 
     def test_four_workers(self):
         import distributed
         import logging
         logging.getLogger("distributed.nanny").setLevel(logging.ERROR)
-        with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None, local_directory=self.folder) as cluster:
-            self.assert_equal_answers(varve.dataset(self.paths), varve.dataset(self.parquet, engine="dask", scheduler=cluster.scheduler_address))
+        with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None,
+                                      local_directory=self.folder) as cluster:
+            self.assert_equal_answers(varve.dataset(self.paths),
+                                      varve.dataset(self.parquet, engine="dask", scheduler=cluster.scheduler_address))
 
     def test_plain_sql(self):
         bytes_by_line, peaks = {}, {}
         for rank, path in enumerate(self.paths):
             connection = sqlite3.connect(path)
-            for *line, size in connection.execute("SELECT domain, user_function, user_file, user_line, bytes FROM callsite_total"):
+            for *line, size in connection.execute("SELECT domain, user_function, user_file, user_line, bytes FROM"
+                                                  " callsite_total"):
                 bytes_by_line[tuple(line)] = bytes_by_line.get(tuple(line), 0) + size
-            peaks[rank] = connection.execute("SELECT max(peak_bytes) FROM total_process WHERE domain = 'heap'").fetchone()[0]
+            peaks[rank], = connection.execute(
+                "SELECT max(peak_bytes) FROM total_process WHERE domain = 'heap'").fetchone()
             connection.close()
         data = varve.dataset(self.parquet)
         found = data.callsites()
@@ -93,7 +99,8 @@ class Ranks(unittest.TestCase):
 
     def test_one_database_of_several_ranks(self):
         path = os.path.join(self.folder, "job")
-        script = "".join(f"RANK={rank} {recording.program('churn')} --ops {100 * (rank + 1)} --seed {rank + 1}; " for rank in range(4))
+        script = "".join(f"RANK={rank} {recording.program('churn')} --ops {100 * (rank + 1)} --seed {rank + 1}; "
+                         for rank in range(4))
         done = recording.varve("record", "-q", "-o", path, "--", "/bin/sh", "-c", script)
         self.assertEqual(done.returncode, 0, done)
         parquet = os.path.join(self.folder, "job.parquet")
@@ -103,7 +110,8 @@ class Ranks(unittest.TestCase):
         self.assertEqual(set(one.peaks()["rank"].dropna()), {0, 1, 2, 3})
 
     def test_columns_of_one_name(self):
-        join = "FROM total_process a JOIN total_process b USING (domain) WHERE a.rank = 0 AND b.rank = 5 AND domain = 'heap'"
+        join = "FROM total_process a JOIN total_process b USING (domain)" \
+               " WHERE a.rank = 0 AND b.rank = 5 AND domain = 'heap'"
         for data in (varve.dataset(self.parquet), varve.dataset([self.paths[0], self.paths[STRAGGLER]])):
             apart = data.sql(f"SELECT a.bytes AS x, b.bytes AS y {join}").values.tolist()
             together = data.sql(f"SELECT a.bytes, b.bytes, sum(1) AS \"a\"\"b\" {join} GROUP BY ALL")
@@ -120,8 +128,8 @@ class Ranks(unittest.TestCase):
         out = os.path.join(self.folder, "same", "runs")
         done = recording.run([sys.executable, "-m", "varve", "export", "-q", *paths, "-o", out])
         self.assertEqual(done.returncode, 0, done)
-        self.assert_equal_answers(*(varve.dataset(paths, engine=engine) for engine in ("sqlite", "duckdb", "dask")), varve.dataset(out),
-                                  varve.dataset(out, engine="dask"))
+        self.assert_equal_answers(*(varve.dataset(paths, engine=engine) for engine in ("sqlite", "duckdb", "dask")),
+                                  varve.dataset(out), varve.dataset(out, engine="dask"))
         self.assertEqual(set(varve.dataset(paths).peaks().run), {"a/trace", "b/trace"})
         self.assertEqual(varve.dataset(paths).callsites().traces.max(), 2)
         self.assertEqual(set(varve.dataset([paths[0], self.paths[1]]).peaks().run), {"trace", "rank001"})
@@ -207,7 +215,8 @@ class Ranks(unittest.TestCase):
         other = os.path.join(self.folder, "other.txt")
         with open(other, "w", encoding="utf-8") as stream:
             stream.write("nothing")
-        for make, word in ((lambda: varve.dataset(other), "not a trace"), (lambda: varve.dataset(os.path.join(self.folder, "*.none")), "no such"),
+        for make, word in ((lambda: varve.dataset(other), "not a trace"),
+                           (lambda: varve.dataset(os.path.join(self.folder, "*.none")), "no such"),
                            (lambda: varve.dataset([]), "no traces"), (lambda: varve.dataset(self.folder), "view="),
                            (lambda: varve.dataset(self.paths, engine="spark"), "dask"),
                            (lambda: varve.dataset(self.parquet, engine="sqlite"), "databases"),
@@ -220,8 +229,8 @@ class Ranks(unittest.TestCase):
     def test_sweep(self):
         import pandas
         histories = [os.path.join(HISTORIES, f"{name}.pickle.xz") for name in ("synthetic_oom", "multistream_record")]
-        table = varve.sweep([*histories, self.paths[0]], ["pytorch", "first-fit", "nothing"], [None, "max_split_size_mb:32"],
-                            varve=recording.VARVE)
+        table = varve.sweep([*histories, self.paths[0]], ["pytorch", "first-fit", "nothing"],
+                            [None, "max_split_size_mb:32"], varve=recording.VARVE)
         self.assertEqual(len(table), 3 * 3 * 2)
         failed = table[table.error.notna()]
         self.assertEqual(set(failed.policy[failed.trace.isin(histories)]), {"nothing"})
@@ -229,10 +238,13 @@ class Ranks(unittest.TestCase):
         self.assertTrue(failed.error.str.contains("nothing|no ").all(), list(failed.error))
         for _, row in table[table.error.isna()].iterrows():
             options = ["--conf", row.conf] if isinstance(row.conf, str) else []
-            told = recording.json_lines(recording.varve("compare", "--json", "--policies", row.policy, *options, row.trace).out.strip("[]\n"))[0]
-            self.assertEqual((row.peak_reserved, row.load_bytes, row.ooms), (told["peak_reserved"], told["load_bytes"], told["ooms"]))
+            outcome = recording.varve("compare", "--json", "--policies", row.policy, *options, row.trace)
+            told = recording.json_lines(outcome.out.strip("[]\n"))[0]
+            self.assertEqual((row.peak_reserved, row.load_bytes, row.ooms),
+                             (told["peak_reserved"], told["load_bytes"], told["ooms"]))
         again = varve.sweep(histories, ["pytorch"], varve=recording.VARVE)
-        pandas.testing.assert_series_equal(again.peak_reserved, table[(table.policy == "pytorch") & table.conf.isna()].peak_reserved[:2],
+        pandas.testing.assert_series_equal(again.peak_reserved,
+                                           table[(table.policy == "pytorch") & table.conf.isna()].peak_reserved[:2],
                                            check_index=False)
         bound = varve.sweep(histories, command="bound", varve=recording.VARVE)
         self.assertTrue((bound.placement_bytes >= bound.bound_bytes).all())

@@ -20,7 +20,8 @@ from numpy_here import numpy  # noqa: E402
 import varve  # noqa: E402
 import recording  # noqa: E402
 
-DTYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1", "u8": "u1", "bool": "?"}
+DTYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1", "u8": "u1",
+          "bool": "?"}
 SEED = int(os.environ.get("VARVE_TEST_SEED", "1"))
 
 
@@ -130,7 +131,8 @@ class Elements(Case):
                     expected[key] = value
                 program.storage[key] = value
                 written += 1
-                self.assertTrue(numpy.array_equal(program.array, expected), f"VARVE_TEST_SEED={seed}: [{key}] = {value}")
+                self.assertTrue(numpy.array_equal(program.array, expected),
+                                f"VARVE_TEST_SEED={seed}: [{key}] = {value}")
             del program, value
         print(f"{written} writes", end=" ")
 
@@ -141,7 +143,8 @@ class Elements(Case):
                 for other, other_kind in DTYPES.items():
                     with storage.to(other) as converted:
                         self.assertEqual(converted.dtype, other)
-                        self.assertTrue(numpy.array_equal(converted.numpy(), source.astype(kind).astype(other_kind)), (name, other))
+                        self.assertTrue(numpy.array_equal(converted.numpy(), source.astype(kind).astype(other_kind)),
+                                        (name, other))
                         self.assertEqual(converted.data_ptr == storage.data_ptr, name == other)
                 with storage.to("bfloat16") as bf16:
                     self.assertEqual(bf16.tolist(), source.astype(kind).astype("f8").tolist())
@@ -191,7 +194,8 @@ class Keys(Case):
     def test_kinds(self):
         array = numpy.arange(24, dtype="f4").reshape(4, 6)
         with varve.from_numpy(array) as storage, varve.from_numpy(numpy.array([3, 0])) as rows:
-            for key in (numpy.int64(-1), numpy.array(2), numpy.array([1, 3], "u1"), array > 5, (numpy.array([0, 1]), None, slice(2)),
+            for key in (numpy.int64(-1), numpy.array(2), numpy.array([1, 3], "u1"), array > 5,
+                        (numpy.array([0, 1]), None, slice(2)),
                         True, False, numpy.bool_(True), (Ellipsis, numpy.array(False)), numpy.zeros(0, "i8")):
                 with storage[key] as picked:
                     self.assertEqual(picked.tolist(), array[key].tolist(), key)
@@ -203,9 +207,11 @@ class Keys(Case):
 
     def test_refusals(self):
         with varve.zeros((4, 6)) as storage:
-            for error, text, key in ((IndexError, "out of bounds", numpy.array([4])), (IndexError, "boolean index", numpy.ones(5, "?")),
+            for error, text, key in ((IndexError, "out of bounds", numpy.array([4])),
+                                     (IndexError, "boolean index", numpy.ones(5, "?")),
                                      (IndexError, "broadcast", (numpy.zeros(2, "i8"), numpy.zeros(3, "i8"))),
-                                     (IndexError, "must be of integer", numpy.zeros(2)), (TypeError, "no type", numpy.zeros(2, "u4")),
+                                     (IndexError, "must be of integer", numpy.zeros(2)),
+                                     (TypeError, "no type", numpy.zeros(2, "u4")),
                                      (TypeError, "", [1, 2]), (ValueError, "step", slice(None, None, 0))):
                 with self.assertRaisesRegex(error, text):
                     storage[key]
@@ -352,7 +358,8 @@ class Places(Case):
         """(exit status, what it printed, standard error)."""
         variables = {name: value for name, value in os.environ.items() if not name.startswith("VARVE_")}
         variables.update(PYTHONPATH=PACKAGE, **environment)
-        done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True,
+                              check=False)
         return done.returncode, done.stdout, done.stderr
 
     @property
@@ -385,8 +392,8 @@ class Places(Case):
         """Storages, arrays and capsules that are still there."""
         program = ("import numpy, varve\n"
                    "storage = varve.from_numpy(numpy.zeros(3))\n"
-                   "everything = [storage, storage[1:], storage.numpy(), numpy.from_dlpack(storage), storage.__dlpack__(),\n"
-                   "              varve.from_dlpack(numpy.ones(3))]\n"
+                   "everything = [storage, storage[1:], storage.numpy(), numpy.from_dlpack(storage),"
+                   " storage.__dlpack__(),\n              varve.from_dlpack(numpy.ones(3))]\n"
                    "everything.append(everything)\n"
                    "varve.storage.kept = everything\n")
         self.assertEqual(self.python(program, VARVE_BUILD_DIR=self.build), (0, "", ""))

@@ -46,7 +46,8 @@ class Case(recording.Case):
                 "oom": ("replay", os.path.join(HISTORIES, "synthetic_oom.pickle.xz"), "-o", path),
                 "streams": ("replay", os.path.join(HISTORIES, "multistream_record.pickle.xz"), "-o", path),
                 "heap": ("record", "-q", "-o", path, "--", recording.program("churn"), "--ops", "3000", "--seed", "3"),
-                "totals": ("record", "-q", "--keep", "totals", "-o", path, "--", recording.program("churn"), "--ops", "1000"),
+                "totals": ("record", "-q", "--keep", "totals", "-o", path, "--", recording.program("churn"), "--ops",
+                           "1000"),
                 "storages": ("record", "-q", "-o", path, "--", recording.program("storage_hunt")),
                 "remat": ("dtr", "--ratio", "0.5", "-o", path, os.path.join(ROOT, "tests", "golden", "training.log")),
             }[name])
@@ -70,12 +71,13 @@ class Alone(Case):
     def test_import_is_light(self):
         code = ("import sys; before = set(sys.modules); import varve; varve.open; "
                 "print(sorted({'pandas', 'pyarrow', 'numpy', 'plotly', 'dask', 'duckdb'} & set(sys.modules)))")
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": PACKAGE})
         self.assertEqual((done.returncode, done.stdout.strip()), (0, "[]"), done.stderr)
 
     def test_missing_packages_are_named(self):
-        code = ("import sys; sys.modules['pandas'] = sys.modules['pyarrow'] = None; import varve; trace = varve.open(sys.argv[1])\n"
-                "print(trace.health, len(trace.views) > 50)\n"
+        code = ("import sys; sys.modules['pandas'] = sys.modules['pyarrow'] = None; import varve; trace ="
+                " varve.open(sys.argv[1])\nprint(trace.health, len(trace.views) > 50)\n"
                 "try: trace.events\nexcept varve.TraceError as error: print(error)")
         done = subprocess.run([sys.executable, "-c", code, self.trace("heap")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -98,7 +100,8 @@ class Alone(Case):
                 stream.write(data)
             return copy
 
-        for make, words in ((lambda: os.path.join(self.folder, "none.db"), ["No such file"]), (lambda: self.folder, ["directory"]),
+        for make, words in ((lambda: os.path.join(self.folder, "none.db"), ["No such file"]),
+                            (lambda: self.folder, ["directory"]),
                             (lambda: file(b""), ["not a trace"]), (lambda: file(b"x" * 5000), ["not an SQLite file"]),
                             (lambda: doctored("PRAGMA application_id = 7"), ["another tool"]),
                             (lambda: doctored("PRAGMA user_version = 1"), ["older", "record again"]),
@@ -144,7 +147,8 @@ class Views(Case):
         self.assertEqual(len(found), len(rows), what)
         for mine, theirs in zip(found, rows):
             if mine != theirs:  # text columns have numbers as text
-                self.assertEqual([str(value) if isinstance(one, str) else value for one, value in zip(mine, theirs)], list(mine), what)
+                self.assertEqual([str(value) if isinstance(one, str) else value for one, value in zip(mine, theirs)],
+                                 list(mine), what)
 
     def test_every_view_is_sqlites(self):
         self.assertIsNotNone(reading.library(), "libvarve_query.so is not built")
@@ -163,7 +167,8 @@ class Views(Case):
         for name in dir(varve.Trace):
             view = getattr(varve.Trace, name)
             if type(view).__name__ == "View":
-                self.assertEqual(len(getattr(trace, name)), self.rows(trace.path, f'SELECT count(*) FROM "{view.name}"')[0][0], name)
+                self.assertEqual(len(getattr(trace, name)), self.rows(trace.path, f'SELECT count(*) FROM'
+                                                                                  f' "{view.name}"')[0][0], name)
 
     def test_short_cuts(self):
         for name in ("heap", "streams", "oom"):
@@ -172,7 +177,8 @@ class Views(Case):
                     self.assertIsNotNone(wide.plan(trace, view), view)
                     whole = trace.arrow(view)
                     self.assert_same(whole, self.rows(trace.path, f"SELECT * FROM {view}"), (name, view))
-                    self.assertEqual(whole.num_rows, sum(batch.num_rows for batch in trace.batches(view, batch_rows=777)))
+                    self.assertEqual(whole.num_rows, sum(batch.num_rows
+                                                         for batch in trace.batches(view, batch_rows=777)))
 
     def test_short_cut_of_another_view(self):
         """A view that says something else is read as it is."""
@@ -180,7 +186,8 @@ class Views(Case):
         shutil.copy(self.trace("heap"), path)
         with sqlite3.connect(path) as connection:
             text = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'event'").fetchone()[0]
-            connection.executescript("PRAGMA writable_schema = 1; DROP VIEW event;" + text.replace("seq, ts_ns,", "seq, ts_ns + 1 AS ts_ns,")
+            connection.executescript("PRAGMA writable_schema = 1; DROP VIEW event;" +
+                                     text.replace("seq, ts_ns,", "seq, ts_ns + 1 AS ts_ns,")
                                      .replace("SELECT t.pid FROM", "SELECT t.pid + 1 FROM"))
         connection.close()
         trace = varve.open(path)
@@ -234,14 +241,17 @@ class Views(Case):
         trace = varve.open(self.trace("heap"))
         for patched in (reading.library, lambda: None):
             with unittest.mock.patch.object(reading, "library", patched):
-                for given, value, kind in ((numpy.float32(1.5), 1.5, "real"), (numpy.int64(-5), -5, "integer"), (True, 1, "integer"),
-                                           (-2**63, -2**63, "integer"), (numpy.uint64(2**63 - 1), 2**63 - 1, "integer"), ("é", "é", "text"),
+                for given, value, kind in ((numpy.float32(1.5), 1.5, "real"), (numpy.int64(-5), -5, "integer"),
+                                           (True, 1, "integer"),
+                                           (-2**63, -2**63, "integer"), (numpy.uint64(2**63 - 1), 2**63 - 1, "integer"),
+                                           ("é", "é", "text"),
                                            (fractions.Fraction(1, 2), 0.5, "real"), (None, None, "null")):
                     found = trace.arrow("SELECT ? AS a, typeof(?) AS b", (given, given)).to_pylist()
                     self.assertEqual(found, [{"a": value, "b": kind}])
-                for given, word in ((2**63, "64 bits"), (2**64 + 5, "64 bits"), (numpy.uint64(2**63), "64 bits"), (decimal.Decimal("2.7"), "Decimal"),
-                                    (b"12", "bytes"), ("a\0b", "zero"), ("\udcff", "UTF-8"), (1j, "complex"), ([1], "list"),
-                                    (fractions.Fraction(10**400), "large")):
+                for given, word in ((2**63, "64 bits"), (2**64 + 5, "64 bits"), (numpy.uint64(2**63), "64 bits"),
+                                    (decimal.Decimal("2.7"), "Decimal"),
+                                    (b"12", "bytes"), ("a\0b", "zero"), ("\udcff", "UTF-8"), (1j, "complex"),
+                                    ([1], "list"), (fractions.Fraction(10**400), "large")):
                     self.assert_one_line(lambda: trace.query("SELECT ? AS a", (given,)), word)
                 self.assert_one_line(lambda: trace.query("SELECT ? AS a", "1"), "a list")
                 self.assert_one_line(lambda: trace.query("SELECT 1 AS a\0, 2 AS b"), "zero")
@@ -256,8 +266,8 @@ class Views(Case):
     def test_closed(self):
         with varve.open(self.trace("heap")) as trace:
             self.assertIn("nothing lost", repr(trace))
-        for ask in (lambda: trace.health, lambda: trace.views, lambda: trace.help("events"), lambda: trace.arrow("events"),
-                    lambda: trace.select("events"), lambda: trace.plot.timeline()):
+        for ask in (lambda: trace.health, lambda: trace.views, lambda: trace.help("events"),
+                    lambda: trace.arrow("events"), lambda: trace.select("events"), lambda: trace.plot.timeline()):
             self.assert_one_line(ask, "closed")
         self.assertIn("closed", repr(trace))
 
@@ -275,18 +285,21 @@ class Views(Case):
         self.assertEqual(os.listdir(os.path.join(out, "view=mark")), ["run=h%5Cxff%23%3F%25%20%3B"])
 
     def test_integers_stay_exact(self):
-        frame = varve.open(self.trace("heap")).query("SELECT 9223372036854775807 AS a, NULL AS b UNION ALL SELECT 1, 9007199254740993")
+        frame = varve.open(self.trace("heap")).query("SELECT 9223372036854775807 AS a, NULL AS b UNION ALL SELECT 1,"
+                                                     " 9007199254740993")
         self.assertEqual((str(frame.a.dtype), str(frame.b.dtype)), ("int64", "Int64"))
         self.assertEqual((frame.a[0], frame.b[1]), (2**63 - 1, 2**53 + 1))
 
     def test_questions_that_are_none(self):
         trace = varve.open(self.trace("heap"))
-        for sql, word in (("SELECT nothing FROM events", "nothing"), ("DELETE FROM meta", "read-only"), ("SELECT 1; SELECT 2", "one statement"),
+        for sql, word in (("SELECT nothing FROM events", "nothing"), ("DELETE FROM meta", "read-only"),
+                          ("SELECT 1; SELECT 2", "one statement"),
                           ("SELECT ? AS a", "parameter"), ("no_such_view", "no view"),
                           ("ATTACH ':memory:' AS x", "read-only")):
             self.assert_one_line(lambda: trace.query(sql), word)
         short = varve.open(self.trace("heap"), timeout=0.05)
-        self.assert_one_line(lambda: short.query("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"),
+        self.assert_one_line(lambda: short.query("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+                                                 " SELECT max(i) FROM n"),
                              "computing")
         trace.close()
         self.assert_one_line(lambda: trace.events, "closed")
@@ -324,7 +337,8 @@ class Views(Case):
             for metric in ("peak", "allocated", "leaked", "temporary"):
                 for inverted in (False, True):
                     data = trace.plot.flame_graph(metric, inverted=inverted, min_share=0).data[0]
-                    total = {"peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes", "temporary": "temporary"}[metric]
+                    total = {"peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes",
+                             "temporary": "temporary"}[metric]
                     self.assertEqual(data.values[0], trace.callsites[trace.callsites.domain == "block"][total].sum())
                     children = {}
                     for parent, value in zip(data.parents, data.values):
@@ -332,7 +346,8 @@ class Views(Case):
                     for identity, value in zip(data.ids, data.values):
                         self.assertLessEqual(children.get(identity, 0), value)
             part = trace.plot.block_map(start_ns=400_000_000, end_ns=450_000_000, color="inner")
-            self.assertLess(sum(len(one.x) for one in part.data), sum(len(one.x) for one in trace.plot.block_map().data))
+            self.assertLess(sum(len(one.x) for one in part.data),
+                            sum(len(one.x) for one in trace.plot.block_map().data))
             self.assert_one_line(lambda: trace.plot.flame_graph("nothing"), "peak")
 
     @needs("plotly")
@@ -340,17 +355,20 @@ class Views(Case):
         from varve import plot
         compared = recording.varve("compare", "--json", "--policies", "pytorch,plan", self.trace("resnet")).out
         self.assertEqual(len(plot.policies(compared).data[0].y), 2)
-        rows = [{"policy": "plan", "trace": trace, "peak_reserved": 7, "load_bytes": 5} for trace in ("/a/t.db", "/b/t.db", "/b/u.db", "/b/u.db")]
-        self.assertEqual(sorted(plot.policies(rows).data[0].y), ["plan a/t.db", "plan b/t.db", "plan u.db", "plan u.db (2)"])
-        swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", os.path.join(ROOT, "tests", "golden", "training.log")).out
+        rows = [{"policy": "plan", "trace": trace, "peak_reserved": 7, "load_bytes": 5}
+                for trace in ("/a/t.db", "/b/t.db", "/b/u.db", "/b/u.db")]
+        self.assertEqual(sorted(plot.policies(rows).data[0].y),
+                         ["plan a/t.db", "plan b/t.db", "plan u.db", "plan u.db (2)"])
+        log = os.path.join(ROOT, "tests", "golden", "training.log")
+        swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", log).out
         self.assertGreater(len(plot.budget_curve(swept).data[0].x), 2)
         self.assert_one_line(lambda: plot.budget_curve(compared), "sweep")
         self.assert_one_line(lambda: plot.policies("{"), "JSON")
 
     @unittest.skipIf(missing("mypy"), "mypy is not installed")
     def test_annotations(self):
-        done = subprocess.run([sys.executable, "-m", "mypy", "--ignore-missing-imports", "-p", "varve"], capture_output=True, text=True,
-                              cwd=PACKAGE)
+        done = subprocess.run([sys.executable, "-m", "mypy", "--ignore-missing-imports", "-p", "varve"],
+                              capture_output=True, text=True, cwd=PACKAGE)
         self.assertEqual(done.returncode, 0, done.stdout)
 
 

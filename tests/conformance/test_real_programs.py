@@ -93,8 +93,10 @@ class RealProgram(recording.Case):
         if shutil.which(compiler) is None:
             self.skipTest(f"{compiler} is not installed")
         target = os.path.join(self.folder, "sanitized")
-        built = recording.run([compiler, "-std=c++17", "-g", f"-fsanitize={sanitizer}", "-fno-builtin", "-fsized-deallocation",
-                               os.path.join(recording.ROOT, "tests", "programs", "cxx_counted.cc"), "-o", target, "-pthread"])
+        built = recording.run([compiler, "-std=c++17", "-g", f"-fsanitize={sanitizer}", "-fno-builtin",
+                               "-fsized-deallocation",
+                               os.path.join(recording.ROOT, "tests", "programs", "cxx_counted.cc"), "-o", target,
+                               "-pthread"])
         if built.returncode != 0:
             self.skipTest(f"{compiler} has no -fsanitize={sanitizer} here")
         environment = {**os.environ, "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:alloc_dealloc_mismatch=0",
@@ -108,7 +110,8 @@ class RealProgram(recording.Case):
         self.assertEqual(*sums)
         losses = self.assert_complete_or_reported(outcome, "sanitized")
         if not losses:
-            self.assertEqual(self.sql("SELECT count(*), sum(size) FROM events WHERE kind IN ('heap_alloc', 'heap_realloc')"
+            self.assertEqual(self.sql("SELECT count(*), sum(size) FROM events WHERE kind IN ('heap_alloc',"
+                                      " 'heap_realloc')"
                                       " AND size BETWEEN 20000 AND 7654320 AND seq > (SELECT min(seq) FROM events"
                                       " WHERE kind = 'heap_alloc' AND size = 7654321)"),
                              [(sums[0]["allocations"], sums[0]["bytes"])])
@@ -132,8 +135,9 @@ class RealProgram(recording.Case):
 
     def preloaded(self, library):
         self.need("python3")
-        found = next((os.path.join(folder, library) for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-                                                                  "/usr/lib64") if os.path.exists(os.path.join(folder, library))), None)
+        folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+        paths = (os.path.join(folder, library) for folder in folders)
+        found = next((path for path in paths if os.path.exists(path)), None)
         if found is None:
             self.skipTest(f"{library} is not installed")
         self.compare(sys.executable, "-c", PYTHON, complete=True, env={**os.environ, "LD_PRELOAD": found})
@@ -184,7 +188,8 @@ class RealProgram(recording.Case):
             if callable(stop):
                 stop()
             else:
-                pid = next(iter(recording.children_of(server.pid)), server.pid) if command[0] == recording.VARVE else server.pid
+                children = recording.children_of(server.pid) if command[0] == recording.VARVE else []
+                pid = next(iter(children), server.pid)
                 os.kill(pid, stop)
             outcome = recording.finish(server)
         finally:
@@ -211,7 +216,8 @@ class RealProgram(recording.Case):
             script = "".join(f"set key{i} {'x' * (i % 500)}\n" for i in range(2000)) + "dbsize\nget key77\n"
             return subprocess.run(asking, input=script, capture_output=True, text=True, check=True).stdout
 
-        self.serve_both([find("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder],
+        self.serve_both([find("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir",
+                         self.folder],
                         talk, lambda: subprocess.run([*asking, "shutdown", "nosave"], check=False),
                         os.path.basename(os.path.realpath(find("redis-server"))), port=port)
 
@@ -227,9 +233,10 @@ class RealProgram(recording.Case):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(f"daemon off; worker_processes 2; pid {self.folder}/pid; error_log {self.folder}/error.log;\n"
                          "events {}\n"
-                         f"http {{ access_log off; client_body_temp_path {self.folder}/t1; proxy_temp_path {self.folder}/t2;"
-                         f" fastcgi_temp_path {self.folder}/t3; uwsgi_temp_path {self.folder}/t4; scgi_temp_path {self.folder}/t5;\n"
-                         f" server {{ listen 127.0.0.1:{port}; root {self.folder}/html; }} }}\n")
+                         f"http {{ access_log off; client_body_temp_path {self.folder}/t1;"
+                         f" proxy_temp_path {self.folder}/t2;"
+                         f" fastcgi_temp_path {self.folder}/t3; uwsgi_temp_path {self.folder}/t4; scgi_temp_path"
+                         f" {self.folder}/t5;\n server {{ listen 127.0.0.1:{port}; root {self.folder}/html; }} }}\n")
 
         def talk():
             answers = []
@@ -238,7 +245,8 @@ class RealProgram(recording.Case):
                     answers.append((answer.status, len(answer.read())))
             return answers
 
-        self.serve_both([find("nginx"), "-c", path, "-e", f"{self.folder}/error.log"], talk, signal.SIGQUIT, "nginx", port=port)
+        self.serve_both([find("nginx"), "-c", path, "-e", f"{self.folder}/error.log"], talk, signal.SIGQUIT, "nginx",
+                        port=port)
 
     def test_postgres(self):
         """A server of many processes, as a user without rights: it forks, runs queries, and recovers."""
@@ -264,12 +272,14 @@ class RealProgram(recording.Case):
         def talk():
             queries = ("CREATE TABLE t AS SELECT i, repeat('x', i % 100) AS x FROM generate_series(1, 20000) i;"
                        "SELECT count(*), sum(length(x)) FROM t; SELECT max(i) FROM t GROUP BY i % 3 ORDER BY 1;")
-            asked = recording.run([find("psql"), "-h", self.folder, "-p", str(port), "-U", "postgres", "-At", "-c", queries],
+            asked = recording.run([find("psql"), "-h", self.folder, "-p", str(port), "-U", "postgres", "-At", "-c",
+                                   queries],
                                   **options)
             return asked.returncode, asked.out
 
         self.serve_both([os.path.realpath(find("postgres")), "-D", data, "-k", self.folder, "-p", str(port),
-                         "-c", "listen_addresses=", "-c", "fsync=off"], talk, signal.SIGINT, "postgres", prepare=prepare,
+                         "-c", "listen_addresses=", "-c", "fsync=off"], talk, signal.SIGINT, "postgres",
+                        prepare=prepare,
                         ready=lambda: os.path.exists(os.path.join(self.folder, f".s.PGSQL.{port}")), **options)
 
     def test_sshd(self):
@@ -277,7 +287,8 @@ class RealProgram(recording.Case):
         self.need("sshd", "ssh", "ssh-keygen")
         port = free_port()
         for name in ("host", "user"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", os.path.join(self.folder, name)], check=True)
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", os.path.join(self.folder, name)],
+                           check=True)
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         path = os.path.join(self.folder, "sshd_config")
@@ -287,7 +298,8 @@ class RealProgram(recording.Case):
                          "PermitRootLogin yes\n")
 
         def talk():
-            asked = recording.run(["ssh", "-F", "none", "-i", f"{self.folder}/user", "-p", str(port), "-o", "BatchMode=yes",
+            asked = recording.run(["ssh", "-F", "none", "-i", f"{self.folder}/user", "-p", str(port), "-o",
+                                   "BatchMode=yes",
                                    "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "127.0.0.1",
                                    "echo said by $((6 * 7)); exit 9"])
             return asked.returncode, asked.out

@@ -27,11 +27,13 @@ class Rematerialization(recording.Case):
         self.assertEqual(dict(zip(TOTALS, self.sql(f"SELECT {', '.join(TOTALS)} FROM remat_total")[0])),
                          {name: said[name] for name in TOTALS})
         self.assertEqual(self.one("SELECT sum(evictions) FROM eviction_total WHERE cause <> ''"), said["evictions"])
-        self.assertEqual(self.sql("SELECT count(*), sum(evictions), sum(remats), sum(collateral), sum(wasted) FROM remat_storage"),
+        self.assertEqual(self.sql("SELECT count(*), sum(evictions), sum(remats), sum(collateral), sum(wasted) FROM"
+                                  " remat_storage"),
                          [(200, said["evictions"], said["remats"], said["collateral"], said["wasted"])])
         self.assertEqual(self.sql("SELECT op_id, operator, needed, budget, blocked FROM remat_failure"),
                          [(7, "matmul", 1 << 20, 1 << 20, 200 * 4096)])
-        self.assertEqual(self.sql("SELECT cause, sum(storages), sum(bytes) FROM remat_blocked GROUP BY cause ORDER BY cause"),
+        self.assertEqual(self.sql("SELECT cause, sum(storages), sum(bytes) FROM remat_blocked GROUP BY cause ORDER BY"
+                                  " cause"),
                          [("input", 20, 20 * 4096), ("pinned", 180, 180 * 4096)])
         self.assertEqual(self.sql("SELECT name FROM operator_total ORDER BY name"),
                          [(name,) for name in ("a name that is as long as may be", "layer_norm", "matmul", "relu")])
@@ -39,10 +41,12 @@ class Rematerialization(recording.Case):
     def assert_events(self, said):
         self.assertEqual(self.sql("SELECT count(*), sum(size), CAST(1024 * sum(score) AS INTEGER) FROM eviction"),
                          [(said["evictions"], said["evicted_bytes"], said["score_sum"])])
-        self.assertEqual(self.sql("SELECT sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns), sum(is_wasted), count(operator)"
-                                  " FROM rematerialization"),
-                         [(said["remats"], said["collateral"], said["remat_ns"], said["wasted"], said["remats"] + said["collateral"])])
-        self.assertEqual(self.sql("SELECT count(*), sum(cost_ns), count(DISTINCT name) FROM op"), [(said["runs"], said["run_ns"], 4)])
+        self.assertEqual(self.sql("SELECT sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns),"
+                                  " sum(is_wasted), count(operator) FROM rematerialization"),
+                         [(said["remats"], said["collateral"], said["remat_ns"], said["wasted"],
+                           said["remats"] + said["collateral"])])
+        self.assertEqual(self.sql("SELECT count(*), sum(cost_ns), count(DISTINCT name) FROM op"),
+                         [(said["runs"], said["run_ns"], 4)])
         self.assertEqual(self.sql("SELECT DISTINCT y.function FROM eviction e JOIN callsite c ON c.id = e.callsite_id"
                                   " JOIN symbol y ON y.id = c.symbol_id"), [("emit",)])
 

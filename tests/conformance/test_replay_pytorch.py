@@ -86,7 +86,8 @@ class Replay(Case):
             with self.subTest(path.name):
                 expected = expected_of(name_of(path))
                 answer = self.answer("replay", path, "--verify", *options_of(expected))
-                self.assertEqual((answer["mismatches"], answer["first_mismatch"], answer["segments_equal"]), (0, None, True))
+                self.assertEqual((answer["mismatches"], answer["first_mismatch"], answer["segments_equal"]),
+                                 (0, None, True))
                 if expected:
                     self.assertEqual(answer["events"], expected["events"])
                     wanted = {key: value for key, value in expected["memory_stats"].items() if key not in UNKNOWABLE}
@@ -101,7 +102,8 @@ class Replay(Case):
     def test_store_and_export(self):
         for path in FEW:
             with self.subTest(path.name):
-                self.varve("replay", path, "--verify", "--force", "-o", self.path, *options_of(expected_of(name_of(path))))
+                self.varve("replay", path, "--verify", "--force", "-o", self.path,
+                           *options_of(expected_of(name_of(path))))
                 snapshot = load(path)
                 self.check_counts(snapshot)
                 self.check_segments(snapshot)
@@ -141,7 +143,8 @@ class Replay(Case):
         change(trace, at)
         with open(self.copy, "wb") as file:
             pickle.dump(snapshot, file)
-        return self.varve("replay", self.copy, "--verify", "--json", *options_of(expected_of("multistream_record")), status=2), at
+        options = options_of(expected_of("multistream_record"))
+        return self.varve("replay", self.copy, "--verify", "--json", *options, status=2), at
 
     def test_other_decision(self):
         """An allocator that puts one block 512 bytes further, and frees it there."""

@@ -10,8 +10,8 @@ import os
 from pytorch_recordings import RECORDINGS, SMALL, expected_of, name_of, options_of, path_of, recording
 
 # What an allocator's records hold; ids are rows, which the command's own heap has, too.
-EVENTS = ("SELECT e.device, e.dev_seq, k.name, c.text, e.addr, e.size, e.requested, e.stream, e.pool, e.flags FROM event e"
-          " JOIN event_kind k ON k.code = e.kind JOIN event_cause c ON c.code = e.cause"
+EVENTS = ("SELECT e.device, e.dev_seq, k.name, c.text, e.addr, e.size, e.requested, e.stream, e.pool, e.flags FROM"
+          " event e JOIN event_kind k ON k.code = e.kind JOIN event_cause c ON c.code = e.cause"
           " WHERE k.grp = 'allocator' ORDER BY e.seq")
 ALLOCATIONS = ("SELECT a.device, a.pool, a.stream, a.addr, a.size, a.requested, s.number, a.free_requested_seq IS NULL,"
                " a.free_completed_seq IS NULL FROM allocation a JOIN domain d ON d.code = a.domain"
@@ -34,7 +34,8 @@ class ReplayRecorded(recording.Case):
     def tables(self, path):
         self.open(path)
         return {"events": self.sql(EVENTS), "allocations": self.sql(ALLOCATIONS), "segments": self.sql(SEGMENTS),
-                "ooms": self.sql("SELECT device, requested, allocated, reserved, largest_free, stage FROM oom ORDER BY seq")}
+                "ooms": self.sql("SELECT device, requested, allocated, reserved, largest_free, stage FROM oom ORDER"
+                                 " BY seq")}
 
     def compare(self, *arguments):
         written = os.path.join(self.folder, "written.db")

@@ -78,7 +78,8 @@ def logged(name, count):
     requests = [("allocate", i) for i in range(count)] + [("free", i) for i in range(0, count, 2)]
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("Thread,Time,Action,Pointer,Size,Stream\n")
-        stream.writelines(f"1,12:00:00.000001,{action},{0x7f0000000000 + (i << 20):#x},{1 << 20},0\n" for action, i in requests)
+        stream.writelines(f"1,12:00:00.000001,{action},{0x7f0000000000 + (i << 20):#x},{1 << 20},0\n"
+                          for action, i in requests)
     return Folder.database(name, "import", path, "-o", "DB")
 
 
@@ -127,7 +128,8 @@ class PageCase(unittest.TestCase):
                                      shown["domain"], shown["device"], live["seq"]):
             self.assertEqual(live["all"], allocated)
         names = self.page.run("return varve.live.state().rows.map(row => varve.data.name(row.at[0]))")
-        found = sorted(zip((row["bytes"] for row in live["rows"]), names, (row["at"][2] for row in live["rows"])), key=str)
+        found = sorted(zip((row["bytes"] for row in live["rows"]), names, (row["at"][2] for row in live["rows"])),
+                       key=str)
         largest = expected[:min(len(found), 8)]
         for function, line, size in largest:
             self.assertIn((size, function, line or 0), found)
@@ -191,14 +193,17 @@ class TestDemo(PageCase):
         brushed = self.state("timeline")
         self.assertLess(brushed["to"] - brushed["from"], 0.5 * (whole["to"] - whole["from"]))
         self.page.press("#map", "addresses +")
-        self.assertLess(self.state("blocks")["high"] - self.state("blocks")["low"], 0.6 * self.state("blocks")["height"])
+        self.assertLess(self.state("blocks")["high"] - self.state("blocks")["low"],
+                        0.6 * self.state("blocks")["height"])
         self.check_drawn("timeline", "map")
 
     def test_wheel(self):
         self.show(demo())
         before = self.state("timeline")
-        self.page.run("""const canvas = document.querySelector('#timeline canvas'), box = canvas.getBoundingClientRect();
-            const wheel = options => canvas.dispatchEvent(new WheelEvent('wheel', {clientX: box.left + 400, clientY: box.top + 100, deltaY: -300,
+        self.page.run("""const canvas = document.querySelector('#timeline canvas');
+            const box = canvas.getBoundingClientRect();
+            const wheel = options => canvas.dispatchEvent(new WheelEvent('wheel', {
+                clientX: box.left + 400, clientY: box.top + 100, deltaY: -300,
                 bubbles: true, cancelable: true, ...options}));
             canvas.blur(); wheel({}); window.plain = varve.timeline.state(); wheel({ctrlKey: true});""")
         self.assertEqual(self.page.run("return window.plain")["to"], before["to"])  # the page scrolls
@@ -215,17 +220,22 @@ class TestDemo(PageCase):
 
     def test_search_finds_its_share(self):
         self.show(demo())
-        frames = self.sql("SELECT callsite_id, lower(coalesce(function, '') || ' ' || coalesce(file, module, '')) FROM frame")
-        type_word = "const box = document.getElementById('flame-search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+        frames = self.sql("SELECT callsite_id, lower(coalesce(function, '') || ' ' || coalesce(file, module, ''))"
+                          " FROM frame")
+        type_word = "const box = document.getElementById('flame-search'); box.value = arguments[0];"\
+                    " box.dispatchEvent(new Event('input'))"
         metrics = {"live at the peak": "peak_bytes", "temporary allocations": "temporary"}
-        for metric, column in {**metrics, **({"allocated": "bytes", "never freed": "live_bytes"} if recording.IS_FULL else {})}.items():
+        if recording.IS_FULL:
+            metrics = {**metrics, "allocated": "bytes", "never freed": "live_bytes"}
+        for metric, column in metrics.items():
             self.page.choose("#flame-metric", metric)
             sites = self.sql(f"SELECT callsite_id, {column} FROM callsite_total WHERE domain = 'heap'")
             self.assertEqual(self.state("flame")["total"], sum(size for _, size in sites))
             for word in ("multiply_matrices", "demo_numpy.py", "no such function"):
                 found = {site for site, text in frames if word in text}
                 self.page.run(type_word, word)
-                self.assertEqual(self.page.run("return varve.flame.matched"), sum(size for site, size in sites if site in found), (metric, word))
+                self.assertEqual(self.page.run("return varve.flame.matched"),
+                                 sum(size for site, size in sites if site in found), (metric, word))
 
     def test_flame_is_zoomed_and_inverted(self):
         self.show(demo())
@@ -236,7 +246,8 @@ class TestDemo(PageCase):
         self.assertTrue(self.state("flame")["root"].startswith("all of"))
         self.page.press("#flame", "inverted")
         state = self.state("flame")
-        tree = recording.varve("tree", "--inverted", "--json", "--min-share", "0", "--top", "1000000", "--depth", "1", self.database)
+        tree = recording.varve("tree", "--inverted", "--json", "--min-share", "0", "--top", "1000000", "--depth", "1",
+                               self.database)
         self.assertEqual(tree.returncode, 0, tree)
         children = [node for node in json.loads(tree.out)["nodes"] if node["depth"] == 1]
         first = [box for box in state["boxes"] if 0 < box["y"] < 30]
@@ -249,18 +260,20 @@ class TestDemo(PageCase):
         column = "#table-domains tbody td:nth-child(5)"
         head = self.page.find("#table-domains th:nth-child(5) button")
         self.page.run("arguments[0].scrollIntoView({block: 'center'})", head)
-        values = "return [...document.querySelectorAll(arguments[0])].map(cell => Number(cell.title.replace(/[^0-9]/g, '')))"
+        values = "return [...document.querySelectorAll(arguments[0])]"\
+                 ".map(cell => Number(cell.title.replace(/[^0-9]/g, '')))"
         head.click()
         down = self.page.run(values, column)
         self.assertEqual(down, sorted(down, reverse=True))
         head.click()
         up = self.page.run(values, column)
         self.assertEqual(up, sorted(up))
-        self.assertEqual(down[0], self.sql("SELECT sum(bytes) FROM callsite_total GROUP BY domain, user_function, user_file, user_line "
-                                           "ORDER BY 1 DESC LIMIT 1")[0][0])
+        self.assertEqual(down[0], self.sql("SELECT sum(bytes) FROM callsite_total GROUP BY domain, user_function,"
+                                           " user_file, user_line ORDER BY 1 DESC LIMIT 1")[0][0])
         box = self.page.find("#table-domains input")
         box.send_keys("multiply_matrices")
-        rows = self.page.run("return [...document.querySelectorAll('#table-domains tbody tr')].map(row => row.textContent)")
+        rows = self.page.run("return [...document.querySelectorAll('#table-domains tbody tr')].map(row =>"
+                             " row.textContent)")
         self.assertTrue(rows and all("multiply_matrices" in row for row in rows), rows)
 
 
@@ -275,7 +288,8 @@ class TestAllocator(PageCase):
         if has_ladder:
             self.check_drawn("ladder")
             self.assertTrue(self.page.run("return varve.ladder.addsUp()"))
-        most = self.page.run("return Math.max(...varve.data.part('ladder').flatMap(one => [...varve.data.sums(one.reserved)]), 0)")
+        most = self.page.run("return Math.max(...varve.data.part('ladder').flatMap(one =>"
+                             " [...varve.data.sums(one.reserved)]), 0)")
         self.assertEqual(most, self.sql("SELECT coalesce(max(reserved), 0) FROM ladder")[0][0])
 
     def test_replayed(self):
@@ -307,9 +321,12 @@ class TestAllocator(PageCase):
         """Rows of the timeline of which each two are one point: the readout has what was reserved at its end, the
         chart the most."""
         self.show(changed(replayed("synthetic_oom"), "fallen", "DELETE FROM sample",
-                          "WITH RECURSIVE row(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM row WHERE i < 9999) INSERT INTO sample "
-                          "SELECT 0, 4, 0, i + 1, i * 1000, 750, 750, 750, iif(i % 2 = 0, 4000, 1000), 750, 1 FROM row"))
-        series = self.page.run("const {t, reserved} = varve.data.part('curves').series.find(one => one.domain === 'block' && one.process === 0);"
+                          "WITH RECURSIVE row(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM row WHERE i < 9999) INSERT"
+                          " INTO sample "
+                          "SELECT 0, 4, 0, i + 1, i * 1000, 750, 750, 750, iif(i % 2 = 0, 4000, 1000), 750, 1 FROM"
+                          " row"))
+        series = self.page.run("const {t, reserved} = varve.data.part('curves').series.find(one => one.domain ==="
+                               " 'block' && one.process === 0);"
                                "return {count: t.length, most: Math.min(...varve.data.sums(reserved))}")
         self.assertEqual(series, {"count": 5000, "most": 4000})
         self.page.run("varve.figure.setView(0, 1e7)")
@@ -333,15 +350,17 @@ class TestProcesses(PageCase):
                                   f"/usr/bin/python3 -c '{program}'; /usr/bin/python3 -c '{program}' x; exit 0"))
         peaks = self.sql("SELECT process_id, peak_seq FROM total_process WHERE domain = 'heap' AND peak_bytes > 0")
         self.assertGreater(len(peaks), 2)
-        self.assertLessEqual({seq for _, seq in peaks}, set(self.page.run("return varve.data.sums(varve.data.part('live').seq)")))
-        found = self.page.run("return varve.data.part('curves').series.filter(one => one.domain === 'heap' && one.process > 0)"
-                              ".map(one => [one.process, one.peak_seq])")
+        self.assertLessEqual({seq for _, seq in peaks},
+                             set(self.page.run("return varve.data.sums(varve.data.part('live').seq)")))
+        found = self.page.run("return varve.data.part('curves').series.filter(one => one.domain === 'heap' &&"
+                              " one.process > 0).map(one => [one.process, one.peak_seq])")
         self.assertEqual(sorted(map(tuple, found)), sorted(peaks))
 
 
 class TestBadInput(PageCase):
     def test_totals_only(self):
-        path = Folder.database("totals", "record", "-q", "--keep", "totals", "-o", "DB", "--", "/usr/bin/python3", "-c", "x = [bytes(1000) for _ in range(500)]")
+        path = Folder.database("totals", "record", "-q", "--keep", "totals", "-o", "DB", "--", "/usr/bin/python3", "-c",
+                               "x = [bytes(1000) for _ in range(500)]")
         self.show(path)
         for part in ("#live", "#map"):
             self.assertIn("--keep totals", self.page.find(f"{part} .absent").text)
@@ -355,8 +374,10 @@ class TestBadInput(PageCase):
         self.check_drawn("timeline", "map")
 
     def test_nothing(self):
-        tables = [row[0] for row in sqlite3.connect(demo()).execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ("
-                  "'allocation_row', 'event_row', 'callsite_stat', 'total_stat', 'sample', 'size_stat', 'rss_sample', 'thread', 'process')")]
+        tables = [row[0] for row in sqlite3.connect(demo()).execute("SELECT name FROM sqlite_schema WHERE type ="
+                                                                    " 'table' AND name IN ("
+                  "'allocation_row', 'event_row', 'callsite_stat', 'total_stat', 'sample', 'size_stat', 'rss_sample',"
+                  " 'thread', 'process')")]
         self.show(changed(demo(), "nothing", *[f"DELETE FROM {table}" for table in tables]))
         for part in ("#timeline", "#flame", "#map"):
             self.assertEqual(self.page.find(f"{part} .absent").text, "No allocation was recorded.")
@@ -368,20 +389,23 @@ class TestBadInput(PageCase):
         self.page.click_at("#map canvas", 600, 100)
 
     def test_lost_events_are_seen(self):
-        self.show(changed(demo(), "lossy", "UPDATE thread SET lost = 75, emitted = emitted + 75, lost_bytes = 12345 WHERE id = 1"))
+        self.show(changed(demo(), "lossy", "UPDATE thread SET lost = 75, emitted = emitted + 75, lost_bytes = 12345"
+                                           " WHERE id = 1"))
         health = self.page.find("#health.bad")
         self.assertTrue(health.is_displayed())
         self.assertIn("DATA LOSS", health.text)
 
     def test_hostile_names(self):
         script = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
-        names = [script, "<!--<script>", "a\u2028b\u2029c", "tab\there\x1b[31m", "x" * (1 << 20 if recording.IS_FULL else 1 << 16), "'\"`${1}&amp;\\"]
+        names = [script, "<!--<script>", "a\u2028b\u2029c", "tab\there\x1b[31m",
+                 "x" * (1 << 20 if recording.IS_FULL else 1 << 16), "'\"`${1}&amp;\\"]
         statements = [("UPDATE meta SET value = ? WHERE key = 'command'", (script,))]
         for i, name in enumerate(names):
             statements.append(("UPDATE symbol SET function = ?1, file = ?1 WHERE id % 8 = ?2", (name, i)))
         statements.append("UPDATE symbol SET function = 'nul' || char(0) || 'nul' WHERE id % 8 = 6")
         statements.append("UPDATE symbol SET function = CAST(x'c3284fff' AS TEXT) WHERE id % 8 = 7")
-        statements.append(("INSERT INTO mark(name, pid, tid, begin_seq, end_seq, begin_ns, end_ns, process_id) VALUES (?, 1, 1, 1, 9000, 0, 900000000, 1)", (script,)))
+        statements.append(("INSERT INTO mark(name, pid, tid, begin_seq, end_seq, begin_ns, end_ns, process_id) VALUES"
+                           " (?, 1, 1, 1, 9000, 0, 900000000, 1)", (script,)))
         self.show(changed(demo(), "hostile", *statements))
         self.check_drawn("timeline", "flame", "map")
         self.assertIsNone(self.page.run("return window.hacked || null"))

@@ -11,9 +11,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import recording  # noqa: E402
 
 # column of remat_total: counter
-TOTALS = {"runs": "operators", "run_ns": "model_compute_ns", "remats": "remats_direct", "collateral": "remats_collateral",
-          "remat_ns": "remat_compute_ns", "evictions": "evictions", "evicted_bytes": "evicted_bytes", "wasted": "wasted_evictions",
-          "failures": "failures"}
+TOTALS = {"runs": "operators", "run_ns": "model_compute_ns", "remats": "remats_direct",
+          "collateral": "remats_collateral",
+          "remat_ns": "remat_compute_ns", "evictions": "evictions", "evicted_bytes": "evicted_bytes",
+          "wasted": "wasted_evictions", "failures": "failures"}
 CAUSES = ("released", "budget", "allocator", "requested", "banished")
 
 
@@ -46,14 +47,17 @@ class Runtime(recording.Case):
     def test_all_is_kept(self):
         said = self.run_program()
         self.assert_totals(said)
-        self.assertEqual(self.sql("SELECT count(*), sum(size) FROM eviction"), [(said["evictions"], said["evicted_bytes"])])
-        self.assertEqual(self.sql("SELECT sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns), sum(is_wasted)"
-                                  " FROM rematerialization"),
-                         [(said["remats_direct"], said["remats_collateral"], said["remat_compute_ns"], said["wasted_evictions"])])
+        self.assertEqual(self.sql("SELECT count(*), sum(size) FROM eviction"),
+                         [(said["evictions"], said["evicted_bytes"])])
+        self.assertEqual(self.sql("SELECT sum(cause = 'direct'), sum(cause = 'collateral'), sum(cost_ns),"
+                                  " sum(is_wasted) FROM rematerialization"),
+                         [(said["remats_direct"], said["remats_collateral"], said["remat_compute_ns"],
+                           said["wasted_evictions"])])
         self.assertEqual(self.sql("SELECT DISTINCT operator FROM rematerialization ORDER BY operator"),
                          [("add",), ("mul",), ("split",)])
         self.assertEqual(self.one("SELECT count(*) FROM eviction WHERE addr IS NULL"), 0)
-        self.assertEqual(self.sql("SELECT count(*), sum(cost_ns) FROM op"), [(said["operators"], said["model_compute_ns"])])
+        self.assertEqual(self.sql("SELECT count(*), sum(cost_ns) FROM op"),
+                         [(said["operators"], said["model_compute_ns"])])
         answer = json.loads(self.varve("report", "--json", self.path).out)["rematerialization"]
         self.assertEqual(answer["totals"][0]["evictions"], said["evictions"])
         self.assertIn("\nRematerialization\n", self.varve("report", self.path).out)

@@ -52,7 +52,8 @@ class Hunt(recording.Case):
 
     def assert_accused(self, functions):
         """These, and all that they made; by number, and by the call sites that the command lists."""
-        self.assertEqual({number for number, in self.sql("SELECT number FROM storage_leak")}, self.numbers_of(functions))
+        self.assertEqual({number for number, in self.sql("SELECT number FROM storage_leak")},
+                         self.numbers_of(functions))
         answer = json.loads(self.varve("leaks", "--domain", "storage", "--json", "--top", "1000", self.path).out)
         listed = {}
         for entry in answer["callsites"]:
@@ -66,7 +67,8 @@ class Hunt(recording.Case):
         self.assertEqual(answer["storages"], len(self.numbers_of(functions)))
         self.assertEqual([(answer["kept"]["storages"], answer["kept"]["bytes"])],
                          self.sql("SELECT count(*), coalesce(sum(size), 0) FROM storage_kept"))
-        rows = list(csv.DictReader(io.StringIO(self.varve("leaks", "--domain", "storage", "--csv", "--top", "1000", self.path).out)))
+        leaks = self.varve("leaks", "--domain", "storage", "--csv", "--top", "1000", self.path).out
+        rows = list(csv.DictReader(io.StringIO(leaks)))
         self.assertEqual([(row["kind"], int(row["bytes"]), row["evidence"]) for row in rows],
                          [(entry["kind"], entry["bytes"], entry["evidence"]) for entry in answer["callsites"]])
         text = self.varve("leaks", "--domain", "storage", "--top", "1000", self.path).out
@@ -133,7 +135,8 @@ class Hunt(recording.Case):
         """The collector is killed in the middle: another one makes the same of what is left."""
         process = recording.start(self.record_command(recording.program("storage_hunt"), "stop"))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
-        program = recording.wait_until(lambda: recording.program_of(process, "storage_hunt"), what="the program's start")
+        program = recording.wait_until(lambda: recording.program_of(process, "storage_hunt"),
+                                       what="the program's start")
         recording.wait_until(lambda: recording.process_state(program) == "T", what="the middle of the program")
         process.kill()
         os.kill(program, signal.SIGCONT)
@@ -191,7 +194,8 @@ class Hunt(recording.Case):
         with open(script, "w", encoding="utf-8") as stream:
             stream.write("import os\nimport varve\n\n\ndef planted():\n    return varve.zeros((4, 64))\n\n\n"
                          "kept = [planted() for _ in range(3)]\nos._exit(0)\n")
-        self.record("/usr/bin/python3", script, env=dict(os.environ, PYTHONPATH=os.path.join(recording.ROOT, "notebooks"),
+        self.record("/usr/bin/python3", script, env=dict(os.environ,
+                                                         PYTHONPATH=os.path.join(recording.ROOT, "notebooks"),
                                                          VARVE_BUILD_DIR=os.path.dirname(recording.VARVE)))
         self.assert_finished()
         self.assertEqual(self.sql("SELECT function, file, line, kind, storages, bytes FROM storage_leak_callsite"),
@@ -199,7 +203,8 @@ class Hunt(recording.Case):
 
     def test_report_and_info(self):
         self.hunt("exit")
-        totals = self.sql("SELECT kind, dtype, count(*), sum(size) FROM storages GROUP BY kind, dtype ORDER BY kind, dtype")
+        totals = self.sql("SELECT kind, dtype, count(*), sum(size) FROM storages GROUP BY kind, dtype ORDER BY kind,"
+                          " dtype")
         for command in ("report", "info"):
             text = self.varve(command, self.path).out
             self.assertIn("\nStorages\n", text)

@@ -18,8 +18,8 @@ def example(name):
 
 class Storages(recording.Case):
     def events(self, where="1"):
-        return self.sql(f"SELECT kind, id, addr, size, requested, arg FROM events WHERE kind IN {STORAGE_KINDS} AND {where} "
-                        "ORDER BY seq")
+        return self.sql(f"SELECT kind, id, addr, size, requested, arg FROM events WHERE kind IN {STORAGE_KINDS} AND"
+                        f" {where} ORDER BY seq")
 
     def assert_all_gone(self):
         """Every storage and view went, once, and after it came."""
@@ -56,14 +56,17 @@ class Storages(recording.Case):
         cycles = 1_000_000 if recording.IS_FULL else 60_000
         self.record(recording.program("storage_cycles"), str(cycles), options=["--stacks", "none"])
         self.assert_finished()
-        self.assertEqual(self.sql("SELECT base_id IS NULL, count(*), count(destroy_seq) FROM storage GROUP BY 1 ORDER BY 1"),
+        self.assertEqual(self.sql("SELECT base_id IS NULL, count(*), count(destroy_seq) FROM storage GROUP BY 1 ORDER"
+                                  " BY 1"),
                          [(0, cycles, cycles), (1, cycles, cycles)])
         self.assertEqual(self.one("SELECT count(*) FROM storage v JOIN storage b ON b.id = v.base_id "
                                   "WHERE b.allocation_id IS NOT v.allocation_id OR b.destroy_seq < v.create_seq"), 0)
-        self.assertEqual(self.one("SELECT count(*) FROM storage s LEFT JOIN allocation a ON a.id = s.allocation_id WHERE a.id IS NULL"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM storage s LEFT JOIN allocation a ON a.id = s.allocation_id"
+                                  " WHERE a.id IS NULL"), 0)
         self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain "
                                   "WHERE d.name = 'block' AND a.free_completed_seq IS NULL"), 0)
-        self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain WHERE d.name = 'block'"), cycles)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain WHERE d.name"
+                                  " = 'block'"), cycles)
         self.assertEqual(self.one("SELECT count(*) FROM storage_leak"), 0)
 
     def test_two_processes(self):
@@ -88,7 +91,7 @@ class Storages(recording.Case):
         for identity, size, callsite in leaks:
             self.assertEqual(self.sql("SELECT size, callsite_id FROM events WHERE kind = 'storage_create' AND id = ?",
                                       identity), [(size, callsite)])
-            self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'storage_destroy' AND id = ?", identity), 0)
+            self.assertEqual(self.count("storage_destroy", "id = ?", identity), 0)
 
 
 if __name__ == "__main__":

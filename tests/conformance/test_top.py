@@ -22,8 +22,10 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-TOTALS = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations", "temporary", "failed")
-SITES = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations", "temporary")
+TOTALS = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations",
+          "temporary", "failed")
+SITES = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations",
+         "temporary")
 
 
 class Still:
@@ -31,10 +33,9 @@ class Still:
 
     def __init__(self, case, *options):
         self.case, self.asked = case, [0, 0]  # allocations and bytes that it was told to make
-        self.process = subprocess.Popen(case.record_command(recording.program("stands_still"), options=options),
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        start_new_session=True)
-        case.addCleanup(self.abandon)
+        self.process = recording.start(case.record_command(recording.program("stands_still"), options=options),
+                                       stdin=subprocess.PIPE)
+        case.addCleanup(recording.kill_group, self.process)
         self.await_ready()
 
     def await_ready(self):
@@ -52,15 +53,6 @@ class Still:
     def end(self):
         self.process.stdin.close()
         self.case.assertEqual(self.process.wait(), 0, self.process.stderr.read())
-
-    def abandon(self):
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            stream.close()
 
 
 class Watched(recording.Case):
@@ -121,7 +113,8 @@ class Top(Watched):
         self.assertEqual([(line["live_bytes"], line["callsites"]) for line in lines],
                          [(sum(site["live_bytes"] for site in kept), len(kept))])
         dropped = [site for site in after["callsites"] if site["user_function"] == "drop"]
-        self.assertEqual([(site["allocations"], site["live_bytes"], site["bytes"]) for site in dropped], [(40, 0, 200000)])
+        self.assertEqual([(site["allocations"], site["live_bytes"], site["bytes"]) for site in dropped],
+                         [(40, 0, 200000)])
         mapped = [site for site in after["callsites"] if site["user_function"] == "map"]
         self.assertEqual([(site["domain"], site["live_bytes"]) for site in mapped], [("mmap", 3 * 65536)])
         self.assertEqual({row["bytes_per_s"] for row in after["totals"] + after["callsites"]}, {0})
@@ -145,7 +138,8 @@ class Top(Watched):
               for order in ("live", "allocated", "rate")}
         self.assertEqual([len(rows) for rows in by.values()], [1, 1, 1])
         self.assertEqual(by["allocated"][0]["bytes"], 900000)
-        self.assertEqual({site["domain"] for site in self.figures("-d", "mmap", self.path)["figures"]["callsites"]}, {"mmap"})
+        self.assertEqual({site["domain"] for site in self.figures("-d", "mmap", self.path)["figures"]["callsites"]},
+                         {"mmap"})
         program.end()
 
     def test_how_a_recording_is_named(self):
@@ -156,29 +150,26 @@ class Top(Watched):
         self.assertIn("stands_still", self.varve("top", "--once", self.path).out)
         program.end()
 
-    def test_process_that_was_attached_to(self):
-        if not recording.attach_is_possible():
-            self.skipTest("no process may be traced here")
-        process = recording.start([recording.program("attach_target"), self.folder, "1", "steady"])
-        self.addCleanup(recording.kill_group, process)
-        self.assertEqual(process.stdout.readline(), "ready\n")
-        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
-        collector = recording.start([recording.VARVE, "attach", "-o", self.path, str(process.pid)])
-        self.addCleanup(recording.kill_group, collector)
-        recording.wait_until(lambda: recording.is_attached(process.pid), what="the attaching")
-        for pid in (process.pid, collector.pid):
-            self.assertEqual(self.figures(str(pid))["directory"], self.path + ".d")
-        self.varve("detach", str(process.pid))
-        self.assertEqual(recording.finish(collector).returncode, 0)
-        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
-
     def test_without_anybody_nothing_is_written(self):
         program = Still(self)
         rings = os.path.join(self.path + ".d", "ring")
         self.assertEqual([name for name in os.listdir(rings) if name.startswith("live")], [])
         self.figures()
-        recording.wait_until(lambda: not [name for name in os.listdir(rings) if name.startswith("live")], what="no figures")
+        recording.wait_until(lambda: not [name for name in os.listdir(rings) if name.startswith("live")],
+                             what="no figures")
         program.end()
+
+
+class Attached(recording.AttachCase, Watched):
+    def test_process_that_was_attached_to(self):
+        process = self.begin(recording.program("attach_target"), self.folder, "1", "steady")
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
+        collector = self.attach(process.pid)
+        for pid in (process.pid, collector.pid):
+            self.assertEqual(self.figures(str(pid))["directory"], self.path + ".d")
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
 
 
 @unittest.skipUnless(shutil.which("tmux"), "no tmux here")
@@ -190,8 +181,8 @@ class Screen(Watched):
     def tmux(self, *arguments, check=True):
         environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "LC_ALL")}
         environment.update(LANG="C.UTF-8", TERM="xterm-256color")
-        return subprocess.run(["tmux", "-f", "/dev/null", "-S", self.socket, *arguments], env=environment, text=True, check=check,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        return subprocess.run(["tmux", "-f", "/dev/null", "-S", self.socket, *arguments], env=environment, text=True,
+                              check=check, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
 
     def begin(self, columns=100, lines=24):
         """A shell that says how varve top ended, and what the terminal's settings are before and after. Each has a
@@ -243,7 +234,8 @@ class Screen(Watched):
         self.assertRegex(first, "map .*stands_still")
         self.key("d")
         lines = self.await_screen("lines of heap by bytes allocated\n")
-        self.assertRegex(lines[next(i for i, line in enumerate(lines) if line.startswith("lines")) + 2], "drop .*stands_still")
+        self.assertRegex(lines[next(i for i, line in enumerate(lines) if line.startswith("lines")) + 2],
+                         "drop .*stands_still")
         self.key("d")
         self.await_screen("lines of mmap")
         self.key("d")
@@ -285,9 +277,11 @@ class Screen(Watched):
         for columns, lines in ((80, 24), (200, 50), (60, 15), (140, 40), (60, 5), (100, 24)):
             self.tmux("resize-window", "-x", str(columns), "-y", str(lines))
             wide = columns >= 80
-            self.await_screen("allocations" if wide else "(?s)recording(?!.*allocations)", f"a screen of {columns} columns")
+            self.await_screen("allocations" if wide else "(?s)recording(?!.*allocations)",
+                              f"a screen of {columns} columns")
             if lines >= 15:
-                recording.wait_until(lambda: "q end" in "".join(self.screen()[lines - 1:]), what="the last line")  # pylint: disable=cell-var-from-loop
+                recording.wait_until(lambda: "q end" in "".join(self.screen()[lines - 1:]),  # pylint: disable=W0640
+                                     what="the last line")
                 self.await_screen(r"B/s .*\bmap\b", "a call site")
             self.assertLessEqual(max(len(line) for line in self.screen()), columns)
         self.key("q")
@@ -332,8 +326,8 @@ class Gone(Watched):
         left = {master}
         self.addCleanup(lambda: [os.close(one) for one in left])
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        top = subprocess.Popen([recording.VARVE, "top", self.path], stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL,
-                               env=dict(os.environ, TERM="xterm"), start_new_session=True)
+        top = subprocess.Popen([recording.VARVE, "top", self.path], stdin=terminal, stdout=terminal,
+                               stderr=subprocess.DEVNULL, env=dict(os.environ, TERM="xterm"), start_new_session=True)
         self.addCleanup(recording.kill_group, top)
         os.close(terminal)
         shown = b""

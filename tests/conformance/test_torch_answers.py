@@ -44,7 +44,8 @@ class Declarations(recording.Case):
         lines.append('printf("\\"version\\": %d}", VARVE_TORCH_INTERFACE_VERSION);')
         source = os.path.join(self.folder, "layout.c")
         with open(source, "w", encoding="utf-8") as stream:
-            stream.write('#include <stdio.h>\n#include "alloc/frontend/torch/torch.h"\nint main(void)\n{\nputchar(123);\n'
+            stream.write('#include <stdio.h>\n#include "alloc/frontend/torch/torch.h"\nint'
+                         ' main(void)\n{\nputchar(123);\n'
                          + "\n".join(lines) + "\nreturn 0;\n}\n")
         program = os.path.join(self.folder, "layout")
         subprocess.run([COMPILER, "-I", recording.ROOT, "-o", program, source], check=True)
@@ -54,7 +55,8 @@ class Declarations(recording.Case):
         """Names and numbers of arguments, and the states and actions in their order."""
         with open(os.path.join(recording.ROOT, "alloc/frontend/torch/torch.h"), encoding="utf-8") as stream:
             header = stream.read()
-        declared = {name: arguments.count(",") + 1 if arguments.strip() != "void" else 0 for name, arguments in re.findall(
+        declared = {name: arguments.count(",") + 1 if arguments.strip() != "void" else 0
+                    for name, arguments in re.findall(
             r"TORCH_API [^;(]*?\bvarve_torch_(\w+)\(((?:[^()]|\([^()]*\))*)\);", header)}
         for name, (_, arguments) in native_library.PROTOTYPES.items():
             expected = declared[name] - (2 if name == "stats" else 0)  # the callback's own commas
@@ -119,7 +121,8 @@ class Answers(OnVarve):
         self.assertEqual(result["live"], [2, 1024 + (30 << 20), (2 << 20) + (30 << 20), 1000])
         self.assertEqual(result["peak"], 1024 + (30 << 20))
         self.assertEqual(result["reset"], [1024, 0, 0])
-        self.assertEqual((result["accelerator"], result["emptied"], result["emptied again"]), ([True, 1], 2 << 20, 2 << 20))
+        self.assertEqual((result["accelerator"], result["emptied"], result["emptied again"]),
+                         ([True, 1], 2 << 20, 2 << 20))
         self.assertEqual(result["unused"], -1, "a device without allocations: all 0, but max_split_size")
         self.check_snapshot(result["snapshot"], result["one"])
         self.assertEqual(result["segments"], result["snapshot"]["segments"])
@@ -167,7 +170,8 @@ class Answers(OnVarve):
         with open(dump, "rb") as stream:
             trace = pickle.load(stream)["device_traces"][0]
         self.assertEqual([(entry["action"], entry["size"]) for entry in trace],
-                         [("segment_alloc", 2 << 20), ("alloc", 5000), ("free_requested", 5000), ("free_completed", 5000)])
+                         [("segment_alloc", 2 << 20), ("alloc", 5000), ("free_requested", 5000),
+                          ("free_completed", 5000)])
         self.assertTrue(all(set(entry) >= {"addr", "stream", "time_us", "frames"} for entry in trace))
 
     def test_imported_by_varve(self):
@@ -183,7 +187,8 @@ class Answers(OnVarve):
             """, dump)
         self.varve("import", dump, "-o", self.path)
         self.open()
-        self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP BY 1"),
+        self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP"
+                                  " BY 1"),
                          [("alloc", 3), ("free_completed", 1)])
 
     def test_fraction_and_settings(self):
@@ -379,7 +384,8 @@ class Recorded(OnVarve):
         self.assertEqual(said["backend"], "pluggable")
         blocks = self.sql("SELECT a.requested, a.free_requested_seq IS NOT NULL, (SELECT f.line FROM frame f WHERE"
                           " f.callsite_id = a.callsite_id AND f.is_python AND f.function = 'train'"
-                          " AND f.file LIKE '%/train.py') FROM allocations a WHERE domain = 'block' ORDER BY a.alloc_seq")
+                          " AND f.file LIKE '%/train.py') FROM allocations a WHERE domain = 'block' ORDER BY"
+                          " a.alloc_seq")
         self.assertEqual(blocks, [(1234, 0, 8)] * 4 + [(1234, 1, 8)])
 
     def test_observe(self):
@@ -389,7 +395,8 @@ class Recorded(OnVarve):
         path = os.path.join(self.folder, f"trace.torch.{said['pid']}.db")
         self.assertEqual(err, f"varve: PyTorch's own history: 7 events in {path}\n")
         self.assert_finished(path)
-        self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP BY 1"),
+        self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP"
+                                  " BY 1"),
                          [("alloc", 5), ("free_completed", 1)])
         self.assertEqual([name for name in os.listdir(self.folder) if "pickle" in name], [])
 

@@ -34,7 +34,8 @@ class Start(Shim):
         """Once, under its own name, with the sys.path that it would have seen, before the program."""
         site = os.path.join(self.folder, "site")
         self.write("site/sitecustomize.py", self.MARK.format("user") + "seen = list(sys.path)\nname = __name__\n")
-        program = "import sitecustomize\nresult = [sys.marked, sitecustomize.__file__, sitecustomize.name, sitecustomize.seen]"
+        program = "import sitecustomize\nresult = "\
+                  "[sys.marked, sitecustomize.__file__, sitecustomize.name, sitecustomize.seen]"
         with_shim, err = self.python(program, VARVE_TORCH="allocate", PYTHONPATH=os.pathsep.join([SHIM, site]))
         without, _ = self.python(program, PYTHONPATH=site)
         self.assertEqual(with_shim, without)
@@ -118,7 +119,8 @@ class Start(Shim):
         result, err = self.python("import torch\nresult = torch.__version__", VARVE_TORCH="allocate",
                                   PYTHONPATH=os.pathsep.join([half, FAKE]))
         self.assertEqual(result, "2.11.0+fake")
-        self.assertEqual([line.startswith("varve: PyTorch runs as if --torch were not there") for line in err], [True], err)
+        self.assertEqual([line.startswith("varve: PyTorch runs as if --torch were not there") for line in err], [True],
+                         err)
 
     def test_no_stderr(self):
         """Closed: a line that can't be said is no reason to fail."""
@@ -133,7 +135,8 @@ class Refusals(Shim):
     def refused(self, line, fake="", **environment):
         result, err = self.python("""
             import torch
-            result = [torch.cuda.memory.get_allocator_backend() if hasattr(torch._C, "_cuda_getAllocatorBackend") else None,
+            result = [torch.cuda.memory.get_allocator_backend()
+                      if hasattr(torch._C, "_cuda_getAllocatorBackend") else None,
                       getattr(getattr(torch._C, "_cuda_memoryStats", None), "__module__", None)]
             """, VARVE_TORCH="allocate", FAKE_TORCH=fake, **{"VARVE_TORCH_LIBRARY": "/no/such.so", **environment})
         self.assertEqual(len(err), 1, err)
@@ -146,7 +149,8 @@ class Refusals(Shim):
         self.assertEqual(self.refused("initialised already", "initialised"), ["native", "torch._C"])
         self.assertEqual(self.refused("cudaMallocAsync", "async"), ["cudaMallocAsync", "torch._C"])
         self.assertEqual(self.refused("no/such.so"), ["native", "torch._C"])
-        self.assertEqual(self.refused("undefined symbol", VARVE_TORCH_LIBRARY=self.other_library()), ["native", "torch._C"])
+        self.assertEqual(self.refused("undefined symbol", VARVE_TORCH_LIBRARY=self.other_library()),
+                         ["native", "torch._C"])
 
     def other_library(self):
         with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -243,7 +247,8 @@ class Observe(Shim):
 
     def test_no_place(self):
         """The folder is gone: a line, no half file, the program's own status."""
-        _, err = self.python(self.TRAIN + "\n" + " " * 8 + "sys.exit(5)", status=5, VARVE_TORCH_HISTORY="/no/such/folder/x")
+        _, err = self.python(self.TRAIN + "\n" + " " * 8 + "sys.exit(5)", status=5,
+                             VARVE_TORCH_HISTORY="/no/such/folder/x")
         self.assertEqual([line for line in err if "is lost" in line], err)
         self.assertEqual(len(err), 1)
 
@@ -271,7 +276,8 @@ class Backward(Shim):
         """
     PROGRAM = """
         import ctypes, torch
-        read = lambda: [ctypes.c_int.in_dll(ctypes.CDLL(None), name).value for name in ("published", "ended", "skipped")]
+        read = lambda: [ctypes.c_int.in_dll(ctypes.CDLL(None), name).value
+                        for name in ("published", "ended", "skipped")]
         result["inside"] = torch.autograd.backward(lambda value: [value, *read()], 7)
         try:
             torch.autograd.graph._engine_run_backward(lambda: 1 / 0)
@@ -305,7 +311,8 @@ class Profiler(Shim):
 
     def setUp(self):
         super().setUp()
-        path = compile_library(self, "libvarve-cupti.so", "int released;\nint varve_cupti_release(void) { return released++ > 0; }\n")
+        path = compile_library(self, "libvarve-cupti.so", "int released;\nint varve_cupti_release(void) { return"
+                                                          " released++ > 0; }\n")
         self.environment.update(VARVE_TORCH="profiler", CUDA_INJECTION64_PATH=path)
 
     def test_subscription_is_given_up(self):

@@ -70,7 +70,8 @@ class FailingMalloc(recording.Case):
         return [recording.program("churn"), "--ops", "300", "--threads", "2"]
 
     def play_record(self, folder, number, for_ever):
-        outcome, count = self.run_failing(number, for_ever, *self.record_command(*self.churn(), options=["--stacks", "native"]))
+        outcome, count = self.run_failing(number, for_ever,
+                                          *self.record_command(*self.churn(), options=["--stacks", "native"]))
         said = recording.json_lines(outcome.out)
         if os.path.isdir(self.path + ".d"):
             # The program goes on, and so does its exit status; what was recorded is kept: said, and recoverable
@@ -135,4 +136,5 @@ def play(seed, runs):
                 break
         finally:
             case.doCleanups()
-    return {"setting": f"malloc: {runs} of {count} allocations of {subject} failed", "failure": "\n".join(failures) or None}
+    return {"setting": f"malloc: {runs} of {count} allocations of {subject} failed",
+            "failure": "\n".join(failures) or None}

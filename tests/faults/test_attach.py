@@ -53,42 +53,35 @@ def pending_signals(pid):
         return next(int(line.split()[1], 16) for line in stream if line.startswith("ShdPnd:"))
 
 
-class Attach(recording.Case):
-    def setUp(self):
-        super().setUp()
-        if not recording.attach_is_possible():
-            self.skipTest("no process may be traced here")
-
-    def begin(self, *command, said=None, **options):
-        process = recording.start([*command], **options)
-        self.addCleanup(recording.kill_group, process)
-        if said is not None:
-            self.assertEqual(process.stdout.readline().strip(), said)
-        return process
-
+class Attach(recording.AttachCase):
     def target(self, threads=2):
-        return self.begin(TARGET, self.folder, str(threads), "steady", said="ready")
+        return self.begin(TARGET, self.folder, str(threads), "steady")
 
     def quit(self, process):
-        """It has come to no harm."""
-        with open(os.path.join(self.folder, "quit"), "w", encoding="ascii"):
-            pass
-        outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 0, outcome)
-        self.assertIn("errors 0", outcome.out)
+        self.assertIn("errors 0", " ".join(super().quit(process)))
 
-    def attach(self, pid, path=None, *options):
-        collector = recording.start([recording.VARVE, "attach", "-o", path or self.path, *options, str(pid)])
-        self.addCleanup(recording.kill_group, collector)
-        recording.wait_until(lambda: collector.poll() is not None or recording.is_attached(pid), what="the attaching")
-        if collector.poll() is not None:
-            self.fail(recording.finish(collector))
+    def attach_and_kill(self, pid, *options):
+        """A collector that is dead."""
+        collector = self.attach(pid, *options)
+        collector.kill()
+        collector.wait()
         return collector
+
+    def detach_after_death(self, process):
+        """detach takes the hooks out, and recover finishes the database."""
+        self.assertIn("varve recover", self.varve("detach", str(process.pid)).err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.recover()
+
+    def recover(self):
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
 
     def refused(self, pid, *words, **options):
         outcome = recording.varve("attach", "-o", self.path, str(pid), **options)
         self.assert_refused(outcome, *words)
-        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], [], "nothing half-written")
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], [],
+                         "nothing half-written")
 
 
 class Refused(Attach):
@@ -150,7 +143,7 @@ class Refused(Attach):
     def test_process_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("only root has processes of other users")
-        process = self.begin("sleep", "100", user=NOBODY, group=NOBODY, extra_groups=[])
+        process = self.begin("sleep", "100", said=None, user=NOBODY, group=NOBODY, extra_groups=[])
         self.refused(process.pid, f"belongs to user {NOBODY}", "sudo -u")
         own = self.target()
         os.chmod(self.folder, 0o777)
@@ -163,12 +156,13 @@ class Refused(Attach):
     def test_another_root(self):
         if os.geteuid() != 0 or recording.run(["unshare", "-m", "true"]).returncode != 0:
             self.skipTest("no mount namespaces here")
-        process = self.begin("unshare", "-m", "sh", "-c", "echo ready; exec sleep 100", said="ready")
-        recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) != "unshare", what="the exec")
+        process = self.begin("unshare", "-m", "sh", "-c", "echo ready; exec sleep 100")
+        recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) != "unshare",
+                             what="the exec")
         self.refused(process.pid, "another view of the file system")
 
     def test_confined_process(self):
-        process = self.begin(sys.executable, "-c", CONFINED)
+        process = self.begin(sys.executable, "-c", CONFINED, said=None)
         if process.stdout.readline().strip() != "ready":
             self.skipTest("no seccomp here")
         self.refused(process.pid, "has confined itself")
@@ -188,8 +182,8 @@ class Refused(Attach):
         process = self.target()
         collector = self.attach(process.pid)
         other = os.path.join(self.folder, "other.db")
-        self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)), "is recorded already, by varve attach",
-                            f"varve detach {process.pid}")
+        self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)),
+                            "is recorded already, by varve attach", f"varve detach {process.pid}")
         self.varve("detach", str(process.pid))
         self.assertEqual(recording.finish(collector).returncode, 0)
         self.assert_refused(recording.varve("detach", str(process.pid)), "is not attached to")
@@ -211,36 +205,32 @@ class Refused(Attach):
         own = os.path.join(self.folder, "session")
         for is_removed in (False, True):
             with self.subTest(is_removed=is_removed):
-                process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own, said="ready")
+                process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own)
                 if is_removed:
                     os.unlink(own)
                 self.assert_refused(recording.varve("detach", str(process.pid)),
                                     f"process {process.pid} is not attached to")
                 self.assertIsNone(process.poll())
 
-    def test_nobody_attached(self):
-        process = self.target()
-        self.assert_refused(recording.varve("detach", str(process.pid)), f"process {process.pid} is not attached to")
-        self.quit(process)
-
 
 class Busy(Attach):
     def test_full_rings(self):
         """A thread that does nothing but allocate, and waits for room most of the time, is let go all the same."""
-        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)", said="ready")
+        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)")
         for overflow in ("block", "drop"):
             with self.subTest(overflow=overflow):
-                self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3", "-f", "-o",
-                           self.path, str(process.pid))
+                self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3",
+                           "-f", "-o", self.path, str(process.pid))
                 self.assertFalse(recording.is_attached(process.pid))
                 self.assert_finished()
                 self.assertEqual(self.assert_conserved()[0] == 0, overflow == "block" or self.count("lost") == 0)
         self.assertIsNone(process.poll())
 
     def test_children_are_let_go_too(self):
-        process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild = os.fork()\n"
-                             "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' % child)\ntime.sleep(100)",
-                             said="ready", stdin=subprocess.PIPE)
+        process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild ="
+                                                   " os.fork()\n"
+                             "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' %"
+                             " child)\ntime.sleep(100)", stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
@@ -253,8 +243,8 @@ class Busy(Attach):
         self.assertNotIn(recording.process_state(child), (None, "Z", "X"))
         self.assert_finished()
         self.assert_no_loss()
-        self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033 GROUP BY pid"
-                                  " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
+        self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033"
+                                  " GROUP BY pid ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
 
 
 def tracer_of(pid):
@@ -266,7 +256,7 @@ class Awkward(Attach):
     """The program is at a place, or the recorder comes to one, where the call that loads it meets something."""
 
     def host(self, *arguments, **options):
-        return self.begin(HOST, *arguments, said="ready", stdin=subprocess.PIPE, **options)
+        return self.begin(HOST, *arguments, stdin=subprocess.PIPE, **options)
 
     def lead(self, process):
         process.stdin.write("x")
@@ -350,9 +340,7 @@ class Awkward(Attach):
     def test_thread_of_another_tracer(self):
         """Not known before: only one of the threads is traced. To be quiet all of them must be looked at."""
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid)
         other = max(int(tid) for tid in os.listdir(f"/proc/{process.pid}/task"))
         libc = ctypes.CDLL(None, use_errno=True)
         self.assertEqual(libc.ptrace(PTRACE_SEIZE, other, None, None), 0)
@@ -369,7 +357,7 @@ class Killed(Attach):
 
     def give_number_again(self, process, collector):
         """As if another process, which is returned, had got the number of the dead collector."""
-        innocent = self.begin("sleep", "100")
+        innocent = self.begin("sleep", "100", said=None)
         with open(self.session_page(process.pid), "r+b") as page:
             page.seek(COLLECTOR_PID_AT)
             self.assertEqual(struct.unpack("i", page.read(4)), (collector.pid,))
@@ -380,23 +368,15 @@ class Killed(Attach):
     def test_collector_whose_number_is_given_out_again(self):
         """The other process gets no signal, and the hooks go all the same."""
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        collector = self.attach_and_kill(process.pid)
         innocent = self.give_number_again(process, collector)
-        outcome = self.varve("detach", str(process.pid))
-        self.assertIn("varve recover", outcome.err)
-        self.assertFalse(recording.is_attached(process.pid))
+        self.detach_after_death(process)
         self.assertIsNone(innocent.poll())
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
         self.quit(process)
 
     def test_attaching_after_a_collector_whose_number_is_given_out_again(self):
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        collector = self.attach_and_kill(process.pid)
         self.give_number_again(process, collector)
         other = os.path.join(self.folder, "other.db")
         self.varve("attach", "--for", "0", "-o", other, str(process.pid))
@@ -408,7 +388,6 @@ class Killed(Attach):
     def test_collector_that_is_killed_while_it_is_waited_for(self):
         process = self.target()
         collector = self.attach(process.pid)
-        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
         collector.send_signal(signal.SIGSTOP)
         detach = recording.start([recording.VARVE, "detach", str(process.pid)])
         self.addCleanup(recording.kill_group, detach)
@@ -419,22 +398,15 @@ class Killed(Attach):
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn("varve recover", outcome.err)
         self.assertFalse(recording.is_attached(process.pid))
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
+        self.recover()
         self.quit(process)
 
     def test_collector(self):
         """The program goes on; detach takes the hooks out, recover finishes the database."""
         process = self.target(threads=1)
-        collector = self.attach(process.pid, None, "--ring-size", "64K")
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid, "--ring-size", "64K")
         self.assert_refused(recording.varve("recover", self.path + ".d"), "still run", "varve detach")
-        outcome = self.varve("detach", str(process.pid))
-        self.assertIn("varve recover", outcome.err)
-        self.assertFalse(recording.is_attached(process.pid))
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
+        self.detach_after_death(process)
         self.assert_no_loss()
         self.assert_pairs(may_know_unknown=True)
         self.assertGreater(self.one("SELECT count(*) FROM event"), 0)
@@ -442,9 +414,7 @@ class Killed(Attach):
 
     def test_attaching_after_a_dead_collector(self):
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid)
         other = os.path.join(self.folder, "other.db")
         self.varve("attach", "--for", "0.2", "-o", other, str(process.pid))
         self.assert_finished(other)
@@ -465,21 +435,13 @@ class Killed(Attach):
 
     def test_program_after_a_dead_collector(self):
         process = self.target()
-        collector = self.attach(process.pid)
-        collector.kill()
-        collector.wait()
+        self.attach_and_kill(process.pid)
         self.quit(process)
-        self.varve("recover", self.path + ".d")
-        self.assert_finished()
+        self.recover()
         self.assert_no_loss()
 
     def test_program_that_becomes_another(self):
-        process = self.begin("sh", "-c", "read line; exec sleep 100")
-        self.assertIsNone(process.poll())
-        shell = subprocess.Popen(["sh", "-c", "echo ready; read line; exec sleep 100"], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, text=True, start_new_session=True)  # pylint: disable=consider-using-with
-        self.addCleanup(recording.kill_group, shell)
-        self.assertEqual(shell.stdout.readline().strip(), "ready")
+        shell = self.begin("sh", "-c", "echo ready; read line; exec sleep 100", stdin=subprocess.PIPE)
         collector = self.attach(shell.pid)
         shell.stdin.write("\n")
         shell.stdin.flush()
@@ -497,7 +459,7 @@ class PlugIn(Attach):
     """A plug-in whose calls are not all bound, and that may have an allocator of its own: blocks stay with theirs."""
 
     def check(self, opened, called):
-        process = self.begin(recording.program("deep_host"), opened, called, said="ready", stdin=subprocess.PIPE)
+        process = self.begin(recording.program("deep_host"), opened, called, stdin=subprocess.PIPE)
         is_pool, first = opened == "deep", called == "begun"
 
         def step(times):
@@ -507,7 +469,6 @@ class PlugIn(Attach):
             self.assertEqual(process.stdout.readline(), f"{count} {count} 0\n")
 
         collector = self.attach(process.pid)
-        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
         step(1)
         self.varve("detach", str(process.pid))
         self.assertEqual(recording.finish(collector).returncode, 0)

@@ -50,28 +50,31 @@ class Outputs(recording.Case):
         self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
         commands = [one for one in about(self.path) if one[0] not in OF_AN_ALLOCATOR]
         self.assertGreater(len(commands), 8)
-        commands += [["help"], ["help", "report"], ["report", "--help"], ["report", "--html", "-", self.path], ["--version"],
-                     ["doctor"], ["completion", "bash"], ["dtr", LOG]]
+        commands += [["help"], ["help", "report"], ["report", "--help"], ["report", "--html", "-", self.path],
+                     ["--version"], ["doctor"], ["completion", "bash"], ["dtr", LOG]]
         for command in commands:
             with self.subTest(command), open("/dev/full", "wb", buffering=0) as full:
-                process = subprocess.run([recording.VARVE, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+                process = subprocess.run([recording.VARVE, *command], stdout=full, stderr=subprocess.PIPE, text=True,
+                                         check=False)
                 self.assert_reason(recording.Outcome(process.returncode, "", process.stderr), command)
                 closed = recording.run(["sh", "-c", 'exec "$@" >&-', "sh", recording.VARVE, *command])
                 self.assert_reason(closed, command)
 
     def test_files_while_descriptors_are_closed(self):
         """What is opened does not become the standard output: a file holds its content only."""
-        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG], options=recording.PLAIN)
+        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG],
+                    options=recording.PLAIN)
         made = [os.path.join(self.folder, name) for name in ("open.pickle", "closed.pickle")]
         for path, redirection in zip(made, ("", "<&- >&- 2>&-")):
-            outcome = recording.run(["sh", "-c", f'exec "$@" {redirection}', "sh", recording.VARVE, "export", self.path + ".play",
-                                     "-o", path])
+            outcome = recording.run(["sh", "-c", f'exec "$@" {redirection}', "sh", recording.VARVE, "export",
+                                     self.path + ".play", "-o", path])
             self.assertEqual(outcome.returncode, 0, outcome)
         with open(made[0], "rb") as one, open(made[1], "rb") as other:
             self.assertEqual(one.read(), other.read())
 
     def test_places_that_cannot_be_written(self):
-        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG], options=recording.PLAIN)
+        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG],
+                    options=recording.PLAIN)
         before = sorted(os.listdir(self.folder))
         for command in (["export", self.path + ".play"], ["replay", self.path + ".play"], ["dtr", "--ratio", "1", LOG],
                         ["record", "--", "true"]):
@@ -132,13 +135,15 @@ class Names(recording.Case):
 
     def test_control_characters(self):
         self.record_function(MARK, change=EVIL[:len(MARK)].ljust(len(MARK), b"z"))
-        self.assertEqual(self.one("SELECT count(*) > 0 FROM frame WHERE function LIKE '%name%' AND module LIKE '%program'"), 1)
+        self.assertEqual(self.one("SELECT count(*) > 0 FROM frame WHERE function LIKE '%name%' AND module LIKE"
+                                  " '%program'"), 1)
         self.assertIn("name", self.answers()["leaks"])
 
     def test_no_symbols(self):
         """Unresolved code is called that, with its module."""
         self.record_function(MARK, "-s")
-        self.assertEqual(self.one("SELECT count(*) FROM frame WHERE module LIKE '%/program' AND function IS NOT NULL"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM frame WHERE module LIKE '%/program' AND function IS NOT NULL"),
+                         0)
         texts = self.answers()
         self.assertIn("program", texts["report"])
         self.assertIn("program", texts["leaks"])

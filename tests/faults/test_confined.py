@@ -32,7 +32,8 @@ class Confined(recording.Case):
         return self.count("heap_alloc", "size = 1234"), self.count("heap_free", "size = 1234")
 
     def lost(self):
-        return self.one("SELECT coalesce(sum(value), 0) FROM data_loss WHERE name IN ('events_lost', 'events_unattached')")
+        return self.one("SELECT coalesce(sum(value), 0) FROM data_loss WHERE name IN ('events_lost',"
+                        " 'events_unattached')")
 
     def check_complete(self, how):
         for stacks in STACKS:

@@ -40,8 +40,8 @@ class Counts(recording.Case):
             at += 1
         self.assertEqual(rows[at:], [], "more events than the program made")
         for mark in (line for line in expected if line.get("addr") and "loose" in line):
-            self.assertGreaterEqual(self.one("SELECT count(*) FROM allocation WHERE addr = ? AND size >= ?", mark["addr"],
-                                             mark["least"]), 1, mark)
+            self.assertGreaterEqual(self.one("SELECT count(*) FROM allocation WHERE addr = ? AND size >= ?",
+                                             mark["addr"], mark["least"]), 1, mark)
         live = dict(self.sql("SELECT domain, live_bytes FROM total"))
         self.assertEqual(live, {"heap": sums["live_heap"], "mmap": sums["live_mmap"]})
         failed = sum(line.get("failed", 0) for line in expected)
@@ -57,7 +57,8 @@ class Counts(recording.Case):
         self.assertEqual(kept, 1000)
         limit = self.one("SELECT callsite_id FROM frame WHERE function = '(not kept: limit)' AND depth = 0")
         self.assertEqual(self.one("SELECT count(*) FROM frame WHERE callsite_id = ?", limit), 1)
-        not_kept = self.one("SELECT count(*) FROM events WHERE kind = 'heap_alloc' AND size = 40009 AND callsite_id = ?", limit)
+        not_kept = self.one("SELECT count(*) FROM events WHERE kind = 'heap_alloc' AND size = 40009 AND callsite_id ="
+                            " ?", limit)
         self.assertGreater(not_kept, 3900)
         self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'heap_alloc' AND size = 40009"), 5000)
         lost = self.one("SELECT value FROM data_loss WHERE name = 'callsites_lost'")
@@ -67,7 +68,8 @@ class Counts(recording.Case):
     def test_deep_recursion(self):
         """A deep stack keeps its outermost frames and the innermost; one that is far deeper keeps these."""
         for depth, outermost in ((400, "_start"), (60000, "(frames left out)")):
-            self.record(recording.program("many_stacks"), "0", str(depth), "20", options=["--stacks", "native", "--force"])
+            self.record(recording.program("many_stacks"), "0", str(depth), "20",
+                        options=["--stacks", "native", "--force"])
             self.assert_recording()
             callsites = self.sql("SELECT DISTINCT callsite_id FROM events WHERE kind = 'heap_alloc' AND size = 40013")
             self.assertEqual(len(callsites), 1)
@@ -83,7 +85,8 @@ class Counts(recording.Case):
         self.assert_recording()
         for thread in said["threads"]:
             counted = self.sql(
-                "SELECT sum(kind = 'heap_alloc'), sum(kind = 'heap_free' AND cause = 'free'), sum(kind = 'heap_realloc'),"
+                "SELECT sum(kind = 'heap_alloc'), sum(kind = 'heap_free' AND cause = 'free'), sum(kind ="
+                " 'heap_realloc'),"
                 " sum(CASE WHEN kind IN ('heap_alloc', 'heap_realloc') THEN size END) FROM events WHERE tid = ?",
                 thread["tid"])
             self.assertEqual(counted, [(thread["allocs"], thread["frees"], thread["reallocs"], thread["bytes"])],
@@ -107,7 +110,8 @@ class Counts(recording.Case):
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size BETWEEN 20000 AND 20999"), said["allocs"])
         self.assertEqual(self.count("heap_free", "size BETWEEN 20000 AND 20999"), said["frees"])
-        self.assertEqual(self.one("SELECT count(DISTINCT tid) FROM event WHERE size BETWEEN 20000 AND 20999 AND kind = 32"),
+        self.assertEqual(self.one("SELECT count(DISTINCT tid) FROM event WHERE size BETWEEN 20000 AND 20999 AND kind"
+                                  " = 32"),
                          said["threads"])
         self.assertGreaterEqual(self.one("SELECT count(*) FROM thread"), said["threads"])
 

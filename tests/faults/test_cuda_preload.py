@@ -23,12 +23,14 @@ ALLOCS = {
     "cuMemAllocManaged": ("cuMemAllocManaged", MANAGED), "cuMemAllocHost_v2": ("cuMemAllocHost", PINNED),
     "cuMemHostAlloc": ("cuMemHostAlloc", PINNED), "cuMemHostRegister_v2": ("cuMemHostRegister", PINNED),
     "cuArrayCreate_v2": ("cuArrayCreate", ARRAY), "cuArray3DCreate_v2": ("cuArray3DCreate", ARRAY),
-    "cuMipmappedArrayCreate": ("cuMipmappedArrayCreate", ARRAY), "cuIpcOpenMemHandle_v2": ("cuIpcOpenMemHandle", DEVICE),
+    "cuMipmappedArrayCreate": ("cuMipmappedArrayCreate", ARRAY),
+    "cuIpcOpenMemHandle_v2": ("cuIpcOpenMemHandle", DEVICE),
 }
 FREES = {
     "cuMemFree_v2": ("cuMemFree", DEVICE), "cuMemFreeHost": ("cuMemFreeHost", PINNED),
     "cuMemHostUnregister": ("cuMemHostUnregister", PINNED), "cuArrayDestroy": ("cuArrayDestroy", ARRAY),
-    "cuMipmappedArrayDestroy": ("cuMipmappedArrayDestroy", ARRAY), "cuIpcCloseMemHandle": ("cuIpcCloseMemHandle", DEVICE),
+    "cuMipmappedArrayDestroy": ("cuMipmappedArrayDestroy", ARRAY),
+    "cuIpcCloseMemHandle": ("cuIpcCloseMemHandle", DEVICE),
 }
 VIRTUAL = {
     "cuMemAddressReserve": ("vmm_reserve", False), "cuMemCreate": ("vmm_create", False), "cuMemMap": ("vmm_map", False),
@@ -44,8 +46,8 @@ POOLS = ("cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSet
 ARRAY_BYTES = (64 * 32 * 2 * 4, 16 * 8 * 4 * 4, (16 * 8 * 4 + 8 * 4 * 2 + 4 * 2 * 1) * 4, 2989 * 32 * 2 * 4)
 # What the collector knows better than a call that gives something back, from what had given it out: places of
 # records().
-COMPLETED = {"dev_free": (3, 4, 5, 7, 9), "dev_free_async": (3, 4, 5, 7), "vmm_release": (7,), "vmm_create": (7,), "vmm_unmap": (3,),
-             "end of a free": (3, 9)}
+COMPLETED = {"dev_free": (3, 4, 5, 7, 9), "dev_free_async": (3, 4, 5, 7), "vmm_release": (7,), "vmm_create": (7,),
+             "vmm_unmap": (3,), "end of a free": (3, 9)}
 BESIDE = ("process_start", "process_exit", "main_end", "thread_start", "device", "device_name", "stream", "dev_memory")
 
 
@@ -80,7 +82,8 @@ class Expected:
             self.contexts[context] = (self.context_count, line.get("device"))
         return line.get("device"), self.contexts[context][0]
 
-    def expect(self, kind, cause, line, memory=0, addr=0, size=0, arg=0, stream=0, number=None, device=None, result=None):
+    def expect(self, kind, cause, line, memory=0, addr=0, size=0, arg=0, stream=0, number=None, device=None,
+               result=None):
         result = line.result if result is None else result
         current, context = self.place(line) if number is None or device is None or device < 0 else (0, 0)
         device = current if device is None or device < 0 else device
@@ -116,7 +119,8 @@ class Expected:
         elif name in ORDERED or name == "cuMemFreeAsync" or name in POOLS:
             self.take_ordered(name, line)
         elif name in SYNCS:
-            self.expect("dev_sync", SYNCS[name], line, addr=0 if line.result else line.get("addr"), stream=line.get("stream"))
+            self.expect("dev_sync", SYNCS[name], line, addr=0 if line.result else line.get("addr"),
+                        stream=line.get("stream"))
         else:
             self.take_end(name, line)
 
@@ -140,8 +144,8 @@ class Expected:
         number = self.pools.get(pool, 0)
         if name in ORDERED:
             cause = "graph" if line.get("captured") else ORDERED[name]
-            self.alloc(line, "dev_alloc_async", cause, DEVICE, line.get("bytes"), number=number, device=line.get("place"),
-                       stream=line.get("stream"))
+            self.alloc(line, "dev_alloc_async", cause, DEVICE, line.get("bytes"), number=number,
+                       device=line.get("place"), stream=line.get("stream"))
         elif name == "cuMemFreeAsync":
             self.free(line, "dev_free_async", name, DEVICE, device=line.get("place"), stream=line.get("stream"))
         else:
@@ -157,7 +161,8 @@ class Expected:
                 self.contexts[context] = (self.context_count, 0)
             number, device = self.contexts.pop(context)
             self.expect("dev_reset", "cuCtxDestroy", line, number=number, device=device)
-        elif name == "cuDevicePrimaryCtxReset_v2" or (name == "cuDevicePrimaryCtxRelease_v2" and not line.get("active")):
+        elif name == "cuDevicePrimaryCtxReset_v2" or (name == "cuDevicePrimaryCtxRelease_v2"
+                                                      and not line.get("active")):
             self.expect("dev_reset", name.replace("_v2", ""), line, number=0, device=device)
             self.contexts = {key: value for key, value in self.contexts.items() if value[1] != device}
 
@@ -185,8 +190,8 @@ class CudaCase(recording.Case):
             return [Line(text) for text in stream]
 
     def records(self, pid):
-        streams = dict(self.sql("SELECT number, handle FROM stream s JOIN process p ON p.id = s.process_id WHERE p.pid = ?",
-                                pid))
+        streams = dict(self.sql("SELECT number, handle FROM stream s JOIN process p ON p.id = s.process_id WHERE"
+                                " p.pid = ?", pid))
         rows = self.sql("SELECT kind, cause, flags, device, pool, addr, size, arg, stream FROM events WHERE pid = ?"
                         f" AND kind NOT IN ({', '.join('?' * len(BESIDE))}) ORDER BY seq", pid, *BESIDE)
         return [(kind, cause, flags & 1, device, pool >> 12, pool & 4095, addr or 0, size or 0, arg or 0,
@@ -274,7 +279,8 @@ class Unchanged(CudaCase):
     def test_not_wanted(self):
         """With the heap alone nothing of CUDA is reported, and the driver's own functions are handed out."""
         self.record_program(recording.program("cuda_linked"), options=("--heap", "--stacks", "none", "--quiet"))
-        self.assertEqual(self.one("SELECT count(*) FROM event WHERE kind BETWEEN 37 AND 63 AND kind NOT IN (49, 50, 51, 52, 53)"),
+        self.assertEqual(self.one("SELECT count(*) FROM event WHERE kind BETWEEN 37 AND 63 AND kind NOT IN (49, 50,"
+                                  " 51, 52, 53)"),
                          0)
         self.assertEqual([line for line in self.calls() if line.name.startswith("?cuCtx")], [])
 
@@ -293,7 +299,8 @@ class Unchanged(CudaCase):
             outcome = self.record_program(*order, options=(*OPTIONS, "--force"))
             (pid,) = self.pids()
             driver = [line for line in self.calls() if line.name == "cuMemAlloc_v2" and line.depth == 0]
-            reported = self.sql("SELECT size FROM events WHERE pid = ? AND cause = 'cuMemAlloc' AND kind IN ('dev_alloc', 'dev_oom')"
+            reported = self.sql("SELECT size FROM events WHERE pid = ? AND cause = 'cuMemAlloc' AND kind IN"
+                                " ('dev_alloc', 'dev_oom')"
                             " ORDER BY seq", pid)
             extra = 0 if order is before else 256 # of what is reported less than the driver was asked for
             sizes = [line.get("bytes") for line in driver]
@@ -374,8 +381,10 @@ class Replaced(CudaCase):
         outcome = self.record_program(recording.program("cuda_replaced"), options=("--cuda=replace", "--quiet"),
                                       VARVE_REPLACE=library, VARVE_REPLACE_DEVICE="host")
         self.assertEqual(outcome.out, "1 32000 33000 801 0\n")
-        self.assertEqual(self.sql("SELECT a.requested, EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = a.callsite_id AND"
-                                  " f.function = 'main') FROM allocations a WHERE domain = 'block' ORDER BY a.alloc_seq"),
+        self.assertEqual(self.sql("SELECT a.requested, EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id ="
+                                  " a.callsite_id AND"
+                                  " f.function = 'main') FROM allocations a WHERE domain = 'block' ORDER BY"
+                                  " a.alloc_seq"),
                          [(31000, 1), (32000, 1)])
 
     def test_not_to_be_opened(self):

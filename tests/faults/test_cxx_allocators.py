@@ -27,7 +27,8 @@ def library_path(name):
     """As the linker finds it; None if it is not there."""
     if not COMPILER:
         return None
-    found = subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True,
+                           check=True).stdout.strip()
     return os.path.realpath(found) if os.path.isabs(found) else None
 
 
@@ -46,8 +47,8 @@ class Allocators(recording.Case):
     def linked(self, source, *libraries):
         """The program, linked with a library in front of the C++ library."""
         target = os.path.join(self.folder, "program")
-        subprocess.run([COMPILER, "-std=c++17", "-g", "-O1", "-fno-builtin", os.path.join(SOURCES, source), "-o", target,
-                        "-Wl,--no-as-needed", *libraries, "-pthread"], check=True)
+        subprocess.run([COMPILER, "-std=c++17", "-g", "-O1", "-fno-builtin", os.path.join(SOURCES, source), "-o",
+                        target, "-Wl,--no-as-needed", *libraries, "-pthread"], check=True)
         return target
 
     def assert_counted(self, outcome, allocator):
@@ -57,7 +58,8 @@ class Allocators(recording.Case):
         if allocator != "mimalloc":
             self.assertEqual((sums["caught"], sums["handled"]), (4, 2), "failed requests, as without a recorder")
         self.assert_recording()
-        marks = [row[0] for row in self.sql("SELECT seq FROM events WHERE kind = 'heap_alloc' AND size = ? ORDER BY seq", MARK)]
+        marks = [row[0] for row in self.sql("SELECT seq FROM events WHERE kind = 'heap_alloc' AND size = ? ORDER BY"
+                                            " seq", MARK)]
         self.assertEqual(len(marks), 2)
         between = "kind IN ('heap_alloc', 'heap_realloc') AND flags & 1 = 0 AND seq > ? AND seq < ? AND size >= 20000"
         self.assertEqual(self.sql(f"SELECT count(*), sum(size) FROM events WHERE {between}", *marks),
@@ -66,8 +68,8 @@ class Allocators(recording.Case):
                                   " AND size BETWEEN 20000 AND 7654320", *marks), sums["frees"])
         for line in lines:
             if line["form"] != "realloc":
-                self.assertEqual(self.sql(f"SELECT addr, coalesce(arg, 0) FROM events WHERE {between} AND size = ?", *marks,
-                                          line["size"]), [(line["addr"], line["alignment"])], line)
+                self.assertEqual(self.sql(f"SELECT addr, coalesce(arg, 0) FROM events WHERE {between} AND size = ?",
+                                          *marks, line["size"]), [(line["addr"], line["alignment"])], line)
         return lines
 
     def top_function(self, size):
@@ -86,7 +88,8 @@ class Allocators(recording.Case):
 
     def preloaded(self, name):
         path = self.allocator(name)
-        outcome = self.record(recording.program("cxx_counted"), *ARGUMENTS.get(name, []), env={**os.environ, "LD_PRELOAD": path})
+        outcome = self.record(recording.program("cxx_counted"), *ARGUMENTS.get(name, []),
+                              env={**os.environ, "LD_PRELOAD": path})
         self.assert_served(self.assert_counted(outcome, name))
 
     def linked_with(self, name):
@@ -135,8 +138,8 @@ class Allocators(recording.Case):
                             env={**os.environ, "LD_PRELOAD": self.allocator(name)})
                 self.assert_finished()
                 self.assert_no_loss()
-                self.assertEqual(self.sql("SELECT kind, cause, count(*) FROM events WHERE size = 44444 OR size BETWEEN 33333"
-                                          " AND 33340 GROUP BY 1, 2 ORDER BY 1, 2"),
+                self.assertEqual(self.sql("SELECT kind, cause, count(*) FROM events WHERE size = 44444 OR size"
+                                          " BETWEEN 33333 AND 33340 GROUP BY 1, 2 ORDER BY 1, 2"),
                                  [("heap_alloc", "operator new", 121000), ("heap_free", "free", 60000),
                                   ("heap_free", "operator delete", 61000)])
                 self.assertEqual(self.one("SELECT count(*) FROM events WHERE cause = 'unknown_address'"), 0)

@@ -135,14 +135,15 @@ class Databases(recording.Case):
         self.assertEqual(os.listdir(self.folder), ["trace.db"])
 
     def test_wrong_sql(self):
-        for sql, word in (("SELEC 1", "SELEC"), ("SELECT * FROM nowhere", "nowhere"), ("SELECT size FROM", "FROM"), ("", ""),
-                          ("SELECT 'unfinished", "unfinished")):
+        for sql, word in (("SELEC 1", "SELEC"), ("SELECT * FROM nowhere", "nowhere"), ("SELECT size FROM", "FROM"),
+                          ("", ""), ("SELECT 'unfinished", "unfinished")):
             with self.subTest(sql=sql):
                 self.assert_refused(recording.varve("query", self.path, sql), word)
 
     def test_closed_output(self):
         """`varve query … | head -1` ends quietly."""
-        outcome = recording.run(["/bin/sh", "-c", f"{recording.VARVE} query {self.path} 'SELECT * FROM event' | head -1"])
+        outcome = recording.run(["/bin/sh", "-c", f"{recording.VARVE} query {self.path} 'SELECT * FROM event' | head"
+                                                  " -1"])
         self.assertEqual((outcome.returncode, outcome.err), (0, ""), outcome)
         self.assertEqual(len(outcome.out.splitlines()), 1)
 

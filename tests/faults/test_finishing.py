@@ -35,7 +35,8 @@ class Interrupted(recording.Case):
         process = self.begin()
         process.send_signal(signal.SIGINT)
         line = process.stderr.readline()
-        self.assertIn(f"the database is being written; Ctrl-C again stops, `varve recover {self.path}.d` finishes it later", line)
+        self.assertIn(f"the database is being written; Ctrl-C again stops, `varve recover {self.path}.d` finishes it"
+                      " later", line)
         process.send_signal(signal.SIGINT)
         outcome = recording.finish(process)
         self.assertEqual(outcome.returncode, 130)
@@ -57,7 +58,8 @@ class Interrupted(recording.Case):
 class Status(recording.Case):
     def record_into_a_folder(self, end):
         """The place of the database is taken while the program runs."""
-        outcome = recording.run(self.record_command("/bin/sh", "-c", f"mkdir -p {self.path}/x; {end}", options=recording.PLAIN))
+        outcome = recording.run(self.record_command("/bin/sh", "-c", f"mkdir -p {self.path}/x; {end}",
+                                                    options=recording.PLAIN))
         self.assertIn(f"varve recover {self.path}.d", outcome.err)
         self.assertTrue(os.path.exists(os.path.join(self.path + ".d", "trace.db")))
         return outcome.returncode

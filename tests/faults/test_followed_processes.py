@@ -95,7 +95,8 @@ class Namespaces(recording.Case):
             with self.subTest(mount_proc=proc):
                 self.path = os.path.join(self.folder, f"{proc}.db")
                 outcome = self.record_in(
-                    "sh", "-c", f"echo {free - 1} > /proc/sys/kernel/ns_last_pid; {BURST} 2000 {SIZE}; exit 0", proc=proc)
+                    "sh", "-c", f"echo {free - 1} > /proc/sys/kernel/ns_last_pid; {BURST} 2000 {SIZE}; exit 0",
+                    proc=proc)
                 self.assert_recording()
                 self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 2000, outcome)
                 self.assertEqual(self.sql("SELECT pid FROM process WHERE executable LIKE '%/burst'"), [(free,)])
@@ -103,18 +104,21 @@ class Namespaces(recording.Case):
     def test_many(self):
         """The same pids in several namespaces at a time, and exec in them."""
         self.record("sh", "-c", "for i in 1 2 3 4 5 6; do unshare -pf --mount-proc sh -c "
-                    f"'sleep 0.1; {BURST} 500 {SIZE}; exec {BURST} 500 {SIZE}' & done >/dev/null; wait; exit 0", options=recording.PLAIN)
+                    f"'sleep 0.1; {BURST} 500 {SIZE}; exec {BURST} 500 {SIZE}' & done >/dev/null; wait; exit 0",
+                    options=recording.PLAIN)
         self.assert_recording()
         rows = self.sql("SELECT pid, count(*) FROM process WHERE executable LIKE '%/burst' GROUP BY pid ORDER BY pid")
         self.assertEqual(sum(count for _, count in rows), 12)
         self.assertEqual(rows[0], (1, 6))
         self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 6000)
-        self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process WHERE executable LIKE '%/burst'"), [("exit",)])
+        self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process WHERE executable LIKE '%/burst'"),
+                         [("exit",)])
 
     def test_killed(self):
         """SIGKILL of a namespace's first process takes all of it: what was committed is there, and nobody waits."""
         process = recording.start(self.record_command(
-            "unshare", "-pf", "--mount-proc", "sh", "-c", f"{BURST} 1000 {SIZE}; echo ready; while :; do :; done", options=recording.PLAIN))
+            "unshare", "-pf", "--mount-proc", "sh", "-c", f"{BURST} 1000 {SIZE}; echo ready; while :; do :; done",
+            options=recording.PLAIN))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         while process.stdout.readline() != "ready\n":
             pass
@@ -156,7 +160,8 @@ class WithoutLocks(recording.Case):
 
     def test_overlay(self):
         script = (f"mount -t tmpfs -o size=1M none /dev/shm && mount -t tmpfs none {self.folder} && cd {self.folder} &&"
-                  " mkdir lower upper work all && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work all")
+                  " mkdir lower upper work all && mount -t overlay overlay -o"
+                  " lowerdir=lower,upperdir=upper,workdir=work all")
         if not can_unshare("-m") or subprocess.run(["unshare", "-m", "sh", "-c", script], check=False,
                                                    stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("no overlayfs may be mounted here")

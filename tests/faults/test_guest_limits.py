@@ -23,7 +23,8 @@ class Counted(recording.Case):
     """Each test adds up what was recorded and what was lost."""
 
     def lost(self):
-        return self.one("SELECT coalesce(sum(value), 0) FROM data_loss WHERE name IN ('events_lost', 'events_unattached')")
+        return self.one("SELECT coalesce(sum(value), 0) FROM data_loss WHERE name IN ('events_lost',"
+                        " 'events_unattached')")
 
     def events(self):
         return self.one("SELECT count(*) FROM events WHERE kind <> 'lost'")
@@ -137,8 +138,8 @@ class SpillLimit(Counted):
     def test_collector_is_gone(self):
         """What waits beside the rings has a limit; the rest is counted, and recover reports it."""
         script = 'kill -9 $PPID; "$@"; du -cb "$0".d/ring/*.spill* | tail -n 1'
-        command = [recording.VARVE, "record", "-o", self.path, *recording.PLAIN, "--ring-size", "4K", "--max-spill", "300K", "--",
-                   "sh", "-c", script, self.path, recording.program("burst"), "300000"]
+        command = [recording.VARVE, "record", "-o", self.path, *recording.PLAIN, "--ring-size", "4K", "--max-spill",
+                   "300K", "--", "sh", "-c", script, self.path, recording.program("burst"), "300000"]
         process = recording.start(command)
         out = recording.finish_orphan(process)
         self.assertLessEqual(int(re.search(r"^(\d+)\s+total", out, re.M).group(1)), 300 << 10)

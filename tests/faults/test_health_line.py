@@ -23,7 +23,8 @@ class Case(recording.Case):
         for command in ("info", "report"):
             lines = recording.varve(command, self.path).out.splitlines()
             first = next(i for i, line in enumerate(lines) if line.startswith("  health "))
-            last = next(i for i in range(first + 1, len(lines) + 1) if i == len(lines) or not lines[i].startswith("      "))
+            last = next(i for i in range(first + 1, len(lines) + 1) if i == len(lines)
+                        or not lines[i].startswith("      "))
             found.append("\n".join(line.strip() for line in lines[first:last]).replace("health    ", ""))
         self.assertEqual(found[0], found[1])
         return found[0]
@@ -53,7 +54,8 @@ class Words(Case):
 
     def test_killed(self):
         """Not a loss, but worth a word."""
-        outcome = self.record("/usr/bin/python3", "-S", "-c", "import os; os.kill(os.getpid(), 9)", options=recording.PLAIN, status=-9)
+        outcome = self.record("/usr/bin/python3", "-S", "-c", "import os; os.kill(os.getpid(), 9)",
+                              options=recording.PLAIN, status=-9)
         self.assertIn("; nothing lost; 1 process killed (signal 9); ", outcome.err)
         self.assertRegex(self.health(), r"^nothing lost: [0-9,]+ events emitted, all stored.*\n"
                                         r"1 process killed \(signal 9\): what was recorded up to then is here$")
@@ -61,7 +63,8 @@ class Words(Case):
 
     def test_killed_child(self):
         """How it ended is its parent's secret."""
-        outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import os; os.kill(os.getpid(), 9)'; exit 0", options=recording.PLAIN)
+        outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import os; os.kill(os.getpid(), 9)'; exit 0",
+                              options=recording.PLAIN)
         self.assertIn("; nothing lost; 1 process ended for an unknown reason (killed?); ", outcome.err)
         self.assertIn("\n1 process ended for an unknown reason (killed?)", self.health())
 
@@ -96,7 +99,8 @@ class Words(Case):
 class Time(Case):
     def duration_s(self):
         answer = json.loads(recording.varve("info", "--json", self.path).out)
-        self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["duration_ns"], answer["duration_ns"])
+        self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["duration_ns"],
+                         answer["duration_ns"])
         return answer["duration_ns"] / 1e9
 
     def test_of_the_program(self):
@@ -128,7 +132,8 @@ class Time(Case):
 
     def test_recovered_later(self):
         """When it was recovered says nothing about when it ended."""
-        process = recording.start(self.record_command("/usr/bin/python3", "-S", "-c", "import time; time.sleep(1.5)", options=recording.PLAIN))
+        process = recording.start(self.record_command("/usr/bin/python3", "-S", "-c", "import time; time.sleep(1.5)",
+                                                      options=recording.PLAIN))
         recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
         time.sleep(0.3)
         process.kill()
@@ -145,7 +150,8 @@ class Time(Case):
 class Counts(Case):
     def test_of_processes(self):
         """One number everywhere: a process that executes another program is no other process."""
-        outcome = self.record("/bin/sh", "-c", "ls / > /dev/null; ls / > /dev/null; exec /bin/sh -c 'exec ls /'", options=recording.PLAIN)
+        outcome = self.record("/bin/sh", "-c", "ls / > /dev/null; ls / > /dev/null; exec /bin/sh -c 'exec ls /'",
+                              options=recording.PLAIN)
         self.open()
         images = self.one("SELECT count(*) FROM process")
         self.assertGreaterEqual(images, 5)

@@ -55,8 +55,7 @@ class Hostile(recording.Case):
     def leave_directory(self, name="left"):
         """What a collector leaves that was killed, with rings in a folder of it."""
         self.path = os.path.join(self.folder, name + ".db")
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), "0.4", options=recording.PLAIN))
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "0.4", said="started")
         process.kill()
         recording.finish_orphan(process)
         return self.path + ".d"
@@ -173,7 +172,8 @@ class Directories(Hostile):
     def test_foreign_files_stay(self):
         """In a directory that is a recording's: what it did not make is still there afterwards."""
         left = self.copy(self.leave_directory(), "left")
-        mine = {"notes.txt", "p1photo", "p01", "p1.r1.spill", "p1.r1.spill1.bak", "p1.r", "p", "p5000000000", "session.old"}
+        mine = {"notes.txt", "p1photo", "p01", "p1.r1.spill", "p1.r1.spill1.bak", "p1.r", "p", "p5000000000",
+                "session.old"}
         for name in mine:
             self.write(os.path.join(left, name), name)
             self.write(os.path.join(left, "ring", name), name)
@@ -268,7 +268,8 @@ for line in open("/proc/self/maps"):
         continue
     said["pages"] += 1
     address = int(match.group(1), 16)
-    writable = "w" in match.group(2) or libc.mprotect(ctypes.c_void_p(address), 4096, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+    both = mmap.PROT_READ | mmap.PROT_WRITE
+    writable = "w" in match.group(2) or libc.mprotect(ctypes.c_void_p(address), 4096, both) == 0
     if writable:
         said["written"] += 1
         ctypes.memmove(address + 64, library + b"\0", len(library) + 1)         # sink_path

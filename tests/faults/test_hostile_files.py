@@ -37,7 +37,8 @@ def event(action, size, address=ADDRESS, time_us=1):
 
 
 def segment(size, blocks, address=ADDRESS, expandable=False):
-    return {"device": 0, "address": address, "total_size": size, "allocated_size": 0, "active_size": 0, "requested_size": 0,
+    return {"device": 0, "address": address, "total_size": size, "allocated_size": 0, "active_size": 0,
+            "requested_size": 0,
             "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": expandable, "frames": [],
             "blocks": blocks}
 
@@ -84,7 +85,8 @@ class Sizes(Hostile):
             "unmap": lambda size: snapshot([event("segment_unmap", size)], conf=conf),
             "map": lambda size: snapshot([event("segment_map", size), event("alloc", size, time_us=2)], conf=conf),
             "end": lambda size: snapshot([], [segment(size, [{"address": ADDRESS, "size": size, "requested_size": 0,
-                                                              "state": "inactive", "frames": []}], expandable=True)], conf),
+                                                              "state": "inactive", "frames": []}], expandable=True)],
+                                         conf),
             "sum": lambda size: snapshot([event("segment_unmap", size // 64, ADDRESS + i * size, i) for i in range(64)],
                                          conf=conf),
             "alloc": lambda size: snapshot([event("segment_alloc", size), event("alloc", size, time_us=2)]),
@@ -95,7 +97,8 @@ class Sizes(Hostile):
                 with self.subTest(what, bits=bits):
                     for rules in ([], ["--policy", "first-fit", "--conf", conf]):
                         self.assert_refused(self.run_limited("replay", *rules, path), "no device has that much memory")
-                    self.assert_refused(self.run_limited("replay", path, "-o", self.path), "no device has that much memory")
+                    self.assert_refused(self.run_limited("replay", path, "-o", self.path),
+                                        "no device has that much memory")
                     self.left("snapshot.pickle")
                     outcome = self.run_limited("import", path, "-o", self.path)
                     self.assertEqual(outcome.returncode, 0, outcome)
@@ -300,7 +303,8 @@ class Endless(Hostile):
         for view in ("leak", "total", "callsite_total", "peak", "timeline"):
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({view})")]
             connection.execute(f"DROP VIEW IF EXISTS {view}")
-            connection.execute(f"CREATE VIEW {view} AS WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT "
+            connection.execute(f"CREATE VIEW {view} AS WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM"
+                               " t) SELECT "
                                + ", ".join(f"count(*) AS {column}" for column in columns) + " FROM t")
         connection.commit()
         connection.close()
@@ -341,7 +345,8 @@ class Endless(Hostile):
             self.assertEqual((outcome.returncode, outcome.out), (0, "1000000\n"), outcome)
 
     def test_help_says_so(self):
-        for command in ("report", "leaks", "peak", "tree", "flamegraph", "timeline", "segments", "oom", "query", "diff", "info", "export", "replay"):
+        for command in ("report", "leaks", "peak", "tree", "flamegraph", "timeline", "segments", "oom", "query", "diff",
+                        "info", "export", "replay"):
             self.assertIn("--timeout SECONDS", recording.varve("help", command).out, command)
         self.assertNotIn("--timeout", recording.varve("help", "doctor").out)
 
@@ -473,7 +478,8 @@ class Terminal(Hostile):
 
     def assert_text(self, content, what):
         text = content.decode("utf-8")  # malformed UTF-8 fails here
-        bad = [character for character in text if character != "\n" and (ord(character) < 32 or 127 <= ord(character) < 160)]
+        bad = [character for character in text if character != "\n"
+               and (ord(character) < 32 or 127 <= ord(character) < 160)]
         self.assertEqual(bad, [], (what, text))
 
     def test_names_of_programs_and_files(self):
@@ -483,8 +489,8 @@ class Terminal(Hostile):
         status, _, err = self.bytes_of("record", "-o", database, "--", program, "--ops", "200", "--leak")
         self.assertEqual(status, 0, err)
         self.assert_text(err, "record")
-        for command in (["info"], ["report"], ["leaks"], ["peak"], ["tree"], ["flamegraph", "-o", "-"], ["timeline"], ["diff", database],
-                        ["diff", "--events", database], ["query"],
+        for command in (["info"], ["report"], ["leaks"], ["peak"], ["tree"], ["flamegraph", "-o", "-"], ["timeline"],
+                        ["diff", database], ["diff", "--events", database], ["query"],
                         ["info", "--json"], ["report", "--json"], ["leaks", "--json"], ["query", "--json"]):
             more = ["SELECT executable, command_line FROM process"] if command[0] == "query" else []
             status, out, err = self.bytes_of(*command, database, *more)
@@ -496,7 +502,8 @@ class Terminal(Hostile):
     def test_messages(self):
         evil = os.path.join(os.fsencode(self.folder), EVIL)
         for command in (["report", evil], ["replay", evil], ["import", evil, "-o", self.path], ["recover", evil],
-                        ["export", evil, "-o", self.path], ["record", "--", evil], [EVIL], ["query", "--" + os.fsdecode(EVIL)]):
+                        ["export", evil, "-o", self.path], ["record", "--", evil], [EVIL],
+                        ["query", "--" + os.fsdecode(EVIL)]):
             status, out, err = self.bytes_of(*command)
             self.assertEqual((status, out), (2, b""), (command, err))
             self.assert_text(err, command)

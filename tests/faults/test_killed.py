@@ -15,17 +15,6 @@ import recording  # noqa: E402
 
 
 class CollectorKilled(recording.Case):
-    def start(self, *command, options=()):
-        process = recording.start(self.record_command(*command, options=[*recording.PLAIN, *options]))
-        self.addCleanup(self.end_group, process.pid)
-        return process
-
-    def end_group(self, group):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-
     def kill_collector(self, process):
         """The program goes on alone; returns its pid."""
         program = recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")[0]
@@ -45,9 +34,8 @@ class CollectorKilled(recording.Case):
         """Nothing of it is missing after recover, whatever the policy and however small the rings."""
         for policy, size in (("spill", "4M"), ("spill", "4K"), ("block", "16K")):
             self.path = os.path.join(self.folder, f"{policy}-{size}.db")
-            process = self.start(recording.program("rmdir_victim"), "0.8", "50",
-                                 options=["--overflow", policy, "--ring-size", size])
-            self.assertEqual(process.stdout.readline(), "started\n")
+            process = self.start_recording(recording.program("rmdir_victim"), "0.8", "50",
+                                           options=["--overflow", policy, "--ring-size", size], said="started")
             time.sleep(0.2)
             self.kill_collector(process)
             out = recording.finish_orphan(process)
@@ -61,8 +49,8 @@ class CollectorKilled(recording.Case):
             self.assertEqual(said["events"], self.one("SELECT count(*) FROM event"))
 
     def test_drop_goes_on(self):
-        process = self.start(recording.program("rmdir_victim"), "1", "300", options=["--overflow", "drop", "--ring-size", "4K"])
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "1", "300",
+                                       options=["--overflow", "drop", "--ring-size", "4K"], said="started")
         self.kill_collector(process)
         out = recording.finish_orphan(process)
         self.recover()
@@ -74,8 +62,7 @@ class CollectorKilled(recording.Case):
 
     def test_while_the_program_runs(self):
         """recover waits for nobody: a program that still records is reported or refused, never half taken."""
-        process = self.start(recording.program("rmdir_victim"), "1.5", "50")
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "1.5", "50", said="started")
         time.sleep(0.3)
         self.kill_collector(process)
         process.wait()
@@ -91,7 +78,7 @@ class CollectorKilled(recording.Case):
 
     def test_recover_killed(self):
         """recover itself may be killed and started again."""
-        process = self.start(recording.program("churn"), "--seconds", "1.0", "--pace", "1")
+        process = self.start_recording(recording.program("churn"), "--seconds", "1.0", "--pace", "1")
         time.sleep(0.2)
         self.kill_collector(process)
         said = json.loads(recording.finish_orphan(process))
@@ -110,7 +97,8 @@ class CollectorKilled(recording.Case):
 
     def test_with_stacks(self):
         """Call sites are in the recording directory too."""
-        process = self.start(recording.program("churn"), "--seconds", "0.8", "--pace", "20", options=["--stacks", "native"])
+        process = self.start_recording(recording.program("churn"), "--seconds", "0.8", "--pace", "20",
+                                       options=["--stacks", "native"])
         time.sleep(0.3)
         self.kill_collector(process)
         recording.finish_orphan(process)
@@ -122,8 +110,9 @@ class CollectorKilled(recording.Case):
 
     def test_new_process_after_the_kill(self):
         """A child that starts when no collector is there any more."""
-        process = self.start("/bin/sh", "-c", f"echo started; sleep 0.6; {recording.program('burst')} 3000 61")
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording("/bin/sh", "-c", f"echo started; sleep 0.6;"
+                                       f" {recording.program('burst')} 3000 61",
+                                       said="started")
         self.kill_collector(process)
         recording.finish_orphan(process)
         self.recover()
@@ -131,8 +120,7 @@ class CollectorKilled(recording.Case):
         self.assertEqual(self.count("heap_alloc", "size = 61"), 3000)
 
     def test_other_output(self):
-        process = self.start(recording.program("rmdir_victim"), "0.5")
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "0.5", said="started")
         self.kill_collector(process)
         out = recording.finish_orphan(process)
         other = os.path.join(self.folder, "other.db")
@@ -158,20 +146,14 @@ class Refusals(recording.Case):
         self.refuse("recover", os.path.join(self.folder, "empty.db.d"), words=["empty.db.d"])
         self.assertEqual(sorted(os.listdir(self.folder)), ["empty.db.d", "plain.db.d"])
 
-    def start_victim(self, seconds):
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), seconds, options=recording.PLAIN))
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
-        self.assertEqual(process.stdout.readline(), "started\n")
-        return process
-
     def test_recover_of_a_living_recording(self):
-        process = self.start_victim("1.5")
+        process = self.start_recording(recording.program("rmdir_victim"), "1.5", said="started")
         self.refuse("recover", self.path + ".d", words=["trace.db.d"])
         self.assertEqual(recording.finish(process).returncode, 7)
         self.assert_recording()
 
     def test_second_recorder_on_the_same_output(self):
-        process = self.start_victim("1.5")
+        process = self.start_recording(recording.program("rmdir_victim"), "1.5", said="started")
         self.refuse("record", "-o", self.path, "--", "/bin/true", words=["trace.db"])
         self.refuse("record", "--force", "-o", self.path, "--", "/bin/true", words=["trace.db"])
         outcome = recording.finish(process)
@@ -180,7 +162,7 @@ class Refusals(recording.Case):
         self.assertEqual(self.count("heap_alloc", "size = 1234"), recording.json_lines(outcome.out)[0]["pairs"])
 
     def test_unfinished_recording_in_the_way(self):
-        process = self.start_victim("0.6")
+        process = self.start_recording(recording.program("rmdir_victim"), "0.6", said="started")
         process.kill()
         recording.finish_orphan(process)
         outcome = self.refuse("record", "-o", self.path, "--", "/bin/true", words=["recover"])

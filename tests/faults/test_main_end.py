@@ -24,8 +24,8 @@ exec(sys.argv[1])
 class MainEnd(recording.Case):
     def ends(self):
         """Of each process its own main_end, or None; the table says what the events say."""
-        events = self.sql("SELECT p.id, e.seq, e.ts_ns FROM process p LEFT JOIN event e ON e.kind = 65 AND e.thread_id IN"
-                          " (SELECT id FROM thread t WHERE t.process_id = p.id) ORDER BY p.id")
+        events = self.sql("SELECT p.id, e.seq, e.ts_ns FROM process p LEFT JOIN event e ON e.kind = 65 AND"
+                          " e.thread_id IN (SELECT id FROM thread t WHERE t.process_id = p.id) ORDER BY p.id")
         self.assertEqual(events, self.sql("SELECT id, main_end_seq, main_end_ns FROM process ORDER BY id"))
         return [seq for _, seq, _ in events]
 

@@ -88,7 +88,8 @@ class FullDisk(recording.Case):
     def record_on_full_disk(self, policy):
         """Far more than 3 MB of events; the program must neither fail nor hang."""
         process = recording.start(self.record_command(recording.program("burst"), str(DISK_PAIRS),
-                                                      options=[*recording.PLAIN, "--ring-size", "64K", "--overflow", policy]))
+                                                      options=[*recording.PLAIN, "--ring-size", "64K", "--overflow",
+                                                               policy]))
         outcome = recording.finish(process)
         # the program had ended well; the database could not be written
         self.assertEqual(outcome.returncode, 2, outcome)
@@ -142,8 +143,7 @@ class FullDisk(recording.Case):
 
     def test_room_comes_back(self):
         """A disk that is full for a while: with `spill` into a file the recording survives as a whole."""
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), "1", "60", options=recording.PLAIN))
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "1", "60", said="started")
         filler = os.path.join(self.disk, "filler")
         with open(filler, "wb") as stream:
             try:
@@ -162,9 +162,8 @@ class FullDisk(recording.Case):
 
 class Deleted(recording.Case):
     def record_and_delete(self, *options, what=lambda path: path):
-        process = recording.start(self.record_command(recording.program("rmdir_victim"), "1", "100",
-                                                      options=[*recording.PLAIN, *options]))
-        self.assertEqual(process.stdout.readline(), "started\n")
+        process = self.start_recording(recording.program("rmdir_victim"), "1", "100", options=options,
+                                       said="started")
         time.sleep(0.2)
         self.rings = os.path.realpath(os.path.join(self.path + ".d", "ring"))
         shutil.rmtree(what(self.path + ".d"))

@@ -42,7 +42,8 @@ class Forks(recording.Case):
         self.assertEqual(self.one("SELECT count(DISTINCT callsite_id) FROM allocation WHERE size = 60200"), 1)
         self.assert_shares()
         callsite = self.one("SELECT DISTINCT callsite_id FROM allocation WHERE size = 60200")
-        functions = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth", callsite)]
+        functions = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth",
+                                                callsite)]
         self.assertIn("child_work", functions)
         self.assertIn("main", functions)
 
@@ -52,16 +53,19 @@ class Forks(recording.Case):
         figures = "allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary"
         at_peak = "a.alloc_seq <= t.peak_seq AND coalesce(a.free_requested_seq, t.peak_seq + 1) > t.peak_seq"
         expected = self.sql(
-            "SELECT a.process_id, a.callsite_id, d.name, count(*), count(a.free_ns), sum(a.size), count(*) - count(a.free_ns),"
+            "SELECT a.process_id, a.callsite_id, d.name, count(*), count(a.free_ns), sum(a.size), count(*) -"
+            " count(a.free_ns),"
             f" sum(iif(a.free_ns IS NULL, a.size, 0)), sum({at_peak}), sum(iif({at_peak}, a.size, 0)), sum(a.temporary)"
-            " FROM allocation a JOIN domain d ON d.code = a.domain JOIN total_stat t ON t.process_id = 0 AND t.domain = a.domain"
-            " GROUP BY a.process_id, a.callsite_id, d.name ORDER BY 1, 2, 3")
-        self.assertEqual(self.sql(f"SELECT process_id, callsite_id, domain, {figures} FROM callsite_total_process ORDER BY 1, 2, 3"),
+            " FROM allocation a JOIN domain d ON d.code = a.domain JOIN total_stat t ON t.process_id = 0 AND t.domain"
+            " = a.domain GROUP BY a.process_id, a.callsite_id, d.name ORDER BY 1, 2, 3")
+        self.assertEqual(self.sql(f"SELECT process_id, callsite_id, domain, {figures} FROM callsite_total_process"
+                                  " ORDER BY 1, 2, 3"),
                          expected)
         self.assertGreater(self.one("SELECT count(*) FROM callsite_share"), 40)
         self.assertEqual(self.one(f"SELECT count(*) FROM callsite_total t WHERE ({figures}) <> (SELECT "
                                   + ", ".join(f"sum({figure})" for figure in figures.split(", ")) +
-                                  " FROM callsite_total_process p WHERE p.callsite_id = t.callsite_id AND p.domain = t.domain)"), 0)
+                                  " FROM callsite_total_process p WHERE p.callsite_id = t.callsite_id AND p.domain ="
+                                  " t.domain)"), 0)
 
     def test_fork_inside_threads(self):
         outcome = self.record(recording.program("forker"), "threads", "10", options=recording.PLAIN)
@@ -105,7 +109,8 @@ class Forks(recording.Case):
         self.assertIn(row, [[("unknown",)], [("signal",)]])
 
     def test_shell_pipeline(self):
-        self.record("/bin/sh", "-c", "ls -l /usr/bin | sort | head -3 > /dev/null; exit 6", options=recording.PLAIN, status=6)
+        self.record("/bin/sh", "-c", "ls -l /usr/bin | sort | head -3 > /dev/null; exit 6", options=recording.PLAIN,
+                    status=6)
         self.assert_recording()
         names = {os.path.basename(row[0]) for row in self.sql("SELECT executable FROM process")}
         self.assertTrue({"ls", "sort"} <= names, names)
@@ -140,7 +145,8 @@ class Execs(recording.Case):
 
     def test_static_program(self):
         """Reported on stderr and in the database: what the static image allocated is not there."""
-        outcome = self.record(recording.program("execer"), "to", recording.program("static_hello"), options=recording.PLAIN)
+        outcome = self.record(recording.program("execer"), "to", recording.program("static_hello"),
+                              options=recording.PLAIN)
         self.assertEqual(outcome.out, "hello from a static program\n")
         self.assertIn("static_hello", outcome.err)
         self.assert_finished()

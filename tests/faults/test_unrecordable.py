@@ -59,8 +59,8 @@ class Ways(Case):
         return outcome
 
     def test_c_library(self):
-        for way in ("execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "vfork", "posix_spawn",
-                    "posix_spawnp", "system", "popen"):
+        for way in ("execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "vfork",
+                    "posix_spawn", "posix_spawnp", "system", "popen"):
             with self.subTest(way=way):
                 self.path = os.path.join(self.folder, f"{way}.db")
                 self.assertEqual(self.expect_static(WAYS, way, STATIC).out, HELLO)
@@ -96,7 +96,8 @@ class Ways(Case):
                                 ("no vfork", "subprocess.run([p], check=True, preexec_fn=lambda: None)")):
             with self.subTest(name):
                 self.path = os.path.join(self.folder, f"{name}.db")
-                self.expect_static("/usr/bin/python3", "-S", "-c", f"import os, subprocess; p = '{STATIC}'; {statement}")
+                self.expect_static("/usr/bin/python3", "-S", "-c", f"import os, subprocess; p = '{STATIC}';"
+                                                                   f" {statement}")
 
     def test_script(self):
         """Of a script it is the interpreter that can't be recorded."""
@@ -157,8 +158,8 @@ class Reasons(Case):
         except OSError as error:
             self.skipTest(f"no file capabilities here: {error}")
         os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
-        outcome = recording.run([os.path.join(folder, "varve"), "record", "-o", self.path, *recording.PLAIN, "--", "sh", "-c",
-                                 f"{path}; exit 0"], user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
+        outcome = recording.run([os.path.join(folder, "varve"), "record", "-o", self.path, *recording.PLAIN, "--", "sh",
+                                 "-c", f"{path}; exit 0"], user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn(f"1 program could not be recorded: {path} (file capabilities)", outcome.err)
 
@@ -176,7 +177,8 @@ class Reasons(Case):
         """A 32-bit program that only exits."""
         code = b"\xb8\x01\x00\x00\x00\x31\xdb\xcd\x80"  # mov $1, %eax; xor %ebx, %ebx; int $0x80
         base = 0x08048000
-        header = struct.pack("<16sHHIIIIIHHHHHH", b"\x7fELF\x01\x01\x01", 2, 3, 1, base + 84, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+        header = struct.pack("<16sHHIIIIIHHHHHH", b"\x7fELF\x01\x01\x01", 2, 3, 1, base + 84, 52, 0, 0, 52, 32, 1, 0, 0,
+                             0)
         segment = struct.pack("<IIIIIIII", 1, 0, base, base, 84 + len(code), 84 + len(code), 5, 4096)
         path = os.path.join(self.folder, "small")
         with open(path, "wb") as stream:
@@ -262,13 +264,15 @@ class Reported(Case):
     def test_many(self):
         """More than there are slots for notes."""
         self.path = os.path.join(self.folder, "trace.db")
-        _, rows = self.run_and_list("sh", "-c", f"i=0; while [ $i -lt 1200 ]; do {STATIC}; i=$((i+1)); done > /dev/null")
+        _, rows = self.run_and_list("sh", "-c", f"i=0; while [ $i -lt 1200 ]; do {STATIC}; i=$((i+1)); done >"
+                                                " /dev/null")
         self.assertEqual(rows, [(STATIC, "statically linked", 1200)])
 
     def test_recovered(self):
         """They outlive the collector, whether it had stored them or not."""
         process = recording.start(self.record_command(
-            "sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go; read line; {STATIC}; ls / > /dev/null; exit 0",
+            "sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go; read line; {STATIC}; ls / > /dev/null; exit"
+                        " 0",
             options=recording.PLAIN))
         for _ in range(4):
             process.stdout.readline()

@@ -26,8 +26,8 @@ ORDERS = ("keep 100 1000", "drop 400 5000", "map 3 65536", "keep 50 1024")
 # What does not depend on when and where a program ran.
 SAME = (
     "SELECT domain, device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes, temporary FROM total",
-    "SELECT user_function, user_file, user_line, function, file, line, domain, allocations, frees, bytes, live_bytes, peak_bytes"
-    " FROM callsite_total",
+    "SELECT user_function, user_file, user_line, function, file, line, domain, allocations, frees, bytes, live_bytes,"
+    " peak_bytes FROM callsite_total",
     "SELECT kind, cause, size, requested, callsite_id, id, flags, ring_seq, seq FROM event ORDER BY seq",
     "SELECT id, domain, size, callsite_id, alloc_seq, free_requested_seq, temporary FROM allocation ORDER BY id",
     "SELECT callsite_id, depth, function, file, line, module FROM frame",
@@ -49,21 +49,10 @@ class Watched(recording.Case):
     def record_still(self, *options, path=None):
         command = self.record_command(recording.program("stands_still"), options=options)
         command[command.index(self.path)] = path or self.path
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   start_new_session=True)
-        self.addCleanup(self.abandon, process)
+        process = recording.start(command, stdin=subprocess.PIPE)
+        self.addCleanup(recording.kill_group, process)
         self.assertEqual(process.stdout.readline(), "ready\n")
         return process
-
-    def abandon(self, process):
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream and not stream.closed:
-                stream.close()
 
     def tell(self, process, *orders):
         for order in orders:
@@ -83,7 +72,7 @@ class Watched(recording.Case):
         os.close(end)
         os.set_blocking(terminal, False)
         self.addCleanup(os.close, terminal)
-        self.addCleanup(self.abandon, top)
+        self.addCleanup(recording.kill_group, top)
         recording.wait_until(lambda: is_live(self.directory), what="figures")
         return top
 
@@ -93,6 +82,10 @@ class Watched(recording.Case):
             return [sorted(connection.execute(sql).fetchall(), key=repr) for sql in SAME]
         finally:
             connection.close()
+
+    def assert_same(self, alone, watched):
+        for sql, left, right in zip(SAME, alone, watched):
+            self.assertEqual(left, right, sql)
 
     def recover_after_kill(self, watched):
         """The rows of a recording whose collector was killed."""
@@ -118,8 +111,7 @@ class Watched(recording.Case):
 
     def test_recovered_is_the_same_as_without(self):
         alone, watched = self.recover_after_kill(False), self.recover_after_kill(True)
-        for sql, left, right in zip(SAME, alone, watched):
-            self.assertEqual(left, right, sql)
+        self.assert_same(alone, watched)
         self.assertGreater(len(alone[2]), 900)
 
     def test_finished_is_the_same_as_without(self):
@@ -136,8 +128,7 @@ class Watched(recording.Case):
             self.assertFalse(os.path.exists(self.directory))
             results.append(self.rows(self.path))
             os.unlink(self.path)
-        for sql, left, right in zip(SAME, *results):
-            self.assertEqual(left, right, sql)
+        self.assert_same(*results)
 
     def test_killed_top_leaves_nothing(self):
         process = self.record_still()
@@ -223,7 +214,8 @@ class Watched(recording.Case):
                 file.write(os.urandom(100000))
 
         def empty_database():
-            sqlite3.connect(live).executescript("CREATE TABLE t(x); PRAGMA application_id = 1448498764; PRAGMA user_version = 1")
+            sqlite3.connect(live).executescript("CREATE TABLE t(x); PRAGMA application_id = 1448498764; PRAGMA"
+                                                " user_version = 1")
 
         def endless_view():
             sqlite3.connect(live).executescript(

@@ -3,10 +3,12 @@
  * A program into which the recorder is loaded at an awkward moment. Its malloc is its own, and what the loader calls.
  * Standard input leads it: once it has said what it is at, it stays there until it gets a byte. SIGUSR1 ends the wait
  * of the main thread.
- *   gate HOW   the loader, when it allocates, has to wait; HOW is what the main thread does: timed, forever (it sleeps), busily
+ *   gate HOW   the loader, when it allocates, has to wait; HOW is what the main thread does: timed, forever (it
+ *              sleeps), busily
  *   fault HOW  memory that the loader's allocation writes is closed each time, and opened by a handler of SIGSEGV
  *   vfork      the main thread has a vfork child
- *   waits      system calls that the kernel does not begin again: epoll_wait, semtimedop, sigtimedwait; says what they returned
+ *   waits      system calls that the kernel does not begin again: epoll_wait, semtimedop, sigtimedwait; says what they
+ *              returned
  *   load FILE  the main thread is in dlopen, another one is idle
  */
 #include "workload.h"

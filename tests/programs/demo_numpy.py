@@ -33,7 +33,8 @@ def multiply_matrices(seed):
 
 def churn_json(rows):
     """Many small objects that live shortly."""
-    table = {f"key-{row}": {"row": row, "values": list(range(row % 17)), "name": "n" * (row % 64)} for row in range(rows)}
+    table = {f"key-{row}": {"row": row, "values": list(range(row % 17)), "name": "n" * (row % 64)}
+             for row in range(rows)}
     return len(json.loads(json.dumps(table)))
 
 

@@ -43,7 +43,8 @@ class Writer:
         self.number = number
         self.end = self.chance.choice(("END_EXIT", "END_EXIT", *ENDS))
         self.alarm_us = self.chance.choice((0, 0, 500, 3000))
-        self.may = {name for name in ("threads", "processes", "library", "signals", "maps") if self.chance.random() < 0.6}
+        self.may = {name for name in ("threads", "processes", "library", "signals", "maps")
+                    if self.chance.random() < 0.6}
 
     def name(self, index):
         return f"p{self.number}_f{index}"
@@ -59,7 +60,8 @@ class Writer:
     def operation(self, loop):
         """A statement on one of the thread's blocks; `loop`: the loop's variable or None."""
         chance = self.chance
-        at = f"{chance.randrange(16)}" if loop is None or chance.random() < 0.3 else f"{loop} * {chance.randrange(1, 7)}"
+        is_fixed = loop is None or chance.random() < 0.3
+        at = f"{chance.randrange(16)}" if is_fixed else f"{loop} * {chance.randrange(1, 7)}"
         size = f"{self.size()}" if loop is None or chance.random() < 0.5 else f"{self.size()} + {loop}"
         kind = chance.randrange(20)
         if kind < 5:
@@ -88,7 +90,8 @@ class Writer:
         later = chance.randrange(index + 1, FUNCTIONS)
         kind = chance.randrange(8)
         if kind < 2 and "threads" in self.may:
-            several = ", ".join(self.name(chance.randrange(index + 1, FUNCTIONS)) for _ in range(chance.randrange(1, 5)))
+            several = ", ".join(self.name(chance.randrange(index + 1, FUNCTIONS))
+                                for _ in range(chance.randrange(1, 5)))
             return f"op_threads(me, (const body[]){{{several}}}, {several.count(',') + 1}, depth);"
         if kind < 4 and "processes" in self.may:
             return chance.choice((f"op_fork(me, {self.name(later)}, depth, {chance.choice(tuple(ENDS))});",
@@ -134,10 +137,13 @@ def compile_programs(folder, seed, count):
                      f"{', '.join(writer.entry() for writer in writers)}}};\n"
                      "    return generated_main(argc, argv, programs);\n}\n")
     flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-fno-builtin", "-Wno-unused-function", f"-I{recording.ROOT}/tests",
-             chance.choice(("-O0", "-O1", "-O2", "-Os")), chance.choice(("-fno-omit-frame-pointer", "-fomit-frame-pointer"))]
+             chance.choice(("-O0", "-O1", "-O2", "-Os")), chance.choice(("-fno-omit-frame-pointer",
+                                                                         "-fomit-frame-pointer"))]
     compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, *flags, "-shared", "-fPIC", os.path.join(FOLDER, "generated_library.c"), "-o", library], check=True)
-    subprocess.run([compiler, *flags, "-Wall", "-Werror", "-rdynamic", "-pthread", source, "-o", path, "-ldl"], check=True)
+    subprocess.run([compiler, *flags, "-shared", "-fPIC", os.path.join(FOLDER, "generated_library.c"), "-o", library],
+                   check=True)
+    subprocess.run([compiler, *flags, "-Wall", "-Werror", "-rdynamic", "-pthread", source, "-o", path, "-ldl"],
+                   check=True)
     return path, writers
 
 
@@ -186,8 +192,9 @@ class Generated(recording.Case):
         threads, library_calls, handler_maps = read_log(log)
         stored = {}
         for pid, tid, kind, addr, size, arg, cause in self.sql(
-                "SELECT e.pid, e.tid, e.kind, e.addr, e.size, e.arg, c.text FROM event e JOIN event_cause c ON c.code = e.cause"
-                " WHERE e.kind BETWEEN 32 AND 36 AND NOT (e.kind IN (35, 36) AND e.size = ?) ORDER BY e.seq", HANDLER_BYTES):
+                "SELECT e.pid, e.tid, e.kind, e.addr, e.size, e.arg, c.text FROM event e JOIN event_cause c ON c.code"
+                " = e.cause WHERE e.kind BETWEEN 32 AND 36 AND NOT (e.kind IN (35, 36) AND e.size = ?) ORDER BY e.seq",
+                HANDLER_BYTES):
             stored.setdefault((pid, tid), []).append((kind, addr, size, arg, cause))
         self.totals = {name: [0, 0] for name in KINDS.values()}
         others = 0
@@ -196,7 +203,8 @@ class Generated(recording.Case):
         self.assertEqual(stored, {}, "events of threads that made none")
         self.assertLessEqual(others, LIBRARY_EVENTS_MAX * library_calls, f"events that are not the program's: {others}")
         for kind in ("mmap", "munmap"):
-            self.assertEqual(self.count(kind, "size = ?", HANDLER_BYTES), handler_maps, f"{kind} in the handler of SIGALRM")
+            self.assertEqual(self.count(kind, "size = ?", HANDLER_BYTES), handler_maps,
+                             f"{kind} in the handler of SIGALRM")
 
     def compare_thread(self, thread, entries, events):
         """`entries` in their order within `events`; returns how many events are nobody's."""
@@ -204,11 +212,12 @@ class Generated(recording.Case):
         for index, (kind, addr, size, old_addr) in enumerate(entries):
             begin = at
             while at < len(events) and not self.is_same(events[at], kind, addr, size, old_addr):
-                self.assertIn(events[at][0], (32, 33, 34), f"thread {thread}: a mapping that it did not make: {events[at]}")
+                self.assertIn(events[at][0], (32, 33, 34), f"thread {thread}: a mapping that it did not make:"
+                                                           f" {events[at]}")
                 at += 1
             if at == len(events):
-                self.fail(f"thread {thread}, operation {index} of {len(entries)}: {KINDS[kind]} {addr:#x} size {size} is missing;"
-                          f" stored from there on: {events[begin:begin + 5]}")
+                self.fail(f"thread {thread}, operation {index} of {len(entries)}: {KINDS[kind]} {addr:#x} size {size}"
+                          f" is missing; stored from there on: {events[begin:begin + 5]}")
             self.totals[KINDS[kind]][0] += 1
             self.totals[KINDS[kind]][1] += size
             at += 1
@@ -217,7 +226,7 @@ class Generated(recording.Case):
     @staticmethod
     def is_same(event, kind, addr, size, old_addr):
         """A free is recorded without a size; assert_pairs() compares it with the allocation's."""
-        return event[0] == kind and event[1] == addr and (kind == 33 or event[2] == size) and (kind != 34 or event[3] == old_addr)
+        return event[:2] == (kind, addr) and (kind == 33 or event[2] == size) and (kind != 34 or event[3] == old_addr)
 
 
 def play(seed, count):

@@ -65,7 +65,8 @@ class KillRound(recording.Case):
             script = os.path.join(recording.ROOT, "tests", "programs", "python", "counted_python.py")
             return self.record_command(PYTHON, script, "0.3", str(self.threads), self.counters, options=options)
         return self.record_command(
-            recording.program("churn"), "--seconds", "0.3", "--ops", str(60000 // self.threads), "--threads", str(self.threads),
+            recording.program("churn"), "--seconds", "0.3", "--ops", str(60000 // self.threads), "--threads",
+            str(self.threads),
             "--pace", self.chance.choice(("0", "0", "1")), "--seed", str(self.chance.randrange(1, 10**9)),
             "--counters", self.counters, options=options)
 
@@ -209,7 +210,8 @@ class KillRound(recording.Case):
         if rows:
             problems.append(f"events of no thread: {rows}")
         for thread, lost, reported in self.sql(
-                "SELECT t.id, t.lost, (SELECT sum(arg) FROM events e WHERE e.thread_id = t.id AND e.kind = 'lost') FROM thread t"):
+                "SELECT t.id, t.lost, (SELECT sum(arg) FROM events e WHERE e.thread_id = t.id AND e.kind = 'lost')"
+                " FROM thread t"):
             if (reported or 0) > lost:
                 problems.append(f"thread {thread}: lost {lost}, but its lost events report of {reported}")
         for thread, emitted, stored, numbers, largest in self.sql(

@@ -58,7 +58,8 @@ class Kill(lttng_recording.Case):
             self.open()
             events = self.one("SELECT count(*) FROM event")
             self.compare(said, threads)
-            print(f"kill {kill}: {threads} threads, {events:8} events, {said} of them not in the LTTng trace", flush=True)
+            print(f"kill {kill}: {threads} threads, {events:8} events, {said} of them not in the LTTng trace",
+                  flush=True)
 
     def test_after_a_recovery_too(self):
         """Both are killed: what only the collector would have emitted is missing in the trace."""

@@ -11,5 +11,5 @@ import sys
 STRESS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stress")
 
 if __name__ == "__main__":
-    sys.exit(subprocess.run([sys.executable, STRESS, os.environ.get("VARVE_STRESS_ROUNDS", "20"), "--seed", "7", "--only",
-                             "kill"], check=False).returncode)
+    sys.exit(subprocess.run([sys.executable, STRESS, os.environ.get("VARVE_STRESS_ROUNDS", "20"), "--seed", "7",
+                             "--only", "kill"], check=False).returncode)

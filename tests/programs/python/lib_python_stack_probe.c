@@ -39,11 +39,6 @@ PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int inher
 PROBE_EXPORT unsigned probe_entries(void);
 PROBE_EXPORT void probe_watch(size_t bytes);
 PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes);
-PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth);
-PROBE_EXPORT double probe_hash_cost(unsigned rounds, unsigned *depth);
-PROBE_EXPORT double probe_callsite_cost(unsigned rounds, unsigned swept, uint32_t *callsite);
-PROBE_EXPORT uint32_t probe_callsite(void);
-PROBE_EXPORT uint32_t probe_nothing(void);
 PROBE_EXPORT unsigned long probe_hashes(void);
 PROBE_EXPORT int probe_thread_end(void);
 
@@ -204,84 +199,6 @@ PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes)
     watched_bytes = 0;
     snprintf(out, bytes, "%s", watched_text);
     return watched_count;
-}
-
-/* Nanoseconds of one call: the best of ten batches, in time of this thread alone. `swept` bytes are read
- * before each, which leaves that much less of what it needs in the caches; that time is taken off. */
-static double cost_of(uint32_t (*call)(void), unsigned rounds, unsigned swept, uint32_t *result)
-{
-    static volatile unsigned char other[1 << 24];
-    double best[2] = {1e9, 1e9};
-    for (unsigned batch = 0; batch < 20; batch++) {
-        struct timespec from, to;
-        bool calls_it = batch % 2 == 0;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-        for (unsigned i = 0; i < rounds; i++) {
-            for (unsigned at = 0; at < swept; at += 64) {
-                (void)other[at];
-            }
-            if (calls_it) {
-                *result = call();
-            }
-        }
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-        double each_ns = ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / rounds;
-        best[calls_it] = each_ns < best[calls_it] ? each_ns : best[calls_it];
-    }
-    return swept > 0 ? best[1] - best[0] : best[1];
-}
-
-static uint32_t hash_now(void)
-{
-    struct stack_hash hash;
-    return python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX);
-}
-
-static uint32_t capture_now(void)
-{
-    struct python_frame frames[FRAMES_MAX];
-    return python_stack_capture(frames, FRAMES_MAX);
-}
-
-/* Of a capture of the caller's stack, frame for frame. */
-PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth)
-{
-    return cost_of(capture_now, rounds, 0, depth);
-}
-
-/* Of the same stack's hash. */
-PROBE_EXPORT double probe_hash_cost(unsigned rounds, unsigned *depth)
-{
-    return cost_of(hash_now, rounds, 0, depth);
-}
-
-static uint32_t (*callsite_here(void))(void)
-{
-    uint32_t (*here)(void) = NULL;
-    *(void **)&here = dlsym(RTLD_DEFAULT, "varve_callsite_here");
-    return here;
-}
-
-/* Of a whole call site, where the program is being recorded; below 0 where it is not. */
-PROBE_EXPORT double probe_callsite_cost(unsigned rounds, unsigned swept, uint32_t *callsite)
-{
-    uint32_t (*here)(void) = callsite_here();
-    return here != NULL ? cost_of(here, rounds, swept, callsite) : -1;
-}
-
-/* The two differ by a call site: for loops in Python. */
-PROBE_EXPORT uint32_t probe_callsite(void)
-{
-    static uint32_t (*here)(void);
-    if (here == NULL) {
-        here = callsite_here();
-    }
-    return here != NULL ? here() : 0;
-}
-
-PROBE_EXPORT uint32_t probe_nothing(void)
-{
-    return 0;
 }
 
 /* ---- the malloc family ---- */

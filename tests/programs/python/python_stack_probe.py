@@ -2,7 +2,6 @@
 """Compares the frames that lib_python_stack_probe.so takes with what sys._getframe says, frame for frame.
 
 python_stack_probe.py check PROBE   every kind of frame, on request and at a real allocation (PROBE preloaded)
-python_stack_probe.py cost PROBE    nanoseconds a capture at depth 10, and its hash
 """
 
 import ctypes
@@ -566,26 +565,14 @@ def subinterpreters():
     look()
 
 
-def cost(level, depth):
-    if level > 1:
-        return cost(level - 1, depth)
-    return probe.probe_cost(20000, ctypes.byref(depth)), probe.probe_hash_cost(20000, ctypes.byref(depth))
-
-
 if __name__ == "__main__":
     probe = ctypes.PyDLL(sys.argv[2])
-    probe.probe_cost.restype = ctypes.c_double
-    probe.probe_hash_cost.restype = ctypes.c_double
     probe.probe_hashes.restype = ctypes.c_ulong
     probe.probe_capture.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint]
     probe.probe_capture_elsewhere.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     probe.probe_watched.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     probe.probe_watch.argtypes = [ctypes.c_size_t]
     probe.probe_watch.restype = None
-    if sys.argv[1] == "cost":
-        found = ctypes.c_uint()
-        print("%.1f %.1f %d" % (*cost(9, found), found.value))
-        sys.exit(0)
     size = 1 << 17
     buffer = ctypes.create_string_buffer(size)
     turn = threading.Lock()

@@ -4,7 +4,7 @@
  * release_lock_on_cudamalloc leaves the lock open, as other threads would. After each the walkers run; no two
  * live blocks ever share a byte; at the end everything is given back. What is decided is not looked at here: recordings
  * of PyTorch's allocator say that (tests/conformance/test_replay_pytorch.py).
- * Costs: 10 s, full 40 s
+ * Costs: 7 s, full 40 s
  */
 #include "support/alloc/hooks.h"
 #include "support/random.h"
@@ -13,7 +13,7 @@
 #if defined(__SANITIZE_THREAD__)
 #define CHAOS_STEPS 400
 #else
-#define CHAOS_STEPS 4000
+#define CHAOS_STEPS ((unsigned)test_rounds(2400, 4000))
 #endif
 #define CHAOS_LIVE 96U
 

@@ -256,24 +256,6 @@ TEST(test_signal_handler)
     }
 }
 
-TEST(test_cost)
-{
-    need_python();
-    for (unsigned i = 0; i < python_count; i++) {
-        const char *argv[] = {pythons[i].executable, script, "cost", probe, NULL};
-        char out[TEXT_BYTES];
-        double cost_ns = 0;
-        double hash_ns = 0;
-        unsigned depth = 0;
-        assert_int_equal(run(NULL, argv, out), 0);
-        assert_int_equal(sscanf(out, "%lf %lf %u", &cost_ns, &hash_ns, &depth), 3);
-        print_message("%s: %.1f ns a capture of depth %u, %.1f ns its hash\n", pythons[i].version, cost_ns, depth,
-                      hash_ns);
-        assert_int_equal(depth, 10);
-        assert_true(cost_ns > 0 && hash_ns > 0); /* benchmarks judge them */
-    }
-}
-
 /* ---- an interpreter that comes late, into its own scope ---- */
 
 struct method {

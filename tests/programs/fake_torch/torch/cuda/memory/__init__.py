@@ -89,7 +89,8 @@ def memory_snapshot(mempool_id=None, include_traces=True):
 
 
 def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize, device=None,
-                           clear_history=False, compile_context=False, global_record_annotations=False, skip_actions=None):
+                           clear_history=False, compile_context=False, global_record_annotations=False,
+                           skip_actions=None):
     if isinstance(enabled, bool):
         return _C._cuda_record_memory_history_legacy(enabled, True, 1, False, False, False, False, False, [])
     return _C._cuda_record_memory_history(enabled, context, stacks, max_entries, clear_history, compile_context,
