@@ -24,7 +24,6 @@
 static inline uint64_t bench_now_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
@@ -38,7 +37,6 @@ static inline double bench_now(void)
 static inline void bench_pause_until(uint64_t *next_ns, uint64_t period_ns)
 {
     struct timespec wake = {(time_t)(*next_ns / 1000000000U), (long)(*next_ns % 1000000000U)};
-
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
     *next_ns += period_ns;
 }
@@ -47,7 +45,6 @@ static inline int bench_compare(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
-
     return (x > y) - (x < y);
 }
 

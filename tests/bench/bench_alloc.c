@@ -49,7 +49,6 @@ struct bench {
 static inline uint64_t take(struct varve_alloc *alloc, uint64_t bytes)
 {
     uint64_t addr;
-
     CHECK(varve_alloc_raw_alloc(alloc, bytes, &addr, NULL) == VARVE_OK, "an allocation failed");
     return addr;
 }
@@ -72,7 +71,6 @@ static void run_steps(struct bench *bench, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         const struct step *step = &bench->steps[bench->position++ % STEPS];
         uint64_t *slot = &bench->live[step->slot];
-
         if (bench->is_malloc) {
             free(keep((void *)(uintptr_t)*slot));
             *slot = (uint64_t)(uintptr_t)keep(malloc(step->bytes));
@@ -89,7 +87,6 @@ static uint32_t size_mixed(void)
 {
     uint64_t most =
         random_below(&random_state, 10) < 7 ? UINT64_C(1) << (9 + random_below(&random_state, 12)) : 9 * MIB;
-
     return (uint32_t)(1 + random_below(&random_state, most));
 }
 
@@ -97,7 +94,6 @@ static void prepare(struct bench *bench, const char *kind)
 {
     bool is_mix = strstr(kind, "mix") != NULL;
     uint32_t bytes = strcmp(kind, "large") == 0 ? 3 * MIB : 4 * KIB;
-
     for (uint64_t i = 0; i < STEPS; i++) {
         bench->steps[i].slot = is_mix ? (uint32_t)random_below(&random_state, LIVE) : 0;
         bench->steps[i].bytes = is_mix ? size_mixed() : bytes;
@@ -114,7 +110,6 @@ static void prepare(struct bench *bench, const char *kind)
 static void prepare_growth(struct bench *bench, uint64_t count)
 {
     uint64_t *addr = calloc(2 * count, sizeof(*addr));
-
     CHECK(addr != NULL, "no memory");
     for (uint64_t i = 0; i < 2 * count; i++) {
         addr[i] = take(bench->alloc, 512 * (1 + random_below(&random_state, 128)));
@@ -134,18 +129,15 @@ static void prepare_growth(struct bench *bench, uint64_t count)
 static void measure(struct bench *bench, uint64_t batches)
 {
     uint64_t next = bench_now_ns();
-
     for (uint64_t i = 0; i < batches + WARM_UP_BATCHES; i++) {
-        uint64_t begin, ns;
-
         /* When there is a ring, the collector must keep up with everything, also with what is not counted. */
         if (bench->has_ring && i % BURST == 0) {
             bench_pause_until(&next, PERIOD_NS);
             run_steps(bench, WARM_UP);
         }
-        begin = bench_now_ns();
+        uint64_t begin = bench_now_ns();
         run_steps(bench, PAIRS);
-        ns = bench_now_ns() - begin;
+        uint64_t ns = bench_now_ns() - begin;
         if (i >= WARM_UP_BATCHES) {
             bench->ns[i - WARM_UP_BATCHES] = (double)ns / PAIRS;
         }
@@ -164,7 +156,6 @@ static void open_alloc(struct bench *bench)
     struct varve_sim_options sim = {.index = 0};
     struct varve_alloc_options options;
     struct varve_message message = {""};
-
     varve_alloc_options_init(&options);
     options.recorder = bench->has_ring ? &varve_alloc_recorder_ring : NULL;
     CHECK(varve_sim_open(&sim, &bench->device, &message) == VARVE_OK, message.text);
@@ -175,7 +166,6 @@ static void open_alloc(struct bench *bench)
 static void close_alloc(struct bench *bench)
 {
     struct varve_message message = {""};
-
     CHECK(varve_alloc_check(bench->alloc, &message) == VARVE_OK, message.text);
     varve_alloc_close(bench->alloc);
     bench->device->ops->close(bench->device);
@@ -184,7 +174,6 @@ static void close_alloc(struct bench *bench)
 static bool is_kind(const char *kind)
 {
     static const char *const kinds[] = {"small", "split", "large", "mix", "malloc", "malloc_mix", "growth"};
-
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(kinds[i], kind) == 0) {
             return true;
@@ -198,7 +187,6 @@ int main(int argc, char **argv)
     static struct bench bench;
     uint64_t batches = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     const char *kind = argc > 1 ? argv[1] : "";
-
     if (bench_is_started_alone(argc, "bench_alloc.py")) {
         return EXIT_SUCCESS;
     }

@@ -52,7 +52,6 @@ struct maker {
 static uint32_t random_skewed(uint64_t random, uint32_t limit)
 {
     uint64_t unit = random & 0xffff;
-
     return (uint32_t)((unit * unit >> 16) * (random >> 16 & 0xffff) * limit >> 32);
 }
 
@@ -60,7 +59,6 @@ static uint32_t random_skewed(uint64_t random, uint32_t limit)
 static uint64_t random_size(uint64_t random)
 {
     unsigned shift = (unsigned)__builtin_ctzll(random | 1U << 12);
-
     return 8 + (random >> 32) % (UINT64_C(24) << shift);
 }
 
@@ -69,7 +67,6 @@ static void event_next(struct maker *maker, struct event *event)
     uint64_t random = random_next(&maker->random);
     uint32_t slot = (uint32_t)(random % 8 != 0 ? (random >> 8) % SLOTS_HOT : (random >> 8) % SLOTS);
     uint32_t thread = slot % THREADS;
-
     maker->ts_ns += 20 + (int64_t)(random >> 32) % 300;
     *event = (struct event){.seq = ++maker->seq, .ts_ns = maker->ts_ns, .process_id = 1, .pid = 31415};
     event->thread_id = 1 + thread;
@@ -96,12 +93,11 @@ static void event_next(struct maker *maker, struct event *event)
 
 static void events_make(struct maker *maker, uint64_t count)
 {
-    struct varve_message message;
-    struct event event;
-
     maker->random = 88172645463325252U;
     maker->next_addr = 0x7f10c0de0000;
     derive_process_start(maker->derive, 1, 0);
+    struct varve_message message;
+    struct event event;
     while (maker->seq < count) {
         event_next(maker, &event);
         CHECK(derive_event(maker->derive, &event, &message) == VARVE_OK, message.text);
@@ -121,7 +117,6 @@ static void callsite_file_make(struct store *store)
     char file[64];
     uint64_t random = 1234567;
     struct stack_nodes nodes = {0};
-
     for (uint32_t i = 0; i < SYMBOLS; i++) {
         snprintf(function, sizeof(function), "component_%u::operation_%u(int, char const*)", i / 100, i);
         snprintf(file, sizeof(file), "source/component_%u/part_%u.cc", i / 100, i / 10);
@@ -150,7 +145,6 @@ static void rows_make(const struct maker *maker)
     struct store *store = maker->store;
     int64_t end_ns = maker->ts_ns;
     struct store_process process = {.id = 1, .pid = 31415, .parent_pid = 1, .rank = -1, .exit_status = 0};
-
     process.executable = "/usr/bin/example";
     process.command_line = "example --threads 4";
     process.end_cause = "exit";
@@ -175,15 +169,13 @@ static void rows_make(const struct maker *maker)
 static double database_bytes(const char *path)
 {
     sqlite3 *db;
-    sqlite3_stmt *query;
-    double bytes;
-
     CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "cannot open the database");
+    sqlite3_stmt *query;
     CHECK(sqlite3_prepare_v2(db, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", -1, &query,
                              NULL) == SQLITE_OK &&
               sqlite3_step(query) == SQLITE_ROW,
           "cannot ask for the size of the database");
-    bytes = sqlite3_column_double(query, 0);
+    double bytes = sqlite3_column_double(query, 0);
     sqlite3_finalize(query);
     sqlite3_close(db);
     return bytes;
@@ -203,14 +195,13 @@ static void figure(const char *metric, double value, const char *unit, double ta
 static void database_make(const char *directory, const char *path, uint64_t count)
 {
     struct maker *maker = calloc(1, sizeof(*maker));
-    struct varve_message message;
-    char scratch[4096];
-    char others[64];
     double begin = bench_now();
-
     CHECK(maker != NULL, "no memory");
+    char scratch[4096];
     snprintf(scratch, sizeof(scratch), "%s/scratch", directory);
+    char others[64];
     snprintf(others, sizeof(others), ", \"events\": %llu", (unsigned long long)count);
+    struct varve_message message;
     CHECK(store_open(path, STORE_CREATE, &maker->store, &message) == VARVE_OK, message.text);
     CHECK(derive_open(scratch, &maker->derive, &message) == VARVE_OK, message.text);
     events_make(maker, count);
@@ -236,9 +227,7 @@ static double question_time(const char *question, const char *path, const char *
 {
     const char *varve = getenv("VARVE");
     double begin = bench_now();
-    int status;
     pid_t pid = fork();
-
     CHECK(pid >= 0, "fork failed");
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY);
@@ -247,6 +236,7 @@ static double question_time(const char *question, const char *path, const char *
         }
         _exit(127);
     }
+    int status;
     CHECK(waitpid(pid, &status, 0) == pid, "waitpid failed");
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "varve failed");
     return bench_now() - begin;
@@ -256,7 +246,6 @@ static double question_time(const char *question, const char *path, const char *
 static double question_seconds(const char *question, const char *path, const char *sql)
 {
     double seconds[REPETITIONS];
-
     for (int k = 0; k < REPETITIONS; k++) {
         seconds[k] = question_time(question, path, sql);
     }
@@ -270,17 +259,15 @@ static void examples_ask(const char *path, uint64_t count)
     FILE *file = fopen(VARVE_SOURCE_DIR "/analysis/query/questions.sql", "r");
     size_t bytes = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
     int asked = 0;
-
     CHECK(bytes > 0 && bytes < sizeof(text) - 1, "cannot read the questions");
     fclose(file);
     for (char *at = text; at != NULL && *at != '\0';) {
         char *end = strstr(at, "\n\n");
-        char metric[256];
         int length = 0;
-
         if (end != NULL) {
             *end = '\0';
         }
+        char metric[256];
         if (strstr(at, "SELECT") != NULL && strncmp(at, "-- ", 3) == 0 && at[3] >= '0' && at[3] <= '9') {
             length = (int)strcspn(at + 3, "\n");
             snprintf(metric, sizeof(metric), "question %.*s", length, at + 3);
@@ -298,7 +285,6 @@ static void questions_ask(const char *path)
         const char *question;
         double target;
     } questions[] = {{"report", 3}, {"info", 0}, {"leaks", 0}, {"peak", 0}, {"timeline", 0}};
-
     for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++) {
         char metric[64];
         snprintf(metric, sizeof(metric), "varve %s", questions[i].question);
@@ -311,12 +297,11 @@ int main(int argc, char **argv)
     const char *text = argc > 1 ? argv[1] : getenv("VARVE_BENCH_REPORT_EVENTS");
     uint64_t count = text != NULL ? strtoull(text, NULL, 10) : EVENTS_DEFAULT;
     const char *parent = getenv("TMPDIR");
-    char directory[2048];
-    char path[4096];
-
     CHECK(count > 0, "usage: bench_report [EVENTS]");
+    char directory[2048];
     snprintf(directory, sizeof(directory), "%s/varve-bench-report.XXXXXX", parent != NULL ? parent : "/tmp");
     CHECK(mkdtemp(directory) != NULL, "no temporary directory");
+    char path[4096];
     snprintf(path, sizeof(path), "%s/trace.db", directory);
     database_make(directory, path, count);
     questions_ask(path);

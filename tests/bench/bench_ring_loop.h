@@ -47,7 +47,6 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
     uint64_t total = count + warm_up;
     uint64_t next = bench_now_ns();
     uint64_t late = 0;
-
     for (uint64_t burst = 0; burst < total; burst++) {
         bench_pause_until(&next, RING_LOOP_PERIOD_NS);
         uint64_t begin = bench_now_ns();
@@ -67,13 +66,10 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
 static inline __attribute__((always_inline)) int ring_loop_flat(ring_loop_emit emit, uint64_t count)
 {
     uint64_t position = 128;
-    uint64_t begin;
-    uint64_t end;
-
     ring_loop_records(emit, &position, RING_LOOP_WARM_UP);
-    begin = bench_now_ns();
+    uint64_t begin = bench_now_ns();
     ring_loop_records(emit, &position, count);
-    end = bench_now_ns();
+    uint64_t end = bench_now_ns();
     printf("{\"records\": %" PRIu64 ", \"ns\": %.3f}\n", count + RING_LOOP_WARM_UP,
            (double)(end - begin) / (double)count);
     return EXIT_SUCCESS;
@@ -83,7 +79,6 @@ static inline __attribute__((always_inline)) int ring_loop_main(int argc, char *
 {
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     uint64_t records = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
-
     if (bench_is_started_alone(argc, "bench_ring.py")) {
         return EXIT_SUCCESS;
     }

@@ -100,9 +100,9 @@ static double bytes_of(const char *directory, const char *name)
 
 static struct store *store_new(const char *directory, const char *name)
 {
+    database_remove(directory, name);
     struct store *store;
     struct varve_message message;
-    database_remove(directory, name);
     CHECK(store_open(path_in(directory, name), STORE_CREATE, &store, &message) == VARVE_OK, message.text);
     for (uint32_t i = 0; i < THREADS; i++) {
         const struct store_thread thread = {
@@ -177,8 +177,8 @@ static double run_whole(const char *directory, const struct event *events, size_
 /* A database of our settings, in which event is a table as anybody would make it: for the peers. */
 static void peer_begin(const char *directory, const char *name)
 {
-    sqlite3 *db;
     store_close(store_new(directory, name));
+    sqlite3 *db;
     CHECK(sqlite3_open(path_in(directory, name), &db) == SQLITE_OK, "peer: open");
     CHECK(sqlite3_exec(db,
                        "DROP VIEW event; CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL,"
@@ -200,9 +200,9 @@ static double run_prepared(const char *directory, const struct event *events, si
     double start = bench_now();
     peer_begin(directory, "prepared.db");
     sqlite3 *db;
-    sqlite3_stmt *insert;
     CHECK(sqlite3_open(path_in(directory, "prepared.db"), &db) == SQLITE_OK, "prepared: open");
     CHECK(sqlite3_exec(db, PEER_SETTINGS "BEGIN", NULL, NULL, NULL) == SQLITE_OK, "prepared: settings");
+    sqlite3_stmt *insert;
     CHECK(sqlite3_prepare_v2(db, "INSERT INTO event VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", -1, &insert,
                              NULL) == SQLITE_OK,
           "prepared: prepare");
@@ -283,13 +283,13 @@ static double run_import(const char *directory)
 /* All rows are there: equal counts and sums as in the events. */
 static void rows_check(const char *directory, const char *name, const struct event *events, size_t count)
 {
-    sqlite3 *db;
-    sqlite3_stmt *query;
     int64_t addr = 0;
     for (size_t i = 0; i < count; i++) {
         addr += (int64_t)events[i].addr % 1000;
     }
+    sqlite3 *db;
     CHECK(sqlite3_open_v2(path_in(directory, name), &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "cannot open");
+    sqlite3_stmt *query;
     CHECK(sqlite3_prepare_v2(db, "SELECT count(*), max(seq), sum(addr % 1000) FROM event", -1, &query, NULL) ==
               SQLITE_OK,
           "cannot query");
@@ -311,10 +311,10 @@ static void report(const char *name, double seconds, double bytes, size_t count)
 static void run_all(const char *directory, struct event *events, size_t count, bool is_kept)
 {
     static const char *const names[] = {"insert", "prepared", "import", "whole"};
-    double seconds[4][REPETITIONS];
     events_make(events, count);
     events_complete(directory, events, count);
     csv_write(path_in(directory, "events.csv"), events, count);
+    double seconds[4][REPETITIONS];
     for (int i = 0; i < REPETITIONS; i++) {
         seconds[0][i] = run_insert(directory, events, count);
         seconds[1][i] = run_prepared(directory, events, count);

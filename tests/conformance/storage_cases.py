@@ -522,7 +522,8 @@ class Copies(MemoryCase):
                 into.copy_(part)
                 expected = bits.copy()
                 model_view(to, bits, expected)[...] = source.copy()
-                self.same(storage, expected.reshape(-1), f"case {case}: {TYPES[dtype]} {source.strides} to {to.strides}")
+                self.same(storage, expected.reshape(-1),
+                          f"case {case}: {TYPES[dtype]} {source.strides} to {to.strides}")
 
     def square_of(self, bits):
         """11 by 11 elements: anywhere, with gaps, backwards."""

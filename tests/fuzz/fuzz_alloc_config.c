@@ -15,7 +15,6 @@
 static bool is_unchanged(const struct varve_alloc_config *config)
 {
     const unsigned char *bytes = (const unsigned char *)config;
-
     for (size_t i = 0; i < sizeof(*config); i++) {
         if (bytes[i] != 0x5a) {
             return false;
@@ -26,9 +25,8 @@ static bool is_unchanged(const struct varve_alloc_config *config)
 
 static void check_accepted(const struct varve_alloc_config *config, const char *text)
 {
-    struct varve_alloc_config again;
-
     check(strcmp(config->text, text) == 0 && varve_alloc_config_check(config, NULL) == VARVE_OK);
+    struct varve_alloc_config again;
     check(varve_alloc_config_parse(config->text, &again, NULL) == VARVE_OK);
     check(again.max_split_size == config->max_split_size && again.memory_fraction == config->memory_fraction);
     check(memcmp(again.roundup_power2_divisions, config->roundup_power2_divisions,
@@ -36,7 +34,6 @@ static void check_accepted(const struct varve_alloc_config *config, const char *
     for (unsigned log2 = 0; log2 < 60; log2++) {
         uint64_t bytes = (UINT64_C(1) << log2) + log2 * 37;
         uint64_t rounded = rounding_block_size(config, bytes);
-
         check(rounded >= bytes && rounded % ROUNDING_MIN_BLOCK == 0);
         check(rounding_segment_size(config, rounded) >= rounded);
     }
@@ -44,13 +41,12 @@ static void check_accepted(const struct varve_alloc_config *config, const char *
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct varve_alloc_config config;
     struct varve_message message = {""};
     char *text = malloc(size + 1);
-
     check(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
+    struct varve_alloc_config config;
     memset(&config, 0x5a, sizeof(config));
     if (varve_alloc_config_parse(text, &config, &message) == VARVE_OK) {
         check_accepted(&config, text);

@@ -24,7 +24,6 @@ static void ask(struct callsites *callsites)
 {
     for (uint32_t callsite = 0; callsite < 20; callsite++) {
         uint32_t number = callsites_global(callsites, 1, callsite);
-
         check(number <= callsites->stacks.count && callsites_global(callsites, 1, callsite) == number);
     }
 }
@@ -34,7 +33,6 @@ static void check_nodes(const struct callsites *callsites)
 {
     const struct callsites_frame *frames = callsites->frames.bytes;
     const struct pair *nodes = callsites->nodes.pairs;
-
     for (uint32_t i = 0; i < callsites->nodes.count; i++) {
         check(nodes[i].first <= i && nodes[i].second - 1 < callsites->frames.count);
         check(nodes[i].first == 0 ||
@@ -42,7 +40,6 @@ static void check_nodes(const struct callsites *callsites)
     }
     for (uint32_t i = 0; i < callsites->stacks.count; i++) {
         const struct pair stack = callsites->stacks.pairs[i];
-
         check(stack.first <= callsites->nodes.count && stack.second <= callsites->nodes.count);
         check(stack.first == 0 || !frames[nodes[stack.first - 1].second - 1].is_python);
         check(stack.second == 0 || frames[nodes[stack.second - 1].second - 1].is_python);
@@ -52,7 +49,6 @@ static void check_nodes(const struct callsites *callsites)
 static void hear(void *context, uint32_t process_id, const struct callsite_file_entry *entry, const uint8_t *payload)
 {
     uint64_t *sum = context;
-
     check(process_id == 1);
     for (uint32_t i = 0; i < entry->bytes; i++) {
         *sum += payload[i];
@@ -64,11 +60,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t sum = 0;
     int file = memfd_create("sites", MFD_CLOEXEC);
     size_t first = size ? data[size - 1] * size / 256 : 0;
-    struct callsites *callsites;
-    char path[64];
-
     check(file >= 0);
+    char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+    struct callsites *callsites;
     check(callsites_open(&callsites) == VARVE_OK && callsites_process(callsites, 1, path) == VARVE_OK);
     callsites_listen(callsites, hear, &sum);
     write_all(file, data, first);

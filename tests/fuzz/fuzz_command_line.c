@@ -20,7 +20,6 @@ static void check_values(const struct command *command, const unsigned char *val
     for (const struct option_spec *option = command->options; option != NULL && option->kind != OPTION_END; option++) {
         int64_t number;
         int choice;
-
         if (option->kind == OPTION_INTEGER && option->min < option->max) {
             memcpy(&number, values + option->offset, sizeof(number));
             check(memcmp(values + option->offset, defaults + option->offset, sizeof(number)) == 0 ||
@@ -38,7 +37,6 @@ static void check_values(const struct command *command, const unsigned char *val
 static void check_taken(const struct command *command, const struct operands *operands)
 {
     bool is_of_database = command->answer != NULL; /* which is its one operand */
-
     check(operands->count >= (is_of_database ? 1 : command->operands_min));
     check(command->takes_command ||
           (operands->count <= (is_of_database ? 1 : command->operands_max) && operands->count <= OPERANDS_MAX));
@@ -50,14 +48,12 @@ static void parse(const struct command *command, int count, char **words)
     unsigned char *values = calloc(1, bytes), *defaults = calloc(1, bytes);
     struct operands operands = {0};
     struct varve_message message = {""};
-    int code;
-
     check(values != NULL && defaults != NULL);
     if (command->defaults != NULL) {
         memcpy(values, command->defaults, command->values_bytes);
         memcpy(defaults, command->defaults, command->values_bytes);
     }
-    code = options_parse(command, count, words, values, &operands, &message);
+    int code = options_parse(command, count, words, values, &operands, &message);
     check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == OPTION_USAGE_RESULT || code == VARVE_ERROR_INVALID);
     check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
     if (code == VARVE_OK) {
@@ -75,7 +71,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size + 1);
     size_t commands = 0;
     int count = 0;
-
     check(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
@@ -94,7 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (count > 0) {
         const char *names[] = {"record", "report", "recover", NULL};
-
         option_suggest(words[0], names);
         command_find(words[0]);
     }

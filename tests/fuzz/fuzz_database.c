@@ -68,11 +68,9 @@ static void read_schema(sqlite3 *database)
     static const char sql[] = "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
                               "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%' ORDER BY m.name, c.cid";
     sqlite3_stmt *statement;
-
     check(sqlite3_prepare_v2(database, sql, -1, &statement, NULL) == SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW) {
         const char *table = (const char *)sqlite3_column_text(statement, 0);
-
         if (table_count == 0 || strcmp(tables[table_count - 1], table) != 0) {
             check(table_count < TABLES_MAX);
             snprintf(tables[table_count++], sizeof(tables[0]), "%s", table);
@@ -86,17 +84,15 @@ static void read_schema(sqlite3 *database)
 
 static void prepare(void)
 {
-    sqlite3 *database;
-
     check(mkdtemp(folder) != NULL);
     snprintf(database_path, sizeof(database_path), "%s/x.db", folder);
     for (size_t i = 0; i < DATABASES; i++) {
         const char *const script[] = {scripts[i], NULL};
-
         unlink(database_path);
         trace_database_make(database_path, script);
         whole[i] = file_read(database_path, &whole_bytes[i]);
     }
+    sqlite3 *database;
     check(sqlite3_open(database_path, &database) == SQLITE_OK);
     read_schema(database);
     check(sqlite3_close(database) == SQLITE_OK);
@@ -106,7 +102,6 @@ static void prepare(void)
 static uint32_t number_at(const uint8_t *bytes, unsigned count)
 {
     uint32_t number = 0;
-
     for (unsigned i = 0; i < count; i++) {
         number = number << 8 | bytes[i];
     }
@@ -130,17 +125,15 @@ static void change_cell(sqlite3 *database, const uint8_t *change)
     unsigned table = change[1] % table_count;
     const char *column = columns[table][change[2] % column_counts[table]];
     char value[128];
-    char sql[512];
     const char *format = values[change[4] % (sizeof(values) / sizeof(values[0]))];
     const char *at = strstr(format, "%d");
-
     snprintf(value, sizeof(value), "%.*s", at != NULL ? (int)(at - format) : (int)strlen(format), format);
     if (at != NULL) {
         size_t used = strlen(value);
-
         snprintf(value + used, sizeof(value) - used, "%u%s", number_at(change + 5, 2),
                  strcmp(at, "%d %% 64)") == 0 ? " % 64)" : at + 2);
     }
+    char sql[512];
     snprintf(sql, sizeof(sql),
              "UPDATE OR IGNORE \"%s\" SET \"%s\" = %s WHERE (\"%s\") IS (SELECT \"%s\" FROM "
              "\"%s\" LIMIT 1 OFFSET %u)",
@@ -151,10 +144,8 @@ static void change_cell(sqlite3 *database, const uint8_t *change)
 static void make(size_t number, const uint8_t *data, size_t size)
 {
     size_t changes = size / CHANGE_BYTES < CHANGES_MAX ? size / CHANGE_BYTES : CHANGES_MAX;
-    sqlite3 *database;
-    int file;
-
     file_write(database_path, whole[number], whole_bytes[number]);
+    sqlite3 *database;
     check(sqlite3_open(database_path, &database) == SQLITE_OK);
     sqlite3_exec(database, "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; BEGIN", NULL, NULL, NULL);
     for (size_t i = 0; i < changes; i++) {
@@ -164,10 +155,9 @@ static void make(size_t number, const uint8_t *data, size_t size)
     }
     sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
     sqlite3_close(database);
-    file = open(database_path, O_WRONLY | O_CLOEXEC);
+    int file = open(database_path, O_WRONLY | O_CLOEXEC);
     for (size_t i = 0; i < changes; i++) {
         const uint8_t *change = data + i * CHANGE_BYTES;
-
         if (change[0] % 4 == 0) { /* bytes of the file: where, how many, which */
             check(pwrite(file, change + 4, 1 + change[4] % 4, (off_t)(number_at(change + 1, 3) % whole_bytes[number])) >
                   0);
@@ -191,19 +181,16 @@ static void ask(const char *const *words)
     size_t out_bytes = 0, err_bytes = 0;
     FILE *out = open_memstream(&out_text, &out_bytes);
     FILE *err = open_memstream(&err_text, &err_bytes);
-    int status;
-
     check(out != NULL && err != NULL);
     for (unsigned i = 2; words[i] != NULL; i++) {
         arguments[count++] = (char *)(uintptr_t)words[i];
     }
-    status = varve_command_run(count, arguments, out, err);
+    int status = varve_command_run(count, arguments, out, err);
     fclose(out);
     fclose(err);
     check(status == 0 || status == 2);
     if (status == 2) {
         char *end = strchr(err_text, '\n');
-
         check(end != NULL && end[1] == '\0');
     }
     check(is_binary(words) || memchr(out_text, '\x1b', out_bytes) == NULL);
@@ -216,7 +203,6 @@ static void ask(const char *const *words)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     unsigned choice = size > 0 ? data[0] : 0;
-
     if (database_path[0] == '\0') {
         prepare();
     }

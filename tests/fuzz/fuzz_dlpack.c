@@ -39,7 +39,6 @@ static int64_t take_number(struct input *input)
 {
     int8_t small = (int8_t)take_byte(input);
     int64_t number = small;
-
     if (small == 127 && input->size >= sizeof(number)) {
         memcpy(&number, input->data, sizeof(number));
         input->data += sizeof(number);
@@ -71,7 +70,6 @@ static void tensor_take(struct input *input, struct given *given)
 {
     struct varve_dlpack_tensor *tensor = &given->managed.tensor;
     uint8_t how = take_byte(input);
-
     tensor->device.type = how & 1 ? (int32_t)take_number(input) : VARVE_DLPACK_CPU;
     tensor->device.id = how & 1 ? (int32_t)take_number(input) : 0;
     tensor->dtype = (struct varve_dlpack_dtype){take_byte(input), take_byte(input), take_byte(input)};
@@ -95,15 +93,12 @@ static void check_elements(const struct given *given, struct varve_storage *stor
     size_t bytes = varve_dtype_bytes(varve_storage_dtype(storage));
     int64_t count = varve_storage_count(storage);
     struct varve_storage *copy;
-
     check(varve_storage_clone(storage, NULL, &copy, NULL) == VARVE_OK);
     for (int64_t i = 0; i < count; i++) {
         const unsigned char *element = (const unsigned char *)tensor->data + tensor->byte_offset;
         int64_t rest = i, stride = 1;
-
         for (int32_t axis = tensor->ndim; axis-- > 0;) {
             int64_t index = rest % tensor->shape[axis];
-
             element += index * (tensor->strides != NULL ? tensor->strides[axis] : stride) * (int64_t)bytes;
             rest /= tensor->shape[axis];
             stride *= tensor->shape[axis];
@@ -117,7 +112,6 @@ static void check_exported(const struct given *given, struct varve_storage *stor
 {
     const struct varve_dlpack_tensor *tensor = &given->managed.tensor;
     struct varve_dlpack_versioned *exported;
-
     check(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &exported, NULL) == VARVE_OK);
     check(exported->tensor.ndim == tensor->ndim);
     check(memcmp(&exported->tensor.dtype, &tensor->dtype, sizeof(tensor->dtype)) == 0);
@@ -129,16 +123,14 @@ static void check_exported(const struct given *given, struct varve_storage *stor
 
 static void check_taken(const struct given *given, struct varve_storage *storage)
 {
-    struct varve_array array;
-    int64_t first, end, place;
-    size_t bytes;
-
     check(deletions == 0 && varve_storage_check(storage, NULL) == VARVE_OK);
     check_exported(given, storage);
+    struct varve_array array;
     varve_storage_get_array(storage, &array);
+    int64_t first, end;
     varve_geometry_range(&array.geometry, &first, &end);
-    bytes = varve_dtype_bytes(array.dtype);
-    place = (int64_t)((uintptr_t)array.data - (uintptr_t)memory);
+    size_t bytes = varve_dtype_bytes(array.dtype);
+    int64_t place = (int64_t)((uintptr_t)array.data - (uintptr_t)memory);
     if (place >= 0 && place <= MEMORY_BYTES && first >= 0 && end <= (MEMORY_BYTES - place) / (int64_t)bytes &&
         varve_storage_count(storage) <= MEMORY_BYTES) {
         check_elements(given, storage);
@@ -149,7 +141,6 @@ static void check_taken(const struct given *given, struct varve_storage *storage
 static bool is_plain(const struct given *given)
 {
     const struct varve_dlpack_tensor *tensor = &given->managed.tensor;
-
     if (tensor->device.type != VARVE_DLPACK_CPU || tensor->dtype.code != VARVE_DLPACK_FLOAT ||
         tensor->dtype.bits != 32 || tensor->dtype.lanes != 1 || tensor->ndim < 0 || tensor->ndim > 3 ||
         tensor->shape == NULL || tensor->byte_offset > MEMORY_BYTES ||
@@ -169,11 +160,9 @@ static void take_over(struct given *given, bool is_versioned)
 {
     struct varve_storage *storage = NULL;
     struct varve_message message = {""};
-    int error;
-
     deletions = 0;
-    error = is_versioned ? varve_storage_from_dlpack(&given->versioned, NULL, "fuzz", &storage, &message)
-                         : varve_storage_from_dlpack_unversioned(&given->managed, NULL, NULL, &storage, &message);
+    int error = is_versioned ? varve_storage_from_dlpack(&given->versioned, NULL, "fuzz", &storage, &message)
+                             : varve_storage_from_dlpack_unversioned(&given->managed, NULL, NULL, &storage, &message);
     if (error == VARVE_OK) {
         check_taken(given, storage);
         check(varve_storage_is_read_only(storage) ==
@@ -190,7 +179,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input input = {data, size};
     struct given given = {.managed = {.deleter = managed_delete}};
-
     if (memory == NULL) {
         memory = malloc(MEMORY_BYTES);
         check(memory != NULL);

@@ -17,7 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct dtr_log *log = NULL;
     struct varve_message message = {""};
     int error = input_stream_open_memory("fuzz", data, size, &input, &message);
-
     if (error == VARVE_OK) {
         error = dtr_log_read_stream(input, NULL, &log, &message);
     }

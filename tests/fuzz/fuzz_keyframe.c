@@ -20,7 +20,6 @@ static void walk(const struct varve_layout *layout)
 {
     struct varve_layout_block block;
     uint64_t from = 0;
-
     while (varve_layout_block(layout, from, &block)) {
         check(block.addr >= from && block.extent > 0);
         if (block.addr + block.extent <= from) {
@@ -35,13 +34,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct varve_layout *layout = varve_layout_new();
     size_t records = size > 0 ? data[0] % RECORDS_MAX : 0;
-    int code;
-
     check(layout != NULL);
     if (size == 0 || records * sizeof(struct varve_record) > size - 1) {
         records = 0;
     }
-    code = varve_layout_decode(layout, data + (size > 0), size - (size > 0) - records * sizeof(struct varve_record));
+    int code =
+        varve_layout_decode(layout, data + (size > 0), size - (size > 0) - records * sizeof(struct varve_record));
     check(code == VARVE_OK || code == VARVE_ERROR_CORRUPT || code == VARVE_ERROR_NO_MEMORY);
     if (code == VARVE_OK) {
         check(layout_check(layout) == VARVE_OK);
@@ -49,7 +47,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (size_t i = 0; code == VARVE_OK && i < records; i++) {
         struct varve_record record;
-
         memcpy(&record, data + size - (records - i) * sizeof(record), sizeof(record));
         code = varve_layout_apply(layout, &record);
         check(code == VARVE_OK || code == VARVE_ERROR_CORRUPT || code == VARVE_ERROR_NO_MEMORY ||

@@ -34,7 +34,6 @@ static void make(void)
     const struct live_process process = {.id = 1, .pid = 2, .command_line = "command", .rss_bytes = 5, .threads = 1};
     const struct total total = {.allocations = 3, .bytes = 10, .live_bytes = 5};
     struct live *live;
-
     if (live_open(&live) != VARVE_OK || live_begin(live, &moment) != VARVE_OK ||
         live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total) != VARVE_OK || live_callsite(live, &leader) != VARVE_OK ||
         live_name(live, 1, &symbol, &symbol) != VARVE_OK || live_allocator(live, &allocator) != VARVE_OK ||
@@ -51,7 +50,6 @@ static void show(struct database *database)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     page_head(out, database, &page);
     page_list(out, database, &page);
     page.list = PAGE_PROCESSES;
@@ -68,27 +66,24 @@ static void show(struct database *database)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct varve_message message;
-    struct database *database;
-    uint8_t *copy;
-    size_t bytes;
-    uint32_t at;
-
     if (whole == NULL) {
         make();
         database_set_timeout(COMPUTING_NS);
     }
-    copy = malloc(whole_bytes);
+    uint8_t *copy = malloc(whole_bytes);
     if (copy == NULL || size < 2) {
         free(copy);
         return 0;
     }
     memcpy(copy, whole, whole_bytes);
-    bytes = data[0] % 4 != 0 ? whole_bytes : whole_bytes * data[1] / 256;
+    size_t bytes = data[0] % 4 != 0 ? whole_bytes : whole_bytes * data[1] / 256;
+    uint32_t at;
     for (data += 2, size -= 2; size >= CHANGE_BYTES; data += CHANGE_BYTES, size -= CHANGE_BYTES) {
         memcpy(&at, data, sizeof(at));
         copy[at % whole_bytes] = data[4];
     }
+    struct varve_message message;
+    struct database *database;
     if (database_open_live("input", copy, bytes, &database, &message) == VARVE_OK) {
         show(database);
         database_close(database);

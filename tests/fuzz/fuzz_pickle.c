@@ -14,24 +14,20 @@ static void check_device(const struct history *history, const struct history_dev
 {
     uint64_t end = 0;
     size_t block_count = 0;
-
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-
         check(event->action < HISTORY_ACTION_LIMIT && event->stack < history->stack_count &&
               event->stream < history->stream_count);
     }
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
         uint64_t next = segment->addr;
-
         check(i == 0 || segment->addr >= end);
         end = segment->addr + segment->size;
         check(end > segment->addr && segment->stack < history->stack_count);
         check(segment->stream < history->stream_count && segment->first_block == block_count);
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-
             check(block->addr >= next && block->size > 0 && block->size <= end - block->addr);
             check(block->stack < history->stack_count && block->state <= HISTORY_ACTIVE_PENDING_FREE);
             next = block->addr + block->size;
@@ -45,7 +41,6 @@ static void check_stacks(const struct history *history)
 {
     for (size_t i = 0; i < history->stack_count; i++) {
         const struct history_stack *stack = &history->stacks[i];
-
         check(stack->first_frame + stack->frame_count <= history->frame_count);
     }
     for (size_t i = 0; i < history->frame_count; i++) {
@@ -59,7 +54,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct history *history = NULL;
     struct varve_message message = {""};
     int error = input_stream_open_memory("fuzz", data, size, &input, &message);
-
     if (error == VARVE_OK) {
         error = history_read_pytorch_stream(input, &history, NULL, &message);
     }

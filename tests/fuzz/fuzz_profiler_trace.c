@@ -17,7 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct varve_message message = {""};
     struct input_stream *input;
     int error = input_stream_open_memory("fuzz", data, size, &input, &message);
-
     if (error == VARVE_OK) {
         error = profiler_read(input, requests, NULL, &message);
         check((error == VARVE_OK) == (import_requests_count(requests) > 0));

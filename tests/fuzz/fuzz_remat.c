@@ -23,7 +23,6 @@ static uint64_t choose(void *source, uint64_t limit)
 {
     struct input *input = source;
     uint64_t value = 0;
-
     for (uint64_t reached = 1; reached < limit && input->size > 0; reached *= 256) {
         value = value << 8 | *input->data++;
         input->size--;
@@ -35,7 +34,6 @@ static void choose_options(struct input *input, struct remat_world_options *opti
 {
     const struct varve_remat_heuristic *heuristics = varve_remat_heuristics();
     uint64_t flags = choose(input, 256), count = 0;
-
     while (heuristics[count].name != NULL) {
         count++;
     }
@@ -61,10 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input input = {data, size};
     struct remat_world_options options;
-    struct remat_world world;
     bool is_right = true;
-
     choose_options(&input, &options);
+    struct remat_world world;
     if (remat_world_open(&world, &options, choose, &input) != 0) {
         return 0; /* the heuristic wants an allocator, or a scan */
     }

@@ -19,7 +19,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct input_stream *input;
     enum import_source source;
     int error = input_stream_open_memory("fuzz", data, size, &input, &message);
-
     if (error == VARVE_OK) {
         error = import_recognise(input, &source, &message);
         if (error == VARVE_OK) {

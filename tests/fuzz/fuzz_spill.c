@@ -33,7 +33,6 @@ static uint64_t read_sum; /* so that each byte is read */
 static void clean(void)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-
     snprintf(path, sizeof(path), "%s/p1.r1", directory.rings);
     unlink(path);
     unlink(spill);
@@ -43,18 +42,16 @@ static void clean(void)
 /* A folder with one ring, for all inputs. */
 static void prepare(void)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-    int file;
-
     snprintf(directory.path, sizeof(directory.path), "/tmp/varve-fuzz-XXXXXX");
     check(mkdtemp(directory.path) != NULL);
     directory.fd = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     directory.rings_fd = directory.fd;
     check(directory.fd >= 0);
     snprintf(directory.rings, sizeof(directory.rings), "%s", directory.path);
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/p1.r1", directory.rings);
     snprintf(spill, sizeof(spill), "%.200s/p1.r1.spill1", directory.path);
-    file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     check(file >= 0 && ftruncate(file, (off_t)ring_file_bytes(CAPACITY)) == 0);
     ring = mmap(NULL, ring_file_bytes(CAPACITY), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     check(ring != MAP_FAILED);
@@ -88,12 +85,10 @@ static void header_fill(const uint64_t positions[POSITIONS])
 static uint64_t position_next(const uint8_t **data, size_t *size)
 {
     uint64_t value = 0;
-    unsigned bytes;
-
     if (*size == 0) {
         return 0;
     }
-    bytes = (*data)[0] % 9;
+    unsigned bytes = (*data)[0] % 9;
     (*data)++;
     (*size)--;
     bytes = bytes < *size ? bytes : (unsigned)*size;
@@ -106,7 +101,6 @@ static uint64_t position_next(const uint8_t **data, size_t *size)
 static void spill_write(const uint8_t *data, size_t size)
 {
     int file = open(spill, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
     check(file >= 0 && write(file, data, size) == (ssize_t)size);
     close(file);
 }
@@ -116,10 +110,9 @@ static void read_all(void)
     struct traced_process process = {.id = 1, .has_ended = true};
     uint64_t most = CAPACITY + RING_NESTED_SLOTS, taken = 0;
     struct ring_reader *reader;
-    const struct varve_record *record;
-
     check(ring_reader_open(&reader, &directory, &process, 1) == VARVE_OK);
     ring_reader_refresh(reader);
+    const struct varve_record *record;
     while ((record = ring_reader_peek(reader, &directory)) != NULL) {
         read_sum += record->addr + record->ticks;
         ring_reader_pop(reader);
@@ -133,16 +126,14 @@ static void read_all(void)
 
 static void unpack(const uint8_t *data, size_t size, size_t count)
 {
-    struct varve_record records[PACKED_RECORDS_MAX];
-    uint8_t again[PACKED_RECORDS_MAX * RECORD_PACKED_MAX + 8];
     uint8_t *exact = malloc(size > 0 ? size : 1); /* to the byte, for the address sanitizer */
-
     check(exact != NULL);
     memcpy(exact, data, size);
+    struct varve_record records[PACKED_RECORDS_MAX];
+    uint8_t again[PACKED_RECORDS_MAX * RECORD_PACKED_MAX + 8];
     if (record_unpack(exact, size, records, count)) {
         struct varve_record copies[PACKED_RECORDS_MAX];
         size_t bytes = record_pack(records, count, again);
-
         check(record_unpack(again, bytes, copies, count) && memcmp(records, copies, count * sizeof(records[0])) == 0);
     }
     free(exact);
@@ -150,8 +141,6 @@ static void unpack(const uint8_t *data, size_t size, size_t count)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint64_t positions[POSITIONS];
-
     if (ring == NULL) {
         prepare();
     }
@@ -159,6 +148,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         unpack(data + 1, size - 1, data[0] % PACKED_RECORDS_MAX);
         return 0;
     }
+    uint64_t positions[POSITIONS];
     for (unsigned i = 0; i < POSITIONS; i++) {
         positions[i] = position_next(&data, &size);
     }

@@ -39,10 +39,9 @@ static void prepare(void)
 static void check_said(const uint8_t *page, const struct varve_array *array)
 {
     uint32_t dtype, ndim;
-    int64_t shape[VARVE_DIMS_MAX];
-
     memcpy(&dtype, page + 12, sizeof(dtype));
     memcpy(&ndim, page + 16, sizeof(ndim));
+    int64_t shape[VARVE_DIMS_MAX];
     memcpy(shape, page + 24, sizeof(shape));
     check((uint32_t)array->dtype == dtype && array->geometry.ndim == ndim);
     check(varve_geometry_has_shape(&array->geometry, ndim, shape));
@@ -53,10 +52,9 @@ static void check_attached(const uint8_t *page, uint64_t memory_bytes, bool is_r
 {
     uint64_t bytes = varve_storage_bytes(storage);
     unsigned char *elements = varve_storage_data(storage);
-    struct varve_array array;
-
     check(varve_storage_check(storage, NULL) == VARVE_OK);
     check(varve_storage_is_read_only(storage) == is_read_only);
+    struct varve_array array;
     varve_storage_get_array(storage, &array);
     check_said(page, &array);
     check(bytes == 0 || (elements != NULL && PAGE_BYTES + bytes <= memory_bytes));
@@ -73,7 +71,6 @@ static void attach(const uint8_t *page, uint64_t memory_bytes, bool is_read_only
     struct varve_storage *storage = NULL;
     struct varve_message message = {""};
     int error = varve_storage_shared_attach(name, is_read_only, &storage, &message);
-
     if (error == VARVE_OK) {
         check_attached(page, memory_bytes, is_read_only, storage);
         check(varve_storage_release(storage, NULL) == VARVE_OK);
@@ -87,14 +84,13 @@ static void attach(const uint8_t *page, uint64_t memory_bytes, bool is_read_only
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t page[PAGE_BYTES] = {0};
-    uint16_t memory_bytes;
-
     if (size < SIZE_BYTES || size > SIZE_BYTES + sizeof(page)) {
         return 0;
     }
     if (memory < 0) {
         prepare();
     }
+    uint16_t memory_bytes;
     memcpy(&memory_bytes, data, SIZE_BYTES);
     if (size > SIZE_BYTES) {
         memcpy(page, data + SIZE_BYTES, size - SIZE_BYTES);

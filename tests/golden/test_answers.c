@@ -98,7 +98,6 @@ static int enter(void **state)
     };
     size_t bytes;
     char *log = file_read(VARVE_SOURCE_DIR "/tests/golden/training.log", &bytes);
-
     *state = test_folder_enter();
     for (size_t i = 0; i < sizeof(databases) / sizeof(databases[0]); i++) {
         trace_database_make(databases[i].path, databases[i].scripts);
@@ -113,10 +112,8 @@ static void hide_file_size(char *text)
 {
     char *place = strstr(text, "  file      ");
     char *json = strstr(text, "\"file_bytes\":");
-
     if (place != NULL) {
         char *end = strchr(place, '\n');
-
         memmove(place + 12, end, strlen(end) + 1);
         place[11] = '-';
         place[10] = ' ';
@@ -124,7 +121,6 @@ static void hide_file_size(char *text)
     if (json != NULL) {
         char *digits = json + strlen("\"file_bytes\":");
         size_t length = strspn(digits, "0123456789");
-
         memmove(digits + 1, digits + length, strlen(digits + length) + 1);
         digits[0] = '0';
     }
@@ -133,21 +129,18 @@ static void hide_file_size(char *text)
 static void compare(const char *name, char *out)
 {
     const char *folder = getenv("VARVE_GOLDEN_OUT");
-    char path[4096];
-    char *expected;
-
     hide_file_size(out);
+    char path[4096];
     if (folder != NULL) {
         snprintf(path, sizeof(path), "%s/%s", folder, name);
         file_write(path, out, strlen(out));
         return;
     }
     snprintf(path, sizeof(path), "%s/tests/golden/expected/%s", VARVE_SOURCE_DIR, name);
-    expected = file_read(path, NULL);
+    char *expected = file_read(path, NULL);
     if (strcmp(expected, out) != 0) {
         size_t at = 0;
         int line = 1;
-
         for (; expected[at] == out[at]; at++) {
             line += out[at] == '\n' ? 1 : 0;
         }
@@ -160,7 +153,6 @@ TEST(test_answers)
 {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome = command_run_list(cases[i].arguments);
-
         if (outcome.status != 0 || outcome.err[0] != '\0') {
             fail_msg("%s: status %d, said: %s", cases[i].name, outcome.status, outcome.err);
         }
@@ -176,13 +168,11 @@ TEST(test_questions)
     static const struct {
         const char *name, *database, *domain;
     } asked[] = {{"questions.csv", "small.db", "'heap'"}, {"questions_block.csv", "gpu.db", "'block'"}};
-
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
         struct command_outcome examples = command_run("query", "--examples", asked[i].database, NULL);
         char *sql = NULL;
         size_t bytes;
         FILE *out = open_memstream(&sql, &bytes);
-
         for (char *at = examples.out, *heap; *at != '\0'; at = heap + (*heap != '\0' ? strlen("'heap'") : 0)) {
             heap = strstr(at, "'heap'") != NULL ? strstr(at, "'heap'") : at + strlen(at);
             fprintf(out, "%.*s%s", (int)(heap - at), at, *heap != '\0' ? asked[i].domain : "");
@@ -212,15 +202,12 @@ static bool is_uncut(const char *const *arguments)
 TEST(test_width)
 {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct command_outcome outcome;
-
         if (strstr(cases[i].name, ".txt") == NULL || is_uncut(cases[i].arguments)) {
             continue;
         }
-        outcome = command_run_list(cases[i].arguments);
+        struct command_outcome outcome = command_run_list(cases[i].arguments);
         for (char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
             size_t columns = 0;
-
             for (char *at = line; *at != '\n' && *at != '\0'; at++) {
                 columns += ((unsigned char)*at & 0xc0U) != 0x80U ? 1 : 0;
             }
@@ -237,7 +224,6 @@ TEST(test_repeatable)
 {
     struct command_outcome first = command_run("report", "--json", "small.db", NULL);
     struct command_outcome second = command_run("report", "--json", "small.db", NULL);
-
     assert_string_equal(first.out, second.out);
     command_outcome_free(&first);
     command_outcome_free(&second);

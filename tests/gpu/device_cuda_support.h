@@ -82,7 +82,6 @@ static inline int gpu_start(void **state)
     struct varve_message message = {""};
     struct varve_device *device = NULL;
     void *library;
-
     (void)state;
     if (varve_cuda_open(&(struct varve_cuda_options){0}, &device, &message) != VARVE_OK) {
         if (strict == NULL || strcmp(strict, "1") != 0) {
@@ -119,7 +118,6 @@ static inline int gpu_start(void **state)
 static inline uint64_t gpu_stream(void)
 {
     cuda_stream stream = NULL;
-
     GPU_OK(gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING));
     return (uint64_t)(uintptr_t)stream;
 }
@@ -135,7 +133,6 @@ static inline uint64_t gpu_first_other(uint64_t addr, uint64_t bytes, unsigned c
 {
     unsigned char *copy = malloc(bytes);
     uint64_t at = 0;
-
     if (!copy || gpu.copy_to_host(copy, addr, bytes) != 0) {
         free(copy);
         return UINT64_MAX;
@@ -157,7 +154,6 @@ static inline struct varve_device *cuda_open(uint64_t limit)
     const struct varve_cuda_options options = {.limit_bytes = limit};
     struct varve_device *device = NULL;
     struct varve_message message = {""};
-
     if (varve_cuda_open(&options, &device, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -167,7 +163,6 @@ static inline struct varve_device *cuda_open(uint64_t limit)
 static inline void cuda_close_checked(struct varve_device *device)
 {
     struct varve_message message = {""};
-
     if (varve_cuda_check(device, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -179,7 +174,6 @@ static inline struct varve_alloc *alloc_open(struct varve_device *device, const 
 {
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
-
     varve_alloc_options_init(&options);
     options.device = device;
     if (config) {
@@ -191,7 +185,6 @@ static inline struct varve_alloc *alloc_open(struct varve_device *device, const 
 static inline const char *cuda_reason(const struct varve_device *device)
 {
     static struct varve_message message;
-
     device->ops->reason(device, &message);
     return message.text;
 }
@@ -202,7 +195,6 @@ static inline uint64_t block(struct varve_alloc *alloc, uint64_t bytes, uint64_t
 {
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     if (varve_alloc_raw_alloc_with_stream(alloc, bytes, stream, &addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -212,7 +204,6 @@ static inline uint64_t block(struct varve_alloc *alloc, uint64_t bytes, uint64_t
 static inline void give(struct varve_alloc *alloc, uint64_t addr)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_raw_delete(alloc, addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -226,7 +217,6 @@ static inline struct varve_alloc *must_open_as(struct varve_device *device, enum
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
     struct varve_message message = {""};
-
     varve_alloc_options_init(&options);
     options.device = device;
     options.policy = way == WAY_ASYNC ? "cuda-async" : "pytorch";
@@ -245,7 +235,6 @@ static inline struct varve_alloc *must_open(struct varve_device *device, bool is
 static inline void close_both(struct varve_alloc *alloc, struct varve_device *device)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_check(alloc, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -256,7 +245,6 @@ static inline void close_both(struct varve_alloc *alloc, struct varve_device *de
 static inline uint64_t now_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
@@ -270,7 +258,6 @@ struct gpu_gate {
 static inline void gpu_gate_wait(void *context)
 {
     struct gpu_gate *gate = context;
-
     while (!__atomic_load_n(&gate->is_open, __ATOMIC_ACQUIRE)) {
         nanosleep(&(struct timespec){0, 100000}, NULL);
     }

@@ -21,7 +21,6 @@ static struct rules_kind kind;
 static int kind_open(struct varve_device **device_out)
 {
     const struct varve_cuda_options options = {.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY};
-
     return varve_cuda_open(&options, device_out, NULL);
 }
 
@@ -30,7 +29,6 @@ TEST(test_segment_memory)
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t first = 0, second = 0, small = 0, free_bytes = 0, total = 0, total_limited = 0;
-
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &first), 0);
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &second), 0);
     assert_int_equal(ops->segment_alloc(device, 100, 0, &small), 0);
@@ -62,7 +60,6 @@ static int access_at(uint64_t addr)
 {
     const struct cuda_location location = {.type = CUDA_LOCATION_DEVICE, .id = 0};
     unsigned long long flags = 0;
-
     return gpu.access_get(&flags, &location, addr) == 0 ? (int)flags : -1;
 }
 
@@ -70,7 +67,6 @@ static void look_at_vmm(struct varve_device *device)
 {
     const struct varve_device_ops *ops = device->ops;
     uint64_t base = 0, handles[2];
-
     assert_non_null(ops->vmm_reserve);
     assert_int_equal(ops->vmm_reserve(device, 100 * UNIT, NULL, &base), 0);
     assert_int_equal(access_at(base), -1);
@@ -102,10 +98,8 @@ static void look_at_vmm(struct varve_device *device)
 TEST(test_vmm_memory)
 {
     struct varve_cuda_options options = {.limit_bytes = 8 * UNIT};
-
     for (int i = 0; i < 2; i++) {
         struct varve_device *device = NULL;
-
         options.shares = i == 1; /* it makes no difference to what is seen from here */
         assert_int_equal(varve_cuda_open(&options, &device, NULL), 0);
         look_at_vmm(device);
@@ -117,14 +111,12 @@ TEST(test_sizes)
     struct varve_device *device = cuda_open(8 * UNIT);
     const struct varve_device_ops *ops = device->ops;
     uint64_t out = 0;
-    int error;
-
     assert_string_equal(cuda_reason(device), "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
     assert_non_null(strstr(cuda_reason(device), "100"));
     assert_int_equal(ops->vmm_create(device, 100, &out), VARVE_ERROR_INVALID);
     assert_int_equal(ops->vmm_reserve(device, UINT64_MAX - (UNIT - 1), NULL, &out), VARVE_ERROR_NO_MEMORY);
-    error = ops->vmm_reserve(device, (uint64_t)1 << 56, NULL, &out); /* more than any address space */
+    int error = ops->vmm_reserve(device, (uint64_t)1 << 56, NULL, &out); /* more than any address space */
     assert_true(error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID);
     printf("2^56 bytes of addresses: %s\n", cuda_reason(device));
     cuda_close_checked(device);
@@ -136,10 +128,9 @@ TEST(test_many)
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     static uint64_t segments[MANY], handles[MANY];
-    uint64_t free_bytes = 0, total = 0, count;
-
+    uint64_t free_bytes = 0, total = 0;
     assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
-    count = free_bytes / 8 / UNIT < MANY ? free_bytes / 8 / UNIT : MANY;
+    uint64_t count = free_bytes / 8 / UNIT < MANY ? free_bytes / 8 / UNIT : MANY;
     for (uint64_t i = 0; i < count; i++) {
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &segments[i]), 0);
         assert_int_equal(ops->vmm_create(device, UNIT, &handles[i]), 0);
@@ -166,7 +157,6 @@ struct waiter {
 static void *wait_for_both(void *context)
 {
     struct waiter *waiter = context;
-
     waiter->results[0] = waiter->device->ops->event_synchronize(waiter->device, waiter->event);
     waiter->results[1] = waiter->device->ops->stream_synchronize(waiter->device, waiter->stream);
     __atomic_store_n(&waiter->done, 1, __ATOMIC_RELEASE);
@@ -179,14 +169,12 @@ TEST(test_streams)
     const struct varve_device_ops *ops = device->ops;
     struct waiter waiter = {.device = device, .stream = gpu_stream(), .results = {1, 1}};
     uint64_t before = 0, other = 0, again = 0, other_stream = gpu_stream();
-    struct gpu_gate gate;
-    pthread_t thread;
-
     assert_int_equal(ops->event_create(device, &waiter.event), 0);
     assert_int_equal(ops->event_create(device, &before), 0);
     assert_int_equal(ops->event_create(device, &other), 0);
     assert_int_equal(ops->event_record(device, before, waiter.stream), 0);
     assert_int_equal(ops->event_synchronize(device, before), 0);
+    struct gpu_gate gate;
     gpu_gate_shut(&gate, waiter.stream);
     assert_int_equal(ops->event_record(device, waiter.event, waiter.stream), 0);
     assert_int_equal(ops->event_record(device, other, other_stream), 0);
@@ -195,6 +183,7 @@ TEST(test_streams)
     assert_int_equal(ops->event_query(device, before), 1);
     assert_int_equal(ops->event_query(device, other), 1);
     assert_int_equal(ops->stream_synchronize(device, other_stream), 0);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_for_both, &waiter), 0);
     for (int i = 0; i < 20; i++) { /* meanwhile the device serves others */
         assert_int_equal(ops->event_query(device, waiter.event), 0);
@@ -223,7 +212,6 @@ struct worker {
 static unsigned fill_and_look(uint64_t addr, unsigned char value)
 {
     unsigned failures = gpu.context_set(gpu.context) != 0;
-
     failures += gpu.fill(addr, value, UNIT, NULL) != 0;
     failures += gpu_first_other(addr, UNIT, value) != UNIT;
     return failures + (gpu.context_set(NULL) != 0);
@@ -238,7 +226,6 @@ static void work_once(struct worker *worker, unsigned char value)
     uint64_t addr, base, handle, event;
     cuda_context context = gpu.context;
     int error = ops->segment_alloc(device, UNIT, worker->number, &addr);
-
     if (error == 0) {
         worker->failures += fill_and_look(addr, value);
         worker->failures += ops->segment_free(device, addr, UNIT) != 0;
@@ -265,7 +252,6 @@ static void work_once(struct worker *worker, unsigned char value)
 static void *work(void *context)
 {
     struct worker *worker = context;
-
     for (unsigned i = 0; i < ROUNDS; i++) {
         work_once(worker, (unsigned char)(worker->number * 64 + i % 64));
     }
@@ -278,7 +264,6 @@ TEST(test_threads)
     struct worker workers[THREADS];
     unsigned failures = 0, refused = 0;
     uint64_t free_bytes = 0, total = 0;
-
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.device = device, .number = i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -307,7 +292,6 @@ TEST(test_capture)
     uint64_t addr = 0, base = 0, handle = 0, event = 0, done = 0, free_bytes, total;
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
-
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->event_create(device, &done), 0);
     assert_int_equal(ops->event_record(device, done, other), 0);
@@ -350,7 +334,6 @@ TEST(test_open_refuses)
     const struct varve_cuda_options none = {.ordinal = gpu.count};
     struct varve_message message = {""};
     struct varve_device *device = NULL;
-
     assert_int_equal(varve_cuda_open(&none, &device, &message), VARVE_ERROR_NOT_FOUND);
     assert_true(strlen(message.text) > 20);
     assert_null(device);
@@ -363,7 +346,6 @@ TEST(test_costs)
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[9] = {0};
     cuda_event bare = NULL;
-
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->vmm_reserve(device, 64 * UNIT, NULL, &base), 0);
     GPU_OK(gpu.event_create(&bare, CUDA_EVENT_NO_TIMING));
@@ -397,7 +379,6 @@ static int start(void **state)
 {
     cuda_stream stream = NULL;
     int failed = gpu_start(state);
-
     if (failed == 0) {
         failed = gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0;
         kind = (struct rules_kind){.name = "cuda",

@@ -24,7 +24,6 @@ static void run_out(struct varve_alloc *alloc, uint64_t bytes)
     size_t count = 0;
     struct varve_message message = {""};
     int error = VARVE_OK;
-
     while (count < BLOCKS && error == VARVE_OK) {
         error = varve_alloc_raw_alloc(alloc, bytes, &addrs[count], &message);
         if (error == VARVE_OK) {
@@ -53,7 +52,6 @@ TEST(test_out_of_memory)
         uint64_t limit = i < WAYS ? 300 * MIB : 0, free_bytes = 0, total = 0;
         struct varve_device *device = cuda_open(limit);
         struct varve_alloc *alloc = must_open_as(device, (enum way)(i % WAYS));
-
         assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
         run_out(alloc, limit ? 40 * MIB : free_bytes / 12 / UNIT * UNIT); /* all that the GPU has */
         close_both(alloc, device);
@@ -75,11 +73,10 @@ TEST(test_waits_for_streams)
         struct varve_alloc *alloc = must_open(device, i == 1);
         uint64_t reader = gpu_stream(), addr = block(alloc, 80 * MIB, 0);
         struct gpu_gate gate;
-        pthread_t thread;
-
         gpu_gate_shut(&gate, reader);
         assert_int_equal(varve_alloc_record_stream(alloc, addr, reader, NULL), VARVE_OK);
         give(alloc, addr);
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, open_later, &gate), 0);
         addr = block(alloc, 90 * MIB, 0);
         assert_int_equal(__atomic_load_n(&gate.is_open, __ATOMIC_ACQUIRE), 1);
@@ -96,8 +93,7 @@ TEST(test_expandable)
 {
     struct varve_device *device = cuda_open(0);
     struct varve_alloc *alloc = must_open(device, true);
-    uint64_t addrs[BLOCKS], bytes[BLOCKS], large, before = 0, after = 0, total;
-
+    uint64_t addrs[BLOCKS], bytes[BLOCKS], before = 0, after = 0, total;
     assert_int_equal(device->ops->memory_info(device, &before, &total), 0);
     for (unsigned i = 0; i < BLOCKS; i++) { /* small ones and large ones: two segments that grow */
         bytes[i] = i % 3 ? (i + 1) * 700000 : (i + 1) * 3000;
@@ -111,7 +107,7 @@ TEST(test_expandable)
         give(alloc, addrs[i]);
     }
     assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK); /* holes amid what is in use */
-    large = block(alloc, 500 * MIB, 0);
+    uint64_t large = block(alloc, 500 * MIB, 0);
     gpu_fill(large, 500 * MIB, 0x99, 0);
     for (unsigned i = 1; i < BLOCKS; i += 2) {
         assert_int_equal(gpu_first_other(addrs[i], bytes[i], (unsigned char)(i + 1)), bytes[i]);
@@ -137,12 +133,10 @@ static unsigned read_late(struct varve_alloc *alloc, bool is_recorded)
     uint64_t writer = gpu_stream(), reader = gpu_stream(), copies[BLOCKS];
     struct gpu_gate gate;
     unsigned wrong = 0;
-
     gpu_gate_shut(&gate, reader);
     for (unsigned i = 0; i < BLOCKS; i++) {
         uint64_t addr = block(alloc, MIB, writer);
         cuda_event written = NULL;
-
         copies[i] = block(alloc, MIB, reader);
         gpu_fill(addr, MIB, (unsigned char)(i + 1), writer);
         GPU_OK(gpu.event_create(&written, CUDA_EVENT_NO_TIMING));
@@ -173,7 +167,6 @@ TEST(test_streams)
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-
         for (int round = 0; round < 5; round++) {
             assert_int_equal(read_late(alloc, true), 0);
         }
@@ -193,19 +186,17 @@ static void reuse(struct varve_alloc *alloc)
 {
     uint64_t streams[STREAMS], proofs = block(alloc, STEPS * PROOF, 0), seed = 5, random;
     cuda_event written = NULL;
-
     GPU_OK(gpu.context_synchronize());
     GPU_OK(gpu.event_create(&written, CUDA_EVENT_NO_TIMING));
     for (unsigned i = 0; i < STREAMS; i++) {
         streams[i] = gpu_stream();
     }
     for (unsigned i = 0; i < STEPS; i++) {
-        uint64_t writer = streams[i % STREAMS], reader, bytes, addr;
-
+        uint64_t writer = streams[i % STREAMS];
         random = random_next(&seed);
-        reader = streams[random >> 60 & 1 ? i % STREAMS : (i + 1) % STREAMS];
-        bytes = PROOF + (random >> 20) % (random >> 63 ? 12 * MIB : MIB) / 512 * 512;
-        addr = block(alloc, bytes, writer);
+        uint64_t reader = streams[random >> 60 & 1 ? i % STREAMS : (i + 1) % STREAMS];
+        uint64_t bytes = PROOF + (random >> 20) % (random >> 63 ? 12 * MIB : MIB) / 512 * 512;
+        uint64_t addr = block(alloc, bytes, writer);
         gpu_fill(addr, bytes, (unsigned char)(i % 251 + 1), writer);
         if (reader != writer) {
             GPU_OK(gpu.event_record(written, gpu_stream_of(writer)));
@@ -234,7 +225,6 @@ TEST(test_reuse)
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-
         for (int round = 0; round < 3; round++) {
             reuse(alloc);
         }
@@ -249,7 +239,6 @@ TEST(test_pool)
     const struct varve_device_ops *ops = device->ops;
     uint64_t stream = gpu_stream(), addr = 0, before = 0, held = 0, after = 0, total, captured = 0;
     gpu_graph graph = NULL;
-
     assert_int_equal(ops->memory_info(device, &before, &total), 0);
     assert_int_equal(ops->alloc_async(device, 512 * MIB, stream, &addr), 0);
     gpu_fill(addr, 512 * MIB, 0x41, stream);
@@ -285,23 +274,22 @@ static bool is_stream(void *context, uint64_t stream)
 static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
 {
     const struct varve_pool_id pool = {0, 1};
-    uint64_t stream = gpu_stream(), result, first, second, third, other;
+    uint64_t stream = gpu_stream();
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
-
-    other = block(alloc, 30 * MIB, 0);
+    uint64_t other = block(alloc, 30 * MIB, 0);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(alloc, pool, is_stream, &stream), VARVE_OK);
     GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
-    result = block(alloc, 3 * MIB, stream);
-    first = block(alloc, 2 * MIB, stream);
+    uint64_t result = block(alloc, 3 * MIB, stream);
+    uint64_t first = block(alloc, 2 * MIB, stream);
     gpu_fill(first, 2 * MIB, 0x31, stream);
     GPU_OK(gpu.copy(result, first, MIB, gpu_stream_of(stream)));
     give(alloc, first);
-    second = block(alloc, 2 * MIB, stream);
+    uint64_t second = block(alloc, 2 * MIB, stream);
     gpu_fill(second, 2 * MIB, 0x32, stream);
     GPU_OK(gpu.copy(result + MIB, second + MIB, MIB, gpu_stream_of(stream)));
     give(alloc, second);
-    third = block(alloc, 25 * MIB, stream); /* a new segment, in the middle of the capture */
+    uint64_t third = block(alloc, 25 * MIB, stream); /* a new segment, in the middle of the capture */
     gpu_fill(third, 25 * MIB, 0x33, stream);
     GPU_OK(gpu.copy(result + 2 * MIB, third + 24 * MIB, MIB, gpu_stream_of(stream)));
     give(alloc, third);
@@ -314,7 +302,6 @@ static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
     GPU_OK(gpu.graph_make(&exec, graph, 0));
     for (unsigned char launch = 0; launch < 5; launch++) {
         uint64_t more = block(alloc, 2 * MIB, stream); /* of the default pool, not of the graph's */
-
         gpu_fill(more, 2 * MIB, 0xe0, stream);
         gpu_fill(other, 30 * MIB, launch, stream);
         gpu_fill(result, 3 * MIB, launch, stream);
@@ -344,7 +331,6 @@ TEST(test_graphs)
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-
         graph_run(alloc, device);
         graph_run(alloc, device);
         close_both(alloc, device);
@@ -357,7 +343,6 @@ TEST(test_graphs)
 TEST(test_peers)
 {
     cuda_context peer_context = NULL;
-
     if (gpu.count < 2) {
         skip("peers need two GPUs");
     }
@@ -365,9 +350,8 @@ TEST(test_peers)
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-        uint64_t early = block(alloc, 4 * MIB, 0), late;
+        uint64_t early = block(alloc, 4 * MIB, 0);
         int error = varve_alloc_enable_peer(alloc, 1);
-
         if (error == VARVE_ERROR_UNSUPPORTED) {
             printf("skipped: %s\n", cuda_reason(device));
             close_both(alloc, device);
@@ -375,7 +359,7 @@ TEST(test_peers)
         }
         assert_int_equal(error, VARVE_OK);
         assert_int_equal(varve_alloc_enable_peer(alloc, 1), VARVE_OK);
-        late = block(alloc, 40 * MIB, 0);
+        uint64_t late = block(alloc, 40 * MIB, 0);
         GPU_OK(gpu.context_synchronize()); /* from here on it is good for all streams */
         GPU_OK(gpu.context_set(peer_context));
         gpu_fill(early, 4 * MIB, 0x21, 0);
@@ -396,21 +380,17 @@ static void speed_of(enum way way, const char *name)
     static const uint64_t sizes[] = {512, 1000000, 20 * MIB};
     struct varve_device *device = cuda_open(0);
     struct varve_alloc *alloc = must_open_as(device, way);
-
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         uint64_t best = UINT64_MAX;
-
         give(alloc, block(alloc, sizes[i], 0));
         for (int round = 0; round < 20; round++) {
-            uint64_t start = now_ns(), taken;
-
+            uint64_t start = now_ns();
             for (int pair = 0; pair < 20000; pair++) {
                 uint64_t addr;
-
                 varve_alloc_raw_alloc(alloc, sizes[i], &addr, NULL);
                 varve_alloc_raw_delete(alloc, addr, NULL);
             }
-            taken = now_ns() - start;
+            uint64_t taken = now_ns() - start;
             best = taken < best ? taken : best;
         }
         printf("pair of %" PRIu64 " bytes on the cuda device, %s: %.1f ns\n", sizes[i], name, (double)best / 20000);

@@ -14,12 +14,10 @@ TEST(test_after_fork)
     struct varve_device *device = cuda_open(64 * MIB);
     uint64_t addr = 0;
     int status = -1;
-    pid_t child;
-
     assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
     gpu_fill(addr, UNIT, 5, 0);
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         struct varve_device *own = NULL;
@@ -28,7 +26,6 @@ TEST(test_after_fork)
                           device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
                           device->ops->event_create(device, &out) == VARVE_ERROR_UNSUPPORTED &&
                           varve_cuda_open(&(struct varve_cuda_options){0}, &own, NULL) == VARVE_ERROR_UNSUPPORTED;
-
         device->ops->close(device);
         _exit(is_refused ? 0 : 1);
     }
@@ -43,7 +40,6 @@ TEST(test_after_fork)
 TEST(test_open_after_fork)
 {
     struct other other = other_start("forker");
-
     assert_int_equal(other_end(&other), 0);
 }
 
@@ -53,18 +49,15 @@ static int part_forker(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     void *found = library ? dlsym(library, "cuInit") : NULL;
     int status = -1;
-    pid_t child;
-
     memcpy(&init, &found, sizeof(init));
     if (!init || init(0) != 0) {
         return 2;
     }
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         struct varve_message message = {""};
         struct varve_device *device = NULL;
         int error = varve_cuda_open(&(struct varve_cuda_options){0}, &device, &message);
-
         printf("a fork child: %s\n", message.text);
         fflush(stdout);
         _exit(error == VARVE_ERROR_UNSUPPORTED ? 0 : 1);
@@ -85,7 +78,6 @@ static void end_late(void)
     int freed = ending->ops->segment_free(ending, ending_segment, UNIT);
     int destroyed = ending->ops->event_destroy(ending, ending_event);
     int allocated = ending->ops->segment_alloc(ending, UNIT, 0, &addr);
-
     printf("after the driver's end: free %d, destroy %d, alloc %d: %s\n", freed, destroyed, allocated,
            cuda_reason(ending));
     varve_alloc_close(ending_alloc);
@@ -97,7 +89,6 @@ static void end_late(void)
 static int part_ender(void)
 {
     uint64_t addr = 0;
-
     atexit(end_late);
     if (gpu_start(NULL) != 0) {
         _exit(2);
@@ -115,7 +106,6 @@ static int part_ender(void)
 TEST(test_exit)
 {
     struct other other = other_start("ender");
-
     assert_int_equal(other_end(&other), 0);
 }
 
@@ -124,8 +114,6 @@ static int part_resetter(void)
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, out = 0;
-    int freed, allocated;
-
     if (ops->segment_alloc(device, UNIT, 0, &addr) != 0 || ops->vmm_reserve(device, UNIT, NULL, &base) != 0 ||
         ops->vmm_create(device, UNIT, &handle) != 0 || ops->vmm_map(device, base, UNIT, handle) != 0 ||
         ops->event_create(device, &event) != 0 || ops->event_record(device, event, 0) != 0) {
@@ -134,9 +122,9 @@ static int part_resetter(void)
     if (gpu.primary_reset(0) != 0) {
         return 3;
     }
-    freed = ops->segment_free(device, addr, UNIT);
+    int freed = ops->segment_free(device, addr, UNIT);
     printf("after a reset: free %d: %s\n", freed, cuda_reason(device));
-    allocated = ops->segment_alloc(device, UNIT, 0, &out);
+    int allocated = ops->segment_alloc(device, UNIT, 0, &out);
     printf("alloc %d: %s\n", allocated, cuda_reason(device));
     if (freed != 0 || ops->vmm_unmap(device, base, UNIT) != 0 || ops->vmm_release(device, handle, UNIT) != 0 ||
         ops->event_destroy(device, event) != 0) {
@@ -154,7 +142,6 @@ static int part_resetter(void)
 TEST(test_reset)
 {
     struct other other = other_start("resetter");
-
     assert_int_equal(other_end(&other), 0);
 }
 TEST_FILE(gpu_start, NULL)
@@ -162,7 +149,6 @@ TEST_FILE(gpu_start, NULL)
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
-
     if (strcmp(part, "forker") == 0) {
         return part_forker();
     }

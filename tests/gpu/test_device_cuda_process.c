@@ -23,8 +23,6 @@ static int part_exporter(void)
     struct varve_device *device = cuda_open(64 * MIB);
     struct offer offer = {.bytes = {4 * MIB, 256 * 1024, 256 * 1024}};
     uint64_t addrs[SEGMENTS];
-    char step;
-
     for (unsigned i = 0; i < SEGMENTS; i++) {
         if (device->ops->segment_alloc(device, offer.bytes[i], 0, &addrs[i]) != 0 ||
             device->ops->ipc_export(device, addrs[i], &offer.handles[i]) != 0 ||
@@ -33,6 +31,7 @@ static int part_exporter(void)
             return 1;
         }
     }
+    char step;
     if (gpu.context_synchronize() != 0 || !say(1, &offer, sizeof(offer)) || !read_all(0, &step, 1)) {
         return 2;
     }
@@ -52,8 +51,6 @@ TEST(test_ipc)
     struct other other = other_start("exporter");
     struct offer offer;
     uint64_t addrs[SEGMENTS], again = 0;
-    char step;
-
     assert_true(read_all(other.from, &offer, sizeof(offer)));
     for (unsigned i = 0; i < SEGMENTS; i++) {
         if (ops->ipc_open(device, &offer.handles[i], &addrs[i]) != 0) {
@@ -73,6 +70,7 @@ TEST(test_ipc)
         assert_int_equal(ops->ipc_close(device, addrs[i]), VARVE_ERROR_NOT_FOUND);
     }
     assert_true(say(other.to, "1", 1));
+    char step;
     assert_true(read_all(other.from, &step, 1) && step == 'c');
     assert_true(ops->ipc_open(device, &offer.handles[0], &again) < 0); /* freed */
     printf("a segment that was freed: %s\n", cuda_reason(device));
@@ -87,11 +85,10 @@ TEST(test_ipc_refuses)
 {
     struct varve_device *device = cuda_open(64 * MIB);
     const struct varve_device_ops *ops = device->ops;
-    struct varve_ipc_handle handle, again, forged;
     uint64_t addr = 0, base = 0, opened = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
+    struct varve_ipc_handle handle, again, forged;
     assert_int_equal(ops->ipc_export(device, base, &handle), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->ipc_export(device, addr + 4096, &handle), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
@@ -119,7 +116,6 @@ static int import_blocks(struct varve_alloc *alloc, const struct block_offer *of
 {
     struct varve_message message = {""};
     uint64_t addr[BLOCKS], again;
-
     for (unsigned i = 0; i < BLOCKS; i++) {
         if (varve_alloc_ipc_open(alloc, &offer->ipc[i], &addr[i], &message) != VARVE_OK) {
             fprintf(stderr, "%s\n", message.text);
@@ -152,7 +148,6 @@ static int part_importer(void)
     struct varve_alloc *alloc = alloc_open(device, NULL);
     struct block_offer offer;
     int failed = 20;
-
     if (alloc && read_all(0, &offer, sizeof(offer))) {
         failed = import_blocks(alloc, &offer);
         varve_alloc_close(alloc);
@@ -169,12 +164,10 @@ TEST(test_blocks)
     struct other other = other_start("importer");
     struct block_offer offer;
     uint64_t addr[BLOCKS] = {0};
-
     memset(&offer, 0, sizeof(offer));
     assert_non_null(alloc);
     for (unsigned i = 0; i < BLOCKS; i++) {
         uint64_t bytes = i < 2 ? 100 * 4096 : 5 * MIB;
-
         assert_int_equal(varve_alloc_raw_alloc(alloc, bytes, &addr[i], NULL), VARVE_OK);
         gpu_fill(addr[i], bytes, (unsigned char)(i + 1), 0);
         assert_int_equal(varve_alloc_ipc_export(alloc, addr[i], &offer.ipc[i]), VARVE_OK);
@@ -193,7 +186,6 @@ TEST_FILE(gpu_start, NULL)
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
-
     if (strcmp(part, "exporter") != 0 && strcmp(part, "importer") != 0) {
         return test_file_run("test_device_cuda_process");
     }

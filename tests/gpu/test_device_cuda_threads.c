@@ -23,7 +23,6 @@ static void work_once(struct worker *worker, uint64_t bytes, unsigned char value
 {
     uint64_t addr = 0;
     int error = varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, worker->stream, &addr, NULL);
-
     if (error != VARVE_OK) {
         worker->refused += error == VARVE_ERROR_NO_MEMORY;
         worker->failures += error != VARVE_ERROR_NO_MEMORY;
@@ -40,7 +39,6 @@ static void *work(void *context)
 {
     struct worker *worker = context;
     uint64_t seed = worker->number, random;
-
     worker->failures += gpu.context_set(gpu.context) != 0;
     for (unsigned i = 0; i < STEPS; i++) {
         random = random_next(&seed);
@@ -58,15 +56,13 @@ TEST(test_threads)
     for (int i = 0; i < 3; i++) {
         struct varve_device *device = cuda_open(120 * MIB);
         struct varve_alloc_config config;
-        struct varve_alloc *alloc;
-        struct worker workers[THREADS];
         unsigned failures = 0;
-
         varve_alloc_config_init(&config);
         config.expandable_segments = i == 1;
         config.release_lock_on_cudamalloc = i == 2;
-        alloc = alloc_open(device, &config);
+        struct varve_alloc *alloc = alloc_open(device, &config);
         assert_non_null(alloc);
+        struct worker workers[THREADS];
         for (unsigned k = 0; k < THREADS; k++) {
             workers[k] = (struct worker){.alloc = alloc, .stream = gpu_stream(), .number = k};
             assert_int_equal(pthread_create(&workers[k].thread, NULL, work, &workers[k]), 0);

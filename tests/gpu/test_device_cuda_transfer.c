@@ -24,7 +24,6 @@ static uint64_t addr_of(const void *memory)
 static uint64_t device_memory(struct varve_device *device, uint64_t bytes)
 {
     uint64_t addr = 0;
-
     assert_int_equal(device->ops->segment_alloc(device, bytes, 0, &addr), 0);
     return addr;
 }
@@ -32,7 +31,6 @@ static uint64_t device_memory(struct varve_device *device, uint64_t bytes)
 static uint64_t pinned_memory(struct varve_device *device, uint64_t bytes)
 {
     uint64_t addr = 0;
-
     assert_int_equal(device->ops->host_alloc(device, bytes, &addr), 0);
     return addr;
 }
@@ -50,8 +48,6 @@ TEST(test_asynchronous)
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = device_memory(device, 64 * MIB), host = pinned_memory(device, 64 * MIB);
     uint64_t stream = 0, event = 0;
-    struct gpu_gate gate;
-
     assert_non_null(ops->copy);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_int_equal(ops->event_create(device, &event), 0);
@@ -59,6 +55,7 @@ TEST(test_asynchronous)
         host_of(host)[i] = byte_at(i);
     }
     memset(host_of(host + 32 * MIB), 0, 32 * MIB);
+    struct gpu_gate gate;
     gpu_gate_shut(&gate, stream);
     assert_int_equal(ops->copy(device, addr, host, 32 * MIB, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
     assert_int_equal(ops->copy(device, addr + 32 * MIB, addr, 32 * MIB, VARVE_COPY_WITHIN, stream), 0);
@@ -86,7 +83,6 @@ TEST(test_plain_host_memory)
     const struct varve_device_ops *ops = device->ops;
     uint64_t bytes = 5 * MIB + 7, addr = device_memory(device, bytes), stream = 0;
     unsigned char *to = malloc(bytes), *from = malloc(bytes);
-
     assert_true(to != NULL && from != NULL);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     for (uint64_t i = 0; i < bytes; i++) {
@@ -112,7 +108,6 @@ static void check_rows(struct varve_device *device, uint64_t row_bytes, uint64_t
         {VARVE_COPY_WITHIN, second, pitches[2], first, pitches[1], row_bytes, rows},
         {VARVE_COPY_DEVICE_TO_HOST, to, pitches[3], second, pitches[2], row_bytes, rows},
     };
-
     for (uint64_t i = 0; i < rows * pitches[0]; i++) {
         host_of(from)[i] = byte_at(i);
     }
@@ -125,7 +120,6 @@ static void check_rows(struct varve_device *device, uint64_t row_bytes, uint64_t
     assert_int_equal(ops->stream_synchronize(device, 0), 0);
     for (uint64_t i = 0; i < rows * pitches[3]; i++) {
         uint64_t row = i / pitches[3], column = i % pitches[3];
-
         if (host_of(to)[i] != (column < row_bytes ? byte_at(row * pitches[0] + column) : 0xee)) {
             fail_msg("row %" PRIu64 " of %" PRIu64 ", byte %" PRIu64 " of %" PRIu64, row, rows, column, row_bytes);
         }
@@ -145,7 +139,6 @@ TEST(test_rows)
         {100, 65536, {128, 100, 257, 101}}, {4096, 300, {4096, 8192, 4097, 5000}},
     };
     struct varve_device *device = cuda_open(0);
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         check_rows(device, cases[i].row_bytes, cases[i].rows, cases[i].pitches);
     }
@@ -158,17 +151,16 @@ TEST(test_far_rows)
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     const uint64_t pitch = (uint64_t)1 << 31, bytes = 2 * pitch + 4096;
-    uint64_t free_bytes = 0, total = 0, addr, host;
+    uint64_t free_bytes = 0, total = 0;
     struct varve_copy_2d rows = {
         .direction = VARVE_COPY_HOST_TO_DEVICE, .row_bytes = 1000, .rows = 3, .source_pitch = 1000};
-
     assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
     if (free_bytes < 2 * bytes) {
         cuda_close_checked(device);
         skip("less than %" PRIu64 " bytes are free", 2 * bytes);
     }
-    addr = device_memory(device, bytes);
-    host = pinned_memory(device, 3000);
+    uint64_t addr = device_memory(device, bytes);
+    uint64_t host = pinned_memory(device, 3000);
     for (uint64_t i = 0; i < 3000; i++) {
         host_of(host)[i] = (unsigned char)(i / 1000 + 1);
     }
@@ -190,7 +182,6 @@ TEST(test_patterns)
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = device_memory(device, 8 * (LARGE + 2)), host = pinned_memory(device, 8 * (LARGE + 2));
     const uint64_t *seen = (const uint64_t *)(uintptr_t)host;
-
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ops->fill(device, addr, 0xcc, 1, 8 * (LARGE + 2), 0), 0);
         assert_int_equal(ops->fill(device, addr + 8, patterns[i], 8, LARGE, 0), 0);
@@ -214,7 +205,6 @@ TEST(test_capture)
     uint64_t addr = device_memory(device, 2 * UNIT), host = pinned_memory(device, UNIT), stream = 0, unused = 0;
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
-
     assert_int_equal(ops->stream_create(device, &stream), 0);
     memset(host_of(host), 0, UNIT);
     GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
@@ -244,17 +234,15 @@ TEST(test_peer)
 {
     struct varve_device *device = cuda_open(0), *other = NULL;
     const struct varve_cuda_options options = {.index = 1, .ordinal = 1};
-    uint64_t addr = device_memory(device, UNIT), there;
-
+    uint64_t addr = device_memory(device, UNIT);
     if (gpu.count < 2) {
         cuda_close_checked(device);
         skip("peers need two GPUs");
     }
     assert_int_equal(varve_cuda_open(&options, &other, NULL), 0);
-    there = device_memory(other, UNIT);
+    uint64_t there = device_memory(other, UNIT);
     for (int i = 0; i < 2; i++) {
         int has_access = i == 1 && device->ops->peer_enable(device, 1) == 0 && other->ops->peer_enable(other, 0) == 0;
-
         assert_int_equal(device->ops->fill(device, addr, 0x21 + (unsigned)i, 1, UNIT, 0), 0);
         assert_int_equal(device->ops->copy(device, there, addr, UNIT, VARVE_COPY_DEVICE_TO_PEER, 0), 0);
         assert_int_equal(device->ops->fill(device, addr, 0, 1, UNIT, 0), 0);
@@ -280,7 +268,6 @@ static const char *transfer(const struct cost *cost, unsigned kind, void *plain)
     struct varve_device *device = cost->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = cost->addr, bytes = cost->bytes, stream = cost->stream;
-
     switch (kind) {
     case 0:
         assert_int_equal(ops->copy(device, addr, cost->host, bytes, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
@@ -313,23 +300,19 @@ TEST(test_costs)
     struct cost cost = {
         .device = device, .addr = device_memory(device, 512 * MIB), .host = pinned_memory(device, 256 * MIB)};
     void *plain = calloc(1, 256 * MIB);
-
     assert_non_null(plain);
     assert_int_equal(device->ops->stream_create(device, &cost.stream), 0);
     for (size_t i = 0; i < 2; i++) {
         unsigned rounds = i == 0 ? 200 : 5;
-
         cost.bytes = sizes[i];
         for (unsigned kind = 0; kind < 6; kind++) {
             const char *name = transfer(&cost, kind, plain);
-            uint64_t start, called;
-
             assert_int_equal(device->ops->stream_synchronize(device, cost.stream), 0);
-            start = now_ns();
+            uint64_t start = now_ns();
             for (unsigned round = 0; round < rounds; round++) {
                 transfer(&cost, kind, plain);
             }
-            called = now_ns() - start;
+            uint64_t called = now_ns() - start;
             assert_int_equal(device->ops->stream_synchronize(device, cost.stream), 0);
             start = now_ns() - start;
             printf("%s, %" PRIu64 " bytes: %" PRIu64 " ns a call, %" PRIu64 " ns until done, %.1f GB/s\n", name,

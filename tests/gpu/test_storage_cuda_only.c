@@ -20,7 +20,6 @@ static struct varve_storage *empty_of(struct varve_memory *memory, enum varve_dt
                                       const int64_t *shape)
 {
     struct varve_storage *storage;
-
     rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, dtype, ndim, shape, &storage,
                                 &rule_message));
     return storage;
@@ -31,7 +30,6 @@ static struct varve_storage *full_of(struct varve_memory *memory, int64_t value)
 {
     const int64_t shape[] = {COUNT};
     struct varve_storage *storage = empty_of(memory, VARVE_DTYPE_I32, 1, shape);
-
     rule_ok(varve_storage_fill(storage, number(value), &rule_message));
     return storage;
 }
@@ -40,10 +38,8 @@ static struct varve_storage *full_of(struct varve_memory *memory, int64_t value)
 static void expect_all(struct varve_storage *storage, int64_t value)
 {
     struct varve_storage *host;
-    const int64_t *seen;
-
     rule_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_I64, &host, &rule_message));
-    seen = varve_storage_data(host);
+    const int64_t *seen = varve_storage_data(host);
     for (int64_t i = 0; i < varve_storage_count(host); i++) {
         if (seen[i] != value) {
             fail_msg("element %" PRId64 " is %" PRId64 ", not %" PRId64, i, seen[i], value);
@@ -57,15 +53,13 @@ static void expect_all(struct varve_storage *storage, int64_t value)
 /* The stream is held back, and the calls return. */
 TEST(test_behind_the_call)
 {
-    struct varve_storage *one, *other;
-    struct gpu_gate gate;
     uint64_t stream = gpu_stream();
     struct pool pool;
-
     rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
-    one = full_of(pool.memory, 1);
-    other = full_of(pool.memory, 2);
+    struct varve_storage *one = full_of(pool.memory, 1);
+    struct varve_storage *other = full_of(pool.memory, 2);
     expect_all(other, 2); /* kernels are loaded, and memory is there: either may wait for all streams */
+    struct gpu_gate gate;
     gpu_gate_shut(&gate, stream);
     rule_ok(varve_storage_copy_on(other, one, stream, &rule_message));
     rule_ok(varve_storage_fill_on(one, number(3), stream, &rule_message));
@@ -84,15 +78,13 @@ TEST(test_behind_the_call)
 /* What a captured stream is given is done with each launch of the graph. */
 TEST(test_captured)
 {
-    struct varve_storage *one, *other;
     uint64_t stream = gpu_stream();
     gpu_graph_exec exec = NULL;
     gpu_graph graph = NULL;
     struct pool pool;
-
     rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
-    one = full_of(pool.memory, 1);
-    other = full_of(pool.memory, 2);
+    struct varve_storage *one = full_of(pool.memory, 1);
+    struct varve_storage *other = full_of(pool.memory, 2);
     GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
     rule_ok(varve_storage_copy_on(other, one, stream, &rule_message));
     rule_ok(varve_storage_fill_on(one, number(7), stream, &rule_message));
@@ -118,19 +110,17 @@ TEST(test_captured)
 TEST(test_context)
 {
     const cuda_context contexts[] = {NULL, gpu.context};
-
     for (unsigned i = 0; i < 2; i++) {
         const int64_t rows[] = {1, 0, 1}, three[] = {3};
         struct varve_index by_rows = {.kind = VARVE_INDEX_ARRAY,
                                       .array = {.data = (void *)(uintptr_t)rows, .dtype = VARVE_DTYPE_I64}};
-        struct varve_storage *storage, *view, *half, *picked;
         cuda_context current = gpu.context;
-        struct pool pool;
-
         varve_geometry_contiguous(1, three, &by_rows.array.geometry, NULL);
         GPU_OK(gpu.context_set(contexts[i]));
+        struct pool pool;
         rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
-        storage = rule_numbers(pool.memory, 2, rule_23);
+        struct varve_storage *storage = rule_numbers(pool.memory, 2, rule_23);
+        struct varve_storage *view, *half, *picked;
         rule_ok(varve_storage_transpose(storage, 0, 1, &view, &rule_message));
         rule_ok(varve_storage_to(view, pool.memory, VARVE_DTYPE_F16, &half, &rule_message));
         rule_ok(varve_storage_fill(view, number(2), &rule_message));
@@ -152,10 +142,9 @@ TEST(test_context)
 static void second_open(struct pool *pool)
 {
     const struct varve_cuda_options device = {.index = 1, .ordinal = 1, .limit_bytes = POOL_LIMIT};
-    struct varve_alloc_options options;
-
     *pool = (struct pool){.kind = &pool_cuda};
     rule_ok(varve_cuda_open(&device, &pool->device, &rule_message));
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.device = pool->device;
     rule_ok(varve_alloc_open(&options, &pool->alloc, &rule_message));
@@ -166,15 +155,14 @@ static void second_open(struct pool *pool)
 TEST(test_two_gpus)
 {
     const float turned[] = {0, 3, 1, 4, 2, 5};
-    struct varve_storage *storage, *view, *there, *back;
-    struct pool first, second;
-
     if (gpu.count < 2) {
         skip("it needs two GPUs");
     }
+    struct pool first, second;
     rule_ok(pool_open(&first, &pool_cuda, &rule_message));
     second_open(&second);
-    storage = rule_numbers(first.memory, 2, rule_23);
+    struct varve_storage *storage = rule_numbers(first.memory, 2, rule_23);
+    struct varve_storage *view, *there, *back;
     rule_ok(varve_storage_to(storage, second.memory, VARVE_DTYPE_F32, &there, &rule_message));
     rule_expect(there, 6, (const float[]){0, 1, 2, 3, 4, 5});
     rule_release(there);
@@ -198,18 +186,16 @@ static bool large_open(struct pool *pool, uint64_t bytes)
 {
     const struct varve_array one = {.geometry = {.ndim = 0}, .dtype = VARVE_DTYPE_U8};
     struct varve_storage_plan *opened = NULL;
-    struct varve_index_plan *plan;
-    struct varve_alloc_options options;
     uint64_t free_bytes = 0, total = 0;
-    int error;
-
     *pool = (struct pool){.kind = &pool_cuda, .device = cuda_open(0)};
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.device = pool->device;
     rule_ok(varve_alloc_open(&options, &pool->alloc, &rule_message));
     rule_ok(varve_memory_open(pool->alloc, &pool->memory, &rule_message));
+    struct varve_index_plan *plan;
     rule_ok(varve_index_plan_get(&one, &(struct varve_index){.kind = VARVE_INDEX_ELLIPSIS}, 1, &plan, &rule_message));
-    error = varve_storage_plan_open(pool->memory, plan, &opened, &rule_message);
+    int error = varve_storage_plan_open(pool->memory, plan, &opened, &rule_message);
     varve_storage_plan_close(opened);
     varve_index_plan_free(plan);
     assert_int_equal(pool->device->ops->memory_info(pool->device, &free_bytes, &total), 0);
@@ -224,11 +210,9 @@ static bool large_open(struct pool *pool, uint64_t bytes)
 static void expect_bytes(struct varve_storage *storage, int64_t at, int64_t count, int (*pattern)(int64_t))
 {
     struct varve_storage *view, *host;
-    const uint8_t *seen;
-
     rule_ok(varve_storage_slice(storage, 0, at, at + count, 1, &view, &rule_message));
     rule_ok(varve_storage_to(view, varve_memory_host(), VARVE_DTYPE_U8, &host, &rule_message));
-    seen = varve_storage_data(host);
+    const uint8_t *seen = varve_storage_data(host);
     for (int64_t i = 0; i < count; i++) {
         if (seen[i] != pattern(at + i)) {
             fail_msg("element %" PRId64 " is %d, not %d", at + i, seen[i], pattern(at + i));
@@ -265,15 +249,14 @@ TEST(test_many_elements)
     const int64_t table[] = {(1 << 20) + 1, 4096}, three[] = {3}, flat[] = {3 * 4096};
     struct varve_index by_rows = {.kind = VARVE_INDEX_ARRAY,
                                   .array = {.data = (void *)(uintptr_t)rows, .dtype = VARVE_DTYPE_I64}};
-    struct varve_storage *storage, *other, *view, *picked;
     struct pool pool;
-
     if (!large_open(&pool, 10 * (uint64_t)half)) {
         skip("it needs kernels, and %" PRId64 " bytes of the GPU", 10 * half);
     }
-    storage = empty_of(pool.memory, VARVE_DTYPE_U8, 1, &count);
-    other = empty_of(pool.memory, VARVE_DTYPE_U8, 1, &count);
+    struct varve_storage *storage = empty_of(pool.memory, VARVE_DTYPE_U8, 1, &count);
+    struct varve_storage *other = empty_of(pool.memory, VARVE_DTYPE_U8, 1, &count);
     rule_ok(varve_storage_fill(storage, number(1), &rule_message));
+    struct varve_storage *view, *picked;
     rule_ok(varve_storage_slice(storage, 0, VARVE_SLICE_NONE, VARVE_SLICE_NONE, 3, &view, &rule_message));
     rule_ok(varve_storage_fill(view, number(2), &rule_message));
     rule_release(view);

@@ -30,7 +30,7 @@ static volatile struct { char magic[16]; int number; } varve_mutant __attribute_
 CONDITION = re.compile(r"^(\s*(?:\} else )?(?:if|while) \()(.+)(\) \{)$")
 LOOP = re.compile(r"^(\s*for \([^;]*; )([^;]+)(; [^;]*\) \{)$")
 STATEMENT = re.compile(r"^(\s+)((\w+)\(.*\);)$")
-COMPARISON = re.compile(r" (<=?|>=?) ")
+COMPARISON = re.compile(r" (<=?|>=?) (?!0\b)")  # "> 0" of what is unsigned is found by the compiler
 OFF_BY_ONE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 LOCKS = re.compile(r"(^|_)(un)?lock(_|$)|mutex_lock")
 RECORDS = re.compile(r"(^|_)(emit|append|store|note|count|add|push|insert|record|write|publish|commit)(_|$)")

@@ -32,7 +32,6 @@ static bool with_faults;
 static void await_byte(void)
 {
     char byte;
-
     while (read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
     }
 }
@@ -73,7 +72,6 @@ static bool wait_busily(void)
 #ifdef __x86_64__
     const uint64_t expected[2] = {UINT64_C(0x0123456789abcdef), UINT64_C(0xfedcba9876543210)};
     uint64_t got[2] = {0, 0}, general = 0, red = 0;
-
     __asm__ volatile("movdqu %4, %%xmm9\n"
                      "movq $77, -96(%%rsp)\n" /* below the stack, where it may */
                      "movq $4711, %%r9\n"
@@ -96,7 +94,6 @@ static bool wait_busily(void)
 static int wait_between(const char *how)
 {
     bool is_well = true;
-
     is_armed = 1;
     say("ready\n");
     if (strcmp(how, "busily") == 0) {
@@ -105,7 +102,6 @@ static int wait_between(const char *how)
         const struct timespec time = {0, 2000000};
         const struct timespec *limit = strcmp(how, "timed") == 0 ? &time : NULL;
         const struct timespec forever = {1000, 0};
-
         while (!has_ended && is_well) {
             is_well = nanosleep(limit != NULL ? limit : &forever, NULL) == 0 || has_ended;
         }
@@ -139,14 +135,13 @@ static int wait_in_calls(void)
     const int epoll = epoll_create1(0), semaphores = semget(IPC_PRIVATE, 1, 0600);
     struct sembuf take = {.sem_op = -1};
     const struct timespec time = {0, 400000000};
-    struct epoll_event event;
     sigset_t set;
     bool is_well = true;
-
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     say("ready\n");
+    struct epoll_event event;
     while (!has_ended && is_well) {
         is_well = epoll_wait(epoll, &event, 1, 400) == 0 || has_ended;
         is_well = is_well && ((semtimedop(semaphores, &take, 1, &time) < 0 && errno == EAGAIN) || has_ended);
@@ -168,7 +163,6 @@ static void *stay_idle(void *nothing)
 static int load(const char *file)
 {
     pthread_t thread;
-
     if (pthread_create(&thread, NULL, stay_idle, NULL) != 0) {
         give_up("no thread");
     }
@@ -184,7 +178,6 @@ int main(int count, char **arguments)
 {
     const char *what = count > 1 ? arguments[1] : "", *how = count > 2 ? arguments[2] : "";
     struct sigaction action = {.sa_handler = end_wait};
-
     sigaction(SIGUSR1, &action, NULL);
     if (strcmp(what, "fault") == 0) {
         closed_page = map_unseen(NULL, 4096);

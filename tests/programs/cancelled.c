@@ -20,9 +20,8 @@ static volatile int changed_errno;
 
 static void *allocate(void *unused)
 {
-    int before;
-
     (void)unused;
+    int before;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     while (read(ready[0], &before, 1) != 1) {
     }
@@ -30,7 +29,6 @@ static void *allocate(void *unused)
     errno = 77;
     for (long i = 0; i < pairs; i++) {
         char *memory = malloc(1234);
-
         memory[0] = 1;
         free(memory);
         done = i + 1;
@@ -42,10 +40,9 @@ static void *allocate(void *unused)
 
 int main(int argc, char **argv)
 {
-    pthread_t thread;
     void *result = NULL;
-
     pairs = argc > 1 ? strtol(argv[1], NULL, 10) : 1000;
+    pthread_t thread;
     if (pipe(ready) != 0 || pthread_create(&thread, NULL, allocate, NULL) != 0) {
         return 1;
     }

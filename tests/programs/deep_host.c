@@ -16,7 +16,6 @@ static void *new_by, *delete_by, *given_by, *taken_by, *strange_by;
 static unsigned count_by(void *symbol)
 {
     unsigned (*function)(void);
-
     memcpy(&function, &symbol, sizeof(function));
     return function();
 }
@@ -32,7 +31,6 @@ static void *allocate(size_t bytes)
 static void release(void *block)
 {
     void (*function)(void *block);
-
     memcpy(&function, &delete_by, sizeof(function));
     function(block);
 }
@@ -41,10 +39,8 @@ static void *open_plugin(const char *program, int mode)
 {
     char path[4096];
     const char *slash = strrchr(program, '/');
-    void *plugin;
-
     snprintf(path, sizeof(path), "%.*s/lib_deep_plugin.so", (int)(slash - program), program);
-    plugin = dlopen(path, RTLD_LAZY | RTLD_LOCAL | mode);
+    void *plugin = dlopen(path, RTLD_LAZY | RTLD_LOCAL | mode);
     if (plugin != NULL) {
         new_by = dlsym(plugin, "plugin_new");
         delete_by = dlsym(plugin, "plugin_delete");
@@ -58,8 +54,6 @@ static void *open_plugin(const char *program, int mode)
 int main(int argc, char **argv)
 {
     void *blocks[10], *first = NULL;
-    char line[16];
-
     if (argc != 3 || strchr(argv[0], '/') == NULL ||
         open_plugin(argv[0], strcmp(argv[1], "deep") == 0 ? RTLD_DEEPBIND : 0) == NULL) {
         fprintf(stderr, "deep_host: %s\n", argc == 3 ? dlerror() : "usage: deep_host deep|plain begun|fresh");
@@ -70,6 +64,7 @@ int main(int argc, char **argv)
     }
     puts("ready");
     fflush(stdout);
+    char line[16];
     while (fgets(line, sizeof(line), stdin) != NULL) {
         for (unsigned i = 0; i < 10; i++) {
             blocks[i] = allocate(31);

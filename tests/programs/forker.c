@@ -105,8 +105,8 @@ static void *thread_work(void *argument)
 
 static void run_threads(unsigned count)
 {
-    pthread_t threads[4];
     forks_per_thread = count;
+    pthread_t threads[4];
     for (unsigned i = 0; i < 4; i++) {
         if (pthread_create(&threads[i], NULL, thread_work, NULL) != 0) {
             give_up("cannot start a thread");
@@ -160,12 +160,12 @@ static void run_daemon(void)
 
 static void run_signal(void)
 {
-    int status;
     pid_t pid = fork_or_give_up();
     if (pid == 0) {
         child_work(NULL);
         kill(getpid(), SIGKILL);
     }
+    int status;
     if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status)) {
         give_up("the child was not killed");
     }

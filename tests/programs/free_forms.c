@@ -11,7 +11,6 @@ void free_aligned_sized(void *memory, size_t alignment, size_t size) __attribute
 int main(void)
 {
     int count = 0;
-
     if (cfree != NULL) {
         cfree(malloc(52017));
         count++;
@@ -22,7 +21,6 @@ int main(void)
     }
     if (free_aligned_sized != NULL) {
         void *memory = NULL;
-
         if (posix_memalign(&memory, 64, 52017) != 0) {
             return 1;
         }

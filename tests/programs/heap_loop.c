@@ -116,7 +116,6 @@ static void __attribute__((noinline)) go_down(unsigned depth, step take, uint64_
 static double cpu_seconds(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
@@ -125,7 +124,6 @@ static double cpu_seconds(void)
 static double system_seconds(void)
 {
     struct rusage usage;
-
     getrusage(RUSAGE_THREAD, &usage);
     return (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec * 1e-6;
 }
@@ -137,7 +135,6 @@ struct sums {
 static void take_burst(step take, uint64_t pairs, unsigned calls, struct sums *sums)
 {
     struct sums begin = {seconds_now(), cpu_seconds(), system_seconds()};
-
     go_down(calls, take, pairs);
     sums->cpu += cpu_seconds() - begin.cpu;
     sums->system += system_seconds() - begin.system;
@@ -150,7 +147,6 @@ static void measure(const char *kind, step take, uint64_t pairs, unsigned depth)
     bool is_paused = strcmp(kind, "bursts") == 0;
     double nanos = 1e9 / (double)pairs;
     struct sums sums = {0};
-
     go_down(calls, take, PAIRS_WARM_UP);
     usleep(PAUSE_US);
     for (uint64_t done = 0; is_paused && done < BURSTS_WARM_UP; done += BURST_PAIRS) { /* a ring's first lap */
@@ -176,7 +172,6 @@ int main(int argc, char **argv)
     } kinds[] = {{"window", step_window}, {"bursts", step_window}, {"same", step_same}, {"varied", step_varied}};
     uint64_t pairs = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     unsigned depth = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
-
     if (argc > 4) {
         window_size = strtoull(argv[4], NULL, 10);
     }

@@ -27,7 +27,6 @@ static int changes_a_file(long number, unsigned long third)
         SYS_unlink,  SYS_rmdir,     SYS_mkdir,     SYS_rename, SYS_renameat,  SYS_symlink,   SYS_link,
 #endif
     };
-
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (calls[i] == number) {
             return 1;
@@ -40,7 +39,6 @@ static int changes_a_file(long number, unsigned long third)
 static int is_counted(pid_t child)
 {
     struct __ptrace_syscall_info info;
-
     if (ptrace(PTRACE_GET_SYSCALL_INFO, child, (void *)sizeof(info), &info) <= 0 ||
         info.op != PTRACE_SYSCALL_INFO_ENTRY) {
         return 0;
@@ -63,7 +61,6 @@ static unsigned long follow(pid_t child, unsigned long kill_at, int *status)
 {
     unsigned long calls = 0;
     int signal_number = 0;
-
     waitpid(child, status, 0);
     ptrace(PTRACE_SETOPTIONS, child, NULL, (void *)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
     for (;;) {
@@ -87,19 +84,16 @@ static unsigned long follow(pid_t child, unsigned long kill_at, int *status)
 int main(int argc, char **argv)
 {
     unsigned long kill_at = argc > 2 ? strtoul(argv[1], NULL, 10) : 0;
-    char text[64];
-    unsigned long calls;
     int status = 0;
-    pid_t child;
-
     if (argc < 3) {
         give_up("kill_at_call N COMMAND");
     }
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         run_command(argv + 2);
     }
-    calls = follow(child, kill_at, &status);
+    unsigned long calls = follow(child, kill_at, &status);
+    char text[64];
     snprintf(text, sizeof(text), "calls %lu\n", calls);
     if (write(3, text, strlen(text)) < 0 && errno != EBADF) {
         give_up("cannot write to descriptor 3");

@@ -17,7 +17,6 @@ static unsigned given, taken, strange;
 void *malloc(size_t bytes)
 {
     void *block = pool + pool_used;
-
     pool_used += (bytes + 15) / 16 * 16;
     given++;
     return pool_used <= sizeof(pool) ? block : NULL;
@@ -27,7 +26,6 @@ void free(void *block)
 {
     const uintptr_t at = (uintptr_t)block;
     const int is_own = at >= (uintptr_t)pool && at < (uintptr_t)pool + sizeof(pool);
-
     taken += is_own != 0;
     strange += block != NULL && !is_own;
 }

@@ -27,7 +27,6 @@ static void *exit_with_3(void *unused)
 static void fork_and_return(void)
 {
     pid_t child = fork();
-
     if (child > 0) {
         waitpid(child, NULL, 0);
     }
@@ -37,7 +36,6 @@ static void call(const char *name)
 {
     void (*function)(void);
     void *found = dlsym(RTLD_DEFAULT, name);
-
     if (found == NULL) {
         fprintf(stderr, "no %s\n", name);
         _exit(77);
@@ -49,10 +47,9 @@ static void call(const char *name)
 int main(int count, char **arguments)
 {
     const char *way = count > 1 ? arguments[1] : "return";
-    pthread_t thread;
-
     block = malloc(7001);
     atexit(free_block);
+    pthread_t thread;
     if (strcmp(way, "exit") == 0) {
         exit(0);
     } else if (strcmp(way, "_exit") == 0) {

@@ -22,14 +22,12 @@ static void wait_for_line(const char *said)
 int main(int argc, char **argv)
 {
     int rounds = argc > 2 ? atoi(argv[1]) : 0;
-
     wait_for_line("ready");
     for (int round = 0; round < rounds; round++) {
         for (int i = 2; i < argc; i++) {
             void *library = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
             void *symbol = library != NULL ? dlsym(library, "plugin_run") : NULL;
             int (*run)(void);
-
             if (symbol == NULL) {
                 fprintf(stderr, "plugin_host: %s\n", dlerror());
                 return 1;

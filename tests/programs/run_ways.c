@@ -39,26 +39,24 @@ static void exec_as(const char *way, char **argv)
 static int wait_for(pid_t child)
 {
     int status = 0;
-
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
 }
 
 static int run_by_library(const char *way, char **argv)
 {
     pid_t child = -1;
-    FILE *stream;
-    int status;
-
     if (strcmp(way, "posix_spawn") == 0) {
         return posix_spawn(&child, argv[0], NULL, NULL, argv, environ) == 0 ? wait_for(child) : 98;
     }
     if (strcmp(way, "posix_spawnp") == 0) {
         return posix_spawnp(&child, argv[0], NULL, NULL, argv, environ) == 0 ? wait_for(child) : 98;
     }
+    int status;
     if (strcmp(way, "system") == 0) {
         status = system(argv[0]);
         return WIFEXITED(status) ? WEXITSTATUS(status) : 97;
     }
+    FILE *stream;
     if (strcmp(way, "popen") == 0) {
         stream = popen(argv[0], "w");
         status = stream != NULL ? pclose(stream) : -1;

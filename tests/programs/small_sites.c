@@ -21,7 +21,6 @@ static void (*const volatile deeper)(unsigned long, unsigned) = walk;
 static void allocate(size_t bytes, bool stays)
 {
     char *volatile block = malloc(bytes);
-
     if (block == NULL) {
         give_up("out of memory");
     }
@@ -64,7 +63,6 @@ int main(int argc, char **argv)
 {
     unsigned long paths = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
     unsigned long rounds = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
-
     for (unsigned long path = 0; path < paths; path++) {
         walk(path, PATH_BITS);
     }

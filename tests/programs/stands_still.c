@@ -32,7 +32,6 @@ static void __attribute__((noinline)) drop(const struct order *order)
 {
     for (long i = 0; i < order->count; i++) {
         char *block = malloc(order->size);
-
         __asm__ volatile("" : "+r"(block));
         free(block);
     }
@@ -57,11 +56,10 @@ static void follow(const char *line)
 {
     struct order order;
     char word[16];
-    pthread_t thread;
-
     if (sscanf(line, "%15s %ld %zu", word, &order.count, &order.size) != 3) {
         give_up("what?");
     }
+    pthread_t thread;
     if (strcmp(word, "keep") == 0) {
         keep(&order);
     } else if (strcmp(word, "drop") == 0) {
@@ -75,10 +73,9 @@ static void follow(const char *line)
 
 int main(void)
 {
-    char line[128];
     size_t length = 0;
-
     say("ready\n");
+    char line[128];
     while (length + 1 < sizeof(line) && read(STDIN_FILENO, &line[length], 1) == 1) {
         if (line[length] != '\n') {
             length++;

@@ -16,11 +16,9 @@ static void *run(void *unused)
 {
     const struct varve_storage_options options = {.memory = memory};
     const int64_t shape[] = {8, 16};
-
     (void)unused;
     for (long i = 0; i < cycles; i++) {
         struct varve_storage *storage, *view;
-
         if (varve_storage_empty(&options, VARVE_DTYPE_F32, 2, shape, &storage, NULL) != VARVE_OK ||
             varve_storage_transpose(storage, 0, 1, &view, NULL) != VARVE_OK) {
             abort();
@@ -34,21 +32,19 @@ static void *run(void *unused)
 
 int main(int argc, char **argv)
 {
-    struct varve_alloc_options options;
-    struct varve_device *device;
-    struct varve_alloc *alloc;
     struct varve_message message = {""};
-    pthread_t thread;
-    bool is_empty;
-
     cycles = argc > 1 ? strtol(argv[1], NULL, 10) / 2 : 500000;
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
+    struct varve_device *device;
     if (varve_host_open(&(struct varve_host_options){0}, &device, &message) != VARVE_OK) {
         fprintf(stderr, "storage_cycles: %s\n", message.text);
         return 1;
     }
     options.device = device;
     options.recorder = &varve_alloc_recorder_ring;
+    struct varve_alloc *alloc;
+    pthread_t thread;
     if (varve_alloc_open(&options, &alloc, &message) != VARVE_OK ||
         varve_memory_open(alloc, &memory, &message) != VARVE_OK || pthread_create(&thread, NULL, run, NULL) != 0) {
         fprintf(stderr, "storage_cycles: %s\n", message.text);
@@ -56,7 +52,7 @@ int main(int argc, char **argv)
     }
     run(NULL);
     pthread_join(thread, NULL);
-    is_empty = varve_alloc_memory_allocated(alloc) == 0 && varve_storage_live() == 0;
+    bool is_empty = varve_alloc_memory_allocated(alloc) == 0 && varve_storage_live() == 0;
     varve_memory_close(memory, NULL);
     varve_alloc_close(alloc);
     device->ops->close(device);

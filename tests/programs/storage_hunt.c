@@ -60,7 +60,6 @@ static struct varve_storage *touched(struct varve_storage *storage)
 static NOINLINE struct varve_storage *rows_of(struct varve_storage *storage, int64_t first, int64_t end)
 {
     struct varve_storage *view;
-
     must(varve_storage_slice(storage, 0, first, end, 1, &view, NULL));
     return view;
 }
@@ -70,7 +69,6 @@ static NOINLINE struct varve_storage *rows_of(struct varve_storage *storage, int
 static NOINLINE void planted_two_that_hold_each_other(void)
 {
     struct varve_storage *one = MAKE(3), *two = MAKE(3);
-
     must(varve_storage_attach(one, two, NULL));
     must(varve_storage_attach(two, one, NULL));
     must(varve_storage_release(one, NULL));
@@ -80,7 +78,6 @@ static NOINLINE void planted_two_that_hold_each_other(void)
 static NOINLINE void planted_ring_of_three(void)
 {
     struct varve_storage *members[3];
-
     for (int i = 0; i < 3; i++) {
         members[i] = touched(MAKE(2));
     }
@@ -95,7 +92,6 @@ static NOINLINE void planted_ring_of_three(void)
 static NOINLINE void planted_one_that_holds_itself(void)
 {
     struct varve_storage *storage = MAKE(5);
-
     must(varve_storage_attach(storage, storage, NULL));
     must(varve_storage_release(storage, NULL));
 }
@@ -103,7 +99,6 @@ static NOINLINE void planted_one_that_holds_itself(void)
 static NOINLINE void planted_one_that_its_own_view_holds(void)
 {
     struct varve_storage *storage = touched(MAKE(6)), *view = rows_of(storage, 0, 6);
-
     must(varve_storage_attach(storage, view, NULL));
     must(varve_storage_release(view, NULL));
     must(varve_storage_release(storage, NULL));
@@ -112,7 +107,6 @@ static NOINLINE void planted_one_that_its_own_view_holds(void)
 static NOINLINE void planted_small_view_of_a_large_base(void)
 {
     struct varve_storage *base = touched(MAKE(64)), *view = rows_of(base, 0, 1);
-
     must(varve_storage_release(base, NULL));
     (void)view;
 }
@@ -120,7 +114,6 @@ static NOINLINE void planted_small_view_of_a_large_base(void)
 static NOINLINE void planted_three_views_of_a_large_base(void)
 {
     struct varve_storage *base = touched(MAKE(40));
-
     for (int i = 0; i < 3; i++) {
         rows_of(base, i, i + 1);
     }
@@ -147,14 +140,12 @@ static NOINLINE void planted_made_and_forgotten(void)
 static NOINLINE void planted_result_nobody_fetched(void)
 {
     struct varve_storage *result = MAKE(9);
-
     must(varve_storage_release(varve_storage_retain(result), NULL));
 }
 
 static NOINLINE void planted_one_reference_too_many(void)
 {
     struct varve_storage *storage = touched(MAKE(4));
-
     must(varve_storage_release(varve_storage_retain(varve_storage_retain(storage)), NULL));
     must(varve_storage_release(storage, NULL));
 }
@@ -162,7 +153,6 @@ static NOINLINE void planted_one_reference_too_many(void)
 static NOINLINE void planted_view_of_all_of_it(void)
 {
     struct varve_storage *base = touched(MAKE(8)), *view = rows_of(base, 0, 8);
-
     must(varve_storage_release(base, NULL));
     (void)view;
 }
@@ -185,7 +175,6 @@ static NOINLINE void innocent_cache(void)
 static NOINLINE void innocent_child_of_a_parent(void)
 {
     struct varve_storage *child = touched(MAKE(3));
-
     parent = touched(MAKE(3));
     must(varve_storage_attach(parent, child, NULL));
     must(varve_storage_release(child, NULL));
@@ -209,7 +198,6 @@ static NOINLINE void innocent_global(void)
 static NOINLINE void innocent_view_that_outlives_its_base(void)
 {
     struct varve_storage *base = touched(MAKE(12));
-
     whole_view = rows_of(base, 0, 12);
     must(varve_storage_release(base, NULL));
 }
@@ -229,7 +217,6 @@ static NOINLINE void innocent_used_in_place(void)
 static NOINLINE void innocent_weak_reference(void)
 {
     struct varve_storage *storage = MAKE(5);
-
     weak = varve_storage_weak_retain(storage);
     must(varve_storage_release(storage, NULL));
 }
@@ -243,7 +230,6 @@ static void *release_elsewhere(void *storage)
 static NOINLINE void innocent_released_by_another_thread(void)
 {
     pthread_t thread;
-
     if (pthread_create(&thread, NULL, release_elsewhere, MAKE(5)) != 0) {
         exit(1);
     }
@@ -259,7 +245,6 @@ static NOINLINE void innocent_shared_by_two(void)
 static NOINLINE void innocent_handed_over(void)
 {
     struct varve_storage *from = touched(MAKE(4));
-
     handed_over = touched(MAKE(4));
     must(varve_storage_copy(handed_over, from, NULL));
     must(varve_storage_release(from, NULL));
@@ -305,7 +290,6 @@ static void release_innocents(void)
 {
     struct varve_storage *const kept[] = {living_view, living_base, parent, global,     whole_view,
                                           in_place,    shared,      shared, handed_over};
-
     must(varve_storage_detach(ring[0], ring[1], NULL));
     must(varve_storage_release(ring[0], NULL));
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
@@ -321,7 +305,6 @@ static void ask_tracker(const char *when, bool is_end)
 {
     struct varve_leak *leaks;
     size_t count;
-
     must(varve_tracker_check_leaks(&(struct varve_leak_options){.is_end = is_end}, &leaks, &count, NULL));
     for (size_t i = 0; i < count; i++) {
         printf("{\"found\": \"%s\", \"kind\": \"%s\", \"id\": %" PRIu64 ", \"storages\": %" PRIu64 "}\n", when,
@@ -342,11 +325,10 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "exit";
     bool is_silent = strncmp(mode, "silent", 6) == 0;
     struct varve_alloc_options options;
-    struct varve_alloc *alloc;
-
     varve_alloc_options_init(&options);
     options.recorder = &varve_alloc_recorder_ring;
     must(varve_host_open(&(struct varve_host_options){.limit_bytes = 64 << 20}, &options.device, NULL));
+    struct varve_alloc *alloc;
     must(varve_alloc_open(&options, &alloc, NULL));
     must(varve_memory_open(alloc, &pool, NULL));
     varve_tracker_enable(!is_silent);

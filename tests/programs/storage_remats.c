@@ -36,7 +36,6 @@ static uint16_t maker_of(uint32_t storage)
 static void emit(uint16_t name, struct varve_remat_event event)
 {
     struct varve_record record;
-
     varve_remat_event_record(&event, name, &record);
     record.callsite = varve_callsite_here();
     varve_emit(&record);
@@ -45,10 +44,8 @@ static void emit(uint16_t name, struct varve_remat_event event)
 static void names_emit(void)
 {
     static const char *const names[OPERATORS] = {"matmul", "relu", "layer_norm", "a name that is as long as may be"};
-
     for (unsigned i = 0; i < OPERATORS; i++) {
         struct varve_record record;
-
         varve_remat_name_record((uint16_t)(i + 1), names[i], &record);
         varve_emit(&record);
     }
@@ -57,7 +54,6 @@ static void names_emit(void)
 static void run(uint32_t op)
 {
     uint64_t cost = 1000 + random_below(&state, 100000);
-
     emit(maker_of(op), (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_OP,
                                                   .op = op,
                                                   .storage = VARVE_REMAT_NONE,
@@ -71,7 +67,6 @@ static void run(uint32_t op)
 static void evict(uint32_t storage)
 {
     uint64_t score = random_below(&state, 1000);
-
     emit(maker_of(storage),
          (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_EVICT,
                                     .cause = VARVE_REMAT_CAUSE_RELEASED + (enum varve_remat_cause)(storage % 5),
@@ -89,7 +84,6 @@ static void evict(uint32_t storage)
 static void recompute(uint32_t storage, bool is_direct)
 {
     uint64_t cost = is_direct ? 1000 + random_below(&state, 100000) : 0;
-
     sums.remats += is_direct;
     sums.collateral += !is_direct;
     sums.remat_ns += cost;
@@ -125,14 +119,12 @@ static void fail(void)
 int main(int argc, char **argv)
 {
     unsigned long steps = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
-
     names_emit();
     emit(0,
          (struct varve_remat_event){
              .kind = VARVE_REMAT_EVENT_BUDGET, .op = VARVE_REMAT_NONE, .storage = VARVE_REMAT_NONE, .bytes = 1 << 20});
     for (unsigned long i = 0; i < steps; i++) {
         uint32_t storage = (uint32_t)random_below(&state, STORAGES);
-
         run((uint32_t)i % 1000);
         if (evicted_at[storage] == 0) {
             evict(storage);

@@ -29,7 +29,6 @@ static int split(const void *arguments, struct varve_storage *const *inputs, str
                  uint64_t stream, struct varve_message *reason)
 {
     int error = varve_storage_op_add(outputs[0], inputs[0], inputs[0], stream, reason);
-
     (void)arguments;
     return error == VARVE_OK ? varve_storage_op_relu(outputs[1], inputs[0], stream, reason) : error;
 }
@@ -39,7 +38,6 @@ static void walk(struct varve_tensor *start)
     const struct varve_recipe recipe = {
         .name = "split", .run = split, .outputs = types, .input_count = 1, .output_count = 2, .cost_ns = 500};
     struct varve_tensor *made[LENGTH + 2], *sum;
-
     expect(varve_tensor_copy(start, &made[0], &message));
     for (unsigned i = 1; i < LENGTH; i++) {
         expect(i % 2 == 0 ? varve_tensor_op_add(made[i - 1], start, &made[i], &message)
@@ -61,7 +59,6 @@ static void fail(void)
     const int64_t large = (int64_t)(BUDGET / sizeof(float));
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 1, &large};
     struct varve_tensor *out;
-
     if (varve_tensor_op_uniform(runtime, &type, 1, 2, 0, 1, &out, &message) != VARVE_ERROR_NO_MEMORY) {
         exit(3);
     }
@@ -70,7 +67,6 @@ static void fail(void)
 static void print_counters(void)
 {
     struct varve_remat_counters counters;
-
     varve_runtime_get_counters(runtime, &counters);
 #define PRINT(name, meaning) printf("\"%s\": %llu, ", #name, (unsigned long long)counters.name);
     printf("{");
@@ -83,17 +79,16 @@ int main(int argc, char **argv)
     unsigned long steps = argc > 1 ? strtoul(argv[1], NULL, 10) : 20;
     const struct varve_scalar one = {.kind = VARVE_SCALAR_REAL, .real = 1};
     struct varve_runtime_options options = {.budget = BUDGET};
-    struct varve_alloc_options alloc_options;
     struct varve_device *device;
-    struct varve_alloc *alloc;
-    struct varve_tensor *start;
-
     expect(varve_host_open(&(struct varve_host_options){0}, &device, &message));
+    struct varve_alloc_options alloc_options;
     varve_alloc_options_init(&alloc_options);
     alloc_options.device = device;
+    struct varve_alloc *alloc;
     expect(varve_alloc_open(&alloc_options, &alloc, &message));
     expect(varve_memory_open(alloc, &options.memory, &message));
     expect(varve_runtime_open(&options, &runtime, &message));
+    struct varve_tensor *start;
     expect(varve_tensor_op_fill(runtime, types, one, &start, &message));
     expect(varve_tensor_pin(start, &message));
     for (unsigned long i = 0; i < steps; i++) {

@@ -21,9 +21,9 @@
 /* Formats one piece of output and writes it at once; stdio would allocate a buffer. */
 static inline void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
-    char text[1024];
     va_list list;
     va_start(list, format);
+    char text[1024];
     int length = vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     if (length < 0 || (size_t)length >= sizeof(text) || write(STDOUT_FILENO, text, (size_t)length) != length) {

@@ -391,8 +391,8 @@ static void op_fork(struct me *me, body work, unsigned depth, enum end how)
 static void op_spawn(struct me *me)
 {
     char *const arguments[] = {self_path, program_number, (char *)(uintptr_t)log_path, (char *)(uintptr_t) "1", NULL};
-    pid_t pid;
     (void)me;
+    pid_t pid;
     if (may_start()) {
         library_call();
         if (posix_spawn(&pid, self_path, NULL, NULL, arguments, environ) != 0) {

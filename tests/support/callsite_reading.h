@@ -67,7 +67,6 @@ static unsigned fake_python_described;
 unsigned python_stack_capture(struct python_frame *frames, unsigned max)
 {
     unsigned count = fake_python_count < max ? fake_python_count : max;
-
     memcpy(frames, fake_python, count * sizeof(frames[0]));
     return count;
 }
@@ -139,7 +138,6 @@ struct reading {
 static inline void read_module(struct reading *to, const unsigned char *payload, size_t bytes)
 {
     struct read_module *module = &to->modules[to->module_count];
-
     assert_true(to->module_count < READ_MODULES_MAX && bytes >= sizeof(module->entry));
     memcpy(&module->entry, payload, sizeof(module->entry));
     size_t used = sizeof(module->entry) + module->entry.build_id_bytes + module->entry.path_bytes;
@@ -155,7 +153,6 @@ static inline void read_module(struct reading *to, const unsigned char *payload,
 static inline void read_gone(struct reading *to, const unsigned char *payload, size_t bytes)
 {
     struct callsite_file_gone gone;
-
     assert_int_equal(bytes, sizeof(gone));
     memcpy(&gone, payload, sizeof(gone));
     assert_true(gone.number < to->module_count && !to->modules[gone.number].is_gone);
@@ -165,7 +162,6 @@ static inline void read_gone(struct reading *to, const unsigned char *payload, s
 static inline void read_code(struct reading *to, const unsigned char *payload, size_t bytes)
 {
     struct read_code *code = &to->codes[to->code_count];
-
     assert_true(to->code_count < READ_CODES_MAX && bytes >= sizeof(code->entry));
     memcpy(&code->entry, payload, sizeof(code->entry));
     size_t used = sizeof(code->entry) + code->entry.name_bytes + code->entry.file_bytes;
@@ -181,7 +177,6 @@ static inline void read_code(struct reading *to, const unsigned char *payload, s
 static inline void read_nodes(struct reading *to, bool is_python, const unsigned char *payload, size_t bytes)
 {
     struct callsite_file_nodes chain;
-
     assert_true(bytes > sizeof(chain));
     memcpy(&chain, payload, sizeof(chain));
     assert_int_equal(chain.first, to->node_count + 1);
@@ -206,7 +201,6 @@ static inline unsigned read_stack(const struct reading *from, uint32_t node, boo
 {
     uint64_t *frames = malloc(CALLSITE_FILE_DEPTH_MAX * sizeof(*frames));
     unsigned count = 0;
-
     assert_non_null(frames);
     assert_true(node <= from->node_count);
     for (; node != 0; node = from->nodes[node].parent) {
@@ -221,8 +215,6 @@ static inline unsigned read_stack(const struct reading *from, uint32_t node, boo
 static inline void read_callsite(struct reading *to, const unsigned char *payload, size_t bytes)
 {
     struct callsite_file_site entry;
-    struct read_callsite *callsite;
-
     assert_int_equal(bytes, sizeof(entry));
     memcpy(&entry, payload, sizeof(entry));
     assert_int_equal(entry.callsite, ++to->callsite_count);
@@ -231,15 +223,13 @@ static inline void read_callsite(struct reading *to, const unsigned char *payloa
         to->callsites = realloc(to->callsites, to->callsite_capacity * sizeof(*to->callsites));
         assert_non_null(to->callsites);
     }
-    callsite = &to->callsites[entry.callsite];
+    struct read_callsite *callsite = &to->callsites[entry.callsite];
     callsite->native_count = (uint16_t)read_stack(to, entry.native, false, (void **)&callsite->pcs);
     callsite->python_count = (uint16_t)read_stack(to, entry.python, true, (void **)&callsite->python);
     for (unsigned i = 0; i < callsite->native_count; i++) {
         bool found = callsite->pcs[i] == CALLSITE_FILE_CUT;
-
         for (unsigned m = 0; m < to->module_count; m++) {
             const struct read_module *module = &to->modules[m];
-
             found = found || (!module->is_gone && callsite->pcs[i] - 1 >= module->entry.base &&
                               callsite->pcs[i] - 1 < module->entry.end);
         }
@@ -249,11 +239,10 @@ static inline void read_callsite(struct reading *to, const unsigned char *payloa
 
 static inline void reading_open(struct reading *to, const char *path)
 {
-    struct stat status;
     FILE *file = fopen(path, "rb");
-
     memset(to, 0, sizeof(*to));
     assert_non_null(file);
+    struct stat status;
     assert_int_equal(fstat(fileno(file), &status), 0);
     to->bytes = malloc((size_t)status.st_size + 1);
     assert_non_null(to->bytes);
@@ -261,7 +250,6 @@ static inline void reading_open(struct reading *to, const char *path)
     fclose(file);
     for (size_t at = 0; at < (size_t)status.st_size;) {
         struct callsite_file_entry entry;
-
         assert_true(at + sizeof(entry) <= (size_t)status.st_size);
         memcpy(&entry, to->bytes + at, sizeof(entry));
         if (entry.tag == 0) {
@@ -326,7 +314,6 @@ static NOINLINE void capture_here(struct capture *capture)
 {
     const uintptr_t *frame = __builtin_frame_address(0);
     struct callsite_start start = {.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
-
     capture->callsite = callsite_capture(&start);
     if (capture->max > 0) {
         capture->count = native_stack_capture(&start, capture->pcs, capture->max);
@@ -394,9 +381,8 @@ static inline int folder_make(void **state)
 
 static inline int folder_remove(void **state)
 {
-    char command[128];
-
     (void)state;
+    char command[128];
     snprintf(command, sizeof(command), "rm -rf %s", test_folder);
     return system(command);
 }

@@ -24,7 +24,6 @@ static inline const char *callsite_file_folder(void)
 {
     static char folder[256];
     const char *base = getenv("TMPDIR");
-
     if (folder[0] == '\0') {
         snprintf(folder, sizeof(folder), "%s/varve-sites-XXXXXX", base ? base : "/tmp");
         assert_non_null(mkdtemp(folder));
@@ -34,9 +33,8 @@ static inline const char *callsite_file_folder(void)
 
 static inline int remove_folder(void **state)
 {
-    char command[512];
-
     (void)state;
+    char command[512];
     snprintf(command, sizeof(command), "rm -rf '%s'", callsite_file_folder());
     return system(command);
 }
@@ -44,7 +42,6 @@ static inline int remove_folder(void **state)
 static inline struct writer writer_open(const char *name)
 {
     struct writer writer;
-
     snprintf(writer.path, sizeof(writer.path), "%s/%s", callsite_file_folder(), name);
     writer.stream = fopen(writer.path, "w");
     assert_non_null(writer.stream);
@@ -61,14 +58,12 @@ static inline void put(struct writer *writer, const void *bytes, size_t count)
 static inline void put_head(struct writer *writer, uint32_t tag, size_t bytes)
 {
     const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) / 8 * 8)};
-
     put(writer, &entry, sizeof(entry));
 }
 
 static inline void put_padding(struct writer *writer, size_t bytes)
 {
     static const char zeros[8];
-
     put(writer, zeros, (8 - bytes % 8) % 8);
     assert_int_equal(fflush(writer->stream), 0);
 }
@@ -79,7 +74,6 @@ static inline void put_module(struct writer *writer, uint32_t number, uint64_t b
     const struct callsite_file_module module = {
         base, base + size, bias, number, (uint16_t)strlen(build_id), (uint16_t)strlen(path)};
     size_t bytes = sizeof(module) + strlen(build_id) + strlen(path);
-
     put_head(writer, CALLSITE_FILE_TAG_MODULE, bytes);
     put(writer, &module, sizeof(module));
     put(writer, build_id, strlen(build_id));
@@ -90,7 +84,6 @@ static inline void put_module(struct writer *writer, uint32_t number, uint64_t b
 static inline void put_gone(struct writer *writer, uint32_t number)
 {
     const struct callsite_file_gone gone = {number, 0};
-
     put_head(writer, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone));
     put(writer, &gone, sizeof(gone));
     put_padding(writer, 0);
@@ -100,7 +93,6 @@ static inline void put_code(struct writer *writer, uint32_t number, const char *
 {
     const struct callsite_file_code code = {number, 1, (uint16_t)strlen(name), (uint16_t)strlen(file), 0};
     size_t bytes = sizeof(code) + strlen(name) + strlen(file);
-
     put_head(writer, CALLSITE_FILE_TAG_CODE, bytes);
     put(writer, &code, sizeof(code));
     put(writer, name, strlen(name));
@@ -112,7 +104,6 @@ static inline void put_callsite(struct writer *writer, uint32_t number, const ui
                                 const struct callsite_file_python *python, unsigned python_count)
 {
     const struct callsite_file_stack callsite = {number, (uint16_t)native_count, (uint16_t)python_count};
-
     put_head(writer, CALLSITE_FILE_TAG_STACK,
              sizeof(callsite) + native_count * sizeof(*pcs) + python_count * sizeof(*python));
     put(writer, &callsite, sizeof(callsite));

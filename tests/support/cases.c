@@ -56,7 +56,6 @@ uint64_t test_first_seed(uint64_t usual)
 {
     const char *text = getenv("VARVE_TEST_SEED");
     uint64_t seed = text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : usual;
-
     printf("seeds from %llu on (VARVE_TEST_SEED)\n", (unsigned long long)seed);
     return seed;
 }
@@ -64,7 +63,6 @@ uint64_t test_first_seed(uint64_t usual)
 bool test_is_full(void)
 {
     const char *text = getenv("VARVE_FULL");
-
     return text != NULL && *text != '\0';
 }
 
@@ -73,14 +71,12 @@ int test_rounds(int quick, int full)
     const char *sanitizer = getenv("VARVE_SANITIZE");
     bool is_plain = sanitizer == NULL || strcmp(sanitizer, "none") == 0;
     int rounds = test_is_full() ? full : quick;
-
     return is_plain ? rounds : rounds / 10 > 0 ? rounds / 10 : 1;
 }
 
 static int case_begin(void **state)
 {
     const struct CMUnitTest *begins = &run.cases[run.begun++];
-
     return begins->setup_func != NULL ? begins->setup_func(state) : 0;
 }
 
@@ -95,7 +91,6 @@ __attribute__((format(printf, 2, 0))) static void skip_say(const char *what, con
 void skip_part(const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     skip_say("part of", format, arguments);
     va_end(arguments);
@@ -104,7 +99,6 @@ void skip_part(const char *format, ...)
 void skip_file(const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     printf("skipped: ");
     vprintf(format, arguments);
@@ -116,7 +110,6 @@ void skip_file(const char *format, ...)
 void test_case_skip(const char *file, int line, const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     skip_say("case", format, arguments);
     va_end(arguments);
@@ -130,7 +123,6 @@ static bool has_name(const char *file, const char *name)
 {
     const char *base = strrchr(file, '/');
     size_t length = strlen(name);
-
     base = base != NULL ? base + 1 : file;
     return strncmp(base, name, length) == 0 && base[length] == '.';
 }
@@ -138,7 +130,6 @@ static bool has_name(const char *file, const char *name)
 static int compare_lines(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
-
     return a->line < b->line ? -1 : a->line > b->line;
 }
 
@@ -146,7 +137,6 @@ static size_t collect(const char *name, struct CMUnitTest *cases)
 {
     static struct entry found[CASES_MAX];
     size_t found_count = 0, count = 0;
-
     for (size_t i = 0; i < entry_count; i++) {
         if (has_name(entries[i].file, name)) {
             found[found_count++] = entries[i];
@@ -166,8 +156,6 @@ int test_file_run(const char *name)
     static struct CMUnitTest cases[CASES_MAX], wrapped[CASES_MAX];
     size_t count = collect(name, cases);
     CMFixtureFunction setup = NULL, teardown = NULL;
-    int failed;
-
     if (count == 0) {
         printf("%s: no such file of cases in this program\n", name);
         return 1;
@@ -184,7 +172,7 @@ int test_file_run(const char *name)
     }
     run.cases = cases;
     run.begun = run.skipped = 0;
-    failed = _cmocka_run_group_tests(name, wrapped, count, setup, teardown);
+    int failed = _cmocka_run_group_tests(name, wrapped, count, setup, teardown);
     if (failed == 0 && run.begun < count) {
         printf("only %zu of %zu cases were run\n", run.begun, count);
         return 1;
@@ -196,10 +184,8 @@ int test_file_run(const char *name)
 __attribute__((weak)) int main(int argc, char **argv)
 {
     int failed = 0, skipped = 0;
-
     for (int i = 1; i < argc; i++) {
         int status = test_file_run(argv[i]);
-
         skipped += status == EXIT_SKIPPED;
         failed += status != EXIT_SKIPPED ? status : 0;
     }

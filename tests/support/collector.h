@@ -71,9 +71,8 @@ static inline struct lab *lab_begin(void)
 {
     struct lab *lab = calloc(1, sizeof(*lab));
     const char *base = getenv("TMPDIR");
-    struct session_control settings;
-
     assert_non_null(lab);
+    struct session_control settings;
     memset(&settings, 0, sizeof(settings));
     settings.ring_capacity = 1024;
     settings.clock_kind = VARVE_CLOCK_MONOTONIC;
@@ -100,8 +99,6 @@ static inline void lab_drop_collector(struct lab *lab)
 
 static inline void lab_end(struct lab *lab)
 {
-    char command[128];
-
     for (size_t i = 0; i < lab->holder_count; i++) {
         kill(lab->holders[i], SIGKILL);
         waitpid(lab->holders[i], NULL, 0);
@@ -119,6 +116,7 @@ static inline void lab_end(struct lab *lab)
         session_directory_remove(&lab->collector->directory);
         free(lab->collector);
     }
+    char command[128];
     snprintf(command, sizeof(command), "rm -rf '%s'", lab->folder);
     free(lab);
     assert_int_equal(system(command), 0);
@@ -130,7 +128,6 @@ static inline void lab_end(struct lab *lab)
 static inline pid_t lab_living(struct lab *lab)
 {
     pid_t child = fork();
-
     assert_true(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -147,7 +144,6 @@ static inline pid_t lab_living(struct lab *lab)
 static inline int lab_kill(struct lab *lab, pid_t child)
 {
     int wait_status = 0;
-
     for (size_t i = 0; i < lab->holder_count; i++) {
         if (lab->holders[i] == child) {
             lab->holders[i] = lab->holders[--lab->holder_count];
@@ -162,7 +158,6 @@ static inline int lab_kill(struct lab *lab, pid_t child)
 static inline pid_t lab_dead(void)
 {
     pid_t child = fork();
-
     assert_true(child >= 0);
     if (child == 0) {
         _exit(0);
@@ -173,12 +168,10 @@ static inline pid_t lab_dead(void)
 
 static inline void *lab_map_file(const char *path, size_t bytes)
 {
-    void *memory;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(memory != MAP_FAILED);
     close(fd);
     return memory;
@@ -187,12 +180,10 @@ static inline void *lab_map_file(const char *path, size_t bytes)
 /* Only the file, as if the number had been taken before. */
 static inline struct process_control *hand_control(struct lab *lab, uint32_t id, pid_t pid)
 {
-    char path[DIRECTORY_PATH_BYTES + 32];
-    struct process_control *control;
-
     assert_true(id >= 1 && id <= LAB_CHILDREN);
+    char path[DIRECTORY_PATH_BYTES + 32];
     snprintf(path, sizeof(path), "%s/p%u", lab->collector->directory.rings, id);
-    control = lab_map_file(path, PROCESS_CONTROL_BYTES);
+    struct process_control *control = lab_map_file(path, PROCESS_CONTROL_BYTES);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->pid = (int32_t)pid;
@@ -213,7 +204,6 @@ static inline struct process_control *hand_control(struct lab *lab, uint32_t id,
 static inline struct process_control *hand_process(struct lab *lab, pid_t pid)
 {
     uint32_t id = ++lab->collector->directory.counts->process_count;
-
     return hand_control(lab, id, pid);
 }
 
@@ -223,10 +213,9 @@ static inline struct process_control *hand_process(struct lab *lab, pid_t pid)
 static inline struct ring_header *hand_ring_file(struct lab *lab, uint32_t process_id, uint32_t index,
                                                  uint32_t capacity)
 {
-    char path[DIRECTORY_PATH_BYTES + 32];
     struct hand_ring *made = &lab->rings[lab->ring_count++];
-
     assert_true(lab->ring_count <= LAB_RINGS);
+    char path[DIRECTORY_PATH_BYTES + 32];
     snprintf(path, sizeof(path), "%s/p%u.r%u", lab->collector->directory.rings, process_id, index);
     made->bytes = ring_file_bytes(capacity);
     made->ring = lab_map_file(path, made->bytes);
@@ -265,7 +254,6 @@ static inline void hand_commit(struct ring_header *ring, const struct varve_reco
 static inline struct varve_record hand_record(enum varve_kind kind, uint64_t ticks, uint64_t addr, uint64_t tag)
 {
     struct varve_record record;
-
     memset(&record, 0, sizeof(record));
     record.ticks = ticks;
     record.addr = addr;
@@ -279,7 +267,6 @@ static inline void hand_emit(struct ring_header *ring, enum varve_kind kind, uin
                              uint64_t tag)
 {
     const struct varve_record record = hand_record(kind, ticks, addr, tag);
-
     hand_begin(ring);
     hand_commit(ring, &record);
 }
@@ -289,9 +276,8 @@ static inline void hand_emit(struct ring_header *ring, enum varve_kind kind, uin
 static inline sqlite3 *lab_database(const struct lab *lab)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-    sqlite3 *db;
-
     snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2(access(path, F_OK) == 0 ? path : lab->database, &db, SQLITE_OPEN_READONLY, NULL),
                      SQLITE_OK);
     sqlite3_busy_timeout(db, 5000);
@@ -303,12 +289,10 @@ static inline sqlite3 *lab_database(const struct lab *lab)
 static inline int64_t database_take_integer(sqlite3 *db, const char *sql)
 {
     sqlite3_stmt *statement = NULL;
-    int64_t value;
-
     if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW) {
         fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     }
-    value = sqlite3_column_int64(statement, 0);
+    int64_t value = sqlite3_column_int64(statement, 0);
     sqlite3_finalize(statement);
     sqlite3_close(db);
     return value;
@@ -323,7 +307,6 @@ static inline int64_t lab_integer(const struct lab *lab, const char *sql)
 static inline void lab_expect(const struct lab *lab, const char *sql, int64_t expected)
 {
     int64_t value = lab_integer(lab, sql);
-
     if (value != expected) {
         fail_msg("%s: %lld, not %lld", sql, (long long)value, (long long)expected);
     }
@@ -332,7 +315,6 @@ static inline void lab_expect(const struct lab *lab, const char *sql, int64_t ex
 static inline uint64_t lab_round(struct lab *lab)
 {
     uint64_t moved;
-
     LAB_OK(lab, collector_round(lab->collector, false, &moved, &lab->message));
     return moved;
 }
@@ -344,7 +326,6 @@ static inline uint64_t lab_rounds(struct lab *lab, uint64_t ns)
     uint64_t end = collect_monotonic_ns() + ns;
     uint64_t moved = 0;
     unsigned rounds = 0;
-
     do {
         nanosleep(&nap, NULL);
         moved += lab_round(lab);

@@ -24,13 +24,11 @@ char *file_read(const char *path, size_t *bytes_out)
     FILE *file = fopen(path, "rbe");
     char *text = NULL;
     size_t used = 0;
-
     if (file == NULL) {
         fail_msg("%s can't be read", path);
     }
     for (size_t got = 1; got > 0; used += got) {
         char *larger = realloc(text, used + 65537);
-
         assert_non_null(larger);
         text = larger;
         got = fread(text + used, 1, 65536, file);
@@ -46,7 +44,6 @@ char *file_read(const char *path, size_t *bytes_out)
 void file_write(const char *path, const void *data, size_t bytes)
 {
     FILE *file = fopen(path, "wbe");
-
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
     assert_int_equal(fclose(file), 0);
@@ -56,7 +53,6 @@ char *test_folder_enter(void)
 {
     const char *place = getenv("TMPDIR");
     char *folder = NULL;
-
     assert_true(asprintf(&folder, "%s/varve-test-XXXXXX", place != NULL && place[0] != '\0' ? place : "/tmp") > 0);
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
@@ -100,7 +96,6 @@ int test_folder_teardown(void **state)
 static void execute(sqlite3 *database, const char *sql, const char *where)
 {
     char *error = NULL;
-
     if (sqlite3_exec(database, sql, NULL, NULL, &error) != SQLITE_OK) {
         fail_msg("%s: %s", where, error);
     }
@@ -109,7 +104,6 @@ static void execute(sqlite3 *database, const char *sql, const char *where)
 void sql_run(const char *path, const char *sql)
 {
     sqlite3 *database;
-
     assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
     execute(database, "PRAGMA synchronous = OFF", path);
     execute(database, sql, path);
@@ -119,10 +113,8 @@ void sql_run(const char *path, const char *sql)
 static void run_script(sqlite3 *database, const char *name)
 {
     char path[4096];
-    char *sql;
-
     snprintf(path, sizeof(path), "%s/%s", VARVE_SOURCE_DIR, name);
-    sql = file_read(path, NULL);
+    char *sql = file_read(path, NULL);
     execute(database, sql, name);
     free(sql);
 }
@@ -131,7 +123,6 @@ static void run_script(sqlite3 *database, const char *name)
 static void add_words(sqlite3 *database, const char *format, int code, const char *const *texts)
 {
     char *sql = sqlite3_mprintf(format, code, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6]);
-
     assert_non_null(sql);
     execute(database, sql, texts[0]);
     sqlite3_free(sql);
@@ -154,8 +145,6 @@ static void add_vocabulary(sqlite3 *database)
 void trace_database_make(const char *path, const char *const *scripts)
 {
     sqlite3 *database;
-    char identity[128];
-
     assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
     execute(database, "PRAGMA synchronous = OFF; BEGIN", path);
     run_script(database, "trace/store/schema.sql");
@@ -164,10 +153,10 @@ void trace_database_make(const char *path, const char *const *scripts)
     add_vocabulary(database);
     for (; *scripts != NULL; scripts++) {
         char name[256];
-
         snprintf(name, sizeof(name), "tests/golden/%s", *scripts);
         run_script(database, name);
     }
+    char identity[128];
     snprintf(identity, sizeof(identity), "COMMIT; PRAGMA application_id = %d; PRAGMA user_version = %d",
              VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
     execute(database, identity, path);
@@ -183,7 +172,6 @@ struct command_outcome command_run_list(const char *const *arguments)
     FILE *out = open_memstream(&outcome.out, &out_bytes);
     FILE *err = open_memstream(&outcome.err, &err_bytes);
     int argc = 1;
-
     assert_non_null(out);
     assert_non_null(err);
     for (; arguments[argc - 1] != NULL && argc <= ARGUMENTS_MAX; argc++) {
@@ -202,7 +190,6 @@ struct command_outcome command_run(const char *first, ...)
 {
     const char *arguments[ARGUMENTS_MAX + 1] = {first};
     va_list list;
-
     va_start(list, first);
     for (int i = 1; i < ARGUMENTS_MAX && arguments[i - 1] != NULL; i++) {
         arguments[i] = va_arg(list, const char *);
@@ -215,11 +202,9 @@ struct command_outcome command_run_line(const char *line)
 {
     const char *arguments[ARGUMENTS_MAX + 1] = {NULL};
     char *words = strdup(line), *at = words;
-
     assert_non_null(words);
     for (int i = 0; *(at += strspn(at, " ")) != '\0'; i++) {
         char end = *at == '`' ? *at++ : ' ';
-
         assert_true(i < ARGUMENTS_MAX);
         arguments[i] = at;
         at = strchrnul(at, end);
@@ -244,7 +229,6 @@ void command_outcome_free(struct command_outcome *outcome)
 static bool is_reason(const char *text)
 {
     const char *end = strchr(text, '\n');
-
     if (end != NULL && strncmp(end + 1, "usage: varve ", strlen("usage: varve ")) == 0) {
         end = strchr(end + 1, '\n');
     }
@@ -262,7 +246,6 @@ void command_refused(struct command_outcome outcome, const char *what, const cha
 char *command_answer(const char *line)
 {
     struct command_outcome outcome = command_run_line(line);
-
     if (outcome.status != 0 || outcome.err[0] != '\0') {
         fail_msg("%s: status %d, said: %s", line, outcome.status, outcome.err);
     }
@@ -273,14 +256,12 @@ char *command_answer(const char *line)
 void command_expect(int status, struct command_outcome outcome, const char *what, const char *const *words)
 {
     const char *at = outcome.out;
-
     if (outcome.status != status) {
         fail_msg("%s: status %d, not %d: %s%s", what, outcome.status, status, outcome.out, outcome.err);
     }
     for (; *words != NULL; words++) {
         bool is_wanted = **words != '!';
         const char *word = is_wanted ? *words : *words + 1, *found = strstr(is_wanted ? at : outcome.out, word);
-
         if (is_wanted && found != NULL) {
             at = found + strlen(word);
         } else if (is_wanted != (strstr(outcome.err, word) != NULL) || found != NULL) {

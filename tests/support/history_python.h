@@ -42,7 +42,6 @@ static inline FILE *python_open(const char *body, const char *arguments)
 {
     char script[] = "/tmp/varve-snapshot-XXXXXX", command[200];
     int file = mkstemp(script);
-
     assert_true(file >= 0);
     assert_int_equal(dprintf(file, "%s%s", prelude, body), sizeof(prelude) - 1 + strlen(body));
     close(file);
@@ -59,7 +58,6 @@ static inline FILE *python_open_each(const char *const *first, size_t stride, si
     char *body = NULL;
     size_t bytes;
     FILE *out = open_memstream(&body, &bytes);
-
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "exec(r'''%s''', dict(globals()))\n", *(const char *const *)((const char *)first + i * stride));
     }
@@ -74,7 +72,6 @@ static inline FILE *python_open_each(const char *const *first, size_t stride, si
 static inline bool python_next(FILE *pipe, struct made *made)
 {
     uint64_t sizes[2] = {0, 0};
-
     *made = (struct made){NULL, NULL, 0};
     if (fread(sizes, sizeof(sizes), 1, pipe) != 1) {
         assert_int_equal(pclose(pipe), 0);
@@ -96,7 +93,6 @@ static inline int read_bytes(const char *data, size_t bytes, struct history **hi
                              struct varve_message *message)
 {
     struct input_stream *input;
-
     assert_int_equal(input_stream_open_memory("p", data, bytes, &input, message), VARVE_OK);
     return history_read_pytorch_stream(input, history_out, NULL, message);
 }

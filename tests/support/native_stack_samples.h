@@ -93,10 +93,8 @@ static inline bool sample_equal(const struct sample *of)
 {
     int rest = of->their_count - of->their_first;
     bool equal = rest == (int)of->count;
-
     for (int i = 0; i < rest && i < (int)of->count; i++) {
         uint64_t theirs = (uintptr_t)of->theirs[of->their_first + i];
-
         if (of->ours[i] == theirs + 1) {
             interrupted++;
         } else if (of->ours[i] != theirs) {
@@ -110,7 +108,6 @@ static inline void sample_print(const struct sample *of)
 {
     for (int i = 0; i < (int)of->count || of->their_first + i < of->their_count; i++) {
         int at = of->their_first + i;
-
         print_message("%3d %16llx %16p\n", i, (unsigned long long)(i < (int)of->count ? of->ours[i] : 0),
                       at < of->their_count ? of->theirs[at] : NULL);
     }
@@ -120,7 +117,6 @@ static inline void sample_print(const struct sample *of)
 static NOINLINE void hook(void)
 {
     struct callsite_start start;
-
     HOOK_START(start);
     sample_take(&sample, &start);
     samples++;
@@ -161,7 +157,6 @@ static NOINLINE int recurse(int depth)
 static NO_FRAME_POINTER int recurse_without(int depth, int a, int b)
 {
     volatile int local[16] = {a, b};
-
     if (depth == 0) {
         hook();
         return 1;
@@ -190,7 +185,6 @@ static NOINLINE int recurse_realigned(int depth, unsigned bytes)
 static NOINLINE int recurse_big(int depth)
 {
     volatile char big[20000];
-
     big[depth] = 0;
     if (depth == 0) {
         hook();
@@ -210,7 +204,6 @@ static int compare_and_capture(const void *a, const void *b)
 static inline void through_libc(unsigned count)
 {
     int values[64];
-
     for (unsigned i = 0; i < count; i++) {
         values[i] = (int)((i * 7919U) % 101U);
     }

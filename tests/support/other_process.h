@@ -29,17 +29,16 @@ struct other {
 static inline struct other other_start(const char *part)
 {
     char *arguments[] = {(char *)"other", (char *)(uintptr_t)part, NULL};
-    posix_spawn_file_actions_t actions;
-    struct other other;
     int to[2], from[2];
-
     assert_int_equal(pipe(to), 0);
     assert_int_equal(pipe(from), 0);
+    posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], 0);
     posix_spawn_file_actions_adddup2(&actions, from[1], 1);
     posix_spawn_file_actions_addclose(&actions, to[1]);
     posix_spawn_file_actions_addclose(&actions, from[0]);
+    struct other other;
     assert_int_equal(posix_spawn(&other.pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]);
@@ -52,10 +51,8 @@ static inline struct other other_start(const char *part)
 static inline bool read_all(int fd, void *into, size_t bytes)
 {
     size_t done = 0;
-
     while (done < bytes) {
         ssize_t got = read(fd, (char *)into + done, bytes - done);
-
         if (got <= 0 && !(got < 0 && errno == EINTR)) {
             return false;
         }
@@ -72,11 +69,10 @@ static inline bool say(int fd, const void *what, size_t bytes)
 /* Its exit status; what it still has to say goes to our output. */
 static inline int other_end(struct other *other)
 {
+    int status = -1;
+    close(other->to);
     char text[1000];
     ssize_t got;
-    int status = -1;
-
-    close(other->to);
     while ((got = read(other->from, text, sizeof(text))) > 0) {
         printf("%.*s", (int)got, text);
     }

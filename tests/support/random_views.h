@@ -15,10 +15,8 @@
 static inline unsigned random_views_shape(uint64_t *random, int64_t *shape, int64_t most)
 {
     unsigned ndim = (unsigned)random_below(random, 6);
-
     for (unsigned i = 0; i < ndim; i++) {
         int64_t limit = random_below(random, 3) == 0 ? 150 : 6;
-
         limit = limit < most ? limit : most;
         shape[i] = random_below(random, 40) == 0 ? 0 : 1 + (int64_t)random_below(random, (uint64_t)limit);
         most /= shape[i] > 0 ? shape[i] : 1;
@@ -31,14 +29,12 @@ static inline unsigned random_views_shape(uint64_t *random, int64_t *shape, int6
 static inline bool random_views_geometry(uint64_t *random, struct varve_geometry *view, unsigned ndim,
                                          const int64_t *shape, int64_t elements)
 {
-    unsigned order[VARVE_DIMS_MAX];
     bool is_usual = random_below(random, 2) == 0;
     int64_t stride = 1, first, end;
-
     *view = (struct varve_geometry){.ndim = ndim};
+    unsigned order[VARVE_DIMS_MAX];
     for (unsigned i = 0; i < ndim; i++) {
         unsigned other = is_usual ? i : (unsigned)random_below(random, i + 1);
-
         order[i] = order[other];
         order[other] = ndim - 1 - i;
     }
@@ -47,7 +43,6 @@ static inline bool random_views_geometry(uint64_t *random, struct varve_geometry
         int64_t step = random_below(random, 4) == 0 ? 1 + (int64_t)random_below(random, 3) : 1;
         int64_t gap = random_below(random, 6) == 0 ? (int64_t)random_below(random, 3) : 0;
         int64_t size = shape[axis] + gap;
-
         view->shape[axis] = shape[axis];
         view->strides[axis] = stride * step * (random_below(random, 4) == 0 ? -1 : 1);
         stride *= (size > 0 ? size : 1) * step;

@@ -41,7 +41,6 @@ static inline void tape_record(const struct varve_sink_origin *origin, uint64_t 
                                const struct varve_record *record)
 {
     struct tape *tape = tape_current;
-
     assert_true(
         array_grow((void **)&tape->records, &tape->record_capacity, tape->record_count + 1, sizeof(*tape->records)));
     tape->records[tape->record_count++] =
@@ -51,7 +50,6 @@ static inline void tape_record(const struct varve_sink_origin *origin, uint64_t 
 static inline void tape_add(const struct varve_sink_item *item)
 {
     struct tape *tape = tape_current;
-
     assert_true(array_grow((void **)&tape->rest, &tape->rest_capacity, tape->rest_count + 1, sizeof(*tape->rest)));
     tape->rest[tape->rest_count++] = sink_item_copy(item);
 }
@@ -131,7 +129,6 @@ static inline const struct sink_provider *tape_provider(void)
                                             .callsite = tape_callsite,
                                             .meta_text = tape_meta_text,
                                             .meta_integer = tape_meta_integer};
-
     for (unsigned i = 0; i < 256; i++) {
         enabled[i] = &on;
     }
@@ -160,7 +157,6 @@ struct studio {
 static inline void studio_open(struct studio *studio)
 {
     const char *base = getenv("TMPDIR");
-
     memset(studio, 0, sizeof(*studio));
     snprintf(studio->folder, sizeof(studio->folder), "%.40s/varve-unit-XXXXXX", base ? base : "/tmp");
     assert_non_null(mkdtemp(studio->folder));
@@ -172,7 +168,6 @@ static inline int entries_of(const char *folder)
 {
     DIR *list = opendir(folder);
     int count = 0;
-
     assert_non_null(list);
     for (const struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list)) {
         count += entry->d_name[0] != '.';
@@ -199,7 +194,6 @@ static inline void studio_close(struct studio *studio)
 static inline int64_t studio_integer(const struct studio *studio, const char *sql)
 {
     sqlite3 *db;
-
     assert_int_equal(sqlite3_open_v2(studio->database, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     return database_take_integer(db, sql);
 }
@@ -207,7 +201,6 @@ static inline int64_t studio_integer(const struct studio *studio, const char *sq
 static inline void studio_expect(const struct studio *studio, const char *sql, int64_t expected)
 {
     int64_t value = studio_integer(studio, sql);
-
     if (value != expected) {
         fail_msg("%s: %lld, not %lld", sql, (long long)value, (long long)expected);
     }
@@ -229,7 +222,6 @@ static inline void play_mark(struct studio *studio, uint32_t process, uint32_t r
 {
     const struct varve_sink_origin origin = origin_of(process, ring);
     const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + number * 10 + ring, 0, number);
-
     assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
 }
 
@@ -238,7 +230,6 @@ static inline void play_lost(struct studio *studio, uint32_t process, uint32_t r
 {
     const struct varve_sink_origin origin = origin_of(process, ring);
     struct varve_record record = hand_record(VARVE_KIND_LOST, 1000000 + number * 10 + ring, 0, count);
-
     record.size = count * 100;
     assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
 }
@@ -271,7 +262,6 @@ static inline void play_process(struct studio *studio, uint64_t trace_id, uint32
                                                 .start_ticks = 1000000,
                                                 .executable = name,
                                                 .command_line = name};
-
     assert_int_equal(varve_rebuild_process(studio->rebuild, &reported), VARVE_OK);
 }
 

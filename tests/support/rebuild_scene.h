@@ -75,10 +75,8 @@ static inline void scene_callsites(struct scene *scene, uint32_t process)
     const struct callsite_file_module module = {.base = 0x10000, .end = 0x20000, .bias = 0x10000, .path_bytes = 15};
     const struct callsite_file_code code = {.code = 1, .first_line = 1, .name_bytes = 8, .file_bytes = 7};
     char file_path[DIRECTORY_PATH_BYTES + 32];
-    FILE *file;
-
     snprintf(file_path, sizeof(file_path), "%s/p%u.sites", scene->lab->collector->directory.path, process);
-    file = fopen(file_path, "w");
+    FILE *file = fopen(file_path, "w");
     assert_non_null(file);
     put_file(file, &(struct callsite_file_entry){CALLSITE_FILE_TAG_MODULE, sizeof(module) + 16},
              sizeof(struct callsite_file_entry));
@@ -93,7 +91,6 @@ static inline void scene_callsites(struct scene *scene, uint32_t process)
         const uint64_t native[] = {0x10000 + process * 64 + number * 16, 0x90000 + number};
         const struct callsite_file_python python = {1, number | CALLSITE_FILE_PYTHON_ENTRY};
         const size_t bytes = sizeof(callsite) + sizeof(native) + sizeof(python);
-
         if (number == 5) {
             put_file(file,
                      &(struct callsite_file_entry){CALLSITE_FILE_TAG_MODULE_GONE, sizeof(struct callsite_file_gone)},
@@ -112,7 +109,6 @@ static inline void scene_callsites(struct scene *scene, uint32_t process)
 static inline void emit(struct ring_header *ring, struct varve_record *record)
 {
     const struct varve_record *last = &ring_records(ring)[(ring->head - 1) & (ring->capacity - 1)];
-
     if (ring->head > 0 && record->ticks < last->ticks) {
         record->ticks = last->ticks;
     }
@@ -124,7 +120,6 @@ static inline void emit(struct ring_header *ring, struct varve_record *record)
 static inline void emit_lost(struct ring_header *ring, uint64_t ticks)
 {
     struct varve_record record = hand_record(VARVE_KIND_LOST, ticks, 0, 3);
-
     record.size = 48;
     ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC] += 3;
     ring->lost += 3;
@@ -141,7 +136,6 @@ static inline void scene_event(struct scene *scene, uint32_t process, struct rin
     uint64_t ticks = scene->now - chance(scene, 3000);
     struct varve_record record =
         hand_record(*is_live ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, ticks, 0x100000 + block * 64, 0);
-
     scene->now += chance(scene, 4) == 0 ? 0 : chance(scene, 2000);
     switch (chance(scene, 40)) {
     case 0:
@@ -169,7 +163,6 @@ static inline void scene_play(struct scene *scene, unsigned events)
 {
     struct ring_header *rings[2][4];
     struct lab *lab = scene->lab;
-
     for (uint32_t process = 1; process <= 2; process++) {
         struct process_control *control = hand_process(lab, lab_dead());
         control->state = process == 1 ? PROCESS_STATE_EXITED : PROCESS_STATE_RUNNING;

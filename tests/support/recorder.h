@@ -98,7 +98,6 @@ static inline void verdict_open(void)
 static inline uint64_t support_monotonic_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
@@ -109,7 +108,6 @@ static inline uint64_t support_monotonic_ns(void)
 static inline uint64_t support_naps(void)
 {
     struct rusage usage;
-
     getrusage(RUSAGE_THREAD, &usage);
     return (uint64_t)usage.ru_nvcsw;
 }
@@ -118,7 +116,6 @@ static inline uint64_t support_naps(void)
 static inline struct session_control session_settings(uint32_t overflow, uint32_t capacity)
 {
     struct session_control settings;
-
     memset(&settings, 0, sizeof(settings));
     settings.overflow = overflow;
     settings.ring_capacity = capacity;
@@ -133,11 +130,10 @@ static inline struct session_control session_settings(uint32_t overflow, uint32_
 static inline void session_begin(struct session *session, const struct session_control *settings)
 {
     const char *base = getenv("TMPDIR");
-    char database[96];
-
     memset(session, 0, sizeof(*session));
     snprintf(session->folder, sizeof(session->folder), "%.40s/varve-unit-XXXXXX", base ? base : "/tmp");
     assert_non_null(mkdtemp(session->folder));
+    char database[96];
     snprintf(database, sizeof(database), "%s/trace.db", session->folder);
     if (session_directory_create(&session->directory, database, settings, &session->message) != VARVE_OK) {
         fail_msg("%s", session->message.text);
@@ -146,9 +142,8 @@ static inline void session_begin(struct session *session, const struct session_c
 
 static inline void session_end(struct session *session)
 {
-    char command[128];
-
     session_directory_remove(&session->directory);
+    char command[128];
     snprintf(command, sizeof(command), "rm -rf '%s'", session->folder);
     assert_int_equal(system(command), 0);
 }
@@ -171,7 +166,6 @@ static inline void child_judge(int wait_status, const char *what)
 static inline void recorder_begin(const struct session *session)
 {
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-
     for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {
         signal(crashes[i], SIG_DFL);
     }
@@ -184,11 +178,9 @@ typedef void (*scenario)(struct session *session, void *context);
 static inline void run_scenario(struct session *session, scenario run, void *context, const char *what)
 {
     int wait_status = 0;
-    pid_t child;
-
     verdict_open();
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         recorder_begin(session);
@@ -204,7 +196,6 @@ static inline void run_in_session(uint32_t overflow, uint32_t capacity, scenario
 {
     const struct session_control settings = session_settings(overflow, capacity);
     struct session session;
-
     session_begin(&session, &settings);
     run_scenario(&session, run, context, what);
     session_end(&session);
@@ -215,7 +206,6 @@ static inline void run_in_session(uint32_t overflow, uint32_t capacity, scenario
 static inline struct varve_record record_make(enum varve_kind kind, uint64_t addr, uint64_t size)
 {
     struct varve_record record;
-
     memset(&record, 0, sizeof(record));
     record.addr = addr;
     record.size = size;
@@ -226,7 +216,6 @@ static inline struct varve_record record_make(enum varve_kind kind, uint64_t add
 static inline void emit(enum varve_kind kind, uint64_t addr, uint64_t size)
 {
     const struct varve_record record = record_make(kind, addr, size);
-
     varve_emit(&record);
 }
 
@@ -272,7 +261,6 @@ static inline void consumer_close(struct consumer *consumer)
 static inline bool consumer_next(struct consumer *consumer, const struct session *session, struct varve_record *record)
 {
     const struct varve_record *next = ring_reader_peek(consumer->reader, &session->directory);
-
     if (next == NULL) {
         return false;
     }
@@ -292,7 +280,6 @@ static inline struct ring_header *own_ring(void)
 static inline void check_conserved(const struct ring_header *ring, const char *when)
 {
     struct varve_message message = {""};
-
     CHECK(ring_check(ring, true, &message) == VARVE_OK, "%s: %s", when, message.text);
     CHECK(ring->emitted == ring->head + ring->spill_head + ring->lost,
           "%s: emitted %llu, ring %llu, spill %llu, lost %llu", when, (unsigned long long)ring->emitted,

@@ -12,7 +12,6 @@ static uint8_t pool_number(struct scene *scene, unsigned number)
 {
     struct history *history = scene->history;
     size_t i = 0;
-
     number /= 2; /* small and large */
     assert_true(number < SCENE_STREAMS);
     if (number > 0 && scene->pools[number] == 0) {
@@ -32,7 +31,6 @@ static void record(void *context, const struct varve_record *record)
     struct scene *scene = context;
     unsigned action = history_action_of_kind(varve_record_kind(record));
     unsigned number = varve_record_stream(record);
-
     if (action == HISTORY_ACTION_LIMIT) {
         return;
     }
@@ -54,8 +52,6 @@ struct scene *scene_open(const char *conf, uint64_t limit, uint64_t capacity)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
     struct varve_sim_options sim = {.capacity_bytes = capacity, .total_bytes = 1024 * MIB, .events_are_scripted = true};
-    struct varve_alloc_options options;
-
     assert_non_null(scene);
     scene->history = history_new();
     history_device(scene->history, 0);
@@ -63,6 +59,7 @@ struct scene *scene_open(const char *conf, uint64_t limit, uint64_t capacity)
     scene->limit = limit;
     scene->recorder = (struct varve_alloc_recorder){.record = record, .context = scene};
     assert_int_equal(varve_sim_open(&sim, &scene->device, NULL), VARVE_OK);
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_alloc_config_parse(conf, &options.config, NULL), VARVE_OK);
     options.device = scene->device;
@@ -75,7 +72,6 @@ struct scene *scene_open(const char *conf, uint64_t limit, uint64_t capacity)
 uint64_t scene_alloc(struct scene *scene, uint64_t bytes, uint64_t stream)
 {
     uint64_t addr = 0;
-
     scene->stream = stream;
     int result = varve_alloc_raw_alloc_with_stream(scene->alloc, bytes, stream, &addr, NULL);
 
@@ -86,7 +82,6 @@ uint64_t scene_alloc(struct scene *scene, uint64_t bytes, uint64_t stream)
 uint64_t scene_pool_alloc(struct scene *scene, uint64_t pool, uint64_t bytes, uint64_t stream)
 {
     struct varve_pool_id id = {pool, 0};
-
     assert_int_equal(varve_alloc_begin_allocate_to_pool(scene->alloc, id, NULL, NULL), VARVE_OK);
     scene->pool = pool;
     uint64_t addr = scene_alloc(scene, bytes, stream);
@@ -130,7 +125,6 @@ static uint64_t take_number(const char **at)
 {
     char *end;
     uint64_t number = strtoull(*at, &end, 10);
-
     assert_true(end != *at);
     *at = end;
     return number;
@@ -140,10 +134,8 @@ static uint64_t take_number(const char **at)
 static uint64_t take_size(const char **at)
 {
     uint64_t sum = 0;
-
     do {
         uint64_t number = take_number(at);
-
         number *= **at == 'M' ? MIB : **at == 'K' ? KIB : 1;
         *at += **at == 'M' || **at == 'K';
         sum += number;
@@ -163,14 +155,12 @@ static uint64_t take_behind(const char **at, char sign)
 static uint64_t play_request(struct scene *scene, const char **at)
 {
     uint64_t bytes = take_size(at), stream = take_behind(at, '@'), pool = take_behind(at, '#');
-
     return pool != 0 ? scene_pool_alloc(scene, pool, bytes, stream) : scene_alloc(scene, bytes, stream);
 }
 
 static void play_word(struct scene *scene, const char **at)
 {
     char sign = *(*at)++;
-
     if (islower(sign)) {
         assert_int_equal(*(*at)++, '=');
         scene->blocks[sign - 'a'] = play_request(scene, at);
@@ -179,13 +169,11 @@ static void play_word(struct scene *scene, const char **at)
         assert_int_equal(play_request(scene, at) == 0, sign == '!');
     } else if (sign == '-') {
         uint64_t addr = scene->blocks[*(*at)++ - 'a'];
-
         scene_free_used(scene, addr, take_behind(at, '~'));
     } else if (sign == '/') {
         scene_finish_stream(scene, take_number(at));
     } else if (sign == 'R') {
         uint64_t pool = take_number(at);
-
         for (uint64_t count = take_behind(at, '*'); count > 0; count--) {
             scene_release_pool(scene, pool);
         }
@@ -210,7 +198,6 @@ void scene_play(struct scene *scene, const char *calls)
 struct scene *scene_of(const char *conf, uint64_t limit, const char *calls)
 {
     struct scene *scene = scene_open(conf, limit, 0);
-
     scene_play(scene, calls);
     scene_end(scene);
     return scene;
@@ -219,7 +206,6 @@ struct scene *scene_of(const char *conf, uint64_t limit, const char *calls)
 static uint64_t random_size(uint64_t *seed)
 {
     static const uint64_t most[] = {4 * KIB, 2 * MIB, 16 * MIB, 50 * MIB};
-
     return 1 + random_next(seed) % most[random_next(seed) % 4];
 }
 
@@ -227,12 +213,10 @@ struct scene *scene_random(const struct scene_life *life, uint64_t *seed)
 {
     struct scene *scene = scene_open(life->conf, life->limit, 0);
     uint64_t blocks[64] = {0};
-
     assert_true(life->blocks <= 64);
     for (unsigned i = 0; i < life->steps; i++) {
         uint64_t *block = &blocks[random_next(seed) % life->blocks];
         uint64_t choice = random_next(seed) % 40;
-
         if (choice == 0 && life->empties_cache) {
             scene_empty_cache(scene);
         } else if (choice < 4 && life->users > 0) {
@@ -241,7 +225,6 @@ struct scene *scene_random(const struct scene_life *life, uint64_t *seed)
             *block = scene_alloc(scene, random_size(seed), random_next(seed) % life->streams);
         } else {
             bool waits = life->users > 0 && random_next(seed) % 3 == 0;
-
             scene_free_used(scene, *block, waits ? 900 + random_next(seed) % life->users : 0);
             *block = 0;
         }
@@ -255,7 +238,6 @@ struct scene *scene_random(const struct scene_life *life, uint64_t *seed)
 void scene_cut(struct scene *scene, size_t count)
 {
     struct history_device *device = scene_device(scene);
-
     assert_true(count <= device->event_count);
     device->event_count -= count;
     memmove(device->events, device->events + count, device->event_count * sizeof(*device->events));
@@ -266,7 +248,6 @@ static void take_blocks(struct scene *scene, const struct varve_block_info *bloc
     static const enum history_state states[] = {[VARVE_BLOCK_INACTIVE] = HISTORY_INACTIVE,
                                                 [VARVE_BLOCK_ACTIVE_ALLOCATED] = HISTORY_ACTIVE_ALLOCATED,
                                                 [VARVE_BLOCK_ACTIVE_PENDING_FREE] = HISTORY_ACTIVE_PENDING_FREE};
-
     for (size_t i = 0; i < count; i++) {
         *history_add_block(scene_device(scene)) = (struct history_block){.addr = blocks[i].addr,
                                                                          .size = blocks[i].bytes,
@@ -278,12 +259,10 @@ static void take_blocks(struct scene *scene, const struct varve_block_info *bloc
 void scene_end(struct scene *scene)
 {
     struct varve_alloc_snapshot snapshot;
-
     assert_int_equal(varve_alloc_snapshot(scene->alloc, &snapshot), VARVE_OK);
     for (size_t i = 0; i < snapshot.segment_count; i++) {
         const struct varve_segment_info *info = &snapshot.segments[i];
         struct history_segment *segment = history_add_segment(scene_device(scene));
-
         *segment = (struct history_segment){.addr = info->addr,
                                             .size = info->bytes,
                                             .allocated = info->allocated_bytes,
@@ -313,7 +292,6 @@ int scene_try(const struct scene *scene, struct replay_result *result, struct va
 {
     struct replay_options options = {
         .conf = scene->conf, .memory_limit = scene->limit, .capacity = 1024 * MIB, .follow = true};
-
     return replay_run(scene->history, &options, result, message);
 }
 
@@ -321,7 +299,6 @@ struct replay_result scene_expect_decisions(const struct scene *scene, uint64_t 
 {
     struct replay_result result;
     struct varve_message message = {""};
-
     if (scene_try(scene, &result, &message) != VARVE_OK) {
         fail_msg("seed %llu: %s", (unsigned long long)seed, message.text);
     }
@@ -335,7 +312,6 @@ struct replay_result scene_expect_decisions(const struct scene *scene, uint64_t 
 void scene_expect_equal(struct scene *scene)
 {
     struct replay_result result = scene_expect_decisions(scene, 0);
-
     assert_memory_equal(&result.stats, &scene->stats, sizeof(result.stats));
     scene_close(scene);
 }
@@ -343,7 +319,6 @@ void scene_expect_equal(struct scene *scene)
 size_t scene_count(const struct scene *scene, enum history_action action)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < scene_device(scene)->event_count; i++) {
         count += scene_device(scene)->events[i].action == action;
     }

@@ -47,7 +47,6 @@ static inline void sink_item_pointers(struct varve_sink_item *item, struct sink_
         {VARVE_SINK_ITEM_META_TEXT, {SINK_ITEM_TEXT(meta.key), SINK_ITEM_TEXT(meta.text)}},
         {VARVE_SINK_ITEM_META_INTEGER, {SINK_ITEM_TEXT(meta.key)}},
     };
-
     memset(out, 0, SINK_ITEM_POINTERS * sizeof(*out));
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (table[i].kind == item->kind) {
@@ -61,13 +60,11 @@ static inline struct varve_sink_item sink_item_copy(const struct varve_sink_item
 {
     struct varve_sink_item item = *from;
     struct sink_item_pointer pointers[SINK_ITEM_POINTERS];
-
     sink_item_pointers(&item, pointers);
     for (size_t i = 0; i < SINK_ITEM_POINTERS && pointers[i].pointer != NULL; i++) {
         const void *borrowed = *pointers[i].pointer;
         size_t bytes = pointers[i].bytes > 0 ? pointers[i].bytes - 1 : strlen(borrowed) + 1;
         void *own = malloc(bytes + 1);
-
         assert_non_null(own);
         if (bytes > 0) {
             memcpy(own, borrowed, bytes);
@@ -80,7 +77,6 @@ static inline struct varve_sink_item sink_item_copy(const struct varve_sink_item
 static inline void sink_item_drop(struct varve_sink_item *item)
 {
     struct sink_item_pointer pointers[SINK_ITEM_POINTERS];
-
     sink_item_pointers(item, pointers);
     for (size_t i = 0; i < SINK_ITEM_POINTERS && pointers[i].pointer != NULL; i++) {
         free((void *)*pointers[i].pointer);

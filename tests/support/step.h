@@ -60,7 +60,6 @@ static inline void step_handler_done(void)
 static inline void step_handle(int number, void (*handler)(int))
 {
     struct sigaction action;
-
     memset(&action, 0, sizeof(action));
     action.sa_handler = handler;
     CHECK(sigaction(number, &action, NULL) == 0, "sigaction");
@@ -71,7 +70,6 @@ static inline void step_handle(int number, void (*handler)(int))
 static inline bool step_is_in_handler(pid_t child, int number)
 {
     uint64_t blocked = 0;
-
     ptrace(PTRACE_GETSIGMASK, child, (void *)sizeof(blocked), &blocked);
     return (blocked >> (number - 1) & 1) != 0 && (blocked >> (SIGTERM - 1) & 1) == 0;
 }
@@ -80,10 +78,8 @@ static inline bool step_is_in_handler(pid_t child, int number)
 static inline void step_resume(struct stepping *stepping, pid_t child, int number)
 {
     int send = number == SIGTRAP ? stepping->choose(stepping->context, stepping->steps) : 0;
-
     if (send != 0 && send != SIGKILL) {
         bool is_in_handler = step_is_in_handler(child, send);
-
         send = is_in_handler || stepping->was_in_handler ? 0 : send; /* first the instruction that was interrupted */
         stepping->was_in_handler = is_in_handler;
     }
@@ -103,10 +99,8 @@ static inline int step_child(struct stepping *stepping, pid_t child)
 {
     unsigned marks = 0;
     int wait_status = 0;
-
     while (waitpid(child, &wait_status, 0) == child && WIFSTOPPED(wait_status)) {
         int number = WSTOPSIG(wait_status);
-
         marks += number == SIGSTOP ? 1 : 0;
         if (marks == 2) {
             marks++;
@@ -122,9 +116,6 @@ static inline int step_child(struct stepping *stepping, pid_t child)
 static inline int step_scenario(struct session *session, scenario run, void *context, struct stepping *stepping)
 {
     cpu_set_t all, here;
-    int wait_status;
-    pid_t child;
-
     sched_getaffinity(0, sizeof(all), &all); /* on one CPU a step takes a fraction of the time */
     CPU_ZERO(&here);
     CPU_SET((size_t)sched_getcpu(), &here);
@@ -132,7 +123,7 @@ static inline int step_scenario(struct session *session, scenario run, void *con
     verdict_open();
     stepping->steps = stepping->sent = 0;
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) {
@@ -142,7 +133,7 @@ static inline int step_scenario(struct session *session, scenario run, void *con
         run(session, context);
         exit(0);
     }
-    wait_status = step_child(stepping, child);
+    int wait_status = step_child(stepping, child);
     sched_setaffinity(0, sizeof(all), &all);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 77) {
         session_end(session);

@@ -48,10 +48,10 @@ static inline int fixture_begin(void **state)
 static inline int fixture_end(void **state)
 {
     struct fixture *fixture = *state;
-    char command[96];
     setrlimit(RLIMIT_FSIZE, &fixture->unlimited);
     store_close(fixture->store);
     derive_close(fixture->derive);
+    char command[96];
     snprintf(command, sizeof(command), "rm -rf %s", fixture->directory);
     free(fixture);
     return system(command);
@@ -69,8 +69,8 @@ static inline int fixture_end(void **state)
 static inline int64_t look(const struct fixture *fixture, const char *sql)
 {
     sqlite3 *db;
-    sqlite3_stmt *query;
     assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    sqlite3_stmt *query;
     if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
         fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     }

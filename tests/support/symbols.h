@@ -33,7 +33,6 @@ static inline const char *symbols_folder(void)
 {
     static char folder[256];
     const char *base = getenv("TMPDIR");
-
     if (folder[0] == '\0') {
         snprintf(folder, sizeof(folder), "%s/varve-symbols-XXXXXX", base ? base : "/tmp");
         assert_non_null(mkdtemp(folder));
@@ -44,7 +43,6 @@ static inline const char *symbols_folder(void)
 static inline const char *path_of(const char *name)
 {
     static char path[512];
-
     snprintf(path, sizeof(path), "%s/%s", symbols_folder(), name);
     return path;
 }
@@ -55,7 +53,6 @@ __attribute__((format(printf, 1, 2))) static inline int shell(const char *format
     char command[4096];
     int start = snprintf(command, sizeof(command), "cd '%s' && { ", symbols_folder());
     va_list arguments;
-
     va_start(arguments, format);
     start += vsnprintf(command + start, sizeof(command) - (size_t)start, format, arguments);
     va_end(arguments);
@@ -66,7 +63,6 @@ __attribute__((format(printf, 1, 2))) static inline int shell(const char *format
 static inline void write_file(const char *name, const char *text)
 {
     FILE *stream = fopen(path_of(name), "w");
-
     assert_non_null(stream);
     assert_true(fputs(text, stream) >= 0);
     assert_int_equal(fclose(stream), 0);
@@ -105,7 +101,6 @@ static inline int set_up(void **state)
                                    "        memory[i] = argc * i;\n"
                                    "    return outer(memory, argc + 8) == 17;\n"
                                    "}\n";
-
     (void)state;
     write_file("small.c", c_source);
     return shell("cc --version >log && c++ --version >log && addr2line --version >log && objcopy --version >log");
@@ -113,9 +108,8 @@ static inline int set_up(void **state)
 
 static inline int tear_down(void **state)
 {
-    char command[512];
-
     (void)state;
+    char command[512];
     snprintf(command, sizeof(command), "rm -rf '%s'", symbols_folder());
     return system(command);
 }
@@ -123,7 +117,6 @@ static inline int tear_down(void **state)
 static inline const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-
     return slash ? slash + 1 : path;
 }
 
@@ -131,7 +124,6 @@ static inline const char *base_name(const char *path)
 static inline void copy_text(char to[NAME_BYTES], const char *from)
 {
     size_t length = from ? strnlen(from, NAME_BYTES - 1) : 0;
-
     if (length) {
         memcpy(to, from, length);
     }
@@ -141,7 +133,6 @@ static inline void copy_text(char to[NAME_BYTES], const char *from)
 static inline void take_frame(void *context, const struct symbols_frame *frame)
 {
     struct answer *answer = context;
-
     assert_true(answer->count < FRAMES_MAX);
     copy_text(answer->function[answer->count], frame->function);
     copy_text(answer->file[answer->count], frame->file ? base_name(frame->file) : NULL);
@@ -152,7 +143,6 @@ static inline void take_frame(void *context, const struct symbols_frame *frame)
 static inline struct answer resolve(struct symbols *symbols, const char *path, uint64_t address)
 {
     static struct answer answer;
-
     memset(&answer, 0, sizeof(answer));
     assert_int_equal(symbols_resolve(symbols, path, NULL, 0, address, take_frame, &answer), VARVE_OK);
     assert_true(answer.count >= 1);
@@ -163,13 +153,11 @@ static inline struct answer resolve(struct symbols *symbols, const char *path, u
 /* Address of a symbol by nm; 0 if it is not there. */
 static inline uint64_t address_of(const char *name, const char *symbol)
 {
-    char line[1024];
     unsigned long long address = 0;
-    FILE *stream;
-
     assert_int_equal(shell("nm '%s' | awk '$3 == \"%s\" { print $1 }' >address", name, symbol), 0);
-    stream = fopen(path_of("address"), "r");
+    FILE *stream = fopen(path_of("address"), "r");
     assert_non_null(stream);
+    char line[1024];
     if (fgets(line, sizeof(line), stream)) {
         address = strtoull(line, NULL, 16);
     }
@@ -180,10 +168,8 @@ static inline uint64_t address_of(const char *name, const char *symbol)
 static inline void code_range(const char *name, uint64_t *start, uint64_t *end)
 {
     unsigned long long address = 0, size = 0;
-    FILE *stream;
-
     assert_int_equal(shell("objdump -h '%s' | awk '$2 == \".text\" { print $4, $3 }' >range", name), 0);
-    stream = fopen(path_of("range"), "r");
+    FILE *stream = fopen(path_of("range"), "r");
     assert_non_null(stream);
     assert_int_equal(fscanf(stream, "%llx %llx", &address, &size), 2);
     fclose(stream);
@@ -195,15 +181,13 @@ static inline void code_range(const char *name, uint64_t *start, uint64_t *end)
  * addr2line goes on with the function before, which would be a guess. */
 static inline unsigned list_addresses(const char *reference, uint64_t step)
 {
-    unsigned long long start, size;
     unsigned count = 0;
-    FILE *in, *out;
-
     assert_int_equal(
         shell("nm -S --defined-only '%s' | awk 'NF == 4 && $3 ~ /[tTwW]/ { print $1, $2 }' >functions", reference), 0);
-    in = fopen(path_of("functions"), "r");
-    out = fopen(path_of("addresses"), "w");
+    FILE *in = fopen(path_of("functions"), "r");
+    FILE *out = fopen(path_of("addresses"), "w");
     assert_true(in && out);
+    unsigned long long start, size;
     while (fscanf(in, "%llx %llx", &start, &size) == 2) {
         for (unsigned long long at = 0; at < size; at += step, count++) {
             fprintf(out, "0x%llx\n", start + at);
@@ -219,14 +203,12 @@ static inline bool read_expected(FILE *stream, char *line, size_t line_bytes, st
 {
     memset(answer, 0, sizeof(*answer));
     while (fgets(line, (int)line_bytes, stream) && strncmp(line, "0x", 2) != 0) {
-        char *colon;
-
         assert_true(answer->count < FRAMES_MAX);
         line[strcspn(line, "\n")] = '\0';
         copy_text(answer->function[answer->count], strcmp(line, "??") == 0 ? NULL : line);
         assert_non_null(fgets(line, (int)line_bytes, stream));
         line[strcspn(line, " \n")] = '\0';
-        colon = strrchr(line, ':');
+        char *colon = strrchr(line, ':');
         assert_non_null(colon);
         *colon = '\0';
         copy_text(answer->file[answer->count], strcmp(line, "??") == 0 ? NULL : base_name(line));
@@ -281,18 +263,15 @@ static inline unsigned compare_code(struct symbols *symbols, const char *tool, c
                                     uint64_t step, int *deepest)
 {
     unsigned count = list_addresses(reference, step);
-    char line[8192], path[512];
-    struct answer expected, got;
-    FILE *stream;
-
     assert_int_equal(shell("%s -a -i -f -C -e '%s' <addresses >expected", tool, reference), 0);
+    char line[8192], path[512];
     snprintf(path, sizeof(path), "%s/%s", symbols_folder(), name);
-    stream = fopen(path_of("expected"), "r");
+    FILE *stream = fopen(path_of("expected"), "r");
     assert_non_null(stream);
     assert_non_null(fgets(line, sizeof(line), stream));
+    struct answer expected, got;
     for (unsigned i = 0; i < count; i++) {
         uint64_t address = strtoull(line, NULL, 16);
-
         assert_true(read_expected(stream, line, sizeof(line), &expected));
         got = resolve(symbols, path, address);
         if (got.count > *deepest) {

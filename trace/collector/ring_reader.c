@@ -48,8 +48,8 @@ static bool is_inside(const struct ring_reader *reader, const struct varve_recor
     return (uint64_t)((const char *)(slot + 1) - (const char *)reader->ring) <= reader->ring_bytes;
 }
 
-/* The producer stores `magic` when the file has its length: a length that was read before that says nothing, and is read
- * once more. */
+/* The producer stores `magic` when the file has its length: a length that was read before that says nothing, and is
+ * read once more. */
 static struct ring_header *map_ring(const struct session_directory *directory, const char *name, size_t *bytes)
 {
     struct ring_header *ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, bytes, NULL);

@@ -114,7 +114,6 @@ static void *find(const char *exported, const char *symbol, int version)
 static CUdeviceptr take(size_t bytes)
 {
     CUdeviceptr addr = 0;
-
     EXPECT(0, do_cuMemAlloc_v2(&addr, bytes));
     EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cuMemAlloc", bytes);
     return addr;
@@ -129,28 +128,27 @@ static void give(CUdeviceptr addr)
 static void linear(void)
 {
     CUDA_ARRAY_DESCRIPTOR flat = {.Width = 256, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
-    CUdeviceptr addr;
-    CUarray array;
-    size_t pitch;
-    void *memory;
-
     give(take(3 * MIB));
     take(5 * MIB); /* stays */
+    CUdeviceptr addr;
     EXPECT(2, do_cuMemAlloc_v2(&addr, (size_t)1 << 50));
     expect_event("dev_oom", MEMORY_DEVICE, "cuMemAlloc", 1, (size_t)1 << 50);
     EXPECT(1, do_cuMemFree_v2(0x123400));
     expect_event("dev_free", MEMORY_DEVICE, "cuMemFree", 1, 0);
     EXPECT_EVENT("dev_free", MEMORY_DEVICE, "cuMemFree", 0); /* reported before it failed */
+    size_t pitch;
     EXPECT(0, do_cuMemAllocPitch_v2(&addr, &pitch, 777, 10, 4));
     EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cuMemAllocPitch", pitch * 10);
     give(addr);
     EXPECT(0, do_cuMemAllocManaged(&addr, MIB, CU_MEM_ATTACH_GLOBAL));
     EXPECT_EVENT("dev_alloc", MEMORY_MANAGED, "cuMemAllocManaged", MIB);
     give(addr);
+    void *memory;
     EXPECT(0, do_cuMemAllocHost_v2(&memory, 2 * MIB));
     EXPECT_EVENT("dev_alloc", MEMORY_PINNED, "cuMemAllocHost", 2 * MIB);
     EXPECT_EVENT("dev_free", MEMORY_PINNED, "cuMemFreeHost", 0);
     EXPECT(0, do_cuMemFreeHost(memory));
+    CUarray array;
     EXPECT(0, do_cuArrayCreate_v2(&array, &flat));
     EXPECT_EVENT("dev_alloc", MEMORY_ARRAY, "cuArrayCreate", 256 * 16 * 8);
     EXPECT_EVENT("dev_free", MEMORY_ARRAY, "cuArrayDestroy", 0);
@@ -168,13 +166,12 @@ static void virtual(void)
     CUmemAllocationProp where = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemAccessDesc access = {.location = where.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle handle, again;
-    CUdeviceptr addr;
     size_t unit;
-
     EXPECT(0, do_cuMemGetAllocationGranularity(&unit, &where, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    CUdeviceptr addr;
     EXPECT(0, do_cuMemAddressReserve(&addr, 16 * unit, 0, 0, 0));
     EXPECT_EVENT("vmm_reserve", MEMORY_DEVICE, "cuMemAddressReserve", 16 * unit);
+    CUmemGenericAllocationHandle handle, again;
     for (int i = 0; i < 3; i++) {
         EXPECT(0, do_cuMemCreate(&handle, unit, &where, 0));
         EXPECT_EVENT("vmm_create", MEMORY_DEVICE, "cuMemCreate", unit);
@@ -198,7 +195,6 @@ static void virtual(void)
 static void contexts(CUdevice device)
 {
     CUcontext made;
-
     EXPECT(0, do_cuCtxCreate_v2(&made, 0, device));
     take(2 * MIB);
     EXPECT(0, do_cuCtxSynchronize());
@@ -215,7 +211,6 @@ static void print_addresses(void)
     PFN_cuGetProcAddress_v12000 address;
     CUdriverProcAddressQueryResult status;
     unsigned same = 0, other = 0;
-
     memcpy(&address, &function, sizeof(function));
 #define X(exported, symbol, version)                                               \
     {                                                                              \

@@ -31,7 +31,6 @@ static unsigned expect_count;
 static inline void expect_event(const char *kind, int memory, const char *function, int failed, size_t bytes)
 {
     unsigned i = 0;
-
     while (i < expect_count &&
            (strcmp(expect_rows[i].kind, kind) != 0 || strcmp(expect_rows[i].function, function) != 0 ||
             expect_rows[i].memory != memory || expect_rows[i].failed != failed)) {

@@ -25,7 +25,6 @@ static void fill(void)
 static void begin(void)
 {
     void *primary = NULL;
-
     EXPECT(0, cuInit(0));
     EXPECT(0, cuDevicePrimaryCtxRetain(&primary, 0));
     EXPECT(0, cuCtxSetCurrent(primary));
@@ -34,12 +33,10 @@ static void begin(void)
 static void run_fork(void)
 {
     int status = 0;
-    uint64_t addr;
-    pid_t child;
-
     begin();
     left = take(&api, 1000);
-    child = fork();
+    pid_t child = fork();
+    uint64_t addr;
     if (child == 0) {
         EXPECT(CUDA_RESULT_NOT_INITIALIZED, cuMemAlloc_v2(&addr, 2000));
         EXPECT(CUDA_RESULT_NOT_INITIALIZED, cuMemFree_v2(left));
@@ -62,7 +59,6 @@ static void *thread_run(void *context)
 {
     void *primary = NULL;
     uint64_t kept[8] = {0};
-
     EXPECT(0, cuDevicePrimaryCtxRetain(&primary, (int)(uintptr_t)context % FAKE_DEVICES));
     EXPECT(0, cuCtxSetCurrent(primary));
     for (unsigned i = 0; i < 2000; i++) {
@@ -76,9 +72,8 @@ static void *thread_run(void *context)
 
 static void run_threads(void)
 {
-    pthread_t threads[4];
-
     EXPECT(0, cuInit(0));
+    pthread_t threads[4];
     for (uintptr_t i = 0; i < 4; i++) {
         pthread_create(&threads[i], NULL, thread_run, (void *)i);
     }
@@ -90,7 +85,6 @@ static void run_threads(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
-
     fill();
     if (strcmp(what, "fork") == 0) {
         run_fork();

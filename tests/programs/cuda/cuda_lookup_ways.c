@@ -41,7 +41,6 @@ static void *by_next(const char *exported, const char *symbol, int version, unsi
 static void *by_address(const char *exported, const char *symbol, int version, unsigned flags)
 {
     void *found = NULL;
-
     (void)exported;
     return address(symbol, &found, version, flags != 0 ? CUDA_ADDRESS_PER_THREAD : 0) == 0 ? found : NULL;
 }
@@ -50,7 +49,6 @@ static void *by_address_v2(const char *exported, const char *symbol, int version
 {
     void *found = NULL;
     int status = -1;
-
     (void)exported;
     return address_v2(symbol, &found, version, (flags & CUDA_HOOK_PER_THREAD) != 0 ? CUDA_ADDRESS_PER_THREAD : 0,
                       &status) == 0 &&
@@ -88,15 +86,13 @@ static void wrong(const char *what)
 /* Without a driver the answers are those of a process without a recorder. */
 static void run_absent(void)
 {
-    const char *message;
-
     if (dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") != NULL || dlsym(RTLD_NEXT, "cuMemFree_v2") != NULL ||
         dlsym(RTLD_DEFAULT, "cudaMalloc") != NULL || dlsym(dlopen(NULL, RTLD_LAZY), "cuCtxDestroy_v2") != NULL) {
         wrong("a driver was found where there is none");
     }
     dlerror();
     dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
-    message = dlerror();
+    const char *message = dlerror();
     if (message == NULL || strstr(message, "cuMemAlloc_v2") == NULL) {
         wrong("dlerror does not report what was not found");
     }
@@ -111,7 +107,6 @@ static void run_strange(void)
     void *found = NULL;
     void *wanted = dlsym(library, "cuMemAlloc");
     int status = -1;
-
     dlerror();
     if (dlsym(library, "cuMemAlloc_v2") == NULL || dlerror() != NULL) {
         wrong("an answer leaves an error behind");
@@ -141,7 +136,6 @@ int main(int argc, char **argv)
     const char *way = argc > 1 ? argv[1] : "handle";
     bool is_global = strcmp(way, "default") == 0 || strcmp(way, "next") == 0 || strcmp(way, "program") == 0;
     struct api api = {0};
-
     if (strcmp(way, "absent") == 0) {
         run_absent();
         return 0;

@@ -11,7 +11,6 @@
 static void *find(void *library, const char *name)
 {
     void *found = dlsym(library, name);
-
     if (found == NULL) {
         fprintf(stderr, "no %s\n", name);
         exit(2);
@@ -28,7 +27,6 @@ int main(void)
     struct cuda_ipc_memory shared;
     struct api api = {0};
     void *found;
-
     if (library == NULL) {
         return 2;
     }

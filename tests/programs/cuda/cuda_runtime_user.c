@@ -15,7 +15,6 @@ int main(int argc, char **argv)
     void *found;
     int (*run)(void);
     int failed;
-
     if (argc < 2) {
         failed = runtime_calls();
     } else {

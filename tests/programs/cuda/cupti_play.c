@@ -41,21 +41,18 @@ static uint32_t play(uint32_t id, const void *parameters, uint32_t result)
 static void alloc(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
 {
     struct cuda_arguments_alloc parameters = {.out = result == 0 ? &addr : (uint64_t *)8, .bytes = bytes};
-
     play(id, &parameters, result); /* an address that must not be read, if it fails */
 }
 
 static void take_back(uint32_t id, uint64_t addr, uint32_t result)
 {
     struct cuda_arguments_free parameters = {.addr = addr};
-
     play(id, &parameters, result);
 }
 
 static void range(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
 {
     struct cuda_arguments_range parameters = {.addr = addr, .bytes = bytes};
-
     play(id, &parameters, result);
 }
 
@@ -67,7 +64,6 @@ static void play_linear(void)
     size_t pitch = 512;
     struct cuda_arguments_alloc_pitch pitched = {&out, &pitch, 500, 10, 4};
     struct cuda_arguments_out opened = {&out};
-
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
     play(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0);
     alloc(CUPTI_CALL_cuMemAllocManaged, 0x7000010000, 8192, 0);
@@ -90,7 +86,6 @@ static void play_arrays(void)
     struct cuda_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
     struct cuda_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
     struct cuda_arguments_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
-
     play(CUPTI_CALL_cuArrayCreate_v2, &wrong, 1);
     play(CUPTI_CALL_cuArrayCreate_v2, &create, 0);
     out = 0xb000;
@@ -116,7 +111,6 @@ static void play_ordered(void)
     struct cuda_arguments_pool_create create = {&pool, &properties};
     struct cuda_arguments_pool_set set = {pool, CUDA_POOL_THRESHOLD, &threshold};
     struct cuda_arguments_pool_trim trim = {pool, 4096};
-
     play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
     play(CUPTI_CALL_cuMemPoolSetAttribute, &set, 0);
     set.attribute = 1;
@@ -145,7 +139,6 @@ static void play_virtual(void)
     struct cuda_arguments_map map = {0x7200000000, 2 << 20, 0, 0x77, 0};
     struct cuda_arguments_access open = {0x7200000000, 2 << 20, access, 2};
     struct cuda_arguments_out again = {&out};
-
     alloc(CUPTI_CALL_cuMemAddressReserve, 0x7200000000, 20 << 20, 0);
     out = 0x77;
     play(CUPTI_CALL_cuMemCreate, &create, 0);
@@ -165,7 +158,6 @@ static void play_virtual(void)
 static void end_context(void *context)
 {
     struct cupti_resource_data data = {.context = context};
-
     fake->callback(CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_CONTEXT_DESTROYED, &data);
 }
 
@@ -176,7 +168,6 @@ static void play_waits(void)
     struct cuda_arguments_info info = {&free_bytes, &total_bytes};
     struct cuda_arguments_device device = {1};
     struct cuda_arguments_context context = {(cupti_context)CONTEXT_1};
-
     play(CUPTI_CALL_cuCtxSynchronize, &context, 0);
     play(CUPTI_CALL_cuStreamSynchronize, &stream, 0);
     play(CUPTI_CALL_cuEventSynchronize, &event, 719);
@@ -192,7 +183,6 @@ static void play_failures(void)
     struct cuda_arguments_map map = {0x7200000000, 4096, 0, 0x77, 0};
     size_t nothing = 0;
     struct cuda_arguments_info info = {&nothing, &nothing};
-
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 1 << 30, 2);
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 0, 1);
     alloc(CUPTI_CALL_cuMemAddressReserve, 0, 4096, 2);
@@ -228,7 +218,6 @@ static void play_graph(void)
     struct cuda_arguments_alloc_async async = {&out, 1000, FAKE_CAPTURED};
     struct cuda_arguments_alloc_async legacy = {&out, 1000, 0};
     struct cuda_arguments_free_async freed = {0x7300001000, FAKE_CAPTURED};
-
     fake->capture(true);
     play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
     play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
@@ -247,7 +236,6 @@ static void play_nested(void)
     struct cuda_arguments_alloc_pitch pitched = {&out, &pitch, 60, 2, 4};
     struct cupti_callback_data lone = {.callsite = CUPTI_SITE_EXIT, .parameters = &pitched};
     uint32_t result = 0;
-
     lone.result = &result;
     fake->callback(CUPTI_DOMAIN_DRIVER, CUPTI_CALL_cuMemAllocPitch_v2, &lone); /* it began before us */
     fake->call(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0, inner_alloc, NULL);
@@ -277,7 +265,6 @@ static void play_activity(void)
                                        .bytes = 100,
                                        .threshold = 200,
                                        .used_bytes = 50};
-
     REQUIRE(fake->count(FAKE_COUNT_KINDS) == 2);
     REQUIRE(fake->record(&memory, sizeof(memory)));
     REQUIRE(fake->record(&pool, sizeof(pool)));
@@ -299,7 +286,6 @@ static void play_flood(void)
 {
     struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000);
     unsigned taken = 0;
-
     for (unsigned i = 0; i < 8 * 65536 / 128 + 10; i++) {
         taken += fake->record(&memory, sizeof(memory));
     }
@@ -311,7 +297,6 @@ static void play_flood(void)
 static void play_garbled(void)
 {
     struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000);
-
     REQUIRE(fake->record(&memory, sizeof(memory)));
     memory.process_id++;
     REQUIRE(fake->record(&memory, sizeof(memory)));
@@ -332,10 +317,8 @@ static void play_release(void)
 static void play_fork(void)
 {
     int status = 0;
-    pid_t child;
-
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
         REQUIRE(release_subscription() == 1);
@@ -348,7 +331,6 @@ static void play_fork(void)
 static void play_fatal(void)
 {
     struct cupti_state_data state = {.result = 9, .message = "the GPU is gone"};
-
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
     fake->callback(CUPTI_DOMAIN_STATE, CUPTI_STATE_FATAL, &state);
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
@@ -357,7 +339,6 @@ static void play_fatal(void)
 static void *run_thread(void *argument)
 {
     uint64_t base = 0x7000000000 + ((uint64_t)(uintptr_t)argument << 32);
-
     fake->set_context(CONTEXT_0, 3);
     for (uint64_t i = 0; i < ROUNDS; i++) {
         alloc(CUPTI_CALL_cuMemAlloc_v2, base + i * 4096, 4096, 0);
@@ -369,7 +350,6 @@ static void *run_thread(void *argument)
 static void play_threads(void)
 {
     pthread_t threads[THREADS];
-
     for (uintptr_t i = 0; i < THREADS; i++) {
         REQUIRE(pthread_create(&threads[i], NULL, run_thread, (void *)i) == 0);
     }
@@ -397,7 +377,6 @@ static void free_late(void)
 static void play_late(void)
 {
     struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000000000);
-
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
     REQUIRE(fake->record(&memory, sizeof(memory)));
 }
@@ -416,13 +395,12 @@ static void find(const char *fake_path, const char *injection_path, int (**initi
 {
     void *library = dlopen(fake_path, RTLD_NOW | RTLD_GLOBAL); /* as libcuda's functions are to be found */
     void *injection = dlopen(injection_path, RTLD_NOW);
-    void *symbols[2];
-
     if (injection == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
     fake = library != NULL ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
+    void *symbols[2];
     symbols[0] = dlsym(injection, "InitializeInjection");
     symbols[1] = dlsym(injection, "varve_cupti_release");
     memcpy(initialize_out, &symbols[0], sizeof(symbols[0])); /* no cast in ISO C */
@@ -434,7 +412,6 @@ int main(int argc, char **argv)
     const char *fake_path = getenv("VARVE_FAKE_LIBRARY");
     const char *injection_path = getenv("CUDA_INJECTION64_PATH");
     int (*initialize)(void) = NULL;
-
     if (argc != 2 || fake_path == NULL || injection_path == NULL) {
         fprintf(stderr, "usage: VARVE_FAKE_LIBRARY=… CUDA_INJECTION64_PATH=… cupti_play SCENE\n");
         return 2;

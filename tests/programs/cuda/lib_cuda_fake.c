@@ -23,7 +23,6 @@ int fake_logged(const char *function, int result, const char *format, ...)
     char line[512];
     va_list list;
     int length = snprintf(line, sizeof(line), "%d %u %s %d ", (int)getpid(), fake_depth, function, result);
-
     va_start(list, format);
     length += vsnprintf(line + length, sizeof(line) - (size_t)length, format, list);
     va_end(list);
@@ -46,14 +45,12 @@ int fake_state(void)
 int fake_state_context(void)
 {
     int result = fake_state();
-
     return result == 0 && (fake_current == NULL || !fake_current->is_alive) ? FAKE_NO_CONTEXT : result;
 }
 
 int fake_state_bytes(size_t bytes)
 {
     int result = fake_state_context();
-
     if (result == 0 && (bytes == FAKE_BYTES_INVALID || bytes == 0)) {
         return FAKE_INVALID;
     }
@@ -79,7 +76,6 @@ struct fake_object *fake_find(enum fake_kind kind, uint64_t addr)
 uint64_t fake_add(enum fake_kind kind, int device, uint64_t bytes)
 {
     struct fake_object *slot = NULL;
-
     pthread_mutex_lock(&fake.lock);
     for (size_t i = 0; i < fake.used && slot == NULL; i++) {
         slot = fake.objects[i].kind == FAKE_NONE ? &fake.objects[i] : NULL;
@@ -103,11 +99,9 @@ uint64_t fake_add(enum fake_kind kind, int device, uint64_t bytes)
 
 int fake_drop(enum fake_kind kind, uint64_t addr)
 {
-    struct fake_object *object;
     int result = fake_state();
-
     pthread_mutex_lock(&fake.lock);
-    object = fake_find(kind, addr);
+    struct fake_object *object = fake_find(kind, addr);
     if (result == 0 && object == NULL) {
         result = FAKE_INVALID;
     } else if (result == 0 && --object->count == 0) {
@@ -125,7 +119,6 @@ static void end(void)
 int cuInit(unsigned flags)
 {
     const char *log = getenv("FAKE_CUDA_LOG");
-
     if (fake.pid == 0) {
         fake.pid = getpid();
         fake.log_fd = log != NULL ? open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
@@ -203,7 +196,6 @@ int cuDeviceSetMemPool(int device, void *pool)
 int cuDevicePrimaryCtxRetain(void **context_out, int device)
 {
     int result = fake_state();
-
     if (result == 0) {
         fake.primary[device].retained++;
         fake.primary[device].is_alive = true;
@@ -232,7 +224,6 @@ void fake_drop_all(int device)
 int cuDevicePrimaryCtxReset_v2(int device)
 {
     int result = fake_state();
-
     if (result == 0) {
         fake_drop_all(device);
         fake.primary[device].is_alive = false;
@@ -244,7 +235,6 @@ int cuDevicePrimaryCtxReset_v2(int device)
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
     int result = fake_state();
-
     if (result == 0 && fake.primary[device].retained == 0) {
         result = FAKE_NO_CONTEXT;
     }
@@ -259,7 +249,6 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 int cuCtxCreate_v2(void **context_out, unsigned flags, int device)
 {
     struct fake_context *context = calloc(1, sizeof(*context));
-
     (void)flags;
     context->device = device;
     context->is_alive = true;
@@ -271,7 +260,6 @@ int cuCtxDestroy_v2(void *context)
 {
     struct fake_context *gone = context;
     int result = fake_state();
-
     result = result == 0 && (gone == NULL || !gone->is_alive || gone->is_primary) ? FAKE_INVALID : result;
     if (result == 0) {
         gone->is_alive = false; /* it stays in memory: programs may hold it yet */
@@ -309,7 +297,6 @@ int cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 int cuThreadExchangeStreamCaptureMode(int *mode)
 {
     int before = fake_mode;
-
     fake_mode = *mode;
     *mode = before;
     return 0;
@@ -344,10 +331,8 @@ static const struct row rows[] = {
 int cuGetProcAddress_v2(const char *symbol, void **function_out, int version, uint64_t flags, int *status_out)
 {
     const struct row *best = NULL;
-
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         bool is_own = (rows[i].flags & CUDA_HOOK_PER_THREAD) != 0;
-
         if (strcmp(rows[i].symbol, symbol) == 0 && rows[i].version <= version &&
             (!is_own || (flags & CUDA_ADDRESS_PER_THREAD) != 0) &&
             (best == NULL || is_own || rows[i].version > best->version)) {
@@ -366,10 +351,8 @@ int cuGetProcAddress_v2(const char *symbol, void **function_out, int version, ui
 
 int cuGetProcAddress(const char *symbol, void **function_out, int version, uint64_t flags)
 {
-    int status;
-
     fake_depth++;
-    status = cuGetProcAddress_v2(symbol, function_out, version, flags, NULL);
+    int status = cuGetProcAddress_v2(symbol, function_out, version, flags, NULL);
     fake_depth--;
     return status;
 }

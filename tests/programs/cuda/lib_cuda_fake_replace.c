@@ -24,10 +24,9 @@ static unsigned count, frees, forgets;
 
 static int alloc(int device, uint64_t bytes, uint32_t callsite, uint64_t *addr_out)
 {
-    cuda_type_cuMemAlloc_v2 *driver_alloc;
     void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
-
     (void)callsite;
+    cuda_type_cuMemAlloc_v2 *driver_alloc;
     memcpy(&driver_alloc, &found, sizeof(found));
     if (device != 0 || bytes == 0 || bytes > SEGMENT_BYTES - used || count == PIECES) {
         return 2;

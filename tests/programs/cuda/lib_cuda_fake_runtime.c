@@ -16,7 +16,6 @@ static void *context;
 static void find(void *function_out, const char *symbol, int version)
 {
     void *found = NULL;
-
     if (address(symbol, &found, version, 0, NULL) != 0) {
         abort();
     }
@@ -31,7 +30,6 @@ static void begin(void)
     int (*init)(unsigned);
     int (*retain)(void **, int);
     int (*set)(void *);
-
     if (context != NULL) {
         return;
     }

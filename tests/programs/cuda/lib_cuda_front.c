@@ -17,7 +17,6 @@ int cuMemAlloc_v2(uint64_t *addr_out, size_t bytes)
 {
     void *found = dlsym(RTLD_NEXT, "cuMemAlloc_v2");
     int (*next)(uint64_t *, size_t);
-
     memcpy(&next, &found, sizeof(found));
     count++;
     return next(addr_out, bytes < 10000 ? bytes : bytes + 256);

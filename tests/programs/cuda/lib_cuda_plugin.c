@@ -17,7 +17,6 @@ int plugin_run(void)
 {
     uint64_t addr = 0;
     int failed = runtime_calls();
-
     failed += cuMemAlloc_v2(&addr, 22000) != 0 || addr == 0;
     failed += cuMemFree_v2(addr) != 0;
     return failed;

@@ -51,7 +51,6 @@ static __thread struct {
 static bool behaves(const char *how)
 {
     const char *word = getenv("VARVE_FAKE_CUPTI");
-
     return word != NULL && strcmp(word, how) == 0;
 }
 
@@ -169,7 +168,6 @@ static size_t record_bytes(const struct cupti_activity_record *record)
 cupti_result cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid_bytes, struct cupti_activity_record **record)
 {
     uint8_t *next = *record == NULL ? buffer : (uint8_t *)*record + record_bytes(*record);
-
     if (next >= buffer + valid_bytes) {
         return RESULT_END;
     }
@@ -189,7 +187,6 @@ cupti_result cuptiActivityGetNumDroppedRecords(cupti_context context, uint32_t s
 static void hand_over(void)
 {
     unsigned out = fake.out;
-
     fake.out = 0;
     for (unsigned i = 0; i < out; i++) {
         fake.completed(NULL, 0, fake.buffers[i].memory, fake.buffers[i].bytes, fake.buffers[i].used_bytes);
@@ -273,7 +270,6 @@ static uint32_t call(uint32_t id, const void *parameters, uint32_t result, void 
         .correlation_data = &for_the_client,
         .correlation_id = ++thread.correlation_id,
     };
-
     callback(CUPTI_DOMAIN_DRIVER, id, &data);
     if (inside != NULL) {
         inside(context);
@@ -292,7 +288,6 @@ static bool record(const void *record_, size_t bytes)
     size_t bytes_now = record_bytes(front);
     size_t records_max = 0;
     unsigned last = fake.out - 1;
-
     if (!fake.kinds[front->kind % 64]) {
         return false;
     }

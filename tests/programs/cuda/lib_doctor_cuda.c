@@ -13,7 +13,6 @@
 static int is(const char *word)
 {
     const char *given = getenv("FAKE_CUDA");
-
     return given != NULL && strcmp(given, word) == 0;
 }
 

@@ -61,7 +61,6 @@ static void confine(const char *how, unsigned flags)
     struct sock_fprog program = {.filter = filter};
     unsigned length = 0;
     int is_errno = strcmp(how, "errno") == 0;
-
     filter[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     if (is_errno) {
         allow(filter, &length, of_recorders, COUNT(of_recorders), SECCOMP_RET_ERRNO | EPERM);
@@ -87,7 +86,6 @@ static __attribute__((noinline)) void allocate(void)
 {
     for (unsigned long i = 0; i < pairs; i++) {
         void *block = malloc(1234);
-
         if (block == NULL) {
             give_up("confined: no memory");
         }
@@ -113,10 +111,8 @@ static void wait_for_ends(int count)
 static void *other_thread(void *count)
 {
     unsigned long *done = count;
-
     while (!__atomic_load_n(&others_stop, __ATOMIC_ACQUIRE)) {
         void *block = malloc(1234);
-
         memset(block, 1, 1);
         free(block);
         __atomic_fetch_add(done, 1, __ATOMIC_RELEASE);
@@ -137,7 +133,6 @@ static __attribute__((noreturn)) void emit(unsigned long count)
     char line[64];
     int length = snprintf(line, sizeof(line), "{\"pairs\":%lu}\n", count);
     ssize_t written = write(STDOUT_FILENO, line, (size_t)length);
-
     syscall(is_strict ? SYS_exit : SYS_exit_group, written == length ? 0 : 1);
     __builtin_unreachable();
 }
@@ -145,7 +140,6 @@ static __attribute__((noreturn)) void emit(unsigned long count)
 static unsigned long with_threads(const char *how)
 {
     pthread_t threads[2];
-
     if (strcmp(how, "thread") == 0) {
         if (pthread_create(&threads[0], NULL, confined_thread, (void *)(uintptr_t) "kill") != 0) {
             give_up("confined: no thread");
@@ -171,12 +165,10 @@ static unsigned long with_threads(const char *how)
 
 static unsigned long with_child(void)
 {
-    pid_t child;
     int status = 1;
-
     confine("fork", 0);
     allocate();
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         allocate();
         syscall(SYS_exit_group, 0);
@@ -203,7 +195,6 @@ int main(int argc, char *argv[])
 {
     const char *how = argc > 1 ? argv[1] : "plain";
     int is_late = strcmp(how, "late") == 0;
-
     pairs = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
     if (strcmp(how, "tsync") == 0 || strcmp(how, "thread") == 0) {
         emit(with_threads(how));
@@ -213,7 +204,6 @@ int main(int argc, char *argv[])
     }
     if (strcmp(how, "exec") == 0) {
         char *const again[] = {argv[0], (char *)(uintptr_t) "plain", argv[2], NULL};
-
         confine(how, 0);
         execv(argv[0], again);
         give_up("confined: no exec");

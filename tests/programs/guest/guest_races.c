@@ -103,9 +103,8 @@ static void *iterate(void *unused)
 
 static void race_for_lock(void *(*other)(void *), void *argument)
 {
-    pthread_t thread;
-
     pthread_mutex_lock(&lock);
+    pthread_t thread;
     if (pthread_create(&thread, NULL, other, argument) != 0) {
         exit(1);
     }

@@ -57,7 +57,6 @@ static void stack_open(struct stack *stack, size_t bytes)
 static size_t stack_used(const struct stack *stack)
 {
     size_t at = 0;
-
     while (at < BELOW_BYTES + stack->bytes && stack->low[at] == PAINT) {
         at++;
     }
@@ -127,9 +126,8 @@ static void *thread_main(void *unused)
 static void in_thread(const struct stack *stack)
 {
     pthread_attr_t attributes;
-    pthread_t thread;
-
     pthread_attr_init(&attributes);
+    pthread_t thread;
     if (pthread_attr_setstack(&attributes, stack->low + BELOW_BYTES, stack->bytes) != 0 ||
         pthread_create(&thread, &attributes, thread_main, NULL) != 0 || pthread_join(thread, NULL) != 0) {
         exit(1);
@@ -149,7 +147,6 @@ static void handler_set(const struct stack *stack, int number)
 {
     const stack_t alternate = {.ss_sp = stack->low + BELOW_BYTES, .ss_size = stack->bytes};
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_ONSTACK | SA_RESTART};
-
     if (sigaltstack(&alternate, NULL) != 0 || sigaction(number, &action, NULL) != 0) {
         exit(1);
     }
@@ -166,7 +163,6 @@ static void in_nested(const struct stack *stack)
 {
     const struct itimerval often = {{0, 200}, {0, 200}};
     const struct itimerval never = {{0, 0}, {0, 0}};
-
     handler_set(stack, SIGALRM);
     handled = 0;
     setitimer(ITIMER_REAL, &often, NULL);
@@ -200,7 +196,6 @@ static void report(const char *place, const char *name, const struct stack *stac
 static void measure(const char *place, void (*enter)(const struct stack *), size_t bytes, unsigned which)
 {
     struct stack stack;
-
     stack_open(&stack, bytes);
     now.run = cases[which].run;
     enter(&stack);
@@ -211,12 +206,11 @@ static void measure(const char *place, void (*enter)(const struct stack *), size
 static void in_fork(unsigned which)
 {
     pid_t child = fork();
-    int status;
-
     if (child == 0) {
         measure("forked", in_coroutine, COROUTINE_BYTES, which);
         _exit(0);
     }
+    int status;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
         exit(1);
     }
@@ -225,7 +219,6 @@ static void in_fork(unsigned which)
 int main(void)
 {
     static const unsigned depths[] = {1, 65, 200};
-
     for (unsigned i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
         now.depth = depths[i];
         for (unsigned which = 0; which < CASE_COUNT; which++) {

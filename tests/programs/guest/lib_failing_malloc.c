@@ -35,13 +35,11 @@ static unsigned spared_count;
 static int find_spared(struct dl_phdr_info *object, size_t bytes, void *context)
 {
     uintptr_t end = 0;
-
     (void)bytes;
     (void)context;
     if (spared_count < 2 && (strstr(object->dlpi_name, "/libdw") || strstr(object->dlpi_name, "/libelf"))) {
         for (unsigned i = 0; i < object->dlpi_phnum; i++) {
             uintptr_t until = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr + object->dlpi_phdr[i].p_memsz;
-
             end = object->dlpi_phdr[i].p_type == PT_LOAD && until > end ? until : end;
         }
         spared[spared_count].begin = object->dlpi_addr;
@@ -54,14 +52,11 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *program = getenv("VARVE_TESTS_FAIL_IN");
     const char *path = getenv("VARVE_TESTS_FAIL_FILE");
-    void *mapped;
-    int file;
-
     if (program == NULL || path == NULL || strcmp(program, program_invocation_short_name) != 0) {
         return;
     }
-    file = open(path, O_RDWR | O_CLOEXEC);
-    mapped = mmap(NULL, sizeof(*steps), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    void *mapped = mmap(NULL, sizeof(*steps), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (file < 0 || mapped == MAP_FAILED) {
         abort();
     }
@@ -73,8 +68,6 @@ __attribute__((constructor)) static void begin(void)
 
 static bool fails(const void *caller)
 {
-    uint64_t number;
-
     if (steps == NULL) {
         return false;
     }
@@ -83,7 +76,7 @@ static bool fails(const void *caller)
             return false;
         }
     }
-    number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
+    uint64_t number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
     if (number > __atomic_load_n(&steps->count, __ATOMIC_RELAXED)) {
         __atomic_store_n(&steps->count, number, __ATOMIC_RELAXED);
     }
@@ -122,7 +115,6 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
     void *made = fails(__builtin_return_address(0)) ? NULL : real_memalign(alignment, bytes);
-
     if (made == NULL) {
         return ENOMEM;
     }

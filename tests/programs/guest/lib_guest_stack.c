@@ -31,7 +31,6 @@ size_t lib_guest_stack_used(void)
 {
     volatile unsigned char *top = __builtin_frame_address(0);
     volatile unsigned char *at = top - PAINTED_BYTES;
-
     paint(top);
     call_free(call_malloc(100));
     while (*at == PAINT) {

@@ -34,10 +34,8 @@ int open(const char *path, int flags, ...);
 int open(const char *path, int flags, ...)
 {
     va_list arguments;
-    unsigned mode;
-
     va_start(arguments, flags);
-    mode = va_arg(arguments, unsigned);
+    unsigned mode = va_arg(arguments, unsigned);
     va_end(arguments);
     return real_open(path, flags, mode);
 }

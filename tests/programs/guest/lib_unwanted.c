@@ -11,7 +11,6 @@ __attribute__((constructor)) static void leave_mark(void)
 {
     const char *path = getenv("UNWANTED_MARK");
     int fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
-
     if (fd >= 0) {
         close(fd);
     }

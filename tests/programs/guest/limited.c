@@ -35,7 +35,6 @@ static void *allocate(void *unused)
     (void)unused;
     for (long i = 0; i < pairs; i++) {
         char *memory = malloc(1234);
-
         if (memory != NULL) {
             memory[0] = 1;
             free(memory);
@@ -48,10 +47,9 @@ static void *allocate(void *unused)
 static void allocate_in_thread(char *stack)
 {
     pthread_attr_t attributes;
-    pthread_t thread;
-
     pthread_attr_init(&attributes);
     pthread_attr_setstack(&attributes, stack, STACK_BYTES);
+    pthread_t thread;
     if (pthread_create(&thread, &attributes, allocate, NULL) == 0) {
         pthread_join(thread, NULL);
     }
@@ -60,7 +58,6 @@ static void allocate_in_thread(char *stack)
 static int limit(int resource, rlim_t value)
 {
     struct rlimit both = {value, value};
-
     return setrlimit(resource, &both);
 }
 
@@ -68,7 +65,6 @@ static rlim_t mapped_bytes(void)
 {
     char text[64] = "";
     int fd = open("/proc/self/statm", O_RDONLY);
-
     if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0) {
         return 0;
     }
@@ -79,7 +75,6 @@ static rlim_t mapped_bytes(void)
 static int confine(const char *how, long value)
 {
     sigset_t signals;
-
     if (strcmp(how, "sent") == 0) {
         sigemptyset(&signals);
         sigaddset(&signals, SIGXFSZ);
@@ -106,10 +101,7 @@ static int confine(const char *how, long value)
 
 int main(int argc, char **argv)
 {
-    sigset_t pending;
     int status = 0;
-    pid_t child;
-
     if (argc < 4) {
         return 2;
     }
@@ -121,7 +113,7 @@ int main(int argc, char **argv)
         return 77;
     }
     allocate_in_thread(stacks[0]);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         allocate(NULL);
         allocate_in_thread(stacks[1]);
@@ -131,6 +123,7 @@ int main(int argc, char **argv)
         return 1;
     }
     allocate(NULL);
+    sigset_t pending;
     sigpending(&pending);
     printf("{\"pairs\":%ld,\"pending\":%s,\"child\":%d}\n", *made, sigismember(&pending, SIGXFSZ) ? "true" : "false",
            status);

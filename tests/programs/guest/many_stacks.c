@@ -15,7 +15,6 @@
 static void allocate(size_t bytes)
 {
     char *block = malloc(bytes);
-
     if (block == NULL) {
         give_up("out of memory");
     }
@@ -62,7 +61,6 @@ int main(int argc, char **argv)
 {
     unsigned long paths = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
     unsigned long depth = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
-
     rounds = argc > 3 ? strtoul(argv[3], NULL, 10) : 10;
     for (unsigned long path = 0; path < paths; path++) {
         walk(path, PATH_BITS);

@@ -49,16 +49,13 @@ char *getenv(const char *name)
 int main(int argc, char **argv)
 {
     long pairs = argc > 1 ? strtol(argv[1], NULL, 10) : 1000;
-    unsigned before;
-
     calls = 0;
     for (long i = 0; i < pairs; i++) {
         char *memory = malloc(1234);
-
         memory[0] = 1;
         free(memory);
     }
-    before = calls; /* printf has some of its own */
+    unsigned before = calls; /* printf has some of its own */
     printf("{\"pairs\":%ld,\"calls\":%u}\n", pairs, before);
     return 0;
 }

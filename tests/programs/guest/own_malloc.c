@@ -13,7 +13,6 @@ static size_t used;
 __attribute__((visibility("default"))) void *malloc(size_t size)
 {
     size_t start = used + 16;
-
     if (size > sizeof(pool) - start) {
         return NULL;
     }
@@ -30,7 +29,6 @@ __attribute__((visibility("default"))) void free(void *memory)
 __attribute__((visibility("default"))) void *calloc(size_t count, size_t size)
 {
     void *memory = malloc(count * size);
-
     return memory != NULL ? memset(memory, 0, count * size) : NULL;
 }
 
@@ -38,7 +36,6 @@ __attribute__((visibility("default"))) void *realloc(void *memory, size_t size)
 {
     void *grown = malloc(size);
     size_t old = 0;
-
     if (grown != NULL && memory != NULL) {
         memcpy(&old, (unsigned char *)memory - sizeof(old), sizeof(old));
         memcpy(grown, memory, old < size ? old : size);

@@ -36,7 +36,6 @@ static void act(void)
     struct varve_record record = {.addr = 1, .size = SINK_OWN_SIZE};
     uintptr_t address = (uintptr_t)journal->emit;
     void (*emit)(const struct varve_record *);
-
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0);
     if (address != 0) {
         memcpy(&emit, &address, sizeof(emit));
@@ -49,7 +48,6 @@ static void act(void)
 static void hold(void)
 {
     const struct timespec nap = {0, 200000};
-
     __atomic_add_fetch(&journal->holding, 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&journal->must_hold, __ATOMIC_ACQUIRE) != 0) {
         nanosleep(&nap, NULL);
@@ -76,7 +74,6 @@ static void *live(void *argument)
     const struct timespec nap = {0, 200000};
     uintptr_t number = (uintptr_t)argument;
     uint32_t naps_left = number % 2 == 0 ? 0 : 20;
-
     if (naps_left == 0) {
         act();
     }
@@ -101,7 +98,6 @@ static void *live(void *argument)
 static void start_threads(uint32_t first, uint32_t count)
 {
     sigset_t all, before;
-
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = first; i < first + count; i++) {
@@ -119,7 +115,6 @@ static struct sink_log *map_journal(void)
     const char *path = getenv(SINK_LOG_ENVIRONMENT);
     int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
     void *memory = MAP_FAILED;
-
     if (fd >= 0) {
         memory = mmap(NULL, sizeof(struct sink_log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         close(fd);
@@ -143,7 +138,6 @@ static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_se
     uintptr_t address = (uintptr_t)journal->inside;
     void (*inside)(const struct sink_event *);
     struct sink_event *reported = &journal->records[at];
-
     if (at >= SINK_RECORDS_MAX) {
         abort();
     }
@@ -169,7 +163,6 @@ static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_se
 static struct sink_fact *begin(void)
 {
     uint32_t at = __atomic_fetch_add(&journal->fact_count, 1, __ATOMIC_ACQ_REL);
-
     if (at >= SINK_FACTS_MAX) {
         abort();
     }
@@ -231,7 +224,6 @@ static void emit_clock(const struct varve_sink_clock *c)
 static void emit_module(const struct varve_sink_module *m)
 {
     struct sink_fact *fact = begin();
-
     ADD(fact, "module %u pid=%d number=%u base=%llx end=%llx bias=%llx path=%s build_id=", m->process, m->pid,
         m->number, (wide)m->base, (wide)m->end, (wide)m->bias, m->path);
     for (uint32_t i = 0; i < m->build_id_bytes; i++) {
@@ -254,7 +246,6 @@ static void emit_code(const struct varve_sink_code *c)
 static void emit_callsite(const struct varve_sink_callsite *s)
 {
     struct sink_fact *fact = begin();
-
     ADD(fact, "callsite %u pid=%d callsite=%u native=", s->process, s->pid, s->callsite);
     for (uint32_t i = 0; i < s->native_count; i++) {
         ADD(fact, "%llx,", (wide)s->native[i]);
@@ -297,7 +288,6 @@ static struct sink_provider provider = {
 const struct sink_provider *varve_sink_provider(uint32_t version, const struct sink_host *of_opener)
 {
     bool is_recorded = getenv("VARVE_SESSION") != NULL; /* else it is the collector */
-
     journal = map_journal();
     if (journal == NULL) {
         return NULL;

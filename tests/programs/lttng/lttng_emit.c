@@ -26,7 +26,6 @@ static const struct sink_provider *provider_open(const char *path)
     static const struct sink_host host = {.started = started};
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     sink_provider_open *open_provider = NULL;
-
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         return NULL;
@@ -39,7 +38,6 @@ static int is_wanted(const struct sink_provider *provider)
 {
     for (int i = 0; i < 10000; i++) {
         struct timespec time = {0, 1000000};
-
         if (__atomic_load_n(provider->enabled[VARVE_KIND_ALLOC], __ATOMIC_RELAXED) > 0) {
             return 1;
         }
@@ -57,10 +55,8 @@ static void *emit_for_ever(void *argument)
 {
     const struct storm *storm = argument;
     struct varve_sink_origin origin = {.process = 1, .ring = storm->ring, .pid = (int32_t)getpid()};
-
     for (uint64_t i = 1;; i++) {
         struct varve_record record = {.addr = 16 * i, .size = 16};
-
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_ALLOC, 0);
         storm->provider->record(&origin, i, &record);
     }
@@ -71,11 +67,9 @@ static void storm(const struct sink_provider *provider)
 {
     static struct storm storms[6];
     struct timespec time = {0, 30000000};
-
     for (uint32_t i = 0; i < sizeof(storms) / sizeof(storms[0]); i++) {
-        pthread_t thread;
-
         storms[i] = (struct storm){provider, i + 2};
+        pthread_t thread;
         pthread_create(&thread, NULL, emit_for_ever, &storms[i]);
     }
     nanosleep(&time, NULL);
@@ -86,14 +80,12 @@ int main(int argc, char **argv)
     const struct sink_provider *provider = argc > 2 ? provider_open(argv[1]) : NULL;
     struct varve_sink_origin origin = {.process = 1, .ring = 1, .pid = (int32_t)getpid()};
     unsigned long long count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
-
     if (provider == NULL || !is_wanted(provider)) {
         return 3;
     }
     origin.tid = origin.pid;
     for (unsigned long long i = 1; i <= count; i++) {
         struct varve_record record = {.addr = 16 * i, .size = 16};
-
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_ALLOC, 0);
         provider->record(&origin, i, &record);
     }

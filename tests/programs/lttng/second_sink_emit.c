@@ -36,7 +36,6 @@ static struct {
 static unsigned kinds_on(void)
 {
     unsigned count = 0;
-
     for (unsigned kind = 0; provider != NULL && kind < 256; kind++) {
         count += *provider->enabled[kind] > 0;
     }
@@ -60,14 +59,12 @@ static const struct sink_host host = {.context = &begun, .started = started};
 static int open_provider(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    sink_provider_open *open;
-    void *symbol;
-
     if (library == NULL) {
         fprintf(stderr, "second_sink_emit: %s\n", dlerror());
         return 1;
     }
-    symbol = dlsym(library, SINK_PROVIDER_SYMBOL);
+    void *symbol = dlsym(library, SINK_PROVIDER_SYMBOL);
+    sink_provider_open *open;
     memcpy(&open, &symbol, sizeof(open));
     if (open == NULL || open(SINK_INTERFACE_VERSION + 1, &host) != NULL) {
         fprintf(stderr, "second_sink_emit: no %s, or one that takes any version\n", SINK_PROVIDER_SYMBOL);
@@ -116,7 +113,6 @@ static void emit_record(unsigned kind, unsigned cause)
         .device = (uint8_t)(255 - kind),
         .cause = (uint8_t)cause,
     };
-
     provider->record(&origin, (UINT64_C(1) << 48) + number, &record);
 }
 
@@ -127,7 +123,6 @@ static void emit_records(void)
         VARVE_CAUSE_LIST(CAUSE_CODE)
 #undef CAUSE_CODE
             200};
-
     for (unsigned kind = 0; kind < 256; kind++) {
         for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
             emit_record(kind, causes[i]);
@@ -139,7 +134,6 @@ static void emit_records(void)
 static void emit_processes(void)
 {
     const struct varve_sink_origin origin = {.process = 11, .ring = 12, .pid = 13, .tid = 14};
-
     provider->process(
         &(struct varve_sink_process){.trace_id = UINT64_C(0xfedcba9876543210),
                                      .process = 21,
@@ -173,7 +167,6 @@ static void emit_code(void)
     static const uint64_t native[] = {UINT64_C(0x7fffffffffff), 0, UINT64_MAX};
     static const uint32_t codes[] = {1, 0, UINT32_MAX, 4};
     static const uint32_t lines[] = {10, UINT32_C(0x80000000), 0, 40};
-
     provider->module(&(struct varve_sink_module){.process = 51,
                                                  .pid = 52,
                                                  .base = UINT64_C(0x7f0000000000),
@@ -220,10 +213,8 @@ static void *emit_until_cancelled(void *unused)
 static int cancel_thread(void)
 {
     const struct timespec pause = {.tv_nsec = 100000};
-    pthread_t thread;
-    void *result;
-
     reported = 0;
+    pthread_t thread;
     if (pthread_create(&thread, NULL, emit_until_cancelled, NULL) != 0) {
         return 2;
     }
@@ -231,6 +222,7 @@ static int cancel_thread(void)
         nanosleep(&pause, NULL);
     }
     pthread_cancel(thread);
+    void *result;
     pthread_join(thread, &result);
     if (result != PTHREAD_CANCELED) {
         return 2;
@@ -242,7 +234,6 @@ static int cancel_thread(void)
 static double now_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
@@ -252,10 +243,8 @@ static void time_records(unsigned long count)
     struct varve_sink_origin origin = {.process = 1, .ring = 1, .pid = 1, .tid = 1};
     struct varve_record record = {.addr = UINT64_C(0x7f0000001000), .size = 64};
     double before = now_ns();
-
     for (unsigned long i = 0; i < count; i++) {
         unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
-
         record.ticks = i;
         record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
         provider->record(&origin, i, &record);
@@ -267,10 +256,8 @@ static void time_looking(unsigned long count)
 {
     unsigned long wanted = 0;
     double before = now_ns();
-
     for (unsigned long i = 0; i < count; i++) {
         unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
-
         wanted += *(const volatile int *)provider->enabled[kind] > 0;
     }
     printf("off %.2f %lu\n", (now_ns() - before) / (double)count, wanted);
@@ -279,7 +266,6 @@ static void time_looking(unsigned long count)
 static int obey(char *line)
 {
     char *argument = strchr(line, ' ');
-
     line[strcspn(line, "\n")] = '\0';
     if (argument != NULL) {
         *argument++ = '\0';
@@ -317,10 +303,8 @@ static int obey(char *line)
 int main(void)
 {
     char line[4200];
-
     while (fgets(line, sizeof(line), stdin) != NULL) {
         int status = obey(line);
-
         if (status != 0) {
             return status;
         }

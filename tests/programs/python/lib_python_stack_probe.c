@@ -122,7 +122,6 @@ PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max)
     struct python_frame frames[FRAMES_MAX];
     bool agrees;
     unsigned count = capture(frames, max < FRAMES_MAX ? max : FRAMES_MAX, &agrees);
-
     return agrees ? describe(frames, count, out, bytes) : 0;
 }
 
@@ -137,7 +136,6 @@ PROBE_EXPORT int probe_thread_end(void)
 {
     struct stack_hash hash;
     bool remembers = python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) != PYTHON_STACK_UNKNOWN;
-
     python_memo_thread_end();
     python_memo_thread_end();
     return remembers && python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) == PYTHON_STACK_UNKNOWN;
@@ -156,7 +154,6 @@ static void *capture_in_thread(void *argument)
     struct python_frame frames[FRAMES_MAX];
     unsigned count =
         elsewhere->inherits ? parent_stack_inherit(frames, FRAMES_MAX) : python_stack_capture(frames, FRAMES_MAX);
-
     elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
     return NULL;
 }
@@ -233,13 +230,13 @@ static void observe_all(void)
 static void on_signal(int number)
 {
     (void)number;
-    struct python_frame frames[FRAMES_MAX];
     if (calls % 16 == 0 && recorder_reentrant_depth == 0) {
         observe_all();
         return;
     }
     calls++;
     bool agrees;
+    struct python_frame frames[FRAMES_MAX];
     unsigned count = capture(frames, FRAMES_MAX, &agrees);
     stacks += count > 0;
     frames_seen += count;
@@ -356,9 +353,9 @@ static void start_timer(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
     struct itimerspec period = {.it_interval = {.tv_nsec = 50000}, .it_value = {.tv_nsec = 50000}};
-    timer_t timer;
     /* The interpreter is looked for here, where malloc is not interrupted. */
     (void)python_stack_capture(frames, 1);
+    timer_t timer;
     if (sigaction(SIGRTMIN, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
         timer_settime(timer, 0, &period, NULL) != 0) {
         abort();

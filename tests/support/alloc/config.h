@@ -19,7 +19,6 @@ static inline struct varve_alloc_config parsed(const char *text)
 {
     struct varve_alloc_config config;
     struct varve_message message = {""};
-
     memset(&config, 0xa5, sizeof(config));
     if (varve_alloc_config_parse(text, &config, &message) != VARVE_OK) {
         fail_msg("'%s' was refused: %s", text, message.text);
@@ -34,7 +33,6 @@ static inline void refused(const char *text, const char *reason)
 {
     struct varve_alloc_config config, before;
     struct varve_message message = {""};
-
     memset(&config, 0x5a, sizeof(config));
     memcpy(&before, &config, sizeof(config));
     if (varve_alloc_config_parse(text, &config, &message) != VARVE_ERROR_INVALID) {

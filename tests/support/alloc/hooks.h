@@ -21,7 +21,6 @@ static struct {
 static inline int hooked_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
 {
     void (*call)(void *context) = hooks.on_segment_alloc;
-
     hooks.on_segment_alloc = NULL; /* what it asks for itself goes straight to the device */
     if (call != NULL) {
         call(hooks.context);

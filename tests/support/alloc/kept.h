@@ -28,13 +28,12 @@ static inline void kept_take(void *context, const struct varve_record *record)
     struct kept *kept = context;
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
     unsigned count = varve_record_unfold(record, parts);
-    struct varve_pool_id pool;
-    uint64_t stream;
-
     if (varve_record_kind(record) == VARVE_KIND_CONFIG) {
         return;
     }
     /* as the front ends' recorders ask: in the middle of a request */
+    struct varve_pool_id pool;
+    uint64_t stream;
     assert_int_equal(varve_alloc_resolve_record(kept->alloc, record, &stream, &pool), VARVE_OK);
     kept->records++;
     kept->folded += varve_record_is_folded(record);
@@ -48,7 +47,6 @@ static inline void kept_open(struct kept *kept, struct varve_alloc_options *opti
 {
     struct varve_sim_options sim = {.index = 3};
     struct varve_message message = {""};
-
     *kept = (struct kept){.events = calloc(capacity, sizeof(*kept->events)), .capacity = capacity};
     assert_non_null(kept->events);
     kept->recorder = (struct varve_alloc_recorder){.record = kept_take, .context = kept, .folds = folds};
@@ -60,7 +58,6 @@ static inline void kept_open(struct kept *kept, struct varve_alloc_options *opti
 static inline void kept_close(struct kept *kept)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_check(kept->alloc, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }

@@ -17,7 +17,6 @@ static void insert_at(struct pieces *pieces, uint32_t at, struct piece piece)
 static uint32_t find(const struct pieces *pieces, uint64_t addr)
 {
     uint32_t at = 0;
-
     while (at < pieces->count && pieces->at[at].addr < addr) {
         at++;
     }
@@ -27,7 +26,6 @@ static uint32_t find(const struct pieces *pieces, uint64_t addr)
 uint32_t pieces_add(struct pieces *pieces, uint64_t addr, uint64_t bytes, uint64_t stream)
 {
     uint32_t at = find(pieces, addr);
-
     insert_at(pieces, at,
               (struct piece){.addr = addr,
                              .size = bytes,
@@ -43,7 +41,6 @@ uint32_t pieces_add(struct pieces *pieces, uint64_t addr, uint64_t bytes, uint64
 void pieces_cut(struct pieces *pieces, uint32_t at, uint64_t bytes)
 {
     struct piece rest = pieces->at[at];
-
     rest.addr += bytes;
     rest.size -= bytes;
     pieces->at[at].size = bytes;
@@ -65,7 +62,6 @@ void pieces_merge(struct pieces *pieces, uint32_t at)
 bool pieces_meet(const struct pieces *pieces, uint32_t at)
 {
     const struct piece *piece = &pieces->at[at];
-
     return at + 1 < pieces->count && piece[0].is_free && piece[1].is_free && piece[0].base == piece[1].base &&
            piece[0].group == piece[1].group;
 }
@@ -73,17 +69,14 @@ bool pieces_meet(const struct pieces *pieces, uint32_t at)
 bool pieces_is_whole(const struct pieces *pieces, uint32_t at)
 {
     uint64_t base = pieces->at[at].base;
-
     return base == pieces->at[at].addr && (at + 1 == pieces->count || pieces->at[at + 1].base != base);
 }
 
 uint32_t pieces_best(const struct pieces *pieces, uint64_t bytes, uint64_t stream)
 {
     uint32_t best = PIECES_NONE;
-
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->at[i];
-
         if (piece->is_free && piece->size >= bytes && (stream == UINT64_MAX || piece->stream == stream) &&
             (best == PIECES_NONE || piece->size < pieces->at[best].size)) {
             best = i;
@@ -95,7 +88,6 @@ uint32_t pieces_best(const struct pieces *pieces, uint64_t bytes, uint64_t strea
 void pieces_put(struct pieces *pieces, uint32_t at)
 {
     uint64_t stream = pieces->at[at].stream;
-
     pieces->at[at].is_free = true;
     if (pieces_meet(pieces, at)) {
         pieces_merge(pieces, at);
@@ -144,10 +136,9 @@ static const struct varve_record *new_segment(const struct rig *rig)
 static uint64_t serve(struct rig *rig, const struct pieces_rules *rules, struct pieces *pieces, uint64_t bytes,
                       uint64_t stream)
 {
-    uint64_t rounded = rules->rounded(bytes), handed;
+    uint64_t rounded = rules->rounded(bytes);
     uint32_t at = rules->choose(pieces, rounded, stream);
     const struct varve_record *segment = new_segment(rig);
-
     assert_true((at == PIECES_NONE) == (segment != NULL));
     if (segment != NULL) {
         assert_int_equal(segment->size, rules->grow(pieces, rounded));
@@ -155,7 +146,7 @@ static uint64_t serve(struct rig *rig, const struct pieces_rules *rules, struct 
         at = rules->choose(pieces, rounded, stream);
         assert_true(at != PIECES_NONE);
     }
-    handed = rules->cut(&pieces->at[at], rounded);
+    uint64_t handed = rules->cut(&pieces->at[at], rounded);
     pieces->at[at].is_free = false;
     if (handed < pieces->at[at].size) {
         pieces_cut(pieces, at, handed);
@@ -168,7 +159,6 @@ static uint64_t serve(struct rig *rig, const struct pieces_rules *rules, struct 
 static void compare_free(struct rig *rig, const struct pieces *pieces)
 {
     uint64_t free_bytes = 0;
-
     for (uint32_t i = 0; i < pieces->count; i++) {
         free_bytes += pieces->at[i].is_free ? pieces->at[i].size : 0;
     }
@@ -181,7 +171,6 @@ static void step(struct rig *rig, const struct pieces_rules *rules, struct piece
 {
     static const uint64_t largest[] = {2000, 40 * KIB, MIB, 9 * MIB};
     uint64_t slot = random_below(seed, LIVE_MAX);
-
     rig->count = rig->mark = 0;
     if (random_below(seed, 200) == 0) {
         empty_cache(rig);
@@ -197,7 +186,6 @@ static void step(struct rig *rig, const struct pieces_rules *rules, struct piece
     } else {
         uint64_t bytes = 1 + random_below(seed, largest[random_below(seed, 4)]);
         uint64_t stream = random_below(seed, rules->streams);
-
         live[slot] = take_on(rig, bytes, stream);
         assert_int_equal(serve(rig, rules, pieces, bytes, stream), live[slot]);
     }
@@ -208,7 +196,6 @@ void pieces_compare(struct rig *rig, const struct pieces_rules *rules, unsigned 
 {
     static struct pieces pieces;
     uint64_t live[LIVE_MAX] = {0}, seed = test_first_seed(20261124);
-
     pieces = (struct pieces){.state = rules->state};
     rig_open(rig, &(struct rig_options){.sim = {.index = 0}, .policy = rules->policy});
     for (unsigned i = 0; i < steps; i++) {

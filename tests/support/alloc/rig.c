@@ -7,7 +7,6 @@
 void rig_record(void *context, const struct varve_record *record)
 {
     struct rig *rig = context;
-
     if (rig->count < RIG_RECORDS) {
         rig->records[rig->count] = *record;
     }
@@ -19,7 +18,6 @@ void rig_record(void *context, const struct varve_record *record)
 void rig_check(struct rig *rig)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_check(rig->alloc, &message) != VARVE_OK || varve_sim_check(rig->device, &message) != VARVE_OK) {
         fail_msg("%s: after record %zu: %s", rig->now != NULL ? rig->now : "", rig->count, message.text);
     }
@@ -29,7 +27,6 @@ void rig_open(struct rig *rig, const struct rig_options *options)
 {
     struct varve_alloc_options alloc_options;
     struct varve_message message = {""};
-
     varve_alloc_options_init(&alloc_options);
     assert_int_equal(varve_sim_open(&options->sim, &rig->device, &message), VARVE_OK);
     if (options->config != NULL &&
@@ -52,7 +49,6 @@ void rig_open(struct rig *rig, const struct rig_options *options)
 void rig_close(struct rig *rig)
 {
     struct varve_message message = {""};
-
     rig_check(rig);
     assert_true(rig->count <= RIG_RECORDS);
     varve_alloc_close(rig->alloc);
@@ -74,7 +70,6 @@ int rig_setup(void **state)
 int rig_teardown(void **state)
 {
     struct rig *rigs = *state;
-
     if (rigs[0].now != NULL) {
         print_message("in the case: %s\n", rigs[0].now); /* which has failed */
     }
@@ -94,7 +89,6 @@ int rig_teardown(void **state)
 uint64_t take_on(struct rig *rig, uint64_t bytes, uint64_t stream)
 {
     uint64_t addr = 0;
-
     rig->message.text[0] = '\0';
     if (varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &addr, &rig->message) != VARVE_OK) {
         fail_msg("%" PRIu64 " bytes: %s", bytes, rig->message.text);
@@ -112,7 +106,6 @@ uint64_t take(struct rig *rig, uint64_t bytes)
 void refused_on(struct rig *rig, uint64_t bytes, uint64_t stream, int error)
 {
     uint64_t addr = 1;
-
     rig->message.text[0] = '\0';
     assert_int_equal(varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &addr, &rig->message), error);
     assert_int_equal(addr, 0);
@@ -150,7 +143,6 @@ void empty_cache(struct rig *rig)
 struct varve_alloc_stats stats_of(struct rig *rig)
 {
     struct varve_alloc_stats stats;
-
     assert_int_equal(varve_alloc_get_device_stats(rig->alloc, &stats), VARVE_OK);
     return stats;
 }
@@ -198,7 +190,6 @@ static size_t put_record(char *text, size_t room, const struct varve_record *rec
 {
     unsigned kind = varve_record_kind(record);
     size_t at = (size_t)snprintf(text, room, "%s", kind_name(kind));
-
     if (record->cause != VARVE_CAUSE_NONE) {
         at += (size_t)snprintf(text + at, room - at, " %s", cause_name(record->cause));
     }
@@ -221,7 +212,6 @@ void expect(struct rig *rig, const char *expected)
 {
     char text[RIG_TEXT] = "";
     size_t at = 0;
-
     assert_true(rig->count <= RIG_RECORDS);
     for (; rig->mark < rig->count && at < RIG_TEXT - 256; rig->mark++) {
         at += put_record(text + at, RIG_TEXT - at, &rig->records[rig->mark]);
@@ -251,12 +241,10 @@ char *layout_of(struct rig *rig)
 {
     static const char states[] = "-ap";
     struct varve_alloc_snapshot snapshot;
-    size_t room, at = 0;
-    char *text;
-
+    size_t at = 0;
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
-    room = 256 * (snapshot.segment_count + snapshot.block_count + 1);
-    text = calloc(1, room);
+    size_t room = 256 * (snapshot.segment_count + snapshot.block_count + 1);
+    char *text = calloc(1, room);
     assert_non_null(text);
     for (size_t i = 0; i < snapshot.segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot.segments[i];
@@ -283,7 +271,6 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected)
     struct varve_alloc_snapshot snapshot;
     char text[RIG_TEXT] = "";
     size_t at = 0;
-
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
     for (size_t i = 0; i < snapshot.segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot.segments[i];
@@ -303,7 +290,6 @@ static uint64_t pool_of(struct rig *rig, uint64_t addr)
 {
     struct varve_alloc_snapshot snapshot;
     uint64_t user = UINT64_MAX;
-
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
     for (size_t i = 0; i < snapshot.segment_count; i++) {
         user = snapshot.segments[i].addr == addr ? snapshot.segments[i].pool.user : user;
@@ -355,7 +341,6 @@ static int64_t figure_of(struct rig *rig, const char *name)
         {"requested", stats.requested_bytes[0].current},
         {"allocations", stats.allocation[0].current},
     };
-
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (strcmp(calls[i].name, name) == 0) {
             return (int64_t)calls_of(rig, calls[i].call);
@@ -374,13 +359,11 @@ static uint64_t play_size(const char **at)
 {
     char *end;
     uint64_t size = strtoull(*at, &end, 10);
-
     size *= *end == 'M' ? MIB : *end == 'K' ? KIB : 1;
     *at = end + (*end == 'M' || *end == 'K');
     if ((**at == '+' || **at == '-') && isdigit((*at)[1])) {
         bool is_less = *(*at)++ == '-';
         uint64_t rest = play_size(at);
-
         size = is_less ? size - rest : size + rest;
     }
     return size;
@@ -389,11 +372,9 @@ static uint64_t play_size(const char **at)
 static uint64_t play_place(const struct rig *rig, const char **at)
 {
     uint64_t addr = rig->named[*(*at)++ - 'a'];
-
     if (**at == '+' || **at == '-') {
         bool is_less = *(*at)++ == '-';
         uint64_t rest = play_size(at);
-
         addr = is_less ? addr - rest : addr + rest;
     }
     return addr;
@@ -412,11 +393,9 @@ static void play_take(struct rig *rig, const char *word)
 {
     const char *at = word[1] == '=' ? word + 2 : word;
     uint64_t bytes = play_size(&at), addr = take_on(rig, bytes, play_stream(&at));
-
     if (*at == '>' || *at == '!') {
         bool is_there = *at++ == '>';
         uint64_t place = play_place(rig, &at);
-
         if ((addr == place) != is_there) {
             fail_msg("%s: %s is served at %#" PRIx64 ", that place is %#" PRIx64, rig->now, word, addr, place);
         }
@@ -431,11 +410,9 @@ static void play_pool(struct rig *rig, const char *word)
     const char *at = word + 1;
     struct varve_pool_id id = {0, play_size(&at)};
     int error;
-
     if (word[0] == '[') {
         bool has_filter = *at == '@';
         uint64_t stream = play_stream(&at);
-
         error = varve_alloc_begin_allocate_to_pool(rig->alloc, id, has_filter ? is_in_pool : NULL,
                                                    (void *)(uintptr_t)stream);
     } else if (word[0] == ']') {
@@ -459,13 +436,10 @@ static void play_fault(struct rig *rig, const char *word)
         {"record:", VARVE_DEVICE_EVENT_RECORD},
     };
     int error = word[0] == 'f' ? VARVE_ERROR_IO : VARVE_ERROR_NO_MEMORY;
-
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         size_t length = strlen(calls[i].name);
-
         if (strncmp(word + 5, calls[i].name, length) == 0) {
             uint64_t nth = strtoull(word + 5 + length, NULL, 10);
-
             assert_int_equal(varve_sim_fail(rig->device, calls[i].call, nth, 1, error), VARVE_OK);
             return;
         }
@@ -478,7 +452,6 @@ static void play_word(struct rig *rig, char *word)
 {
     char *equals = strchr(word, '=');
     const char *at = equals != NULL ? equals + 1 : word;
-
     if (equals == NULL) {
         if (strcmp(word, "empty") == 0 || strcmp(word, "empty!") == 0) {
             assert_int_equal(varve_alloc_empty_cache(rig->alloc), word[5] == '!' ? VARVE_ERROR_IO : VARVE_OK);
@@ -499,7 +472,6 @@ static void play_word(struct rig *rig, char *word)
         assert_int_equal(varve_alloc_set_allocated_limit(rig->alloc, play_size(&at)), VARVE_OK);
     } else {
         int64_t value = figure_of(rig, word), expected = (int64_t)play_size(&at);
-
         if (value != expected) {
             fail_msg("%s: %s is %" PRId64 ", not %" PRId64, rig->now, word, value, expected);
         }
@@ -509,13 +481,12 @@ static void play_word(struct rig *rig, char *word)
 /* Words that hold blanks: `text` is what stands between the brackets. */
 static void play_look(struct rig *rig, const char *place, char *text, bool is_records)
 {
-    char lines[RIG_TEXT];
     size_t length = 0;
-
     if (!is_records) {
         expect_segment(rig, play_place(rig, &place), text);
         return;
     }
+    char lines[RIG_TEXT];
     for (const char *at = text; *at != '\0' && length < sizeof(lines) - 2;) {
         if (strncmp(at, "; ", 2) == 0) {
             lines[length++] = '\n';
@@ -535,7 +506,6 @@ static void play_look(struct rig *rig, const char *place, char *text, bool is_re
 static void play_one(struct rig *rig, char *word)
 {
     const char *at = word + 1;
-
     if (strcmp(word, "|") == 0) {
         forget(rig);
     } else if (isdigit(word[0]) || (islower(word[0]) && word[1] == '=')) {
@@ -550,7 +520,6 @@ static void play_one(struct rig *rig, char *word)
         assert_int_equal(pool_of(rig, rig->named[word[0] - 'a']), play_size(&at));
     } else if ((word[0] == 'x' || word[0] == 'X') && isdigit(word[1])) {
         uint64_t bytes = play_size(&at);
-
         refused_on(rig, bytes, play_stream(&at), word[0] == 'x' ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_IO);
     } else if (strchr("[];", word[0]) != NULL) {
         play_pool(rig, word);
@@ -564,17 +533,14 @@ void play(struct rig *rig, const char *words)
 {
     char copy[RIG_TEXT];
     char *at = copy;
-
     assert_true(strlen(words) < sizeof(copy));
     memcpy(copy, words, strlen(words) + 1);
     while (*at != '\0') {
         size_t length = strcspn(at, " <{");
         char *word = at;
-
         if (at[length] == '<' || at[length] == '{') {
             bool is_records = at[length] == '<';
             char *text = at + length + 1, *end = strchr(text, is_records ? '>' : '}');
-
             assert_non_null(end);
             *end = '\0';
             play_look(rig, word, text, is_records);

@@ -91,8 +91,8 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected);
 /* ---- plays: steps in words ---- */
 
 /*
- * Words, separated by blanks; after each the walkers look. A size is 512, 4K, 30M, 20M-512; a place is a block's letter,
- * or a+24M; a stream or a pool is a number.
+ * Words, separated by blanks; after each the walkers look. A size is 512, 4K, 30M, 20M-512; a place is a block's
+ * letter, or a+24M; a stream or a pool is a number.
  *
  *   30M  a=30M  a=30M@7    a request, of the default stream or another; the block gets a letter
  *   30M>a  30M>a+24M       a request that is served at that place

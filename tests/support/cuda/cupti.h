@@ -36,10 +36,8 @@ struct run {
 
 static inline pid_t launch(const struct session *session, const struct run *run, const char *said_path)
 {
-    pid_t child;
-
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -62,7 +60,6 @@ static inline pid_t launch(const struct session *session, const struct run *run,
 static inline bool is_bookkeeping(const struct varve_record *record)
 {
     unsigned kind = varve_record_kind(record);
-
     return kind == VARVE_KIND_PROCESS_START || kind == VARVE_KIND_PROCESS_EXIT || kind == VARVE_KIND_THREAD_START ||
            kind == VARVE_KIND_MAIN_END;
 }
@@ -70,11 +67,9 @@ static inline bool is_bookkeeping(const struct varve_record *record)
 static inline void read_rings(const struct session *session, uint32_t process)
 {
     struct consumer consumer;
-
     for (uint32_t ring = 1; ring < 16 && consumer_try_open(&consumer, session, process, ring); ring++) {
-        struct varve_record record;
-
         ring_reader_refresh(consumer.reader);
+        struct varve_record record;
         while (consumer_next(&consumer, session, &record)) {
             assert_true(seen.count < RECORDS_MAX);
             if (!is_bookkeeping(&record)) {
@@ -89,7 +84,6 @@ static inline void read_said(const char *path)
 {
     FILE *stream = fopen(path, "r");
     size_t length = 0;
-
     if (stream != NULL) {
         length = fread(seen.said, 1, sizeof(seen.said) - 1, stream);
         fclose(stream);
@@ -100,13 +94,12 @@ static inline void read_said(const char *path)
 static inline void play(const struct run *run)
 {
     struct session_control settings = session_settings(SESSION_OVERFLOW_SPILL, 512);
-    struct session session;
-    char said_path[128];
     int status = 0;
-
     settings.records = run->records != 0 ? run->records : VARVE_RECORDS_CUPTI;
     memset(&seen, 0, sizeof(seen));
+    struct session session;
     session_begin(&session, &settings);
+    char said_path[128];
     snprintf(said_path, sizeof(said_path), "%s/said", session.folder);
     assert_int_equal(waitpid(launch(&session, run, said_path), &status, 0) > 0, 1);
     read_rings(&session, 1);
@@ -132,7 +125,6 @@ static inline int cupti_support_start(void **state)
 static inline unsigned count_records(enum varve_kind kind, enum varve_cause cause)
 {
     unsigned count = 0;
-
     for (unsigned i = 0; i < seen.count; i++) {
         count += varve_record_kind(&seen.records[i]) == kind && seen.records[i].cause == cause;
     }

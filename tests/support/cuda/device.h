@@ -22,7 +22,6 @@ static inline void device_close_checked(struct varve_device *device,
                                         int (*check)(const struct varve_device *device, struct varve_message *message))
 {
     struct varve_message message = {""};
-
     if (check(device, &message) != 0) {
         fail_msg("%s", message.text);
     }
@@ -32,7 +31,6 @@ static inline void device_close_checked(struct varve_device *device,
 static inline struct varve_device *sim_open(const struct varve_sim_options *options)
 {
     struct varve_device *device = NULL;
-
     assert_int_equal(varve_sim_open(options, &device, NULL), 0);
     return device;
 }
@@ -45,7 +43,6 @@ static inline void sim_close(struct varve_device *device)
 static inline uint64_t segment(struct varve_device *device, uint64_t bytes)
 {
     uint64_t addr = 0;
-
     assert_int_equal(device->ops->segment_alloc(device, bytes, 0, &addr), 0);
     return addr;
 }
@@ -54,7 +51,6 @@ static inline struct varve_device *host_open(uint64_t limit)
 {
     const struct varve_host_options options = {.limit_bytes = limit};
     struct varve_device *device = NULL;
-
     assert_int_equal(varve_host_open(&options, &device, NULL), 0);
     return device;
 }

@@ -17,7 +17,6 @@
 static inline void rules_test_head(void **state)
 {
     struct rules_fixture *fixture = *state;
-
     assert_string_equal(fixture->device->ops->name, fixture->kind->name);
     assert_int_equal(fixture->device->index, RULES_INDEX);
     assert_int_equal(rules_used(fixture), 0);
@@ -29,7 +28,6 @@ static inline void rules_test_segments(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t addrs[4], addr = 0;
-
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ops->segment_alloc(device, 4 * RULES_UNIT, i, &addrs[i]), 0);
         assert_true(addrs[i] != 0);
@@ -53,7 +51,6 @@ static inline void rules_test_segment_misuse(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, addr = 0, reserved = 0, unused = 0;
-
     assert_int_equal(ops->segment_alloc(device, 0, 0, &unused), VARVE_ERROR_INVALID);
     assert_int_equal(ops->segment_alloc(device, UINT64_MAX, 0, &unused), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(ops->segment_free(device, 0x1000, unit), VARVE_ERROR_NOT_FOUND);
@@ -80,7 +77,6 @@ static inline void rules_test_vmm_life(void **state)
     const struct varve_device_ops *ops = device->ops;
     const struct varve_device_reservation place = {.stream = 7};
     uint64_t unit = RULES_UNIT, base = 0, handles[4];
-
     assert_int_equal(ops->vmm_reserve(device, 2 * RULES_CAPACITY, &place, &base), 0);
     assert_int_equal(base % unit, 0);
     assert_int_equal(rules_used(fixture), 0);
@@ -110,7 +106,6 @@ static inline void rules_test_release_before_unmap(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, base = 0, handle = 0;
-
     assert_int_equal(ops->vmm_reserve(device, 4 * unit, NULL, &base), 0);
     assert_int_equal(ops->vmm_create(device, unit, &handle), 0);
     assert_int_equal(ops->vmm_map(device, base, unit, handle), 0);
@@ -132,7 +127,6 @@ static inline void rules_test_map_misuse(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, base = 0, handle = 0, large = 0, addr = 0;
-
     assert_int_equal(ops->vmm_reserve(device, 0, NULL, &base), VARVE_ERROR_INVALID);
     assert_int_equal(ops->vmm_create(device, 0, &handle), VARVE_ERROR_INVALID);
     assert_int_equal(ops->vmm_reserve(device, 4 * unit, NULL, &base), 0);
@@ -176,14 +170,12 @@ static inline void rules_test_unmap_misuse(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, base = 0, handle = 0;
-
     assert_int_equal(ops->vmm_reserve(device, 8 * unit, NULL, &base), 0);
     assert_int_equal(ops->vmm_create(device, 2 * unit, &handle), 0);
     assert_int_equal(ops->vmm_map(device, base, 2 * unit, handle), 0);
     assert_int_equal(ops->vmm_map(device, base + 4 * unit, 2 * unit, handle), 0);
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         uint64_t addr = base + ranges[i][0] * unit, bytes = ranges[i][1] * unit;
-
         assert_int_equal(ops->vmm_unmap(device, addr, bytes), VARVE_ERROR_INVALID);
         assert_int_equal(ops->vmm_set_access(device, addr, bytes, RULES_INDEX), VARVE_ERROR_INVALID);
     }
@@ -204,7 +196,6 @@ static inline void rules_test_events(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t stream = fixture->kind->stream, first = 0, second = 0;
-
     assert_int_equal(ops->event_query(device, 1), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->event_create(device, &first), 0);
     assert_int_equal(ops->event_create(device, &second), 0);
@@ -235,7 +226,6 @@ static inline void rules_test_pool(void **state)
     const struct varve_device_ops *ops = device->ops;
     uint64_t stream = fixture->kind->stream, quarter = RULES_CAPACITY / 4, addrs[4], addr = 0, event = 0;
     uint64_t joined = 0, again = 1;
-
     if (!ops->alloc_async) {
         return;
     }
@@ -261,7 +251,6 @@ static inline void rules_test_pool(void **state)
     assert_int_equal(ops->event_destroy(device, event), 0);
     for (size_t i = 0; i < 4; i++) {
         uint64_t on = i % 2 ? stream : 0;
-
         assert_int_equal(ops->free_async(device, addrs[i], quarter, i == 3 ? joined : on), 0);
         rules_check(fixture);
     }
@@ -280,7 +269,6 @@ static inline void rules_test_pool_misuse(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, addr = 0, segment = 0, unused = 0;
-
     if (!ops->alloc_async) {
         return;
     }
@@ -313,7 +301,6 @@ struct rules_piece {
 static inline void rules_give(struct varve_device *device, const struct rules_piece *piece)
 {
     const struct varve_device_ops *ops = device->ops;
-
     if (piece->handle == 0) {
         assert_int_equal(ops->segment_free(device, piece->addr, piece->bytes), 0);
         return;
@@ -326,13 +313,11 @@ static inline void rules_give(struct varve_device *device, const struct rules_pi
 static inline int rules_take(struct varve_device *device, bool is_mapped, struct rules_piece *piece)
 {
     const struct varve_device_ops *ops = device->ops;
-    int error;
-
     piece->handle = 0;
     if (!is_mapped) {
         return ops->segment_alloc(device, piece->bytes, 0, &piece->addr);
     }
-    error = ops->vmm_create(device, piece->bytes, &piece->handle);
+    int error = ops->vmm_create(device, piece->bytes, &piece->handle);
     if (error != 0) {
         return error;
     }
@@ -354,13 +339,11 @@ static inline void rules_test_random(void **state)
     uint64_t piece_bytes = kind->piece_bytes != 0 ? kind->piece_bytes : RULES_UNIT;
     uint64_t piece_max = kind->piece_max != 0 ? kind->piece_max : 4;
     size_t steps = kind->steps != 0 ? kind->steps : 1500;
-
     for (size_t step = 0; step < steps; step++) {
         random = random_next(&seed);
         if (count < 16 && random >> 63) {
             struct rules_piece piece = {.bytes = ((random >> 40) % piece_max + 1) * piece_bytes};
             int error = rules_take(fixture->device, (random >> 50) % 2, &piece);
-
             assert_int_equal(error, sum + piece.bytes > RULES_CAPACITY ? VARVE_ERROR_NO_MEMORY : 0);
             for (size_t i = 0; i < count && error == 0; i++) {
                 assert_true(piece.addr + piece.bytes <= pieces[i].addr ||
@@ -372,7 +355,6 @@ static inline void rules_test_random(void **state)
             }
         } else if (count > 0) {
             size_t at = (random >> 40) % count;
-
             rules_give(fixture->device, &pieces[at]);
             sum -= pieces[at].bytes;
             pieces[at] = pieces[--count];

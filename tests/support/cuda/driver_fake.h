@@ -61,7 +61,6 @@ static inline cuda_result fake_device_can_access(int *can_out, cuda_ordinal devi
 static inline cuda_result fake_primary_retain(cuda_context *context_out, cuda_ordinal device)
 {
     struct fake_object *retained = fake_find(FAKE_RETAIN, (uint64_t)device + 1);
-
     FAKE_CALL("cuDevicePrimaryCtxRetain", FAKE_ANYHOW);
     if (retained) {
         retained->count++;
@@ -109,7 +108,6 @@ static inline cuda_result fake_context_pop(cuda_context *context_out)
 static inline cuda_result fake_mode_exchange(enum cuda_capture_mode *mode)
 {
     enum cuda_capture_mode before = fake_thread.mode;
-
     fake_thread.mode = *mode;
     *mode = before;
     return fake.has_ended ? CUDA_RESULT_DEINITIALIZED : CUDA_RESULT_SUCCESS;
@@ -154,7 +152,6 @@ static inline struct fake_object *fake_memory_at(uint64_t addr)
 {
     for (size_t i = 0; i < FAKE_OBJECTS; i++) {
         struct fake_object *object = &fake.objects[i];
-
         if ((object->kind == FAKE_SEGMENT || object->kind == FAKE_IMPORT || object->kind == FAKE_MAPPING ||
              object->kind == FAKE_POOLED) &&
             addr - object->addr < object->bytes) {
@@ -167,7 +164,6 @@ static inline struct fake_object *fake_memory_at(uint64_t addr)
 static inline cuda_result fake_memory_range(cuda_address *base_out, size_t *bytes_out, cuda_address addr)
 {
     const struct fake_object *object = fake_memory_at(addr);
-
     FAKE_CALL("cuMemGetAddressRange", FAKE_INSIDE);
     if (!object) {
         return CUDA_RESULT_INVALID_VALUE;
@@ -182,7 +178,6 @@ static inline cuda_result fake_pointer_attribute(void *value_out, enum cuda_poin
 {
     const int values[] = {
         [CUDA_POINTER_MEMORY_TYPE] = CUDA_MEMORY_DEVICE, [CUDA_POINTER_ORDINAL] = FAKE_ORDINAL + fake.pointer_device};
-
     FAKE_CALL("cuPointerGetAttribute", FAKE_INSIDE);
     if (!fake_memory_at(addr)) {
         return CUDA_RESULT_INVALID_VALUE;
@@ -324,7 +319,6 @@ static inline cuda_result fake_event_record(cuda_event event, cuda_stream stream
 static inline cuda_result fake_event_query(cuda_event event)
 {
     cuda_result result = fake_use("cuEventQuery", FAKE_EVENT, event, FAKE_INSIDE);
-
     return result == CUDA_RESULT_SUCCESS && fake.is_event_pending ? CUDA_RESULT_NOT_READY : result;
 }
 
@@ -359,12 +353,10 @@ static inline cuda_result fake_ipc_export(struct cuda_ipc_memory *handle_out, cu
 
 static inline cuda_result fake_ipc_open(cuda_address *addr_out, struct cuda_ipc_memory handle, unsigned flags)
 {
-    struct fake_object *import;
     uint64_t addr;
-
     memcpy(&addr, handle.bytes, sizeof(addr));
     addr += (uint64_t)1 << 50;
-    import = fake_find(FAKE_IMPORT, addr);
+    struct fake_object *import = fake_find(FAKE_IMPORT, addr);
     FAKE_CALL("cuIpcOpenMemHandle", FAKE_INSIDE);
     if (flags != CUDA_IPC_LAZY_PEER_ACCESS || handle.bytes[63] != 0x5a) {
         return CUDA_RESULT_INVALID_HANDLE;

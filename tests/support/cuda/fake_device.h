@@ -17,7 +17,6 @@ static inline int fake_open(struct varve_device **device_out)
 {
     const struct varve_cuda_options options = {
         .index = RULES_INDEX, .ordinal = FAKE_ORDINAL, .limit_bytes = RULES_CAPACITY};
-
     fake_reset();
     if (cuda_device_open(&fake_driver, &options, device_out, NULL) != VARVE_OK) {
         return -1;
@@ -29,7 +28,6 @@ static inline int fake_open(struct varve_device **device_out)
 static inline struct varve_device *fake_opened(void)
 {
     struct varve_device *device = NULL;
-
     assert_int_equal(fake_open(&device), 0);
     return device;
 }
@@ -45,7 +43,6 @@ static inline void nothing_is_wrong(void)
 static inline void fake_closed(struct varve_device *device)
 {
     struct varve_message message = {""};
-
     if (varve_cuda_check(device, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -60,7 +57,6 @@ static inline void fake_closed(struct varve_device *device)
 static inline const char *reason(struct varve_device *device)
 {
     static struct varve_message message;
-
     device->ops->reason(device, &message);
     return message.text;
 }
@@ -69,7 +65,6 @@ static inline const char *reason(struct varve_device *device)
 static inline struct varve_ipc_handle foreign_handle(uint64_t addr)
 {
     struct varve_ipc_handle handle;
-
     memset(&handle, 0x5a, sizeof(handle));
     addr += (uint64_t)1 << 48;
     memcpy(handle.bytes, &addr, sizeof(addr));

@@ -57,7 +57,6 @@ static inline cuda_result fake_pool_trim(cuda_pool pool, size_t keep_bytes)
 static inline cuda_result fake_pool_alloc(cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream)
 {
     cuda_result result = fake_use("cuMemAllocFromPoolAsync", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
-
     if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
         fake_wrong("cuMemAllocFromPoolAsync on a captured stream", fake.captured);
     }

@@ -104,7 +104,6 @@ static inline struct fake_object *fake_find(enum fake_kind kind, uint64_t addr)
 static inline size_t fake_count(enum fake_kind kind)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < FAKE_OBJECTS; i++) {
         count += fake.objects[i].kind == kind;
     }
@@ -114,7 +113,6 @@ static inline size_t fake_count(enum fake_kind kind)
 static inline uint64_t fake_add(enum fake_kind kind, uint64_t addr, uint64_t bytes)
 {
     struct fake_object *object = fake_find(FAKE_NONE, 0);
-
     if (!object) {
         fake_wrong("too many objects", addr);
         return 0;
@@ -130,7 +128,6 @@ static inline uint64_t fake_add(enum fake_kind kind, uint64_t addr, uint64_t byt
 static inline cuda_result fake_drop(enum fake_kind kind, uint64_t addr, uint64_t bytes)
 {
     struct fake_object *object = fake_find(kind, addr);
-
     if (!object || (bytes != 0 && object->bytes != bytes)) {
         fake_wrong("given back, but not out", addr);
         return CUDA_RESULT_INVALID_VALUE;

@@ -118,10 +118,8 @@ static inline cuda_result fake_host_alloc(void **memory_out, size_t bytes, unsig
 
 static inline cuda_result fake_host_free(void *memory)
 {
-    cuda_result result;
-
     FAKE_CALL("cuMemFreeHost", FAKE_INSIDE);
-    result = fake_drop(FAKE_PINNED, (uint64_t)(uintptr_t)memory, 0);
+    cuda_result result = fake_drop(FAKE_PINNED, (uint64_t)(uintptr_t)memory, 0);
     if (result == CUDA_RESULT_SUCCESS) {
         free(memory);
     }

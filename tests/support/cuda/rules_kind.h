@@ -42,7 +42,6 @@ struct rules_fixture {
 static inline int rules_setup(void **state)
 {
     struct rules_fixture *fixture = calloc(1, sizeof(*fixture));
-
     if (!fixture) {
         return -1;
     }
@@ -54,7 +53,6 @@ static inline int rules_setup(void **state)
 static inline uint64_t rules_used(struct rules_fixture *fixture)
 {
     uint64_t free_bytes = 0, total = 0;
-
     assert_int_equal(fixture->device->ops->memory_info(fixture->device, &free_bytes, &total), 0);
     assert_int_equal(total, RULES_CAPACITY);
     return total - free_bytes;
@@ -63,7 +61,6 @@ static inline uint64_t rules_used(struct rules_fixture *fixture)
 static inline void rules_check(struct rules_fixture *fixture)
 {
     struct varve_message message = {""};
-
     if (fixture->kind->check(fixture->device, &message) != 0) {
         fail_msg("%s: %s", fixture->kind->name, message.text);
     }
@@ -73,7 +70,6 @@ static inline int rules_teardown(void **state)
 {
     struct rules_fixture *fixture = *state;
     int error = fixture->kind->check(fixture->device, NULL);
-
     fixture->device->ops->close(fixture->device);
     free(fixture);
     return error;

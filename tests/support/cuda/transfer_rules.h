@@ -40,7 +40,6 @@ static inline void rules_test_streams_created(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t streams[20], event = 0;
-
     assert_int_equal(ops->stream_destroy(device, 0), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->stream_destroy(device, fixture->kind->stream), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->event_create(device, &event), 0);
@@ -70,7 +69,6 @@ static inline void rules_test_host_memory(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t addrs[8], none = 0;
-
     assert_int_equal(ops->host_alloc(device, 0, &none), VARVE_ERROR_INVALID);
     assert_int_equal(ops->host_alloc(device, UINT64_MAX - 4095, &none), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(ops->host_free(device, 0), VARVE_ERROR_NOT_FOUND);
@@ -100,7 +98,6 @@ static inline void rules_test_copy_misuse(void **state)
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, host = 0, addr = 0, other = 0;
     const enum varve_copy_direction in = VARVE_COPY_HOST_TO_DEVICE, out = VARVE_COPY_DEVICE_TO_HOST;
-
     assert_int_equal(ops->host_alloc(device, unit, &host), 0);
     memset((void *)(uintptr_t)host, 0, unit);
     assert_int_equal(ops->segment_alloc(device, unit, 0, &addr), 0);
@@ -154,7 +151,6 @@ static inline void rules_test_rows_misuse(void **state)
     struct rules_fixture *fixture = *state;
     struct varve_device *device = fixture->device;
     uint64_t unit = RULES_UNIT, addr = 0, far = unit / 2, huge = UINT64_MAX / 2;
-
     assert_int_equal(device->ops->segment_alloc(device, unit, 0, &addr), 0);
     assert_int_equal(rules_copy_rows(device, addr, 64, addr + far, 64, 32, 100), 0);
     assert_int_equal(rules_copy_rows(device, addr, 0, addr + far, 0, 32, 1), 0); /* one row needs no pitch */
@@ -191,7 +187,6 @@ static inline void rules_test_copy_mapped(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t unit = RULES_UNIT, base = 0, handles[3];
-
     assert_int_equal(ops->vmm_reserve(device, 4 * unit, NULL, &base), 0);
     assert_int_equal(ops->fill(device, base, 0, 1, 1, 0), VARVE_ERROR_INVALID);
     for (size_t i = 0; i < 3; i++) {
@@ -227,7 +222,6 @@ static inline void transfer_scene_open(struct transfer_scene *scene, struct rule
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0;
-
     *scene = (struct transfer_scene){.fixture = fixture, .seen = malloc(2 * RULES_UNIT)};
     assert_non_null(scene->seen);
     for (size_t i = 0; i < 2; i++) {
@@ -259,10 +253,8 @@ static inline void transfer_scene_close(struct transfer_scene *scene)
 {
     struct varve_device *device = scene->fixture->device;
     const struct varve_device_ops *ops = device->ops;
-
     for (size_t i = 0; i < TRANSFER_PIECES; i++) {
         struct transfer_piece *piece = &scene->pieces[i];
-
         free(piece->expected);
         if (piece->is_host) {
             assert_int_equal(ops->host_free(device, piece->addr), 0);
@@ -290,7 +282,6 @@ static inline uint64_t transfer_offset(struct transfer_scene *scene, const struc
 {
     if (piece->bytes > 4 * TRANSFER_EDGE) {
         const uint64_t starts[3] = {0, piece->bytes / 2 - TRANSFER_EDGE / 2, piece->bytes - TRANSFER_EDGE};
-
         return starts[transfer_below(scene, 3)] + transfer_below(scene, TRANSFER_EDGE);
     }
     return transfer_below(scene, piece->bytes);
@@ -315,12 +306,10 @@ static inline int transfer_end_expected(const struct transfer_piece *piece, uint
 static inline bool transfer_overlaps(const struct varve_copy_2d *copy)
 {
     uint64_t rows = copy->rows, bytes = copy->row_bytes;
-
     for (uint64_t i = 0; i < rows; i++) {
         for (uint64_t k = 0; k < rows; k++) {
             uint64_t to = copy->target_addr + i * copy->target_pitch;
             uint64_t from = copy->source_addr + k * copy->source_pitch;
-
             if (to < from + bytes && from < to + bytes) {
                 return true;
             }
@@ -353,8 +342,6 @@ static inline void transfer_copy(struct transfer_scene *scene)
                                  .source_addr = source->addr + from,
                                  .row_bytes = 1 + transfer_below(scene, 40),
                                  .rows = 1 + transfer_below(scene, 12)};
-    int wanted, error;
-
     if (transfer_below(scene, 3) == 0) {
         copy.rows = 1;
         copy.row_bytes = 1 + transfer_below(scene, 1500);
@@ -369,12 +356,12 @@ static inline void transfer_copy(struct transfer_scene *scene)
         (source->is_host && from + copy.rows * copy.source_pitch + copy.row_bytes > source->bytes)) {
         return; /* nobody checks host memory */
     }
-    wanted = transfer_end_expected(target, to, copy.target_pitch, &copy);
+    int wanted = transfer_end_expected(target, to, copy.target_pitch, &copy);
     wanted = wanted == 0 ? transfer_end_expected(source, from, copy.source_pitch, &copy) : wanted;
     wanted = wanted == 0 && transfer_overlaps(&copy) ? VARVE_ERROR_INVALID : wanted;
-    error = copy.rows == 1
-                ? device->ops->copy(device, copy.target_addr, copy.source_addr, copy.row_bytes, copy.direction, stream)
-                : device->ops->copy_2d(device, &copy, stream);
+    int error = copy.rows == 1 ? device->ops->copy(device, copy.target_addr, copy.source_addr, copy.row_bytes,
+                                                   copy.direction, stream)
+                               : device->ops->copy_2d(device, &copy, stream);
     assert_int_equal(error, wanted);
     assert_int_equal(device->ops->stream_synchronize(device, stream), 0);
     for (uint64_t row = 0; error == 0 && row < copy.rows; row++) {
@@ -391,12 +378,10 @@ static inline void transfer_fill(struct transfer_scene *scene)
     uint64_t at = transfer_offset(scene, piece), count = 1 + transfer_below(scene, 300);
     uint64_t stream = scene->streams[transfer_below(scene, 2)];
     uint64_t pattern = random_next(&scene->random);
-    int wanted, error;
-
     at = transfer_below(scene, 10) != 0 ? at / bytes * bytes : at;
     pattern = transfer_below(scene, 4) == 0 ? (uint32_t)pattern * UINT64_C(0x100000001) : pattern;
-    wanted = (piece->addr + at) % bytes != 0 || at + count * bytes > piece->bytes ? VARVE_ERROR_INVALID : 0;
-    error = device->ops->fill(device, piece->addr + at, pattern, bytes, count, stream);
+    int wanted = (piece->addr + at) % bytes != 0 || at + count * bytes > piece->bytes ? VARVE_ERROR_INVALID : 0;
+    int error = device->ops->fill(device, piece->addr + at, pattern, bytes, count, stream);
     assert_int_equal(error, wanted);
     assert_int_equal(device->ops->stream_synchronize(device, stream), 0);
     for (uint64_t i = 0; error == 0 && i < count * bytes; i++) {
@@ -409,10 +394,8 @@ static inline void transfer_write(struct transfer_scene *scene)
 {
     struct transfer_piece *piece = &scene->pieces[3 + transfer_below(scene, 3)];
     unsigned char *memory = (unsigned char *)(uintptr_t)piece->addr;
-
     for (uint64_t i = 0; i < 400; i++) {
         uint64_t at = transfer_below(scene, piece->bytes);
-
         memory[at] = piece->expected[at] = (unsigned char)random_next(&scene->random);
     }
 }
@@ -421,10 +404,8 @@ static inline void transfer_compare(struct transfer_scene *scene, size_t step)
 {
     struct varve_device *device = scene->fixture->device;
     unsigned char *seen = scene->seen;
-
     for (size_t i = 0; i < TRANSFER_PIECES && scene->fixture->kind->has_bytes; i++) {
         struct transfer_piece *piece = &scene->pieces[i];
-
         if (piece->is_host) {
             memcpy(seen, (void *)(uintptr_t)piece->addr, piece->bytes);
         } else {
@@ -446,12 +427,10 @@ static inline void rules_test_transfers(void **state)
 {
     struct transfer_scene scene;
     size_t steps = 4000;
-
     transfer_scene_open(&scene, *state);
     scene.random = test_first_seed(4711);
     for (size_t step = 0; step < steps; step++) {
         uint64_t choice = transfer_below(&scene, 10);
-
         if (choice == 0) {
             transfer_write(&scene);
         } else if (choice < 7) {

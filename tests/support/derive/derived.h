@@ -50,7 +50,6 @@ static inline void derived_event(struct derived *derived, struct event event, ui
 static inline void derived_process(struct derived *derived, struct store_process process)
 {
     struct store_thread thread = {.id = process.id, .process_id = process.id, .end_ns = -1};
-
     process.pid = thread.pid = thread.tid = 100 + (int32_t)process.id;
     assert_int_equal(store_process(derived->store, &process), VARVE_OK);
     assert_int_equal(store_thread(derived->store, &thread), VARVE_OK);
@@ -59,12 +58,11 @@ static inline void derived_process(struct derived *derived, struct store_process
 /* Owner of the database, read-only: the caller. */
 static inline sqlite3 *derived_end(struct derived *derived)
 {
-    sqlite3 *db;
-
     assert_int_equal(derive_finish(derived->derive, derived->store, NULL, NULL, &derived->message), VARVE_OK);
     assert_int_equal(store_finish(derived->store, NULL, NULL, &derived->message), VARVE_OK);
     derive_close(derived->derive);
     store_close(derived->store);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2("trace.db", &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     return db;
 }

@@ -33,11 +33,11 @@ struct lab {
 static inline int lab_begin(void **state)
 {
     struct lab *lab = calloc(1, sizeof(*lab));
-    struct varve_message message;
     strcpy(lab->path, "/tmp/test_derive.XXXXXX");
     int fd = mkstemp(lab->path);
     close(fd);
     *state = lab;
+    struct varve_message message;
     return fd < 0 ? -1 : derive_open(lab->path, &lab->derive, &message);
 }
 
@@ -55,11 +55,11 @@ static inline int lab_end(void **state)
 /* An event of process 1 and thread 1, unless it says otherwise; returns it as it is stored. */
 static inline struct event take(struct lab *lab, struct event event)
 {
-    struct varve_message message;
     event.seq = ++lab->seq;
     event.ts_ns = (int64_t)lab->seq * 100;
     event.process_id = event.process_id != 0 ? event.process_id : 1;
     event.thread_id = event.thread_id != 0 ? event.thread_id : event.process_id;
+    struct varve_message message;
     assert_int_equal(derive_event(lab->derive, &event, &message), VARVE_OK);
     if (derive_check(lab->derive, &message) != VARVE_OK) {
         fail_msg("event %llu: %s", (unsigned long long)lab->seq, message.text);

@@ -64,7 +64,6 @@ static inline void put_records(struct ctf_writing *out, uint32_t ring, uint64_t 
 {
     for (uint64_t seq = first; seq < first + count; seq++) {
         uint64_t addr = UINT64_C(0x10000) * ring + (seq + 1) / 2 * 64;
-
         ctf_writing_record(out, seq % 2 == 1 ? CLASS_ALLOC : CLASS_FREE, ring, seq, addr, seq % 2 == 1 ? 48 : 0);
     }
 }
@@ -111,9 +110,7 @@ static inline void put_process(struct ctf_writing *out)
 static inline size_t make_stream(const char *folder, uint32_t ring)
 {
     struct ctf_writing out = {0};
-    char name[16];
     size_t bytes = 0;
-
     for (unsigned i = 0; i < PACKETS; i++) {
         ctf_writing_packet(&out, ring, 0);
         put_records(&out, ring, i * PACKET_EVENTS + 1, PACKET_EVENTS);
@@ -124,6 +121,7 @@ static inline size_t make_stream(const char *folder, uint32_t ring)
         ctf_writing_packet_end(&out);
         bytes = bytes == 0 ? out.count : bytes;
     }
+    char name[16];
     snprintf(name, sizeof(name), "c_%u", ring);
     ctf_writing_save(&out, folder, name);
     return bytes;
@@ -140,7 +138,6 @@ static inline size_t make_trace(const char *folder)
 static inline void damage_bytes(const char *path, size_t offset, const void *bytes, size_t count)
 {
     FILE *file = fopen(path, "r+e");
-
     assert_non_null(file);
     assert_int_equal(fseek(file, (long)offset, SEEK_SET), 0);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
@@ -152,10 +149,9 @@ static inline void damage_bytes(const char *path, size_t offset, const void *byt
 static inline int64_t number(const char *path, const char *sql)
 {
     sqlite3 *database;
-    sqlite3_stmt *statement;
     int64_t result = -1;
-
     assert_int_equal(sqlite3_open_v2(path, &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    sqlite3_stmt *statement;
     if (sqlite3_prepare_v2(database, sql, -1, &statement, NULL) != SQLITE_OK) {
         fail_msg("%s: %s", sql, sqlite3_errmsg(database));
     }
@@ -170,7 +166,6 @@ static inline int64_t number(const char *path, const char *sql)
 static inline int64_t loss(const char *name)
 {
     char sql[200];
-
     snprintf(sql, sizeof(sql), "SELECT coalesce(sum(value), 0) FROM data_loss WHERE name = '%s'", name);
     return number("o.db", sql);
 }
@@ -185,10 +180,9 @@ static inline int64_t records(void)
 static inline void assert_alone(bool is_there)
 {
     DIR *directory = opendir(".");
-    struct dirent *entry;
     unsigned found = 0;
-
     assert_non_null(directory);
+    struct dirent *entry;
     while ((entry = readdir(directory)) != NULL) {
         if (strncmp(entry->d_name, "o.db", 4) == 0) {
             found++;
@@ -205,7 +199,6 @@ static inline void assert_alone(bool is_there)
 static inline void import(const char *folder, const char *on_stderr)
 {
     struct command_outcome outcome = command_run("import", "-f", folder, "-o", "o.db", NULL);
-
     if (outcome.status != 0 || (on_stderr == NULL ? outcome.err[0] != '\0' : strstr(outcome.err, on_stderr) == NULL)) {
         fail_msg("%s: status %d, '%s'", folder, outcome.status, outcome.err);
     }
@@ -216,7 +209,6 @@ static inline void import(const char *folder, const char *on_stderr)
 static inline void refuse(const char *folder, const char *word)
 {
     struct command_outcome outcome = command_run("import", folder, "-o", "o.db", NULL);
-
     if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL ||
         strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
         fail_msg("%s: status %d, out '%s', err '%s', wanted '%s'", folder, outcome.status, outcome.out, outcome.err,
@@ -230,7 +222,6 @@ static inline void refuse(const char *folder, const char *word)
 static inline int can_import(void **state)
 {
     struct varve_message message = {""};
-
     (void)state;
     setenv("VARVE_BABELTRACE_PLUGIN", VARVE_BUILD_DIR "/babeltrace-plugin-varve.so", 1);
     if (!ctf_is_possible(&message)) {

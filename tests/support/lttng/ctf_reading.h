@@ -42,7 +42,6 @@ static inline bt_component_class_sink *sink_class(void)
 {
     bt_component_class_sink *class =
         bt_component_class_sink_create("test", (bt_component_class_sink_consume_method)ctf_sink_consume);
-
     assert_non_null(class);
     bt_component_class_sink_set_initialize_method(
         class, (bt_component_class_sink_initialize_method)ctf_sink_initialize_sqlite);
@@ -62,9 +61,8 @@ static inline void read_trace(const char *folder)
     bt_graph *graph = bt_graph_create(0);
     bt_value *parameters = bt_value_map_create();
     bt_value *inputs = NULL;
-    const bt_plugin *plugin;
-
     forget();
+    const bt_plugin *plugin;
     assert_int_equal(bt_plugin_find("ctf", BT_TRUE, BT_TRUE, BT_TRUE, BT_TRUE, BT_FALSE, &plugin),
                      BT_PLUGIN_FIND_STATUS_OK);
     bt_value_map_insert_empty_array_entry(parameters, "inputs", &inputs);

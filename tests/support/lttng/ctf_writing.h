@@ -48,7 +48,6 @@ static inline void ctf_writing_field(FILE *out, const char *field)
     const char *name = strchr(field, ' ') + 1;
     unsigned bits = 0;
     char type[16] = "";
-
     sscanf(field, "%15[a-z]%u", type, &bits);
     if (strcmp(type, "text") == 0) {
         fprintf(out, "string _%s;\n", name);
@@ -64,12 +63,10 @@ static inline void ctf_writing_field(FILE *out, const char *field)
 
 static inline void ctf_writing_metadata(const char *folder, const struct ctf_writing_class *classes, size_t count)
 {
-    char path[4096];
-    FILE *out;
-
     mkdir(folder, 0700);
+    char path[4096];
     snprintf(path, sizeof(path), "%s/metadata", folder);
-    out = fopen(path, "we");
+    FILE *out = fopen(path, "we");
     fputs("/* CTF 1.8 */\n\n"
           "typealias integer { size = 8; align = 8; } := uint8_t;\n"
           "typealias integer { size = 16; align = 8; } := uint16_t;\n"
@@ -172,7 +169,6 @@ static inline void ctf_writing_event(struct ctf_writing *out, unsigned id)
 static inline void ctf_writing_save(struct ctf_writing *out, const char *folder, const char *name)
 {
     char path[4096];
-
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     file_write(path, out->bytes, out->count);
     free(out->bytes);

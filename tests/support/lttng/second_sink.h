@@ -81,11 +81,9 @@ struct sink_log {
 static inline struct sink_log *sink_log_open(const char *folder)
 {
     char path[128];
-    struct sink_log *log;
-    int fd;
-
     snprintf(path, sizeof(path), "%.100s/reported", folder);
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct sink_log *log;
     assert_true(fd >= 0 && ftruncate(fd, sizeof(*log)) == 0);
     log = mmap(NULL, sizeof(*log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(log != MAP_FAILED);
@@ -115,7 +113,6 @@ static inline void sink_enable(struct sink_log *log, int32_t value)
 static inline bool sink_wait(const uint32_t *number, uint32_t least)
 {
     const struct timespec nap = {0, 200000};
-
     for (unsigned i = 0; i < 150000; i++) {
         if (__atomic_load_n(number, __ATOMIC_ACQUIRE) >= least) {
             return true;
@@ -135,7 +132,6 @@ static inline bool sink_start(struct sink_log *log)
 static inline unsigned sink_facts(const struct sink_log *log, const char *begin)
 {
     unsigned count = 0;
-
     for (uint32_t i = 0; i < ATOMIC_GET(log->fact_count); i++) {
         count += strncmp(log->facts[i].text, begin, strlen(begin)) == 0;
     }
@@ -148,7 +144,6 @@ static inline unsigned sink_facts(const struct sink_log *log, const char *begin)
 static inline unsigned sink_count(const struct sink_log *log, bool by_workload, uint32_t process, uint32_t ring)
 {
     unsigned count = 0;
-
     for (uint32_t i = 0; i < ATOMIC_GET(log->record_count); i++) {
         const struct sink_event *reported = &log->records[i];
         bool is_flagged = (varve_record_flags(&reported->record) & VARVE_FLAG_SECOND_SINK) != 0;
@@ -164,7 +159,6 @@ static inline int sink_order(const void *a, const void *b)
 {
     const struct sink_event *x = *(const struct sink_event *const *)a;
     const struct sink_event *y = *(const struct sink_event *const *)b;
-
     if (x->origin.process != y->origin.process) {
         return x->origin.process < y->origin.process ? -1 : 1;
     }
@@ -197,7 +191,6 @@ static inline bool sink_has_columns(sqlite3_stmt *row, const struct varve_record
     unsigned kind = varve_record_kind(record);
     bool is_known = kinds[kind].group != NULL;
     bool is_of_device = is_known && strcmp(kinds[kind].group, "heap") != 0 && strcmp(kinds[kind].group, "process") != 0;
-
     return column_is_if(is_known && kinds[kind].addr[0] != '\0', row, 7, record->addr) &&
            column_is_if(is_known && kinds[kind].arg[0] != '\0', row, 8, record->arg) &&
            column_is_if(is_of_device, row, 9, record->device) &&
@@ -212,7 +205,6 @@ static inline bool sink_is_event(sqlite3_stmt *row, struct collector *collector,
 {
     const struct varve_record *record = &reported->record;
     int64_t ns = collect_clock_ns(&collector->clock, record->ticks);
-
     return column_is(row, 0, reported->origin.process) && column_is(row, 1, reported->origin.ring) &&
            column_is(row, 2, reported->ring_seq) && column_is(row, 3, (uint64_t)reported->origin.pid) &&
            column_is(row, 4, (uint64_t)reported->origin.tid) && column_is(row, 5, varve_record_kind(record)) &&
@@ -227,11 +219,9 @@ static inline const struct sink_event **sink_sorted(const struct sink_log *log, 
     uint32_t reported = ATOMIC_GET(log->record_count);
     const struct sink_event **sorted = calloc(reported + 1, sizeof(struct sink_event *));
     uint32_t count = 0;
-
     CHECK(sorted != NULL && reported <= SINK_RECORDS_MAX, "%u records reported", reported);
     for (uint32_t i = 0; i < reported; i++) {
         bool is_whole = ATOMIC_GET(log->records[i].is_whole) == 1;
-
         CHECK(is_whole || was_killed, "record %u reported is in the middle", i);
         sorted[count] = &log->records[i];
         count += is_whole;
@@ -245,7 +235,6 @@ static inline sqlite3_stmt *sink_rows(const struct collector *collector, sqlite3
 {
     char path[DIRECTORY_PATH_BYTES + 16];
     sqlite3_stmt *rows = NULL;
-
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     CHECK(sqlite3_open_v2(path, db_out, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "%.200s", path);
     CHECK(sqlite3_prepare_v2(*db_out,
@@ -272,7 +261,6 @@ static inline bool sink_is_up_to(const struct sink_event *reported, sqlite3_stmt
         .origin = {.process = (uint32_t)sqlite3_column_int64(row, 0), .ring = (uint32_t)sqlite3_column_int64(row, 1)},
         .ring_seq = (uint64_t)sqlite3_column_int64(row, 2)};
     const struct sink_event *x = reported, *y = &of_row;
-
     return sink_order(&x, &y) <= 0;
 }
 
@@ -288,15 +276,13 @@ static inline bool sink_goes_back(const struct sink_event *from, const struct si
  * emits that again. */
 static inline void sink_compare(struct collector *collector, const struct sink_run *run)
 {
-    const struct sink_event **sorted, *reported, *before = NULL;
+    const struct sink_event *reported, *before = NULL;
     bool was_killed = run->is_killed;
     int64_t floor_ns = INT64_MIN;
     uint32_t count, at = 0;
-    sqlite3_stmt *row;
     sqlite3 *db;
-
-    sorted = sink_sorted(run->log, was_killed, &count);
-    row = sink_rows(collector, &db);
+    const struct sink_event **sorted = sink_sorted(run->log, was_killed, &count);
+    sqlite3_stmt *row = sink_rows(collector, &db);
     while (sqlite3_step(row) == SQLITE_ROW) {
         if (before != NULL && !(column_is(row, 0, before->origin.process) && column_is(row, 1, before->origin.ring))) {
             floor_ns = INT64_MIN;
@@ -336,8 +322,6 @@ static inline void sink_collect(struct sink_run *run)
     struct collector *collector = calloc(1, sizeof(*collector));
     struct varve_message message = {""};
     struct sink_log *log = run->log;
-    uint64_t moved;
-
     CHECK(collector != NULL, "no memory");
     collector->directory = run->session.directory;
     collector->quiet = true;
@@ -347,6 +331,7 @@ static inline void sink_collect(struct sink_run *run)
     usleep(2000);
     collect_clock_anchor(&collector->clock);
     ATOMIC_SET(log->collector_ready, 1);
+    uint64_t moved;
     while (ATOMIC_GET(log->collector_stop) == 0) {
         CHECK(collector_round(collector, false, &moved, &message) == VARVE_OK, "%s", message.text);
         if (ATOMIC_GET(log->drains_asked) != log->drains_done) {
@@ -377,7 +362,6 @@ static inline void sink_hook(const struct varve_record *record)
 static inline void sink_begin(struct sink_run *run, uint32_t overflow, uint32_t capacity)
 {
     struct session_control settings = session_settings(overflow, capacity);
-
     memset(run, 0, sizeof(*run));
     settings.trace_id &= INT64_MAX;
     settings.sink = SESSION_SINK_LTTNG;
@@ -406,7 +390,6 @@ static inline void sink_follow(struct sink_run *run)
 static inline void sink_finish(struct sink_run *run, const char *what)
 {
     int wait_status = 0;
-
     ATOMIC_SET(run->log->collector_stop, 1);
     assert_int_equal(waitpid(run->collector, &wait_status, 0), run->collector);
     child_judge(wait_status, what);
@@ -454,7 +437,6 @@ static inline void sink_drain(struct sink_log *log)
 static inline struct sink_log *lab_sink(struct lab *lab, uint32_t threads)
 {
     struct sink_log *log = sink_log_open(lab->folder);
-
     log->threads_at_open = threads;
     LAB_OK(lab, collect_sink_open(lab->collector, SINK_FAKE, &lab->message));
     return log;

@@ -38,14 +38,13 @@ static size_t place_count;
 /* A path in it; it lives as long as the folder. */
 static char *__attribute__((format(printf, 1, 2))) place(const char *format, ...)
 {
-    char rest[1024];
-    char *text;
     va_list arguments;
-
     va_start(arguments, format);
+    char rest[1024];
     vsnprintf(rest, sizeof(rest), format, arguments);
     va_end(arguments);
     assert_true(place_count < sizeof(place_texts) / sizeof(place_texts[0]));
+    char *text;
     assert_true(asprintf(&text, rest[0] == '/' ? "%s%s" : "%s/%s", rest[0] == '/' ? "" : place_root, rest) > 0);
     place_texts[place_count++] = text;
     return text;
@@ -54,7 +53,6 @@ static char *__attribute__((format(printf, 1, 2))) place(const char *format, ...
 static inline bool exists(const char *path)
 {
     struct stat status;
-
     return lstat(path, &status) == 0;
 }
 
@@ -63,7 +61,6 @@ static inline bool holds(const char *path, const char *text)
     char buffer[256];
     FILE *file = fopen(path, "re");
     size_t got = file != NULL ? fread(buffer, 1, sizeof(buffer) - 1, file) : 0;
-
     if (file != NULL) {
         fclose(file);
     }
@@ -73,13 +70,12 @@ static inline bool holds(const char *path, const char *text)
 
 static inline void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
 {
-    char line[4096];
-    char quiet[4200];
     va_list arguments;
-
     va_start(arguments, format);
+    char line[4096];
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
+    char quiet[4200];
     snprintf(quiet, sizeof(quiet), "{ %s; } >/dev/null 2>&1", line);
     if (system(quiet) != 0) {
         fail_msg("failed: %s", line);
@@ -112,14 +108,9 @@ static int place_make(void **state)
 
 static bool is_family(pid_t pid, char *command, size_t bytes)
 {
-    char text[65536];
     char path[64];
-    char wanted[300];
-    FILE *file;
-    size_t got;
-
     snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     command[0] = '\0';
     if (file == NULL || fgets(command, (int)bytes, file) == NULL) {
         command[0] = '\0';
@@ -133,10 +124,12 @@ static bool is_family(pid_t pid, char *command, size_t bytes)
     }
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
     file = fopen(path, "re");
-    got = file != NULL ? fread(text, 1, sizeof(text), file) : 0;
+    char text[65536];
+    size_t got = file != NULL ? fread(text, 1, sizeof(text), file) : 0;
     if (file != NULL) {
         fclose(file);
     }
+    char wanted[300];
     snprintf(wanted, sizeof(wanted), "LTTNG_HOME=%s/home", place_root);
     return memmem(text, got, wanted, strlen(wanted) + 1) != NULL;
 }
@@ -147,11 +140,9 @@ static size_t family_each(const char *name, int signal_number, pid_t *last)
     DIR *processes = opendir("/proc");
     struct dirent *entry;
     size_t count = 0;
-
     while (processes != NULL && (entry = readdir(processes)) != NULL) {
         pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
         char command[64];
-
         if (pid > 0 && is_family(pid, command, sizeof(command)) && (name == NULL || strcmp(command, name) == 0)) {
             count++;
             *last = pid;
@@ -169,7 +160,6 @@ static size_t family_each(const char *name, int signal_number, pid_t *last)
 static inline size_t family_size(void)
 {
     pid_t last;
-
     return family_each(NULL, 0, &last);
 }
 
@@ -185,7 +175,6 @@ static inline void assert_family_ends(void)
 static inline pid_t daemon_pid(void)
 {
     pid_t pid = 0;
-
     family_each("lttng-sessiond", 0, &pid);
     return pid;
 }
@@ -193,7 +182,6 @@ static inline pid_t daemon_pid(void)
 static inline void consumer_signal(int signal_number)
 {
     pid_t pid;
-
     assert_int_not_equal(family_each("lttng-consumerd", signal_number, &pid), 0);
 }
 
@@ -207,7 +195,6 @@ static void family_wait(void)
 static void family_kill(int signal_number)
 {
     pid_t last;
-
     family_each(signal_number == SIGKILL ? NULL : "lttng-sessiond", signal_number, &last);
     family_wait();
 }
@@ -216,10 +203,8 @@ static inline pid_t parent_pid(pid_t pid)
 {
     char path[64];
     int parent = 0;
-    FILE *file;
-
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     assert_non_null(file);
     assert_int_equal(fscanf(file, "%*d (%*[^)]) %*c %d", &parent), 1);
     fclose(file);
@@ -244,7 +229,6 @@ static int place_remove(void **state)
 static inline void lttng_or_skip(void)
 {
     struct varve_message message;
-
     if (!lttng_recording_is_possible(&message)) {
         skip("%s", message.text);
     }
@@ -257,11 +241,8 @@ static inline void lttng_or_skip(void)
 static inline void emit(unsigned count, const char *how)
 {
     char number[32];
-    int status;
-    pid_t pid;
-
     snprintf(number, sizeof(number), "%u", count);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         if (freopen("/dev/null", "w", stdout) == NULL) {
             _exit(126);
@@ -269,6 +250,7 @@ static inline void emit(unsigned count, const char *how)
         execl(place("lttng_emit"), "lttng_emit", place("libvarve_lttng.so"), number, how, (char *)NULL);
         _exit(127);
     }
+    int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (how[0] != '\0') {
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -280,19 +262,17 @@ static inline void emit(unsigned count, const char *how)
 /* Different events in a trace, each known by the process and its number there. */
 static inline void assert_events(uint64_t expected, const char *trace)
 {
-    char line[4096];
     unsigned long long count = 0;
-    FILE *pipe;
-
     if (system("command -v babeltrace2 > /dev/null") != 0) {
         return;
     }
+    char line[4096];
     snprintf(line, sizeof(line),
              "babeltrace2 %s 2>/dev/null | sed -n 's/.*ring_seq = \\([0-9]*\\).* pid = \\([0-9]*\\).*/\\1 "
              "\\2/p' "
              "| sort -u | wc -l",
              trace);
-    pipe = popen(line, "re");
+    FILE *pipe = popen(line, "re");
     assert_non_null(pipe);
     assert_int_equal(fscanf(pipe, "%llu", &count), 1);
     pclose(pipe);

@@ -20,7 +20,6 @@ static inline int ipc_negate(struct varve_storage *storage)
 {
     struct varve_storage *host;
     int error = varve_storage_clone(storage, &(struct varve_storage_options){.memory = NULL}, &host, NULL);
-
     if (error != VARVE_OK) {
         return error;
     }
@@ -36,14 +35,13 @@ static inline int ipc_negate(struct varve_storage *storage)
 static inline int ipc_negate_offered(void)
 {
     struct varve_message message = {""};
-    struct varve_storage *storage;
     struct ipc_offer offer;
     struct pool pool;
-
     if (!read_all(0, &offer, sizeof(offer)) || pool_kind_find(offer.kind) == NULL ||
         pool_open(&pool, pool_kind_find(offer.kind), &message) != VARVE_OK) {
         return 1;
     }
+    struct varve_storage *storage;
     if (varve_storage_ipc_open(pool.memory, &offer.storage, &storage, &message) != VARVE_OK) {
         fprintf(stderr, "%s\n", message.text);
         return 2;
@@ -66,12 +64,11 @@ static inline void rule_a_view_in_another_process(void **state)
     const int64_t shape[] = {6};
     const float answer[] = {5, -5, 5, -5, 5, -5};
     struct varve_storage_options options = {.memory = pool->memory};
-    struct varve_storage *first, *storage, *view;
     struct other other = other_start("negate");
     struct ipc_offer offer;
-
     memset(&offer, 0, sizeof(offer));
     snprintf(offer.kind, sizeof(offer.kind), "%s", pool->kind->name);
+    struct varve_storage *first, *storage, *view;
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, shape, &first, &rule_message));
     options.alignment = 4096; /* the data does not begin where its block does */
     rule_ok(varve_storage_full(&options, VARVE_DTYPE_I64, 1, shape,

@@ -17,7 +17,6 @@ static int open_apart(struct varve_device **device_out, struct varve_message *me
 {
     static struct varve_device_ops apart;
     int error = open_host(device_out, message);
-
     if (error == VARVE_OK) {
         apart = *(*device_out)->ops;
         apart.name = "apart";
@@ -52,7 +51,6 @@ const struct pool_kind *pool_kind_find(const char *name)
 {
     static const struct pool_kind *const all[] = {
         &pool_libc, &pool_host, &pool_apart, &pool_sim, &pool_cuda, &pool_cuda_expandable, &pool_cuda_async};
-
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         if (strcmp(all[i]->name, name) == 0) {
             return all[i];
@@ -65,17 +63,15 @@ const struct pool_kind *pool_kind_find(const char *name)
 
 int pool_open(struct pool *pool, const struct pool_kind *kind, struct varve_message *message)
 {
-    struct varve_alloc_options options;
-    int error;
-
     *pool = (struct pool){.kind = kind, .memory = varve_memory_host()};
     if (kind->open == NULL) {
         return VARVE_OK;
     }
-    error = kind->open(&pool->device, message);
+    int error = kind->open(&pool->device, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.device = pool->device;
     options.policy = kind->policy;
@@ -94,12 +90,10 @@ int pool_open(struct pool *pool, const struct pool_kind *kind, struct varve_mess
 
 int pool_close(struct pool *pool, struct varve_message *message)
 {
-    int error;
-
     if (pool->device == NULL) {
         return VARVE_OK;
     }
-    error = varve_memory_close(pool->memory, message);
+    int error = varve_memory_close(pool->memory, message);
     if (error != VARVE_OK) {
         return error; /* storages would be left without their memory */
     }
@@ -124,7 +118,6 @@ int pool_setup(void **state)
 {
     struct pool *pool = malloc(sizeof(*pool));
     struct varve_message message = {""};
-
     if (pool == NULL) {
         return -1;
     }
@@ -142,7 +135,6 @@ int pool_teardown(void **state)
     struct pool *pool = *state;
     struct varve_message message = {""};
     int error = pool_close(pool, &message);
-
     if (error != VARVE_OK) {
         printf("a pool is left with something: %s\n", message.text);
     } else if (varve_storage_live() != 0) {

@@ -36,7 +36,6 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 static void reserve(struct remat_world *world)
 {
     uint32_t tensors = world->remat->graph.tensor_count, storages = world->remat->graph.storage_count;
-
     if (tensors > world->tensor_capacity) {
         tensors = tensors < TABLES_LEAST ? TABLES_LEAST : 2 * tensors;
         world->tensors = realloc(world->tensors, tensors * sizeof(*world->tensors));
@@ -56,12 +55,10 @@ static void reserve(struct remat_world *world)
 
 static void unlist(struct remat_world *world, uint32_t tensor)
 {
-    uint32_t *link;
-
     if (!world->tensors[tensor].is_listed) {
         return;
     }
-    link = &world->storages[world->tensors[tensor].storage].first;
+    uint32_t *link = &world->storages[world->tensors[tensor].storage].first;
     while (*link != tensor) {
         link = &world->tensors[*link].next;
     }
@@ -73,7 +70,6 @@ static void unlist(struct remat_world *world, uint32_t tensor)
 static void enlist(struct remat_world *world, uint32_t tensor)
 {
     uint32_t storage = varve_remat_storage(world->remat, tensor);
-
     unlist(world, tensor);
     world->tensors[tensor] =
         (struct remat_world_tensor){.storage = storage, .next = world->storages[storage].first, .is_listed = true};
@@ -91,7 +87,6 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
 {
     struct remat_world *world = context;
     uint64_t hash = (uint64_t)(uintptr_t)varve_remat_user(world->remat, run->op);
-
     reserve(world);
     if (world->remat->used + world->remat->graph.ops[run->op].total_size > world->remat->options.budget) {
         WRONG(world, "a run of operator %u beyond the budget", run->op);
@@ -115,15 +110,13 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
         hash = mix(hash, world->tensors[run->inputs[i]].value);
     }
     for (unsigned i = 0; i < run->output_count; i++) {
-        struct remat_world_tensor *tensor;
-
         if (run->outputs[i] == VARVE_REMAT_NONE) {
             continue;
         }
         if (!run->is_remat) {
             enlist(world, run->outputs[i]);
         }
-        tensor = &world->tensors[run->outputs[i]];
+        struct remat_world_tensor *tensor = &world->tensors[run->outputs[i]];
         tensor->value = mix(hash, i);
         tensor->is_present = true;
     }
@@ -133,7 +126,6 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
 static void drive_evict(void *context, uint32_t storage)
 {
     struct remat_world *world = context;
-
     reserve(world);
     for (uint32_t t = world->storages[storage].first; t != NOBODY; t = world->tensors[t].next) {
         world->tensors[t].is_present = false;
@@ -147,7 +139,6 @@ static void drive_evict(void *context, uint32_t storage)
 static void drive_forget(void *context, uint32_t storage)
 {
     struct remat_world *world = context;
-
     reserve(world);
     while (world->storages[storage].first != NOBODY) {
         if (world->tensors[world->storages[storage].first].is_present) {
@@ -167,11 +158,9 @@ static void check_victim(struct remat_world *world, const struct varve_remat_eve
     bool is_time = remat->heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS;
     double score =
         is_time ? (double)remat->graph.storages[event->storage].last_access : search_score(remat, event->storage);
-
     for (uint32_t i = 0; i < remat->pool.used; i++) {
         uint32_t other = remat->pool.slots[i];
         double least;
-
         if (other != VARVE_REMAT_NONE) {
             least = is_time ? (double)remat->graph.storages[other].last_access : search_score(remat, other);
             if (score != 0 && least < score - 1e-6 * fabs(score)) {
@@ -185,7 +174,6 @@ static void check_victim(struct remat_world *world, const struct varve_remat_eve
 static void drive_event(void *context, const struct varve_remat_event *event)
 {
     struct remat_world *world = context;
-
     switch (event->kind) {
     case VARVE_REMAT_EVENT_OP:
         world->seen.operators++;
@@ -226,7 +214,6 @@ static void check_counters(struct remat_world *world)
     struct varve_remat_counters c;
     const uint64_t *by = world->seen.evictions;
     uint64_t all = 0;
-
     varve_remat_get_counters(world->remat, &c);
     for (unsigned i = 0; i < REMAT_WORLD_CAUSES; i++) {
         all += by[i];
@@ -255,10 +242,8 @@ static void check_counters(struct remat_world *world)
 static void check_storages(struct remat_world *world)
 {
     const struct remat_graph *graph = &world->remat->graph;
-
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         const struct remat_world_storage *storage = &world->storages[i];
-
         if (storage->first == NOBODY) {
             continue;
         }
@@ -277,7 +262,6 @@ static void check_storages(struct remat_world *world)
     }
     for (unsigned i = 0; i < world->handle_count; i++) {
         uint32_t tensor = world->handles[i].tensor;
-
         if (graph->tensors[tensor].storage != world->tensors[tensor].storage ||
             (world->tensors[tensor].is_present && world->tensors[tensor].value != world->tensors[tensor].expected)) {
             WRONG(world, "tensor %u has a wrong value", tensor);
@@ -287,13 +271,11 @@ static void check_storages(struct remat_world *world)
 
 static void check(struct remat_world *world)
 {
-    int error;
-
     if (world->is_over || world->remat->is_broken || world->options.check_every == 0 ||
         world->steps % world->options.check_every != 0) {
         return;
     }
-    error = varve_remat_check(world->remat, &world->message);
+    int error = varve_remat_check(world->remat, &world->message);
     if (error != 0 && error != VARVE_ERROR_NO_MEMORY) {
         WRONG(world, "step %" PRIu64 ": %s", world->steps, world->message.text);
     }
@@ -306,14 +288,13 @@ static void check(struct remat_world *world)
 /* An operation ended with this. */
 static bool is_done(struct remat_world *world, int error)
 {
-    uint64_t budget;
-    const char *figure;
-
     if (error == 0) {
         return true;
     }
     world->failures++;
     world->is_over |= !world->options.is_live;
+    uint64_t budget;
+    const char *figure;
     if (error == VARVE_ERROR_NO_MEMORY && !world->remat->is_broken) {
         figure = strstr(world->message.text, "a budget of ");
         if (figure == NULL || sscanf(figure, "a budget of %" SCNu64, &budget) != 1 ||
@@ -330,7 +311,6 @@ static void drop(struct remat_world *world, unsigned which)
 {
     struct remat_world_handle *handle = &world->handles[which];
     uint32_t tensor = handle->tensor;
-
     if (--handle->refs == 0) {
         *handle = world->handles[--world->handle_count];
     }
@@ -348,7 +328,6 @@ struct chosen {
 static void choose_op(struct remat_world *world, struct chosen *chosen)
 {
     struct varve_remat_op *op = &chosen->op;
-
     *op = (struct varve_remat_op){.inputs = chosen->inputs, .sizes = chosen->sizes, .aliases = chosen->aliases};
     op->input_count = world->handle_count > 0 ? (unsigned)pick(world, INPUTS_MOST) : 0;
     op->output_count = pick(world, 4) == 0 ? 1 + (unsigned)pick(world, OUTPUTS_MOST) : 1;
@@ -357,12 +336,10 @@ static void choose_op(struct remat_world *world, struct chosen *chosen)
     for (unsigned i = 0; i < op->input_count; i++) {
         /* recent ones mostly, so that chains are deep */
         unsigned from = pick(world, 2) == 0 && world->handle_count > 6 ? world->handle_count - 6 : 0;
-
         chosen->inputs[i] = world->handles[from + pick(world, world->handle_count - from)].tensor;
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         bool is_view = world->options.has_views && op->input_count > 0 && pick(world, 5) == 0;
-
         if (is_view && !world->options.has_wide_views) {
             op->input_count = op->output_count = 1;
             i = 0;
@@ -375,7 +352,6 @@ static void choose_op(struct remat_world *world, struct chosen *chosen)
 static void take_outputs(struct remat_world *world, const struct chosen *chosen, const uint32_t *outputs)
 {
     uint64_t hash = world->serial;
-
     for (unsigned i = 0; i < chosen->op.input_count; i++) {
         hash = mix(hash, world->tensors[chosen->inputs[i]].expected);
     }
@@ -396,14 +372,12 @@ static void take_outputs(struct remat_world *world, const struct chosen *chosen,
 static void step_compute(struct remat_world *world)
 {
     struct chosen chosen;
-    uint32_t outputs[OUTPUTS_MOST];
-    int error;
-
     choose_op(world, &chosen);
     if (world->options.fails && pick(world, 8) == 0) {
         world->runs_until_failure = 1 + pick(world, 4);
     }
-    error = varve_remat_compute(world->remat, &chosen.op, outputs, &world->message);
+    uint32_t outputs[OUTPUTS_MOST];
+    int error = varve_remat_compute(world->remat, &chosen.op, outputs, &world->message);
     reserve(world);
     world->runs_until_failure = 0;
     for (unsigned i = 0; i < chosen.op.output_count; i++) {
@@ -416,12 +390,10 @@ static void step_compute(struct remat_world *world)
 
 static bool make_defined(struct remat_world *world, uint32_t tensor)
 {
-    int error;
-
     if (world->options.fails && pick(world, 8) == 0) {
         world->runs_until_failure = 1 + pick(world, 3);
     }
-    error = varve_remat_materialize(world->remat, tensor, &world->message);
+    int error = varve_remat_materialize(world->remat, tensor, &world->message);
     world->runs_until_failure = 0;
     if (!is_done(world, error)) {
         return false;
@@ -436,7 +408,6 @@ static bool make_defined(struct remat_world *world, uint32_t tensor)
 static unsigned pins(const struct remat_world *world)
 {
     unsigned count = 0;
-
     for (uint32_t i = 0; i < world->remat->graph.storage_count; i++) {
         count += world->storages[i].is_pinned;
     }
@@ -446,7 +417,6 @@ static unsigned pins(const struct remat_world *world)
 static void step_pin(struct remat_world *world, uint32_t tensor)
 {
     struct remat_world_storage *storage = &world->storages[world->tensors[tensor].storage];
-
     if (storage->is_pinned && pick(world, 2) == 0) {
         varve_remat_unpin(world->remat, tensor);
         storage->is_pinned = world->remat->graph.storages[world->tensors[tensor].storage].is_pinned;
@@ -463,7 +433,6 @@ static void step_pin(struct remat_world *world, uint32_t tensor)
 static void unlock(struct remat_world *world, unsigned which)
 {
     uint32_t tensor = world->locked[which];
-
     world->locked[which] = world->locked[--world->lock_count];
     world->storages[world->tensors[tensor].storage].locks--;
     varve_remat_unlock(world->remat, tensor);
@@ -484,9 +453,7 @@ static void step_evict(struct remat_world *world, uint32_t tensor)
 {
     const struct remat_storage *storage = &world->remat->graph.storages[varve_remat_storage(world->remat, tensor)];
     bool is_possible = storage->is_resident && storage->locks == 0;
-
     int error = varve_remat_evict(world->remat, tensor, &world->message);
-
     if (!world->remat->is_broken && (error != (is_possible ? 0 : VARVE_ERROR_BUSY) ||
                                      (is_possible && varve_remat_is_defined(world->remat, tensor)))) {
         WRONG(world, "eviction of tensor %u", tensor);
@@ -497,7 +464,6 @@ static void step_evict(struct remat_world *world, uint32_t tensor)
 static void step_setting(struct remat_world *world)
 {
     uint64_t budget = world->options.budget;
-
     switch (pick(world, 3)) {
     case 0:
         varve_remat_set_budget(world->remat, pick(world, 2) == 0 ? budget : budget + pick(world, budget));
@@ -527,12 +493,11 @@ static void step_live(struct remat_world *world, uint32_t tensor, uint64_t kind)
 bool remat_world_step(struct remat_world *world)
 {
     uint64_t kind = pick(world, 100);
-    unsigned which;
-
     if (world->is_over || world->wrong[0] != '\0') {
         return world->wrong[0] == '\0';
     }
     world->steps++;
+    unsigned which;
     if (kind < 40 || world->handle_count == 0) {
         step_compute(world);
     } else {
@@ -557,9 +522,8 @@ bool remat_world_step(struct remat_world *world)
 int remat_world_open(struct remat_world *world, const struct remat_world_options *options,
                      uint64_t (*choose)(void *source, uint64_t limit), void *source)
 {
-    struct varve_remat_options planner;
-
     *world = (struct remat_world){.options = *options, .choose = choose, .source = source};
+    struct varve_remat_options planner;
     varve_remat_options_init(&planner);
     planner.heuristic = varve_remat_heuristic_find(options->heuristic);
     planner.dealloc = options->dealloc;
@@ -575,8 +539,6 @@ int remat_world_open(struct remat_world *world, const struct remat_world_options
 bool remat_world_finish(struct remat_world *world)
 {
     const struct remat_graph *graph = &world->remat->graph;
-    struct varve_remat_counters c;
-
     while (world->lock_count > 0) {
         unlock(world, 0);
     }
@@ -585,6 +547,7 @@ bool remat_world_finish(struct remat_world *world)
         world->steps++;
         check(world);
     }
+    struct varve_remat_counters c;
     varve_remat_get_counters(world->remat, &c);
     if (world->options.is_live && !world->remat->is_broken &&
         (c.storages != 0 || c.used_bytes != 0 || c.pinned_bytes != 0 || c.candidates != 0 ||

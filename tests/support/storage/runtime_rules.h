@@ -45,9 +45,8 @@ static inline void runtime_failed(int error, int expected, const char *text)
 
 static inline struct varve_runtime *runtime_start(const struct pool *pool, struct varve_runtime_options options)
 {
-    struct varve_runtime *runtime;
-
     options.memory = pool->memory;
+    struct varve_runtime *runtime;
     runtime_ok(varve_runtime_open(&options, &runtime, &runtime_message));
     return runtime;
 }
@@ -69,7 +68,6 @@ static inline void runtime_release_all(struct varve_tensor **tensors, size_t cou
 static inline struct varve_remat_counters runtime_counters(const struct varve_runtime *runtime)
 {
     struct varve_remat_counters counters;
-
     varve_runtime_get_counters(runtime, &counters);
     return counters;
 }
@@ -89,7 +87,6 @@ static inline struct varve_tensor *runtime_full(struct varve_runtime *runtime, i
 {
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 1, &count};
     struct varve_tensor *tensor;
-
     runtime_ok(varve_tensor_op_fill(runtime, &type, runtime_real(value), &tensor, &runtime_message));
     return tensor;
 }
@@ -98,11 +95,9 @@ static inline struct varve_tensor *runtime_full(struct varve_runtime *runtime, i
 static inline void runtime_expect(struct varve_tensor *tensor, float expected)
 {
     struct varve_storage *storage, *host;
-    const float *seen;
-
     runtime_ok(varve_tensor_borrow(tensor, &storage, &runtime_message));
     runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F32, &host, &runtime_message));
-    seen = varve_storage_data(host);
+    const float *seen = varve_storage_data(host);
     for (int64_t i = 0; i < (int64_t)varve_storage_count(host); i++) {
         if (seen[i] != expected) {
             fail_msg("element %" PRId64 " is %g, not %g", i, (double)seen[i], (double)expected);
@@ -130,12 +125,10 @@ static inline struct training runtime_training(const struct pool *pool, bool is_
  * much. */
 static inline bool runtime_train_again(struct training training, const struct training_result *whole, unsigned percent)
 {
-    struct training_result result;
     unsigned steps = 0;
-    int error;
-
     training.options.budget = whole->peak_bytes * percent / 100;
-    error = training_run(&training, &result, &runtime_message);
+    struct training_result result;
+    int error = training_run(&training, &result, &runtime_message);
     while (steps < TRAINING_STEPS && result.losses[steps] != 0) {
         steps++;
     }
@@ -164,7 +157,6 @@ static inline unsigned runtime_train_by_all(struct training training, const stru
 {
     static const char *const heuristics[] = {"dtr", "dtr-eq", "dtr-local", "lru", "size"};
     unsigned did = 0;
-
     for (size_t i = 0; i < sizeof(heuristics) / sizeof(heuristics[0]); i++) {
         for (enum varve_remat_search search = VARVE_REMAT_SEARCH_SCAN; search <= VARVE_REMAT_SEARCH_KINETIC; search++) {
             training.options.heuristic = heuristics[i];
@@ -183,7 +175,6 @@ static inline void runtime_train(const struct pool *pool, bool is_residual)
     static const unsigned percents[] = {100, 70, 50, 35};
     struct training training = runtime_training(pool, is_residual);
     struct training_result whole;
-
     runtime_ok(training_run(&training, &whole, &runtime_message));
     assert_int_equal(whole.counters.remats_direct, 0);
     assert_true(whole.losses[TRAINING_STEPS - 1] < whole.losses[0]); /* it learns */
@@ -224,7 +215,6 @@ static inline int runtime_call_both(const void *arguments, struct varve_storage 
                                     struct varve_message *message)
 {
     int error = varve_storage_op_add(outputs[0], inputs[0], inputs[1], stream, message);
-
     (void)arguments;
     runtime_world.calls++;
     return error == VARVE_OK ? varve_storage_op_sub(outputs[1], inputs[0], inputs[1], stream, message) : error;
@@ -252,11 +242,10 @@ static inline int runtime_call_world(const void *arguments, struct varve_storage
                                      struct varve_storage *const *outputs, uint64_t stream,
                                      struct varve_message *message)
 {
-    struct varve_allocation allocation;
-
     (void)arguments;
     (void)inputs;
     runtime_world.calls++;
+    struct varve_allocation allocation;
     if (runtime_world.workspace > 0 &&
         varve_alloc_allocate(runtime_world.alloc, runtime_world.workspace, stream, &allocation, NULL) == VARVE_OK) {
         (void)varve_alloc_free(runtime_world.alloc, allocation, NULL);
@@ -307,8 +296,6 @@ static inline void rule_runtime_outputs(void **state)
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
     const struct varve_recipe both = runtime_recipe("both", runtime_call_both, 2, 2);
     struct varve_tensor *in[] = {runtime_full(runtime, 1024, 5), runtime_full(runtime, 1024, 3)}, *out[2];
-    uint64_t block;
-
     runtime_world.calls = 0;
     runtime_ok(varve_runtime_run(runtime, &both, in, out, &runtime_message));
     runtime_expect(out[0], 8);
@@ -325,7 +312,7 @@ static inline void rule_runtime_outputs(void **state)
     runtime_expect(out[0], 8);
     assert_int_equal(runtime_counters(runtime).duplicates, 1);
     runtime_expect(out[1], 2);
-    block = runtime_allocated(pool) / 4; /* two inputs, two outputs */
+    uint64_t block = runtime_allocated(pool) / 4; /* two inputs, two outputs */
     runtime_release_all(&out[1], 1);
     assert_int_equal(runtime_allocated(pool), 3 * block);
     runtime_evict(out[0]);
@@ -346,7 +333,6 @@ static inline void rule_runtime_in_place(void **state)
     struct varve_recipe increase = runtime_recipe("increase", runtime_call_increase, 2, 1);
     struct varve_tensor *in[] = {runtime_full(runtime, 1024, 5), runtime_full(runtime, 1024, 3)}, *out;
     struct varve_tensor *other[] = {runtime_full(runtime, 1000, 5), in[1]};
-
     increase.is_in_place = true;
     runtime_ok(varve_runtime_run(runtime, &increase, in, &out, &runtime_message));
     runtime_expect(out, 8);
@@ -374,11 +360,10 @@ static inline void rule_runtime_arguments(void **state)
     int64_t count = 100;
     struct varve_tensor_type type = {VARVE_DTYPE_F32, 1, &count};
     struct varve_recipe fill = runtime_recipe(name, runtime_call_fill, 0, 1);
-    struct varve_tensor *out;
-
     fill.outputs = &type;
     fill.arguments = &value;
     fill.argument_bytes = sizeof(value);
+    struct varve_tensor *out;
     runtime_ok(varve_runtime_run(runtime, &fill, NULL, &out, &runtime_message));
     value = 8;
     count = -1;
@@ -396,14 +381,12 @@ static inline void rule_runtime_calls_refused(void **state)
 {
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
     struct pool beside_pool;
-    struct varve_runtime *beside;
     const int64_t negative[] = {-1};
     const struct varve_tensor_type wrong = {VARVE_DTYPE_F32, 1, negative};
     struct varve_recipe both = runtime_recipe("both", runtime_call_both, 2, 2);
     struct varve_tensor *in[VARVE_RECIPE_INPUTS_MAX + 1] = {runtime_full(runtime, 1024, 5)}, *out[2] = {NULL};
-
     runtime_ok(pool_open(&beside_pool, ((const struct pool *)*state)->kind, &runtime_message));
-    beside = runtime_start(&beside_pool, (struct varve_runtime_options){.budget = 0});
+    struct varve_runtime *beside = runtime_start(&beside_pool, (struct varve_runtime_options){.budget = 0});
     in[1] = runtime_full(beside, 1024, 1);
     runtime_failed(varve_runtime_run(runtime, &both, in, out, &runtime_message), VARVE_ERROR_INVALID,
                    "operator both: input 1 is of another runtime");
@@ -445,7 +428,6 @@ static inline void rule_runtime_function_fails(void **state)
     const struct varve_recipe recipe = runtime_recipe_world(pool, "brittle");
     struct varve_tensor *out = NULL, *sum = NULL;
     uint64_t before = runtime_allocated(pool);
-
     runtime_world.error = VARVE_ERROR_IO;
     runtime_failed(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message), VARVE_ERROR_IO,
                    varve_strerror(VARVE_ERROR_IO));
@@ -480,7 +462,6 @@ static inline void rule_runtime_other_values(void **state)
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.checks_values = true});
     const struct varve_recipe recipe = runtime_recipe_world(pool, "fickle");
     struct varve_tensor *out, *sum = NULL;
-
     runtime_world.value = 4;
     runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
     runtime_evict(out);
@@ -507,7 +488,6 @@ static inline void runtime_workspace(const struct pool *pool, uint64_t budget)
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = budget});
     struct varve_recipe recipe = runtime_recipe_world(pool, "spacious");
     struct varve_tensor *other = runtime_full(runtime, 1024, 1), *out = NULL;
-
     runtime_world.value = 4;
     recipe.workspace_bytes = runtime_world.workspace = RUNTIME_MIB / 2;
     runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
@@ -519,7 +499,6 @@ static inline void runtime_workspace(const struct pool *pool, uint64_t budget)
     runtime_world.workspace++;
     for (unsigned i = 0; i < 2; i++) {
         struct varve_storage *storage;
-
         runtime_failed(varve_tensor_borrow(out, &storage, &runtime_message), VARVE_ERROR_NO_MEMORY,
                        "operator spacious asked for more than the 524288 bytes");
         assert_false(varve_tensor_is_resident(out));
@@ -550,7 +529,6 @@ static inline void rule_runtime_full_device(void **state)
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
     struct varve_recipe recipe = runtime_recipe_world(pool, "spacious");
     struct varve_tensor *others[5], *out = NULL;
-
     for (unsigned i = 0; i < 5; i++) { /* 60 of POOL_LIMIT's 64 MiB */
         others[i] = runtime_full(runtime, 12 * RUNTIME_MIB / 4, i);
     }
@@ -572,8 +550,6 @@ static inline void rule_runtime_handles(void **state)
     const struct pool *pool = *state;
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
     struct varve_tensor *one = runtime_full(runtime, 64, 1), *two = runtime_full(runtime, 64, 2), *copy;
-    struct varve_storage *storage;
-
     runtime_ok(varve_tensor_copy(one, &copy, &runtime_message));
     runtime_ok(varve_tensor_assign(one, two, &runtime_message));
     runtime_ok(varve_tensor_assign(one, one, &runtime_message));
@@ -583,6 +559,7 @@ static inline void rule_runtime_handles(void **state)
     runtime_expect(one, 2);
     runtime_evict(one);
     assert_int_equal(varve_tensor_evict(one, &runtime_message), VARVE_ERROR_BUSY);
+    struct varve_storage *storage;
     runtime_ok(varve_tensor_borrow(one, &storage, &runtime_message));
     runtime_ok(varve_tensor_borrow(one, &storage, &runtime_message));
     varve_tensor_return(one);
@@ -616,11 +593,10 @@ static inline void rule_runtime_constants(void **state)
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
     const struct varve_storage_options options = {.memory = pool->memory};
     struct varve_storage *storage, *view, *back;
-    struct varve_tensor *constant, *part, *sum;
-
     runtime_ok(
         varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(3), &storage, &runtime_message));
     runtime_ok(varve_storage_slice(storage, 0, 10, 20, 2, &view, &runtime_message));
+    struct varve_tensor *constant, *part, *sum;
     runtime_ok(varve_runtime_checkpoint(runtime, storage, &constant, &runtime_message));
     runtime_ok(varve_runtime_checkpoint(runtime, view, &part, &runtime_message));
     runtime_ok(varve_storage_release(view, &runtime_message));
@@ -650,12 +626,10 @@ static inline void rule_runtime_views(void **state)
                               step = {.kind = VARVE_SCALAR_INTEGER, .integer = 1};
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
     struct varve_tensor *matrix, *turned, *row, *wrong = NULL;
-    struct varve_storage *storage, *host;
-    struct varve_geometry geometry;
-
     runtime_ok(varve_tensor_op_arange(runtime, &type, zero, step, &matrix, &runtime_message));
     runtime_ok(varve_tensor_transpose(matrix, 0, -1, &turned, &runtime_message));
     assert_int_equal(varve_tensor_transpose(matrix, 0, 2, &wrong, &runtime_message), VARVE_ERROR_INVALID);
+    struct varve_geometry geometry;
     varve_tensor_get_geometry(turned, &geometry);
     assert_int_equal(geometry.shape[0], 8);
     runtime_ok(varve_geometry_select(&geometry, 0, 3, &runtime_message));
@@ -668,6 +642,7 @@ static inline void rule_runtime_views(void **state)
     runtime_evict(row);
     assert_false(varve_tensor_is_resident(matrix));
     varve_tensor_release(matrix);
+    struct varve_storage *storage, *host;
     runtime_ok(varve_tensor_borrow(row, &storage, &runtime_message));
     runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &host, &runtime_message));
     assert_int_equal(varve_storage_count(host), 4);
@@ -688,11 +663,10 @@ static inline void rule_runtime_random_numbers(void **state)
     const struct varve_tensor_type type = {VARVE_DTYPE_F64, 2, shape};
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.checks_values = true});
     struct varve_tensor *made[3];
-    struct varve_storage *storage, *first[3], *again;
-
     runtime_ok(varve_tensor_op_uniform(runtime, &type, 5, 6, -1, 1, &made[0], &runtime_message));
     runtime_ok(varve_tensor_op_normal(runtime, &type, 5, 6, 0, 1, &made[1], &runtime_message));
     runtime_ok(varve_tensor_op_normal(runtime, &type, 5, 7, 0, 1, &made[2], &runtime_message));
+    struct varve_storage *storage, *first[3], *again;
     for (unsigned i = 0; i < 3; i++) {
         runtime_ok(varve_tensor_borrow(made[i], &storage, &runtime_message));
         runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &first[i], &runtime_message));
@@ -738,10 +712,9 @@ static inline void rule_runtime_cap(void **state)
     const int64_t beside_count[] = {1 << 20};
     const int64_t counts[] = {(1 << 18) + 1, (10 << 18) + 1, 3 << 18, (1 << 18) + 129, 700, (5 << 18) + 3};
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = budget});
+    varve_alloc_reset_peak_stats(pool->alloc);
     struct varve_tensor *made[24];
     struct varve_storage *beside[3];
-
-    varve_alloc_reset_peak_stats(pool->alloc);
     for (unsigned i = 0; i < 24; i++) {
         made[i] = runtime_full(runtime, counts[i % 6], i);
         runtime_within(pool, runtime, budget);
@@ -753,7 +726,6 @@ static inline void rule_runtime_cap(void **state)
     }
     for (unsigned i = 0; i < 24; i++) {
         struct varve_tensor *sum;
-
         runtime_ok(varve_tensor_op_add(made[(i * 5) % 24], made[(i * 5 + 6) % 24], &sum, &runtime_message));
         runtime_expect(sum, (float)((i * 5) % 24 + (i * 5 + 6) % 24));
         varve_tensor_release(sum);
@@ -772,7 +744,6 @@ static inline void rule_runtime_cap(void **state)
 static inline uint64_t runtime_figure(void)
 {
     const char *said = strstr(runtime_message.text, "a budget of ");
-
     if (said == NULL) {
         fail_msg("%s: says no figure", runtime_message.text);
     }
@@ -783,19 +754,18 @@ static inline uint64_t runtime_figure(void)
 static inline void runtime_short_of(const struct pool *pool, int64_t count, uint64_t missing)
 {
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
-    uint64_t before = runtime_allocated(pool), block, figure, evictions;
+    uint64_t before = runtime_allocated(pool);
     struct varve_tensor *pinned = runtime_full(runtime, count, 1), *input = runtime_full(runtime, count, 2),
                         *third = runtime_full(runtime, 64, 3), *out = NULL;
-
     runtime_ok(varve_tensor_pin(pinned, &runtime_message));
-    block = (runtime_allocated(pool) - before - 512) / 2;
+    uint64_t block = (runtime_allocated(pool) - before - 512) / 2;
     runtime_ok(varve_runtime_set_memory_budget(runtime, before + 3 * block - missing, &runtime_message));
-    evictions = runtime_counters(runtime).evictions;
+    uint64_t evictions = runtime_counters(runtime).evictions;
     assert_int_equal(varve_tensor_op_add(pinned, input, &out, &runtime_message), VARVE_ERROR_NO_MEMORY);
     assert_null(out);
     assert_int_equal(runtime_counters(runtime).failures, 1);
     assert_non_null(strstr(runtime_message.text, "operator add"));
-    figure = runtime_figure();
+    uint64_t figure = runtime_figure();
     assert_int_equal(figure, before + 3 * block);
     if (before == 0) { /* it was clear before anything went */
         assert_int_equal(runtime_counters(runtime).evictions, evictions);
@@ -813,11 +783,10 @@ static inline void rule_runtime_figure(void **state)
 {
     const struct pool *pool = *state;
     const struct varve_storage_options options = {.memory = pool->memory};
-    struct varve_storage *beside;
-
     runtime_short_of(pool, 1024, 512);
     runtime_short_of(pool, (1 << 18) + 1, 512);
     runtime_short_of(pool, 3 << 18, RUNTIME_MIB);
+    struct varve_storage *beside;
     runtime_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, runtime_count, &beside, &runtime_message));
     runtime_short_of(pool, 1024, 512);
     runtime_short_of(pool, 1 << 18, RUNTIME_MIB / 2);
@@ -830,26 +799,24 @@ static inline void rule_runtime_set_budget(void **state)
     struct varve_runtime_options options = {.memory = pool->memory, .heuristic = "none such"};
     const int64_t too_many = INT64_C(9) * 1024;
     struct varve_runtime *runtime = NULL, *beside = NULL;
-    struct varve_tensor *pinned, *others[8], *sum;
-    struct varve_storage *storage;
-    uint64_t evictions;
-
     runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID, "none such");
     options.memory = varve_memory_host();
     runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
                    "memory of an allocator");
     assert_null(runtime);
     runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 9 * 4096});
-    pinned = runtime_full(runtime, 1024, 1);
+    struct varve_tensor *pinned = runtime_full(runtime, 1024, 1);
     runtime_ok(varve_tensor_pin(pinned, &runtime_message));
     options.memory = pool->memory; /* one that can't be opened leaves the budget of this one */
     assert_int_equal(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_INVALID);
     options = (struct varve_runtime_options){.memory = pool->memory, .budget = 4095};
     runtime_failed(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_NO_MEMORY, "4096");
     assert_null(beside);
+    struct varve_storage *storage;
     assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, VARVE_DTYPE_F32, 1,
                                          &too_many, &storage, &runtime_message),
                      VARVE_ERROR_NO_MEMORY);
+    struct varve_tensor *others[8], *sum;
     for (unsigned i = 0; i < 8; i++) {
         others[i] = runtime_full(runtime, 1024, i);
     }
@@ -863,7 +830,7 @@ static inline void rule_runtime_set_budget(void **state)
         runtime_within(pool, runtime, 5 * 4096);
     }
     assert_int_equal(runtime_allocated(pool), 5 * 4096);
-    evictions = runtime_counters(runtime).evictions;
+    uint64_t evictions = runtime_counters(runtime).evictions;
     runtime_ok(varve_runtime_set_memory_budget(runtime, 6 * 4096, &runtime_message));
     runtime_ok(varve_runtime_set_memory_budget(runtime, 0, &runtime_message));
     for (unsigned i = 0; i < 8; i++) {
@@ -886,12 +853,10 @@ static inline void runtime_descend(const struct pool *pool, bool pins, struct va
 {
     struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 12 * 4096});
     struct varve_tensor *rate = runtime_full(runtime, 1024, 0.5), *w = runtime_full(runtime, 1024, 64), *out;
-
     runtime_ok(varve_tensor_pin(rate, &runtime_message));
     for (unsigned step = 1; step <= 300; step++) {
-        struct varve_tensor *gradient, *product;
-
         runtime_ok(varve_tensor_op_relu(w, &out, &runtime_message));
+        struct varve_tensor *gradient, *product;
         runtime_ok(varve_tensor_op_mul(out, rate, &gradient, &runtime_message));
         runtime_ok(varve_tensor_op_mul(gradient, rate, &product, &runtime_message));
         runtime_release_all((struct varve_tensor *[]){gradient, out}, 2);
@@ -915,7 +880,6 @@ static inline void runtime_descend(const struct pool *pool, bool pins, struct va
 static inline void rule_runtime_endless(void **state)
 {
     struct varve_remat_counters early, late;
-
     runtime_descend(*state, true, &early, &late);
     assert_int_equal(late.storages, early.storages);
     assert_int_equal(late.metadata_bytes, early.metadata_bytes);
@@ -934,13 +898,11 @@ static inline void rule_runtime_times(void **state)
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
     struct varve_recipe both = runtime_recipe("both", runtime_call_both, 2, 2);
     struct varve_tensor *in[2], *out[2];
-    struct varve_runtime_times times;
-    struct varve_remat_counters counters;
-
     in[0] = runtime_full(runtime, 1024, 5);
     in[1] = runtime_full(runtime, 1024, 3);
     assert_true(runtime_counters(runtime).model_compute_ns >= 2); /* measured */
     varve_runtime_reset_profile(runtime);
+    struct varve_runtime_times times;
     varve_runtime_get_times(runtime, &times);
     assert_int_equal(times.base_ns + times.remat_ns + times.search_ns + times.cost_ns, 0);
     assert_int_equal(runtime_counters(runtime).operators, 0);
@@ -950,7 +912,7 @@ static inline void rule_runtime_times(void **state)
         runtime_expect(out[0], 8);
     }
     varve_runtime_get_times(runtime, &times);
-    counters = runtime_counters(runtime);
+    struct varve_remat_counters counters = runtime_counters(runtime);
     assert_int_equal(times.base_ns, 1000);
     assert_int_equal(times.remat_ns, 4000);
     assert_int_equal(counters.operators, 1);
@@ -976,13 +938,12 @@ static inline void rule_runtime_sampling(void **state)
 {
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 100 * 512});
     struct varve_tensor *made[102];
-    uint64_t evaluated[2];
-
     for (unsigned i = 0; i < 100; i++) {
         made[i] = runtime_full(runtime, 128, i);
     }
     assert_int_equal(runtime_counters(runtime).heuristic_evals, 0);
     made[100] = runtime_full(runtime, 128, 100);
+    uint64_t evaluated[2];
     evaluated[0] = runtime_counters(runtime).heuristic_evals;
     varve_runtime_toggle_sampling(runtime, true);
     made[101] = runtime_full(runtime, 128, 101);
@@ -1002,12 +963,11 @@ static inline void rule_runtime_small(void **state)
 {
     struct varve_runtime *runtime =
         runtime_start(*state, (struct varve_runtime_options){.heuristic = "lru", .budget = 3 * RUNTIME_MIB});
-    struct varve_tensor *made[6], *small;
-
     varve_runtime_ignore_small(runtime, true);
+    struct varve_tensor *made[6];
     made[0] = runtime_full(runtime, 1 << 18, 0);
     made[1] = runtime_full(runtime, 1 << 18, 1);
-    small = runtime_full(runtime, 64, 64);
+    struct varve_tensor *small = runtime_full(runtime, 64, 64);
     for (unsigned i = 2; i < 5; i++) {
         made[i] = runtime_full(runtime, 1 << 18, i);
     }
@@ -1047,7 +1007,6 @@ struct runtime_random {
 static inline struct varve_storage *runtime_host_copy(const struct varve_storage *storage)
 {
     struct varve_storage *copy;
-
     runtime_ok(varve_storage_clone(storage, &(struct varve_storage_options){.memory = varve_memory_host()}, &copy,
                                    &runtime_message));
     return copy;
@@ -1056,7 +1015,6 @@ static inline struct varve_storage *runtime_host_copy(const struct varve_storage
 static inline void runtime_equal(const struct varve_storage *seen, const struct varve_storage *expected)
 {
     struct varve_storage *one = runtime_host_copy(seen), *other = runtime_host_copy(expected);
-
     assert_int_equal(varve_storage_dtype(one), varve_storage_dtype(other));
     assert_int_equal(varve_storage_bytes(one), varve_storage_bytes(other));
     if (varve_storage_bytes(one) > 0) {
@@ -1078,7 +1036,6 @@ static inline void runtime_random_return(struct runtime_value *value)
 static inline void runtime_random_drop(struct runtime_random *world, unsigned index)
 {
     struct runtime_value *value = &world->values[index];
-
     runtime_random_return(value);
     varve_tensor_release(value->tensor);
     if (value->kept != NULL) {
@@ -1126,9 +1083,8 @@ static inline struct varve_storage *runtime_random_plain(struct runtime_random *
 {
     const struct varve_storage_options options = {.memory = world->beside.memory};
     struct varve_geometry geometry;
-    struct varve_storage *plain;
-
     varve_tensor_get_geometry(tensor, &geometry);
+    struct varve_storage *plain;
     runtime_ok(varve_storage_empty(&options, varve_tensor_dtype(tensor), geometry.ndim, geometry.shape, &plain,
                                    &runtime_message));
     return plain;
@@ -1142,21 +1098,18 @@ static inline void runtime_random_make(struct runtime_random *world)
     int64_t shape[3];
     struct varve_tensor_type type = {dtypes[runtime_below(world, 3)], (unsigned)runtime_below(world, 4), shape};
     uint64_t kind = runtime_below(world, 4), sequence = random_next(&world->random);
-    struct varve_tensor *out;
-    struct varve_storage *plain;
-    int error;
-
     for (unsigned i = 0; i < 3; i++) {
         shape[i] = runtime_below(world, 3) == 0 ? 1 + (int64_t)runtime_below(world, 8) : 4;
     }
-    error = kind == 0   ? varve_tensor_op_fill(world->runtime, &type, start, &out, &runtime_message)
-            : kind == 1 ? varve_tensor_op_arange(world->runtime, &type, start, step, &out, &runtime_message)
-            : kind == 2 ? varve_tensor_op_uniform(world->runtime, &type, 3, sequence, -1, 2, &out, &runtime_message)
-                        : varve_tensor_op_normal(world->runtime, &type, 3, sequence, 0, 1, &out, &runtime_message);
+    struct varve_tensor *out;
+    int error = kind == 0   ? varve_tensor_op_fill(world->runtime, &type, start, &out, &runtime_message)
+                : kind == 1 ? varve_tensor_op_arange(world->runtime, &type, start, step, &out, &runtime_message)
+                : kind == 2 ? varve_tensor_op_uniform(world->runtime, &type, 3, sequence, -1, 2, &out, &runtime_message)
+                            : varve_tensor_op_normal(world->runtime, &type, 3, sequence, 0, 1, &out, &runtime_message);
     if (!runtime_random_done(world, error)) {
         return;
     }
-    plain = runtime_random_plain(world, out);
+    struct varve_storage *plain = runtime_random_plain(world, out);
     runtime_ok(kind == 0   ? varve_storage_op_fill(plain, start, 0, &runtime_message)
                : kind == 1 ? varve_storage_op_arange(plain, start, step, 0, &runtime_message)
                : kind == 2 ? varve_storage_op_uniform(plain, 3, sequence, -1, 2, 0, &runtime_message)
@@ -1177,7 +1130,6 @@ static inline void runtime_random_binary(struct runtime_random *world)
     const struct runtime_value a = *runtime_random_value(world), b = *runtime_random_value(world);
     struct varve_tensor *out;
     struct varve_storage *plain;
-
     if (runtime_random_done(world, ops[op].live(a.tensor, b.tensor, &out, &runtime_message))) {
         plain = runtime_random_plain(world, out);
         runtime_ok(ops[op].plain(plain, a.plain, b.plain, 0, &runtime_message));
@@ -1191,17 +1143,15 @@ static inline void runtime_random_single(struct runtime_random *world)
     uint64_t kind = runtime_below(world, 5);
     int axis = runtime_below(world, 4) == 0 ? VARVE_OP_ALL_AXES : (int)runtime_below(world, 4) - 2;
     struct varve_tensor *out;
-    struct varve_storage *plain;
     int error = kind == 0   ? varve_tensor_op_exp(a.tensor, &out, &runtime_message)
                 : kind == 1 ? varve_tensor_op_relu(a.tensor, &out, &runtime_message)
                 : kind == 2 ? varve_tensor_op_sum(a.tensor, axis, &out, &runtime_message)
                 : kind == 3 ? varve_tensor_op_mean(a.tensor, axis, &out, &runtime_message)
                             : varve_tensor_op_max(a.tensor, axis, &out, &runtime_message);
-
     if (!runtime_random_done(world, error)) {
         return;
     }
-    plain = runtime_random_plain(world, out);
+    struct varve_storage *plain = runtime_random_plain(world, out);
     runtime_ok(kind == 0   ? varve_storage_op_exp(plain, a.plain, 0, &runtime_message)
                : kind == 1 ? varve_storage_op_relu(plain, a.plain, 0, &runtime_message)
                : kind == 2 ? varve_storage_op_sum(plain, a.plain, axis, 0, &runtime_message)
@@ -1214,11 +1164,9 @@ static inline void runtime_random_view(struct runtime_random *world)
 {
     const struct runtime_value a = *runtime_random_value(world);
     struct varve_geometry geometry;
-    struct varve_tensor *out;
-    struct varve_storage *plain;
-    int error;
-
     varve_tensor_get_geometry(a.tensor, &geometry);
+    struct varve_tensor *out;
+    int error;
     if (geometry.ndim >= 2 && runtime_below(world, 2) == 0) {
         error = varve_tensor_transpose(a.tensor, 0, -1, &out, &runtime_message);
     } else if (geometry.ndim >= 1 && runtime_below(world, 2) == 0) {
@@ -1227,6 +1175,7 @@ static inline void runtime_random_view(struct runtime_random *world)
     } else {
         error = varve_tensor_copy(a.tensor, &out, &runtime_message);
     }
+    struct varve_storage *plain;
     if (runtime_random_done(world, error)) {
         varve_tensor_get_geometry(out, &geometry);
         runtime_ok(varve_storage_view(a.plain, &geometry, &plain, &runtime_message));
@@ -1240,10 +1189,9 @@ static inline void runtime_random_function(struct runtime_random *world)
     const struct runtime_value a = *runtime_random_value(world);
     struct varve_tensor *in[] = {a.tensor, a.tensor}, *out[2];
     struct varve_geometry geometry;
-    struct varve_tensor_type types[2];
     struct varve_recipe recipe = runtime_recipe("function", runtime_call_both, 2, 2);
-
     varve_tensor_get_geometry(a.tensor, &geometry);
+    struct varve_tensor_type types[2];
     types[0] = types[1] = (struct varve_tensor_type){varve_tensor_dtype(a.tensor), geometry.ndim, geometry.shape};
     recipe.outputs = types;
     if (runtime_below(world, 2) == 0) {
@@ -1258,7 +1206,6 @@ static inline void runtime_random_function(struct runtime_random *world)
     varve_storage_retain(a.plain); /* room for the outputs may be its place */
     for (unsigned i = 0; i < recipe.output_count; i++) {
         struct varve_storage *plain = runtime_random_plain(world, out[i]);
-
         runtime_ok(i == 0 ? varve_storage_op_add(plain, a.plain, a.plain, 0, &runtime_message)
                           : varve_storage_op_sub(plain, a.plain, a.plain, 0, &runtime_message));
         runtime_random_add(world, out[i], plain);
@@ -1269,7 +1216,6 @@ static inline void runtime_random_function(struct runtime_random *world)
 static inline void runtime_random_assign(struct runtime_random *world)
 {
     struct runtime_value *to = runtime_random_value(world), *from = runtime_random_value(world);
-
     if (to->kept == NULL &&
         runtime_random_done(world, varve_tensor_assign(to->tensor, from->tensor, &runtime_message)) && to != from) {
         runtime_ok(varve_storage_release(to->plain, &runtime_message));
@@ -1281,7 +1227,6 @@ static inline void runtime_random_assign(struct runtime_random *world)
 static inline void runtime_random_use(struct runtime_random *world)
 {
     struct runtime_value *value = runtime_random_value(world);
-
     switch (runtime_below(world, 12)) {
     case 0:
         if (value->kept == NULL) {
@@ -1315,7 +1260,6 @@ static inline void runtime_random_use(struct runtime_random *world)
 static inline void runtime_random_set(struct runtime_random *world)
 {
     uint64_t budget = runtime_below(world, 4) == 0 ? 0 : (16 + runtime_below(world, 48)) * 512;
-
     if (runtime_random_done(world, varve_runtime_set_memory_budget(world->runtime, budget, &runtime_message))) {
         world->budget = budget;
     }
@@ -1330,7 +1274,6 @@ static inline void runtime_random_step(struct runtime_random *world)
         runtime_random_single, runtime_random_view,   runtime_random_view,   runtime_random_function,
         runtime_random_assign, runtime_random_use,    runtime_random_use,    runtime_random_use};
     uint64_t chance = runtime_below(world, 60);
-
     if (world->count < 4 || chance < 6) {
         runtime_random_make(world);
     } else if (chance == 6) {
@@ -1346,7 +1289,6 @@ static inline void runtime_random_play(const struct pool *pool, const char *heur
                                        uint64_t seed)
 {
     struct runtime_random world = {.pool = pool, .random = seed, .budget = 20 * 512};
-
     runtime_ok(pool_open(&world.beside, pool->kind, &runtime_message));
     world.runtime = runtime_start(pool, (struct varve_runtime_options){.budget = world.budget,
                                                                        .heuristic = heuristic,
@@ -1370,7 +1312,6 @@ static inline void runtime_random_play(const struct pool *pool, const char *heur
 static inline void rule_runtime_random_programs(void **state)
 {
     uint64_t seed = test_first_seed(1);
-
     for (unsigned i = 0; i < 4; i++) {
         runtime_random_play(*state, "dtr-eq", VARVE_REMAT_SEARCH_SCAN, seed++);
         runtime_random_play(*state, "dtr-eq", VARVE_REMAT_SEARCH_KINETIC, seed++);

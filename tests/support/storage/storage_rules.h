@@ -39,12 +39,11 @@ static inline struct varve_storage *rule_numbers(struct varve_memory *memory, un
 {
     static float values[4096];
     struct varve_array array = {.data = values, .dtype = VARVE_DTYPE_F32};
-    struct varve_storage *storage;
-
     rule_ok(varve_geometry_contiguous(ndim, shape, &array.geometry, &rule_message));
     for (int64_t i = 0; i < varve_geometry_count(&array.geometry); i++) {
         values[i] = (float)i;
     }
+    struct varve_storage *storage;
     rule_ok(
         varve_storage_from_array(&(struct varve_storage_options){.memory = memory}, &array, &storage, &rule_message));
     rule_ok(varve_storage_check(storage, &rule_message));
@@ -55,11 +54,9 @@ static inline struct varve_storage *rule_numbers(struct varve_memory *memory, un
 static inline void rule_expect(struct varve_storage *storage, size_t count, const float *expected)
 {
     struct varve_storage *copy;
-    const double *seen;
-
     rule_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &copy, &rule_message));
     assert_int_equal(varve_storage_count(copy), count);
-    seen = varve_storage_data(copy);
+    const double *seen = varve_storage_data(copy);
     for (size_t i = 0; i < count; i++) {
         if (seen[i] != (double)expected[i]) {
             fail_msg("element %zu is %g, not %g", i, seen[i], (double)expected[i]);
@@ -76,7 +73,6 @@ static inline void rule_create(void **state)
     const float expected[] = {7, 7, 7, 7, 7, 7}, zeros[6] = {0};
     struct varve_storage_options options = {.memory = pool->memory, .name = "weights"};
     struct varve_storage *storage;
-
     rule_ok(varve_storage_full(&options, VARVE_DTYPE_F16, 2, rule_23,
                                (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7}, &storage,
                                &rule_message));
@@ -106,8 +102,6 @@ static inline void rule_block(void **state)
     const int64_t empty[] = {4, 0, 2};
     struct varve_storage_options options = {.memory = pool->memory};
     struct varve_storage *storage;
-    struct varve_allocation_info info;
-
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_I64, 3, empty, &storage, &rule_message));
     assert_null(varve_storage_data(storage));
     rule_ok(varve_storage_check(storage, &rule_message));
@@ -117,6 +111,7 @@ static inline void rule_block(void **state)
     }
     rule_ok(pool->device->ops->stream_create(pool->device, &options.stream));
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 2, rule_23, &storage, &rule_message));
+    struct varve_allocation_info info;
     rule_ok(varve_alloc_describe(pool->alloc, varve_storage_allocation(storage), &info));
     assert_int_equal(info.stream, options.stream);
     assert_int_equal(info.block.addr, (uintptr_t)varve_storage_data(storage));
@@ -133,7 +128,6 @@ static inline void rule_create_errors(void **state)
     const int64_t huge[] = {INT64_C(1) << 40, INT64_C(1) << 30}, large[] = {POOL_LIMIT + 1}, negative[] = {-2};
     struct varve_storage_options options = {.memory = pool->memory, .alignment = 48};
     struct varve_storage *storage = NULL;
-
     assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 2, rule_23, &storage, &rule_message),
                      VARVE_ERROR_INVALID);
     assert_string_equal(rule_message.text, "an alignment of 48 bytes; powers of two up to 2^40 are possible");
@@ -159,7 +153,6 @@ static inline void rule_references(void **state)
     const struct pool *pool = *state;
     struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23);
     struct varve_storage_weak *weak = varve_storage_weak_retain(storage);
-
     assert_ptr_equal(varve_storage_retain(storage), storage);
     assert_int_equal(varve_storage_use_count(storage), 2);
     rule_release(storage);
@@ -184,7 +177,6 @@ struct rule_owner {
 static inline void rule_owner_release(void *context, void *data)
 {
     struct rule_owner *owner = context;
-
     assert_ptr_equal(data, owner->data);
     owner->releases++;
     if (owner->pool->alloc == NULL) {
@@ -201,10 +193,7 @@ static inline void rule_foreign(void **state)
     const int64_t shape[] = {4};
     struct rule_owner owner = {.pool = pool, .data = malloc(16)};
     struct varve_foreign foreign = {.bytes = 16, .release = rule_owner_release, .memory = pool->memory};
-    struct varve_geometry geometry;
-    struct varve_storage *storage, *view;
     uint64_t addr;
-
     if (pool->alloc != NULL) {
         free(owner.data);
         rule_ok(varve_alloc_raw_alloc(pool->alloc, 16, &addr, &rule_message));
@@ -213,7 +202,9 @@ static inline void rule_foreign(void **state)
     assert_non_null(owner.data);
     foreign.data = owner.data;
     foreign.context = &owner;
+    struct varve_geometry geometry;
     varve_geometry_contiguous(1, shape, &geometry, NULL);
+    struct varve_storage *storage, *view;
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I64, &geometry, NULL, &storage, &rule_message),
                      VARVE_ERROR_INVALID);
     assert_string_equal(rule_message.text, "elements of shape (4,) lie outside of the 2 that there are");
@@ -240,11 +231,10 @@ static inline void rule_unaligned(void **state)
     const struct varve_scalar two = {.kind = VARVE_SCALAR_INTEGER, .integer = 2}, none = {.kind = VARVE_SCALAR_BOOL};
     struct varve_storage *whole, *storage, *view, *numbers = rule_numbers(pool->memory, 1, shape);
     struct varve_foreign foreign = {.bytes = 40, .memory = pool->memory};
-    struct varve_geometry geometry;
-
     rule_ok(varve_storage_full(&(struct varve_storage_options){.memory = pool->memory}, VARVE_DTYPE_U8, 1, bytes, none,
                                &whole, &rule_message));
     foreign.data = (char *)varve_storage_data(whole) + 3;
+    struct varve_geometry geometry;
     varve_geometry_contiguous(1, shape, &geometry, NULL);
     rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_I64, &geometry, NULL, &storage, &rule_message));
     rule_ok(varve_storage_fill(storage, two, &rule_message));
@@ -270,7 +260,6 @@ static inline void rule_views(void **state)
     const float column[] = {2, 5}, transposed[] = {0, 3, 1, 4, 2, 5}, reversed[] = {5, 4, 3, 2, 1, 0};
     const int64_t six[] = {6}, expanded[] = {2, 2};
     struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23), *view, *second, *third;
-
     rule_ok(varve_storage_select(storage, 1, 2, &view, &rule_message));
     assert_ptr_equal(varve_storage_base(view), storage);
     rule_expect(view, 2, column);
@@ -299,7 +288,6 @@ static inline void rule_view_errors(void **state)
     const struct pool *pool = *state;
     struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23), *view = NULL;
     struct varve_geometry geometry;
-
     rule_ok(varve_geometry_contiguous(2, rule_23, &geometry, NULL));
     geometry.offset = 1;
     assert_int_equal(varve_storage_view(storage, &geometry, &view, &rule_message), VARVE_ERROR_INVALID);
@@ -324,7 +312,6 @@ static inline void rule_copy_and_clone(void **state)
     const float first[] = {0, 1, 2, 0, 1, 2}, mirrored[] = {0, 3, 1, 4, 2, 5};
     struct varve_memory *const memories[] = {varve_memory_host(), pool->memory};
     struct varve_storage *storage, *row, *view, *copy;
-
     for (unsigned i = 0; i < 2; i++) {
         storage = rule_numbers(memories[i], 2, rule_23);
         rule_ok(varve_storage_transpose(storage, 0, 1, &view, &rule_message));
@@ -358,7 +345,6 @@ static inline void rule_overlap(void **state)
     const struct pool *pool = *state;
     const int64_t shape[] = {8};
     struct varve_storage *storage, *front, *back;
-
     for (unsigned i = 0; i < 2; i++) {
         storage = rule_numbers(pool->memory, 1, shape);
         rule_ok(varve_storage_slice(storage, 0, 0, 6, 1, &front, &rule_message));
@@ -382,20 +368,18 @@ static inline void rule_streams(void **state)
     const struct pool *pool = *state;
     const int64_t shape[] = {300000};
     struct varve_storage_options options = {.memory = pool->memory};
-    struct varve_storage *one, *other, *host;
     struct varve_device *device = pool->device;
-
     if (device == NULL) {
         return; /* no streams */
     }
     rule_ok(device->ops->stream_create(device, &options.stream));
+    struct varve_storage *one, *other, *host;
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, shape, &one, &rule_message));
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, shape, &other, &rule_message));
     options.memory = NULL;
     rule_ok(varve_storage_zeros(&options, VARVE_DTYPE_F32, 1, shape, &host, &rule_message));
     for (unsigned round = 1; round <= 20; round++) {
         const struct varve_scalar value = {.kind = VARVE_SCALAR_REAL, .real = round};
-
         rule_ok(varve_storage_fill_on(one, value, options.stream, &rule_message));
         rule_ok(varve_storage_copy_on(other, one, options.stream, &rule_message));
         rule_ok(varve_storage_copy_on(host, other, options.stream, &rule_message));
@@ -421,10 +405,8 @@ static inline void rule_batch(void **state)
     const int64_t shape[] = {5, 7};
     struct varve_storage_pair there[COUNT], back[COUNT];
     const struct varve_storage_options here = {.memory = pool->memory};
-
     for (int64_t i = 0; i < COUNT; i++) {
         struct varve_storage *from = rule_numbers(NULL, 2, shape), *middle, *to;
-
         rule_ok(
             varve_storage_fill(from, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = i}, &rule_message));
         rule_ok(varve_storage_empty(&here, i % 2 == 0 ? VARVE_DTYPE_F32 : VARVE_DTYPE_I16, 2, shape, &middle,
@@ -457,7 +439,6 @@ static inline void rule_batch_error(void **state)
     struct varve_storage *from = rule_numbers(NULL, 1, two), *other = rule_numbers(NULL, 2, rule_23);
     struct varve_storage *to = rule_numbers(pool->memory, 1, two), *kept = rule_numbers(pool->memory, 1, two);
     const struct varve_scalar nine = {.kind = VARVE_SCALAR_INTEGER, .integer = 9};
-
     rule_ok(varve_storage_fill(to, nine, &rule_message));
     assert_int_equal(
         varve_storage_copy_batch((struct varve_storage_pair[]){{to, from}, {kept, other}}, 2, 2, &rule_message),
@@ -477,7 +458,6 @@ static inline void rule_plan_runs(struct varve_storage_plan *getting, struct var
 {
     const float first[] = {3, 0, 3}, second[] = {8, 8, 8}, put[] = {1, 8, 8, 2, 8};
     const struct varve_scalar eight = {.kind = VARVE_SCALAR_INTEGER, .integer = 8};
-
     rule_ok(varve_storage_plan_run(getting, to, from, 0, &rule_message));
     rule_expect(to, 3, first);
     rule_ok(varve_storage_fill(from, eight, &rule_message));
@@ -500,13 +480,12 @@ static inline void rule_plan(void **state)
     struct varve_index index = {.kind = VARVE_INDEX_ARRAY, .array = {.data = picks, .dtype = VARVE_DTYPE_I64}};
     struct varve_storage *from = rule_numbers(pool->memory, 1, five), *to = rule_numbers(pool->memory, 1, three);
     struct varve_storage *value = rule_numbers(NULL, 1, three);
-    struct varve_index_plan *get, *set;
     struct varve_storage_plan *getting = NULL, *setting = NULL;
-    struct varve_array array, values;
-
     rule_ok(varve_geometry_contiguous(1, three, &index.array.geometry, &rule_message));
+    struct varve_array array, values;
     varve_storage_get_array(from, &array);
     varve_storage_get_array(value, &values);
+    struct varve_index_plan *get, *set;
     rule_ok(varve_index_plan_get(&array, &index, 1, &get, &rule_message));
     rule_ok(varve_index_plan_set(&array, &index, 1, &values, &set, &rule_message));
     if (!varve_memory_is_addressable(pool->memory) && pool->device->ops->program_load == NULL) {
@@ -531,7 +510,6 @@ static inline void rule_resize(void **state)
     const struct pool *pool = *state;
     const int64_t larger[] = {300, 30}, six[] = {6}, smaller[] = {2};
     struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23), *view, *begin;
-
     rule_ok(varve_storage_slice(storage, 0, 0, 1, 1, &view, &rule_message));
     assert_int_equal(varve_storage_resize(view, 1, smaller, &rule_message), VARVE_ERROR_INVALID);
     assert_int_equal(varve_storage_resize(storage, 2, larger, &rule_message), VARVE_ERROR_BUSY);
@@ -554,13 +532,12 @@ static inline void rule_resize_keeps(void **state)
     const struct pool *pool = *state;
     const int64_t sizes[] = {0, 3, 100, 5000, 70000};
     struct varve_storage_options options = {.memory = pool->memory, .alignment = 1 << 16};
-    struct varve_allocation_info info;
-    struct varve_storage *storage;
-
     if (pool->device != NULL) {
         rule_ok(pool->device->ops->stream_create(pool->device, &options.stream));
     }
+    struct varve_storage *storage;
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, &sizes[0], &storage, &rule_message));
+    struct varve_allocation_info info;
     for (unsigned i = 1; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         rule_ok(varve_storage_resize(storage, 1, &sizes[i], &rule_message));
         assert_int_equal((uintptr_t)varve_storage_data(storage) % options.alignment, 0);
@@ -592,7 +569,6 @@ static inline void rule_resize_foreign(void **state)
     const struct varve_foreign foreign = {
         .data = varve_storage_data(owner), .bytes = varve_storage_bytes(owner), .memory = pool->memory};
     struct varve_array array;
-
     for (unsigned i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &refused[i], NULL, &storage, &rule_message));
         assert_int_equal(varve_storage_resize(storage, 1, smaller, &rule_message), VARVE_ERROR_INVALID);
@@ -621,9 +597,8 @@ static inline void rule_indices(void **state)
     const struct varve_index row = {.kind = VARVE_INDEX_INTEGER, .start = -1};
     const struct varve_scalar half = {.kind = VARVE_SCALAR_REAL, .real = 0.5};
     struct varve_memory *const memories[] = {varve_memory_host(), pool->memory};
-    struct varve_storage *storage, *view, *picked, *value;
-
     varve_geometry_contiguous(1, one, &by_rows.array.geometry, NULL);
+    struct varve_storage *storage, *view, *picked, *value;
     for (unsigned i = 0; i < 2; i++) { /* the values come from either memory */
         storage = rule_numbers(pool->memory, 2, rule_23);
         rule_ok(varve_storage_index(storage, &row, 1, &view, &rule_message));
@@ -657,11 +632,9 @@ static inline void rule_inspect(void **state)
     const struct pool *pool = *state;
     struct varve_storage_options options = {.memory = pool->memory, .name = "weights"};
     struct varve_storage *storage, *view;
-    struct varve_storage_info info;
-    char text[512];
-
     rule_ok(varve_storage_empty(&options, VARVE_DTYPE_I64, 2, rule_23, &storage, &rule_message));
     rule_ok(varve_storage_select(storage, 1, 2, &view, &rule_message));
+    struct varve_storage_info info;
     varve_storage_inspect(view, &info);
     assert_string_equal(info.device, pool->device != NULL ? pool->device->ops->name : "host");
     assert_int_equal(info.device_index, pool->device != NULL ? pool->device->index : -1);
@@ -676,6 +649,7 @@ static inline void rule_inspect(void **state)
     }
     varve_storage_inspect(storage, &info);
     assert_int_equal(info.view_count, 1);
+    char text[512];
     varve_storage_info_text(&info, text, sizeof(text));
     assert_non_null(strstr(text, "'weights': i64 (2, 3), 48 bytes at "));
     assert_non_null(strstr(text, pool->device != NULL ? pool->device->ops->name : "host"));

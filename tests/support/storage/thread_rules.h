@@ -42,7 +42,6 @@ struct thread_counted {
 static inline void thread_count_release(void *context, void *data)
 {
     struct thread_counted *counted = context;
-
     (void)data;
     __atomic_add_fetch(&counted->releases, 1, __ATOMIC_SEQ_CST);
 }
@@ -52,7 +51,6 @@ static inline void *thread_work(void *context)
 {
     struct thread_worker *worker = context;
     struct varve_storage *storage, *view;
-
     for (unsigned i = 0; i < THREAD_STEPS; i++) {
         if (i == THREAD_STEPS / 2) {
             worker->errors += varve_storage_release(worker->storage, NULL) != VARVE_OK;
@@ -77,18 +75,17 @@ static inline void *thread_work(void *context)
 
 static inline void rule_references_of_threads(void **state)
 {
-    struct thread_worker workers[THREADS];
     struct thread_counted counted = {0};
     char bytes[16];
     struct varve_foreign foreign = {
         .data = bytes, .bytes = sizeof(bytes), .release = thread_count_release, .context = &counted};
-    struct varve_geometry geometry;
-    struct varve_storage *storage;
     uint64_t seed = test_first_seed(1);
-
     foreign.memory = ((const struct pool *)*state)->memory; /* nobody looks at its elements */
+    struct varve_geometry geometry;
     assert_int_equal(varve_geometry_contiguous(2, thread_shape, &geometry, NULL), VARVE_OK);
+    struct varve_storage *storage;
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, NULL, &storage, NULL), VARVE_OK);
+    struct thread_worker workers[THREADS];
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct thread_worker){
             .storage = varve_storage_retain(storage), .weak = varve_storage_weak_retain(storage), .random = seed + i};
@@ -110,12 +107,9 @@ static inline void rule_references_of_threads(void **state)
 static inline void *thread_create_and_destroy(void *context)
 {
     struct thread_worker *worker = context;
-
     const struct varve_storage_options options = {.memory = worker->pool->memory};
-
     for (unsigned i = 0; i < THREAD_CYCLES / THREADS; i++) {
         struct varve_storage *storage, *view;
-
         if (varve_storage_empty(&options, VARVE_DTYPE_F32, 2, thread_shape, &storage, NULL) != VARVE_OK ||
             varve_storage_transpose(storage, 0, 1, &view, NULL) != VARVE_OK) {
             worker->errors++;
@@ -131,7 +125,6 @@ static inline void *thread_create_and_destroy(void *context)
 static inline void rule_a_million_cycles(void **state)
 {
     struct thread_worker workers[THREADS] = {{0}};
-
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i].pool = *state;
         assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_create_and_destroy, &workers[i]), 0);
@@ -152,7 +145,6 @@ static inline bool thread_looks(const struct thread_worker *worker, struct varve
     struct varve_device *device = worker->pool->device;
     struct varve_storage *host;
     bool is_right = true;
-
     if (varve_storage_empty(NULL, VARVE_DTYPE_I32, 1, &count, &host, NULL) != VARVE_OK) {
         return false;
     }
@@ -172,7 +164,6 @@ static inline void *thread_fill_and_copy(void *context)
     struct thread_worker *worker = context;
     struct varve_device *device = worker->pool->device;
     struct varve_storage_options options = {.memory = worker->pool->memory};
-
     if (device != NULL && device->ops->stream_create(device, &options.stream) != VARVE_OK) {
         worker->errors++;
         return NULL;
@@ -181,7 +172,6 @@ static inline void *thread_fill_and_copy(void *context)
         const struct varve_scalar value = {.kind = VARVE_SCALAR_INTEGER, .integer = worker->random % 1000 * 1000 + i};
         int64_t count = 1 + (int64_t)random_below(&worker->random, 50000);
         struct varve_storage *storage, *copy;
-
         if (varve_storage_empty(&options, VARVE_DTYPE_I32, 1, &count, &storage, NULL) != VARVE_OK ||
             varve_storage_empty(&options, VARVE_DTYPE_I32, 1, &count, &copy, NULL) != VARVE_OK) {
             worker->errors++;
@@ -203,7 +193,6 @@ static inline void rule_blocks_of_threads(void **state)
     const struct pool *pool = *state;
     struct thread_worker workers[THREADS];
     uint64_t seed = test_first_seed(1);
-
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct thread_worker){.pool = pool, .random = seed + i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_fill_and_copy, &workers[i]), 0);
@@ -235,7 +224,6 @@ static inline void *thread_first_uses(void *context)
     const struct varve_storage_options there = {.memory = worker->pool->memory};
     struct varve_scalar number = {.kind = VARVE_SCALAR_INTEGER, .integer = (int64_t)worker->random};
     struct varve_storage *from = NULL, *middle = NULL, *to = NULL;
-
     worker->errors += varve_storage_full(NULL, VARVE_DTYPE_I64, 1, shape, number, &from, NULL) != VARVE_OK;
     worker->errors += varve_storage_clone(from, &there, &middle, NULL) != VARVE_OK;
     worker->errors += varve_storage_zeros(NULL, VARVE_DTYPE_I64, 1, shape, &to, NULL) != VARVE_OK;
@@ -253,7 +241,6 @@ static inline void *thread_first_uses(void *context)
 static inline void rule_first_uses_of_threads(void **state)
 {
     struct thread_worker workers[THREADS];
-
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct thread_worker){.pool = *state, .random = i + 1};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_first_uses, &workers[i]), 0);

@@ -32,7 +32,6 @@ static size_t tracker_kept_count;
 static inline int tracker_on(void **state)
 {
     int error = pool_setup(state);
-
     tracker_pool = *state;
     varve_tracker_enable(true);
     return error;
@@ -48,7 +47,6 @@ static inline struct varve_storage *tracker_make(const char *name, int64_t bytes
 {
     const struct varve_storage_options options = {.memory = tracker_pool->memory, .name = name};
     struct varve_storage *storage;
-
     assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, &bytes, &storage, &tracker_message), VARVE_OK);
     return storage;
 }
@@ -63,7 +61,6 @@ static inline struct varve_storage *tracker_keep(struct varve_storage *storage)
 static inline struct varve_storage *tracker_make_touched(const char *name, int64_t bytes)
 {
     struct varve_storage *storage = tracker_make(name, bytes);
-
     assert_non_null(varve_storage_data(storage));
     return storage;
 }
@@ -71,7 +68,6 @@ static inline struct varve_storage *tracker_make_touched(const char *name, int64
 static inline struct varve_storage *tracker_slice_of(struct varve_storage *storage, int64_t from, int64_t to)
 {
     struct varve_storage *view;
-
     assert_int_equal(varve_storage_slice(storage, 0, from, to, 1, &view, &tracker_message), VARVE_OK);
     return view;
 }
@@ -103,7 +99,6 @@ struct tracker_found {
 static inline struct tracker_found tracker_check(struct varve_leak_options options)
 {
     struct tracker_found found;
-
     assert_int_equal(varve_tracker_check_leaks(&options, &found.leaks, &found.count, &tracker_message), VARVE_OK);
     return found;
 }
@@ -113,7 +108,6 @@ static inline const struct varve_leak *tracker_leak_of(const struct tracker_foun
 {
     char wanted[80];
     const struct varve_leak *leak = NULL;
-
     snprintf(wanted, sizeof(wanted), "%s)", name);
     for (size_t i = 0; i < found->count; i++) {
         if (strstr(found->leaks[i].evidence, wanted) != NULL) {
@@ -128,7 +122,6 @@ static inline void tracker_expect(const struct tracker_found *found, const char 
                                   uint64_t bytes)
 {
     const struct varve_leak *leak = tracker_leak_of(found, name);
-
     if (leak == NULL) {
         fail_msg("%s was not found", name);
     }
@@ -141,14 +134,11 @@ static inline void tracker_expect(const struct tracker_found *found, const char 
 
 static inline void rule_tracker_cycles(void **state)
 {
-    struct varve_storage *one = tracker_make_touched("two one", 100), *two = tracker_make_touched("two other", 200),
-                         *view, *chain;
+    struct varve_storage *one = tracker_make_touched("two one", 100), *two = tracker_make_touched("two other", 200);
     struct varve_storage *self = tracker_make_touched("itself", 300),
                          *through = tracker_make_touched("by its view", 400);
     struct varve_storage *open_cycle = tracker_make_touched("reached", 500),
                          *open_other = tracker_make_touched("reached too", 600);
-    struct tracker_found found;
-
     (void)state;
     tracker_attach(one, two);
     tracker_attach(two, one);
@@ -156,7 +146,7 @@ static inline void rule_tracker_cycles(void **state)
     tracker_release(two);
     tracker_attach(self, self);
     tracker_release(self);
-    view = tracker_slice_of(through, 0, 400);
+    struct varve_storage *view = tracker_slice_of(through, 0, 400);
     tracker_attach(through, view);
     tracker_release(view);
     tracker_release(through);
@@ -164,10 +154,10 @@ static inline void rule_tracker_cycles(void **state)
     tracker_attach(open_other, open_cycle);
     tracker_release(open_other);
     tracker_keep(open_cycle);
-    chain = tracker_make_touched("end of a chain", 700);
+    struct varve_storage *chain = tracker_make_touched("end of a chain", 700);
     tracker_attach(open_other, chain);
     tracker_release(chain);
-    found = tracker_check((struct varve_leak_options){.min_growth = 100});
+    struct tracker_found found = tracker_check((struct varve_leak_options){.min_growth = 100});
     assert_int_equal(found.count, 4);
     tracker_expect(&found, "two one", VARVE_LEAK_CYCLE, 100);
     tracker_expect(&found, "two other", VARVE_LEAK_CYCLE, 200);
@@ -194,8 +184,6 @@ static inline void rule_tracker_held_and_untouched(void **state)
                          *owned = tracker_make_touched("owned", 1000);
     struct varve_storage *viewed = tracker_make("looked at through a view", 1000), *nobody = tracker_make("nobody", 50);
     struct varve_storage *copied = tracker_make("copied", 40), *copy;
-    struct tracker_found found;
-
     (void)state;
     tracker_keep(tracker_slice_of(small, 10, 20));
     tracker_release(small);
@@ -213,7 +201,7 @@ static inline void rule_tracker_held_and_untouched(void **state)
     varve_storage_set_name(copy, "copy");
     tracker_keep(copied);
     tracker_keep(copy);
-    found = tracker_check((struct varve_leak_options){.min_growth = 100});
+    struct tracker_found found = tracker_check((struct varve_leak_options){.min_growth = 100});
     assert_int_equal(found.count, 3);
     tracker_expect(&found, "small view", VARVE_LEAK_HELD, 1000);
     tracker_expect(&found, "nobody", VARVE_LEAK_UNTOUCHED, 50);
@@ -230,7 +218,6 @@ static inline void rule_tracker_held_and_untouched(void **state)
 static __attribute__((noinline)) struct varve_storage *tracker_make_in_a_loop(const char *name)
 {
     struct varve_storage *storage = tracker_make(name, 64);
-
     assert_non_null(varve_storage_data(storage));
     __asm__ volatile("" : : "r"(storage)); /* no tail call: the caller is this function */
     return storage;
@@ -240,7 +227,6 @@ static inline void tracker_make_elsewhere(struct varve_storage **storage)
 {
     const struct varve_storage_options options = {.memory = tracker_pool->memory};
     const int64_t bytes = 32;
-
     assert_int_equal(varve_storage_zeros(&options, VARVE_DTYPE_U8, 1, &bytes, storage, &tracker_message), VARVE_OK);
     varve_storage_set_name(*storage, "elsewhere");
     assert_non_null(varve_storage_data(*storage));
@@ -248,24 +234,21 @@ static inline void tracker_make_elsewhere(struct varve_storage **storage)
 
 static inline void rule_tracker_growth(void **state)
 {
-    struct varve_storage *storage;
-    struct tracker_found found;
-    uint64_t mark;
-
     (void)state;
     for (unsigned i = 0; i < 20; i++) {
         tracker_keep(tracker_make_in_a_loop("before the mark"));
     }
-    mark = varve_tracker_mark();
+    uint64_t mark = varve_tracker_mark();
     for (unsigned i = 0; i < 12; i++) {
         tracker_keep(tracker_make_in_a_loop("growing"));
         tracker_release(tracker_make_in_a_loop("released"));
     }
+    struct varve_storage *storage;
     for (unsigned i = 0; i < 7; i++) {
         tracker_make_elsewhere(&storage);
         tracker_keep(storage);
     }
-    found = tracker_check((struct varve_leak_options){.after = mark});
+    struct tracker_found found = tracker_check((struct varve_leak_options){.after = mark});
     assert_int_equal(found.count, 1);
     tracker_expect(&found, "growing", VARVE_LEAK_GROWTH, 12 * 64);
     assert_int_equal(found.leaks[0].storages, 12);
@@ -285,24 +268,21 @@ static inline void rule_tracker_end(void **state)
     static char bytes[16];
     struct varve_foreign foreign = {.data = bytes, .bytes = sizeof(bytes)};
     const int64_t shape = sizeof(bytes);
-    struct varve_geometry geometry;
-    struct varve_storage *view, *storage;
-    struct tracker_found found;
-    uint64_t mark;
-
     (void)state;
     tracker_keep(tracker_make("a table that lives as long as the program", 10));
-    mark = varve_tracker_mark();
+    uint64_t mark = varve_tracker_mark();
     tracker_keep(tracker_make("forgotten", 20));
-    view = tracker_make_touched("by a view", 30);
+    struct varve_storage *view = tracker_make_touched("by a view", 30);
     tracker_keep(tracker_slice_of(view, 0, 30));
     tracker_release(view);
+    struct varve_geometry geometry;
     varve_geometry_contiguous(1, &shape, &geometry, NULL);
+    struct varve_storage *storage;
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, "foreign", &storage, &tracker_message),
                      VARVE_OK);
     tracker_keep(storage);
     tracker_release(tracker_make("released", 40));
-    found = tracker_check((struct varve_leak_options){.after = mark, .is_end = true});
+    struct tracker_found found = tracker_check((struct varve_leak_options){.after = mark, .is_end = true});
     assert_int_equal(found.count, 3);
     tracker_expect(&found, "forgotten", VARVE_LEAK_ALIVE, 20);
     tracker_expect(&found, "by a view", VARVE_LEAK_ALIVE, 30);
@@ -323,7 +303,6 @@ struct tracker_seen {
 static inline bool tracker_see(void *context, const struct varve_tracked *tracked)
 {
     struct tracker_seen *seen = context;
-
     seen->ids[seen->count] = tracked->id;
     seen->ages[seen->count] = tracked->age_ns;
     seen->callers[seen->count] = tracked->caller;
@@ -333,18 +312,16 @@ static inline bool tracker_see(void *context, const struct varve_tracked *tracke
 
 static inline void rule_tracker_list(void **state)
 {
-    struct varve_tracker_totals totals;
-    struct varve_storage *storage, *before;
     struct tracker_seen seen = {.count = 0};
-
     (void)state;
     varve_tracker_enable(false);
-    before = tracker_keep(tracker_make("before", 100));
+    struct varve_storage *before = tracker_keep(tracker_make("before", 100));
     varve_tracker_enable(true);
-    storage = tracker_keep(tracker_make("one", 10));
+    struct varve_storage *storage = tracker_keep(tracker_make("one", 10));
     tracker_keep(tracker_slice_of(storage, 0, 5));
     tracker_keep(varve_storage_retain(storage));
     tracker_keep(tracker_make("beyond", 1));
+    struct varve_tracker_totals totals;
     varve_tracker_get_totals(&totals);
     assert_int_equal(totals.storages, 3);
     assert_int_equal(totals.views, 1);
@@ -367,10 +344,8 @@ static inline void *tracker_churn(void *context)
 {
     const struct varve_storage_options options = {.memory = tracker_pool->memory};
     const int64_t bytes = 8;
-
     while (!__atomic_load_n((bool *)context, __ATOMIC_ACQUIRE)) {
         struct varve_storage *storage, *view;
-
         if (varve_storage_empty(&options, VARVE_DTYPE_U8, 1, &bytes, &storage, NULL) == VARVE_OK) {
             if (varve_storage_slice(storage, 0, 0, 4, 1, &view, NULL) == VARVE_OK) {
                 varve_storage_release(view, NULL);
@@ -384,14 +359,13 @@ static inline void *tracker_churn(void *context)
 /* What is counted one after the other may be more than there is at any moment, but each of it is whole. */
 static inline void rule_tracker_beside_threads(void **state)
 {
-    struct varve_tracker_totals totals;
-    pthread_t threads[2];
     bool is_over = false;
-
     (void)state;
+    pthread_t threads[2];
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, tracker_churn, &is_over), 0);
     }
+    struct varve_tracker_totals totals;
     for (unsigned i = 0; i < 300; i++) {
         free(tracker_check((struct varve_leak_options){.min_growth = 1000}).leaks);
         varve_tracker_get_totals(&totals);

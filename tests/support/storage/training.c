@@ -26,7 +26,6 @@ static tensor *binary(struct state *state, int (*op)(tensor *, tensor *, tensor 
                       tensor *b, int take)
 {
     tensor *out = NULL;
-
     if (state->error == VARVE_OK) {
         state->error = op(a, b, &out, state->message);
     }
@@ -38,7 +37,6 @@ static tensor *binary(struct state *state, int (*op)(tensor *, tensor *, tensor 
 static tensor *unary(struct state *state, int (*op)(tensor *, tensor **, struct varve_message *), tensor *a)
 {
     tensor *out = NULL;
-
     if (state->error == VARVE_OK) {
         state->error = op(a, &out, state->message);
     }
@@ -49,7 +47,6 @@ static tensor *unary(struct state *state, int (*op)(tensor *, tensor **, struct 
 static tensor *transposed(struct state *state, tensor *a)
 {
     tensor *out = NULL;
-
     if (state->error == VARVE_OK) {
         state->error = varve_tensor_transpose(a, 0, 1, &out, state->message);
     }
@@ -59,7 +56,6 @@ static tensor *transposed(struct state *state, tensor *a)
 static tensor *same(struct state *state, tensor *a)
 {
     tensor *out = NULL;
-
     if (state->error == VARVE_OK) {
         state->error = varve_tensor_copy(a, &out, state->message);
     }
@@ -73,7 +69,6 @@ static tensor *number(struct state *state, double value)
     const struct varve_tensor_type type = {.dtype = VARVE_DTYPE_F32};
     const struct varve_scalar scalar = {.kind = VARVE_SCALAR_REAL, .real = value};
     tensor *out = NULL;
-
     if (state->error == VARVE_OK) {
         state->error = varve_tensor_op_fill(state->runtime, &type, scalar, &out, state->message);
     }
@@ -88,7 +83,6 @@ static tensor *parameter(struct state *state, int64_t rows, int64_t columns, uin
     const int64_t shape[] = {rows, columns};
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 2, shape};
     tensor *out = NULL;
-
     if (state->error == VARVE_OK) {
         state->error =
             varve_tensor_op_normal(state->runtime, &type, SEED, sequence, 0, deviation, &out, state->message);
@@ -103,7 +97,6 @@ static void prepare(struct state *state)
 {
     const struct training *training = state->training;
     double elements = (double)(training->batch * training->width);
-
     state->one = number(state, 1);
     state->minus_one = number(state, -1);
     state->rate = number(state, RATE);
@@ -125,7 +118,6 @@ static void forward(struct state *state, unsigned layer)
     tensor *e = unary(state, varve_tensor_op_exp, binary(state, varve_tensor_op_mul, z, state->minus_one, TAKE_A));
     tensor *s = binary(state, varve_tensor_op_div, state->one,
                        binary(state, varve_tensor_op_add, e, state->one, TAKE_A), TAKE_B);
-
     state->sigmoids[layer] = s;
     state->outputs[layer + 1] =
         state->training->is_residual ? binary(state, varve_tensor_op_add, s, before, KEEP) : same(state, s);
@@ -142,7 +134,6 @@ static tensor *backward(struct state *state, unsigned layer, tensor *gradient)
     tensor *dh = binary(state, varve_tensor_op_matmul, dz, transposed(state, w), TAKE_BOTH);
     tensor *next =
         binary(state, varve_tensor_op_sub, w, binary(state, varve_tensor_op_mul, dw, state->rate, TAKE_A), TAKE_B);
-
     if (state->training->is_residual) {
         dh = binary(state, varve_tensor_op_add, dh, gradient, TAKE_A);
     }
@@ -164,7 +155,6 @@ static float value_of(struct state *state, tensor *scalar)
 {
     struct varve_storage *storage, *host;
     float value = 0;
-
     if (state->error == VARVE_OK) {
         state->error = varve_tensor_borrow(scalar, &storage, state->message);
     }
@@ -182,22 +172,21 @@ static float value_of(struct state *state, tensor *scalar)
 static float step(struct state *state)
 {
     unsigned layers = state->training->layers;
-    tensor *difference, *squares, *loss = NULL, *gradient;
-
+    tensor *loss = NULL;
     state->outputs[0] = same(state, state->input);
     for (unsigned i = 0; i < layers; i++) {
         forward(state, i);
     }
     varve_runtime_annotate_log(state->runtime, "BACKWARD");
-    difference = binary(state, varve_tensor_op_sub, state->outputs[layers], state->target, KEEP);
+    tensor *difference = binary(state, varve_tensor_op_sub, state->outputs[layers], state->target, KEEP);
     varve_tensor_release(state->outputs[layers]);
     state->outputs[layers] = NULL;
-    squares = binary(state, varve_tensor_op_mul, difference, difference, KEEP);
+    tensor *squares = binary(state, varve_tensor_op_mul, difference, difference, KEEP);
     if (state->error == VARVE_OK) {
         state->error = varve_tensor_op_mean(squares, VARVE_OP_ALL_AXES, &loss, state->message);
     }
     varve_tensor_release(squares);
-    gradient = binary(state, varve_tensor_op_mul, difference, state->slope, TAKE_A);
+    tensor *gradient = binary(state, varve_tensor_op_mul, difference, state->slope, TAKE_A);
     for (unsigned i = layers; i-- > 0;) {
         gradient = backward(state, i, gradient);
     }
@@ -208,7 +197,6 @@ static float step(struct state *state)
 static void release_all(struct state *state)
 {
     tensor *constants[] = {state->input, state->target, state->one, state->minus_one, state->rate, state->slope};
-
     for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
         varve_tensor_release(constants[i]);
     }
@@ -225,8 +213,6 @@ int training_run(const struct training *training, struct training_result *result
 {
     struct state state = {.training = training, .message = message};
     struct varve_alloc *alloc = varve_memory_alloc(training->options.memory);
-    int error;
-
     memset(result_out, 0, sizeof(*result_out));
     varve_alloc_reset_peak_stats(alloc);
     state.error = varve_runtime_open(&training->options, &state.runtime, message);
@@ -247,6 +233,6 @@ int training_run(const struct training *training, struct training_result *result
     result_out->peak_bytes = (uint64_t)varve_alloc_max_memory_allocated(alloc);
     varve_runtime_get_counters(state.runtime, &result_out->counters);
     release_all(&state);
-    error = varve_runtime_close(state.runtime, state.error == VARVE_OK ? message : NULL);
+    int error = varve_runtime_close(state.runtime, state.error == VARVE_OK ? message : NULL);
     return state.error != VARVE_OK ? state.error : error;
 }

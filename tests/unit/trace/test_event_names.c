@@ -63,11 +63,11 @@ TEST(test_stable_codes)
 
 TEST(test_error_texts)
 {
-    struct varve_message message;
     assert_string_equal(varve_strerror(VARVE_OK), "success");
     assert_string_equal(varve_strerror(VARVE_ERROR_FULL), "no space left");
     assert_string_equal(varve_strerror(-1000), "unknown error");
     assert_string_equal(varve_strerror(1), "unknown error");
+    struct varve_message message;
     assert_int_equal(varve_message_set(&message, VARVE_ERROR_IO, "%s: line\nbreak %d", "a", 7), VARVE_ERROR_IO);
     assert_string_equal(message.text, "a: line break 7");
     assert_int_equal(varve_message_set(NULL, VARVE_ERROR_IO, "%s", "dropped"), VARVE_ERROR_IO);

@@ -12,7 +12,6 @@
 static int alloc(const char *function, enum fake_kind kind, uint64_t *addr_out, size_t bytes)
 {
     int result = fake_state_bytes(bytes);
-
     if (result == 0) {
         *addr_out = fake_add(kind, fake_device(), bytes);
     }
@@ -36,13 +35,11 @@ int cuMemAllocPitch_v2(uint64_t *addr_out, size_t *pitch_out, size_t width, size
 {
     size_t pitch = (width + FAKE_PITCH - 1) / FAKE_PITCH * FAKE_PITCH;
     void *found = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
-    cuda_type_cuMemAlloc_v2 *inner;
-    int result;
-
     (void)element;
+    cuda_type_cuMemAlloc_v2 *inner;
     memcpy(&inner, &found, sizeof(found));
     fake_depth++;
-    result = inner(addr_out, width == FAKE_BYTES_INVALID ? 0 : pitch * height);
+    int result = inner(addr_out, width == FAKE_BYTES_INVALID ? 0 : pitch * height);
     fake_depth--;
     *pitch_out = result == 0 ? pitch : 0;
     return fake_logged("cuMemAllocPitch_v2", result, "addr=%#lx bytes=%zu asked=%zu " FAKE_ORIGIN,
@@ -57,7 +54,6 @@ int cuMemAllocManaged(uint64_t *addr_out, size_t bytes, unsigned flags)
 static int drop(const char *function, enum fake_kind kind, uint64_t addr)
 {
     int result = addr == 0 ? fake_state() : fake_drop(kind, addr);
-
     return fake_logged(function, result, "addr=%#lx " FAKE_ORIGIN, (unsigned long)addr, FAKE_HERE);
 }
 
@@ -69,7 +65,6 @@ int cuMemFree_v2(uint64_t addr)
 int cuMemGetAddressRange_v2(uint64_t *base_out, size_t *bytes_out, uint64_t addr)
 {
     const struct fake_object *object = fake_find(FAKE_MEMORY, addr);
-
     if (object != NULL) {
         *base_out = addr;
         *bytes_out = object->bytes;
@@ -81,7 +76,6 @@ static int alloc_host(const char *function, void **memory_out, size_t bytes)
 {
     uint64_t addr = 0;
     int result = alloc(function, FAKE_HOST, &addr, bytes);
-
     if (result == 0) {
         *memory_out = (void *)addr;
     }
@@ -107,7 +101,6 @@ int cuMemFreeHost(void *memory)
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 {
     int result = fake_state_bytes(bytes);
-
     (void)flags;
     return fake_logged("cuMemHostRegister_v2", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)memory, bytes,
                        FAKE_HERE);
@@ -141,7 +134,6 @@ static int alloc_array(const char *function, void **array_out, size_t width)
 {
     uint64_t addr = 0;
     int result = alloc(function, FAKE_ARRAY, &addr, width);
-
     if (result == 0) {
         *array_out = (void *)addr;
     }
@@ -194,7 +186,6 @@ int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties
 {
     int device = wanted->location.type == CUDA_LOCATION_DEVICE ? wanted->location.id : -1;
     int result = fake_state_bytes(bytes);
-
     (void)flags;
     if (result == 0) {
         *handle_out = fake_add(FAKE_HANDLE, device, bytes);
@@ -206,14 +197,12 @@ int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties
 static int device_of(uint64_t handle)
 {
     const struct fake_object *object = fake_find(FAKE_HANDLE, handle);
-
     return object != NULL ? object->device : fake_device();
 }
 
 int cuMemRelease(uint64_t handle)
 {
     int device = device_of(handle);
-
     return fake_logged("cuMemRelease", fake_drop(FAKE_HANDLE, handle), "handle=%#lx place=%d " FAKE_ORIGIN,
                        (unsigned long)handle, device, FAKE_HERE);
 }
@@ -223,7 +212,6 @@ int cuMemRetainAllocationHandle(uint64_t *handle_out, void *addr)
     struct fake_object *mapping = fake_find(FAKE_MAPPING, (uintptr_t)addr);
     struct fake_object *handle = mapping != NULL ? fake_find(FAKE_HANDLE, mapping->bytes) : NULL;
     int result = handle != NULL ? 0 : FAKE_INVALID;
-
     if (result == 0) {
         handle->count++;
         *handle_out = handle->addr;
@@ -236,7 +224,6 @@ int cuMemRetainAllocationHandle(uint64_t *handle_out, void *addr)
 int cuMemImportFromShareableHandle(uint64_t *handle_out, void *shared, int type)
 {
     int result = type == 1 ? 0 : FAKE_INVALID;
-
     (void)shared;
     if (result == 0) {
         *handle_out = fake_add(FAKE_HANDLE, 1, 1);
@@ -248,7 +235,6 @@ int cuMemImportFromShareableHandle(uint64_t *handle_out, void *shared, int type)
 int cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties, uint64_t handle)
 {
     const struct fake_object *object = fake_find(FAKE_HANDLE, handle);
-
     if (object != NULL) {
         properties->location.type = object->device >= 0 ? CUDA_LOCATION_DEVICE : 2;
         properties->location.id = object->device;
@@ -260,12 +246,10 @@ int cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties, u
 int cuMemMap(uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags)
 {
     int result = fake_find(FAKE_HANDLE, handle) != NULL ? 0 : FAKE_INVALID;
-
     (void)offset;
     (void)flags;
     if (result == 0) {
         uint64_t made = fake_add(FAKE_MAPPING, device_of(handle), handle);
-
         fake_find(FAKE_MAPPING, made)->addr = addr;
     }
     return fake_logged("cuMemMap", result, "addr=%#lx bytes=%zu handle=%#lx place=%d " FAKE_ORIGIN, (unsigned long)addr,
@@ -276,7 +260,6 @@ int cuMemUnmap(uint64_t addr, size_t bytes)
 {
     struct fake_object *mapping = fake_find(FAKE_MAPPING, addr);
     int result = mapping != NULL ? 0 : FAKE_INVALID;
-
     if (mapping != NULL) {
         mapping->kind = FAKE_NONE;
         mapping->addr = 0;

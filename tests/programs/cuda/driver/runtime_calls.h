@@ -24,7 +24,6 @@ static inline int runtime_calls(void)
     void *memory[4] = {NULL, NULL, NULL, NULL};
     void *refused = NULL;
     int failed = 0;
-
     failed += cudaMalloc(&memory[0], 20000) != 0;
     failed += cudaMallocHost(&memory[1], 20100) != 0;
     failed += cudaMallocAsync(&memory[2], 20200, NULL) != 0;

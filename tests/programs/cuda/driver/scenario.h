@@ -52,7 +52,6 @@ static inline void expect(const char *what, int result, int wanted)
 static inline uint64_t take(const struct api *api, size_t bytes)
 {
     uint64_t addr = 0;
-
     EXPECT(0, api->cuMemAlloc_v2(&addr, bytes));
     if (addr == 0) {
         fprintf(stderr, "no address for %zu bytes\n", bytes);
@@ -67,7 +66,6 @@ static inline void scenario_linear(const struct api *api)
     uint64_t first = take(api, 1000);
     uint64_t second = take(api, 2000);
     size_t pitch = 0;
-
     EXPECT(0, api->cuMemFree_v2(first));
     first = take(api, 3000); /* at the same address */
     EXPECT(FAKE_INVALID, api->cuMemAlloc_v2(&untouched, FAKE_BYTES_INVALID));
@@ -91,7 +89,6 @@ static inline void scenario_host(const struct api *api)
 {
     static char own[4096];
     void *memory = NULL;
-
     EXPECT(0, api->cuMemAllocHost_v2(&memory, 5000));
     EXPECT(0, api->cuMemFreeHost(memory));
     EXPECT(0, api->cuMemHostAlloc(&memory, 6000, 0));
@@ -107,7 +104,6 @@ static inline void scenario_arrays(const struct api *api)
     struct cuda_array_2d flat = {.width = 64, .height = 32, .format = 0x20, .channels = 2};
     struct cuda_array_3d deep = {.width = 16, .height = 8, .depth = 4, .format = 0x01, .channels = 4};
     void *array = NULL;
-
     EXPECT(0, api->cuArrayCreate_v2(&array, &flat)); /* 64 * 32 * 2 * 4 */
     EXPECT(0, api->cuArrayDestroy(array));
     EXPECT(0, api->cuArray3DCreate_v2(&array, &deep)); /* 16 * 8 * 4 * 4 */
@@ -127,7 +123,6 @@ static inline void scenario_virtual(const struct api *api)
     uint64_t addr = 0;
     uint64_t handle = 0;
     uint64_t again = 0;
-
     EXPECT(0, api->cuMemAddressReserve(&addr, 8 << 20, 0, 0, 0));
     EXPECT(0, api->cuMemCreate(&handle, 2 << 20, &where, 0));
     EXPECT(FAKE_OUT_OF_MEMORY, api->cuMemCreate(&again, (size_t)1 << 50, &where, 0));
@@ -160,7 +155,6 @@ static inline void scenario_streams(const struct api *api, bool own)
     void *pool = NULL;
     void *graph = NULL;
     int reuse = 1;
-
     EXPECT(0, api->cuStreamCreate(&stream, 0));
     EXPECT(0, ALLOC_ASYNC(own)(&addr, 7000, NULL));
     EXPECT(0, FREE_ASYNC(own)(addr, NULL));
@@ -194,7 +188,6 @@ static inline void scenario_contexts(const struct api *api)
     void *primary = NULL;
     void *made = NULL;
     uint64_t addr = 0;
-
     EXPECT(0, api->cuIpcOpenMemHandle_v2(&addr, imported, 1));
     EXPECT(0, api->cuIpcCloseMemHandle(addr));
     EXPECT(0, api->cuCtxCreate_v2(&made, 0, 0));
@@ -220,7 +213,6 @@ static inline void scenario(const struct api *api, bool own)
 {
     void *primary = NULL;
     uint64_t addr = 0;
-
     EXPECT(0, api->cuInit(0));
     EXPECT(FAKE_NO_CONTEXT, api->cuMemAlloc_v2(&addr, 500));
     EXPECT(0, api->cuDevicePrimaryCtxRetain(&primary, 0));

@@ -10,7 +10,6 @@
 int cuStreamCreate(void **stream_out, unsigned flags)
 {
     struct fake_stream *stream = calloc(1, sizeof(*stream));
-
     (void)flags;
     stream->device = fake_device();
     *stream_out = stream;
@@ -67,7 +66,6 @@ static int alloc(const char *function, uint64_t *addr_out, size_t bytes, void *p
     bool is_captured = !is_special(stream) && ((struct fake_stream *)stream)->is_captured;
     int result = fake_state_bytes(bytes);
     const struct fake_object *from = pool == NULL && device >= 0 ? fake.current_pools[device] : pool;
-
     if (from != NULL && (from < fake.default_pools || from >= fake.default_pools + FAKE_DEVICES)) {
         device = from->device;
     } else {
@@ -108,7 +106,6 @@ int cuMemAllocFromPoolAsync_ptsz(uint64_t *addr_out, size_t bytes, void *pool, v
 static int free_ordered(const char *function, uint64_t addr, void *stream, bool is_own)
 {
     int device = is_special(stream) ? fake_device() : ((struct fake_stream *)stream)->device;
-
     return fake_logged(
         function, fake_drop(FAKE_MEMORY, addr), "addr=%#lx stream=%#lx place=%d " FAKE_ORIGIN, (unsigned long)addr,
         (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream), device, FAKE_HERE);
@@ -131,7 +128,6 @@ int cuMemPoolCreate(void **pool_out, const struct cuda_pool_properties *wanted)
     int result = wanted->type == 0 ? FAKE_INVALID : fake_state();
     int device = wanted->location.type == CUDA_LOCATION_DEVICE ? wanted->location.id : -1;
     struct fake_object *pool = result == 0 ? calloc(1, sizeof(*pool)) : NULL;
-
     if (pool != NULL) {
         pool->device = device;
         *pool_out = pool;
@@ -143,7 +139,6 @@ int cuMemPoolCreate(void **pool_out, const struct cuda_pool_properties *wanted)
 static int reported_of(const char *function, void *pool, unsigned long arg)
 {
     const struct fake_object *object = pool;
-
     return fake_logged(function, fake_state(), "addr=%#lx pool=%#lx place=%d arg=%lu " FAKE_ORIGIN,
                        (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, object->device, arg, FAKE_HERE);
 }
@@ -164,7 +159,6 @@ int cuMemPoolTrimTo(void *pool, size_t bytes_to_keep)
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
     unsigned long arg = attribute == CUDA_POOL_THRESHOLD ? *(unsigned long *)value : *(unsigned *)value;
-
     return reported_of(attribute == CUDA_POOL_THRESHOLD ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute", pool,
                        arg);
 }
@@ -185,7 +179,6 @@ int cuCtxSynchronize_v2(void *context)
 static int synchronize(const char *function, void *stream, bool is_own)
 {
     bool is_captured = !is_special(stream) && ((struct fake_stream *)stream)->is_captured;
-
     return fake_logged(function, is_captured ? 900 : fake_state_context(), "stream=%#lx " FAKE_ORIGIN,
                        (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
                        FAKE_HERE);

@@ -24,7 +24,6 @@ TEST_PLAYS(test_arena, cases)
 TEST_WITH(test_empty_ranges_go_back, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.policy = "arena:grow=4M"});
     play(rig, "a=300@7 b=10M@7 reserved=14M -b -a fail:free:2");
     (void)varve_alloc_empty_cache(rig->alloc);
@@ -48,7 +47,6 @@ static uint64_t *owner_of(struct pieces *pieces, uint64_t group)
 {
     struct owners *owners = pieces->state;
     unsigned i = 0;
-
     while (i < owners->count && owners->addr[i] != group) {
         i++;
     }
@@ -68,7 +66,6 @@ static uint64_t group_at(const struct pieces *pieces, uint32_t at)
 static bool is_empty(const struct pieces *pieces, uint32_t at)
 {
     uint64_t group = group_at(pieces, at);
-
     return pieces->at[at].is_free && (at == 0 || group_at(pieces, at - 1) != group) &&
            (at + 1 == pieces->count || group_at(pieces, at + 1) != group);
 }
@@ -77,7 +74,6 @@ static bool is_empty(const struct pieces *pieces, uint32_t at)
 static uint32_t first_fit(struct pieces *pieces, uint64_t bytes, uint64_t owner)
 {
     uint32_t first = PIECES_NONE;
-
     for (uint32_t i = 0; i < pieces->count; i++) {
         if (pieces->at[i].is_free && pieces->at[i].size >= bytes && *owner_of(pieces, group_at(pieces, i)) == owner &&
             (first == PIECES_NONE || pieces->at[i].nth < pieces->at[first].nth)) {
@@ -96,7 +92,6 @@ static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
 {
     uint32_t at = bytes > MIB ? PIECES_NONE : first_fit(pieces, bytes, stream);
     uint64_t least = bytes > MIB ? bytes : MIB;
-
     if (at != PIECES_NONE) {
         return at;
     }
@@ -147,7 +142,6 @@ static void put(struct pieces *pieces, uint32_t at)
 static void release(struct pieces *pieces)
 {
     struct owners *owners = pieces->state;
-
     for (unsigned i = 0; i < owners->count; i++) {
         owners->stream[i] = GLOBAL;
     }
@@ -158,7 +152,6 @@ static void release(struct pieces *pieces)
 TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     static struct owners owners;
-
     owners.count = 0;
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "arena:grow=16M",

@@ -49,7 +49,6 @@ static uint64_t grow(struct pieces *pieces, uint64_t bytes)
 {
     struct regions *regions = pieces->state;
     uint64_t size = regions->next;
-
     while (size < bytes) {
         size *= 2;
     }
@@ -65,7 +64,6 @@ static uint64_t cut(const struct piece *piece, uint64_t bytes)
 static void release(struct pieces *pieces)
 {
     struct regions *regions = pieces->state;
-
     pieces_release(pieces);
     for (regions->next = 2 * MIB; regions->next < pieces->bytes;) {
         regions->next *= 2;
@@ -75,7 +73,6 @@ static void release(struct pieces *pieces)
 TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     struct regions regions = {2 * MIB};
-
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "bfc",
                                           .rounded = rounded,

@@ -21,7 +21,6 @@
 static uint64_t rounded(uint64_t bytes)
 {
     uint64_t power = 512;
-
     while (power < bytes) {
         power *= 2;
     }
@@ -50,7 +49,6 @@ static void put(struct pieces *pieces, uint32_t at)
 {
     struct piece *piece = &pieces->at[at];
     uint64_t offset = piece->addr - piece->base;
-
     piece->is_free = true;
     if ((piece->size & (piece->size - 1)) != 0 || offset % piece->size != 0) {
         pieces_cut(pieces, at, offset & -offset); /* the largest that fits there */
@@ -61,7 +59,6 @@ static void put(struct pieces *pieces, uint32_t at)
         uint64_t size = pieces->at[at].size;
         bool is_second = ((pieces->at[at].addr - pieces->at[at].base) & size) != 0;
         uint32_t first = is_second ? at - 1 : at;
-
         if ((is_second && at == 0) || !pieces_meet(pieces, first) || pieces->at[first].size != size ||
             pieces->at[first + 1].size != size) {
             return;
@@ -94,7 +91,6 @@ struct use {
 static unsigned index_of(uint64_t bytes)
 {
     unsigned k = 0;
-
     while (UINT64_C(512) << k < bytes) {
         k++;
     }
@@ -105,13 +101,10 @@ static unsigned index_of(uint64_t bytes)
 static uint64_t bound_of(const struct use *use)
 {
     uint64_t bound = 0;
-
     for (unsigned stream = 0; stream < STREAMS; stream++) {
         uint64_t sum = 0;
-
         for (unsigned k = 0; k < SIZES; k++) {
             uint64_t segment = UINT64_C(512) << k;
-
             sum += use->peak[stream][k];
             if (segment == SEGMENT || (segment > SEGMENT && use->peak[stream][k] > 0)) {
                 bound += (sum + segment - 1) / segment * segment;
@@ -124,7 +117,6 @@ static uint64_t bound_of(const struct use *use)
 static void use_take(struct rig *rig, struct use *use, unsigned slot, uint64_t bytes, uint64_t stream)
 {
     unsigned k = index_of(bytes);
-
     use->bytes[slot] = UINT64_C(512) << k;
     use->stream[slot] = stream;
     if (varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &use->addr[slot], NULL) != VARVE_OK) {
@@ -148,13 +140,11 @@ static void use_give(struct rig *rig, struct use *use, unsigned slot)
 static void bound_at_random(struct rig *rig, uint64_t seed, uint64_t limit, uint64_t largest)
 {
     static struct use use;
-
     use = (struct use){.in_use = {{0}}};
     rig_open(rig, &(struct rig_options){.policy = "buddy:segment=1M", .limit = limit});
     for (unsigned i = 0; i < 6000; i++) {
         unsigned slot = (unsigned)random_below(&seed, LIVE_MAX);
         uint64_t scale = UINT64_C(1) << random_below(&seed, largest);
-
         if (random_below(&seed, 500) == 0) {
             empty_cache(rig);
         } else if (use.addr[slot] != 0) {
@@ -171,7 +161,6 @@ static void bound_at_random(struct rig *rig, uint64_t seed, uint64_t limit, uint
 TEST_WITH(test_bound_at_random, rig_setup, rig_teardown)
 {
     uint64_t seed = test_first_seed(41);
-
     bound_at_random(*state, seed, 0, 11);           /* no request is larger than a segment */
     bound_at_random(*state, seed + 1, 0, 15);       /* some are */
     bound_at_random(*state, seed + 2, 8 * MIB, 12); /* and the limit makes others fail and releases segments */
@@ -184,9 +173,8 @@ TEST_WITH(test_sequence_that_needs_the_most, rig_setup, rig_teardown)
     enum { COUNT = 2048, SIZES_USED = 8 };
     static uint64_t addrs[COUNT][2]; /* address and size; 0: none */
     struct rig *rig = *state;
-    uint64_t n = COUNT * UINT64_C(512), reserved;
+    uint64_t n = COUNT * UINT64_C(512);
     unsigned count = 0;
-
     rig_open(rig, &(struct rig_options){.policy = "buddy:segment=1M"});
     for (; count < COUNT; count++) {
         addrs[count][0] = take(rig, 512);
@@ -195,7 +183,6 @@ TEST_WITH(test_sequence_that_needs_the_most, rig_setup, rig_teardown)
     }
     for (unsigned r = 1; r <= SIZES_USED; r++) {
         uint64_t size = UINT64_C(512) << r, freed = 0;
-
         for (unsigned i = 0; i < count; i++) {
             if (addrs[i][0] % size != 0) {
                 give(rig, addrs[i][0]);
@@ -211,7 +198,7 @@ TEST_WITH(test_sequence_that_needs_the_most, rig_setup, rig_teardown)
         }
         rig->count = rig->mark = 0;
     }
-    reserved = (uint64_t)varve_alloc_memory_reserved(rig->alloc);
+    uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(rig->alloc);
     assert_true(reserved >= n + SIZES_USED * n / 2);
     assert_true(reserved <= n + SIZES_USED * n / 2 + SEGMENT); /* the sum of what each size had */
 }

@@ -29,11 +29,10 @@ TEST_PLAYS(test_rmm_pool, cases)
 TEST_WITH(test_options, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_alloc_options options;
     struct varve_message message = {""};
     struct varve_alloc *alloc = NULL;
-
     rig_open(rig, &(struct rig_options){.policy = "rmm-pool"});
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.device = rig->device;
     options.policy = "rmm-pool:initial=2G:maximum=1G";
@@ -88,7 +87,6 @@ static void merge_lists(struct pieces *pieces, uint64_t stream, uint64_t other)
 static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
 {
     uint32_t at = pieces_best(pieces, bytes, stream);
-
     for (uint64_t other = 0; at == PIECES_NONE && other < STREAMS; other++) {
         at = pieces_best(pieces, bytes, other);
     }

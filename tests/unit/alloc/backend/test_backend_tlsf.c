@@ -25,7 +25,6 @@ TEST_PLAYS(test_tlsf, plays)
 TEST_WITH(test_device_keeps_a_segment, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.policy = "tlsf"});
     play(rig, "b=70M -b fail:free:1");
     (void)varve_alloc_empty_cache(rig->alloc);
@@ -39,15 +38,14 @@ static uint64_t second; /* ranges for each power of two */
 /* The range of a size, as where it begins; the next one's begin with `up`, if the size is not a begin itself. */
 static uint64_t range_of(uint64_t bytes, bool up)
 {
-    uint64_t power = 512, step;
-
+    uint64_t power = 512;
     if (bytes < 512 * second) {
         return bytes;
     }
     while (2 * power <= bytes) {
         power *= 2;
     }
-    step = power / second;
+    uint64_t step = power / second;
     return (bytes + (up ? step - 1 : 0)) / step * step;
 }
 
@@ -59,11 +57,9 @@ static uint64_t rounded(uint64_t bytes)
 static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
 {
     uint32_t best = PIECES_NONE;
-
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->at[i], *other = &pieces->at[best == PIECES_NONE ? i : best];
         uint64_t own = range_of(piece->size, false), others = range_of(other->size, false);
-
         if (piece->is_free && piece->stream == stream && own >= bytes &&
             (best == PIECES_NONE || own < others || (own == others && piece->put > other->put))) {
             best = i;
@@ -90,7 +86,6 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
         const char *policy;
         uint64_t second;
     } cases[] = {{"tlsf:segment=4M", 32}, {"tlsf:segment=4M:second=6", 64}, {"tlsf:segment=4M:second=1", 2}};
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         second = cases[i].second;
         pieces_compare(*state,

@@ -16,7 +16,6 @@ struct before {
 static uint64_t all_calls(const struct rig *rig)
 {
     uint64_t calls = 0;
-
     for (int call = 0; call < VARVE_DEVICE_CALL_LIMIT; call++) {
         calls += calls_of(rig, (enum varve_device_call)call);
     }
@@ -36,7 +35,6 @@ static void assert_unchanged(struct rig *rig, struct before *before)
 {
     struct varve_alloc_stats stats = stats_of(rig);
     char *layout = layout_of(rig);
-
     rig_check(rig);
     assert_string_equal(layout, before->layout);
     assert_memory_equal(&stats, &before->stats, sizeof(stats));
@@ -62,8 +60,6 @@ static void assert_not_ours(struct rig *rig, uint64_t addr)
 {
     struct before before;
     uint64_t base = 1, bytes = 1;
-    struct varve_alloc_ipc ipc;
-
     look(rig, &before);
     assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, &rig->message), VARVE_ERROR_NOT_FOUND);
     assert_non_null(strstr(rig->message.text, "0x"));
@@ -73,6 +69,7 @@ static void assert_not_ours(struct rig *rig, uint64_t addr)
     assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, NULL), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_record_stream(rig->alloc, addr, 5, NULL), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, addr, &base, &bytes), VARVE_ERROR_NOT_FOUND);
+    struct varve_alloc_ipc ipc;
     assert_int_equal(varve_alloc_ipc_export(rig->alloc, addr, &ipc), VARVE_ERROR_NOT_FOUND);
     assert_true(varve_alloc_ipc_close(rig->alloc, addr) < 0);
     assert_unchanged(rig, &before);
@@ -113,11 +110,10 @@ TEST_WITH(test_addresses, rig_setup, rig_teardown)
 TEST_WITH(test_double_free, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t addr = prepare(rig, 0, NULL), pending;
-
+    uint64_t addr = prepare(rig, 0, NULL);
     give(rig, addr);
     assert_not_ours(rig, addr);
-    pending = take(rig, 5 * MIB);
+    uint64_t pending = take(rig, 5 * MIB);
     use_on(rig, pending, 3);
     give(rig, pending);
     assert_not_ours(rig, pending);
@@ -128,9 +124,8 @@ TEST_WITH(test_double_free, rig_setup, rig_teardown)
 TEST_WITH(test_address_null, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct before before;
-
     prepare(rig, 0, NULL);
+    struct before before;
     look(rig, &before);
     assert_int_equal(varve_alloc_raw_delete(rig->alloc, 0, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_record_stream(rig->alloc, 0, 3, NULL), VARVE_ERROR_NOT_FOUND);
@@ -143,9 +138,8 @@ TEST_WITH(test_no_sharing, rig_setup, rig_teardown)
     struct rig *rig = *state;
     struct varve_alloc_ipc ipc;
     uint64_t addr = prepare(rig, 0, NULL), out;
-    struct before before;
-
     memset(&ipc, 0, sizeof(ipc));
+    struct before before;
     look(rig, &before);
     assert_int_equal(varve_alloc_ipc_export(rig->alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(varve_alloc_ipc_open(rig->alloc, &ipc, &out, &rig->message), VARVE_ERROR_UNSUPPORTED);
@@ -160,17 +154,16 @@ TEST_WITH(test_sizes, rig_setup, rig_teardown)
     static const uint64_t too_large[] = {UINT64_C(1) << 60, (UINT64_C(1) << 60) + 1, UINT64_C(1) << 63,
                                          UINT64_MAX - 511, UINT64_MAX};
     struct rig *rig = *state;
-    struct varve_alloc_forecast forecast;
-    struct varve_alloc_release released[4];
-    struct before before;
-    size_t count;
-    bool is_enough;
     uint64_t addr = 1;
-
     prepare(rig, 0, NULL);
+    struct before before;
     look(rig, &before);
     assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 0, &addr, &rig->message), VARVE_OK);
     assert_int_equal(addr, 0);
+    struct varve_alloc_forecast forecast;
+    struct varve_alloc_release released[4];
+    size_t count;
+    bool is_enough;
     for (size_t i = 0; i < sizeof(too_large) / sizeof(too_large[0]); i++) {
         refused(rig, too_large[i], VARVE_ERROR_INVALID);
         assert_non_null(strstr(rig->message.text, "2^60"));
@@ -186,7 +179,6 @@ TEST_WITH(test_sizes, rig_setup, rig_teardown)
 TEST_WITH(test_largest_size, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.sim.total_bytes = 80 * 1024 * MIB}); /* without a capacity */
     play(rig, "a=1152921504606846975 a{a1099511627776M} -a 512M>a limit=1152921504606846976 x1152921504606846975");
 }
@@ -197,10 +189,9 @@ TEST_WITH(test_fractions, rig_setup, rig_teardown)
 {
     const double wrong[] = {0, -0.5, -1, 1.0000001, 2, __builtin_nan(""), __builtin_inf()};
     struct rig *rig = *state;
-    struct before before;
-
     prepare(rig, 0, NULL);
     assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 0.75), VARVE_OK);
+    struct before before;
     look(rig, &before);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, wrong[i]), VARVE_ERROR_INVALID);
@@ -212,12 +203,9 @@ TEST_WITH(test_fractions, rig_setup, rig_teardown)
 TEST_WITH(test_opening, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_alloc_options options;
-    struct varve_device_ops poor;
-    struct varve_device plain;
     struct varve_alloc *alloc = NULL;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_INVALID);
     options.device = rig->device;
@@ -228,9 +216,9 @@ TEST_WITH(test_opening, rig_setup, rig_teardown)
         assert_non_null(strstr(rig->message.text, *name)); /* what would be right */
     }
     options.policy = NULL;
-    poor = *rig->device->ops;
+    struct varve_device_ops poor = *rig->device->ops;
     poor.vmm_reserve = NULL;
-    plain = (struct varve_device){&poor, 0};
+    struct varve_device plain = {&poor, 0};
     options.device = &plain;
     options.config.expandable_segments = true;
     assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_UNSUPPORTED);
@@ -245,7 +233,6 @@ TEST_WITH(test_opening, rig_setup, rig_teardown)
 TEST_WITH(test_close_with_blocks_in_use, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     prepare(rig, 0, NULL);
     play(rig, "[8 a=30M a~4 -a"); /* the free waits for the capture's end, which does not come */
     rig_close(rig);

@@ -71,7 +71,6 @@ TEST_PLAYS(test_chain, chain)
 TEST_WITH(test_fatal_error_has_the_words_of_the_device, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "fail:alloc:1 X40M");
     assert_non_null(strstr(rig->message.text, "was to fail"));
@@ -83,16 +82,14 @@ TEST_WITH(test_fatal_error_has_the_words_of_the_device, rig_setup, rig_teardown)
 TEST_WITH(test_numbers_of_records, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    const struct varve_record *first, *second;
-
     rig_open(rig, &(struct rig_options){.sim.index = 3});
     play(rig, "a=100 b=30M@77 -a");
     for (size_t i = 1; i < rig->count; i++) {
         assert_int_equal(varve_record_dev_seq(&rig->records[i]), varve_record_dev_seq(&rig->records[i - 1]) + 1);
         assert_int_equal(rig->records[i].device, 3);
     }
-    first = nth_record(rig, VARVE_KIND_ALLOC, 0);
-    second = nth_record(rig, VARVE_KIND_ALLOC, 1);
+    const struct varve_record *first = nth_record(rig, VARVE_KIND_ALLOC, 0);
+    const struct varve_record *second = nth_record(rig, VARVE_KIND_ALLOC, 1);
     assert_true(varve_record_id(first) == 1 && varve_record_id(second) == 2);
     assert_int_equal(second->addr, rig->named[1]);
     assert_int_equal(second->requested, 30 * MIB);
@@ -111,15 +108,12 @@ TEST_WITH(test_sizes_beyond_the_field, rig_setup, rig_teardown)
     const uint64_t bytes[] = {2 * tib - 2 * MIB, 2 * tib, 2 * tib + 2 * MIB, 64 * tib};
     const uint64_t units[] = {(2 * tib - 2 * MIB) / 512, UINT32_MAX, UINT32_MAX, UINT32_MAX};
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.sim.total_bytes = 256 * tib});
     for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
-        const struct varve_record *record;
-
         forget(rig);
         give(rig, take(rig, bytes[i]));
         empty_cache(rig);
-        record = nth_record(rig, VARVE_KIND_ALLOC, 0);
+        const struct varve_record *record = nth_record(rig, VARVE_KIND_ALLOC, 0);
         assert_int_equal(record->size, bytes[i]);
         assert_int_equal(record->arg >> 32, units[i]);
         assert_int_equal(record->arg & UINT32_MAX, i + 1); /* the segment's number */
@@ -139,7 +133,6 @@ struct giver {
 static uint64_t giver_call(void *context, const struct varve_alloc_miss *miss)
 {
     struct giver *giver = context;
-
     giver->calls++;
     giver->miss = *miss;
     if (giver->addr != 0) {
@@ -154,7 +147,6 @@ TEST_WITH(test_callback_serves, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true}, second = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
     assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver), VARVE_OK);
     assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, giver_call, &second), VARVE_OK);
@@ -175,7 +167,6 @@ TEST_WITH(test_callback_that_denies, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = false};
-
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
     play(rig, "a=40M |");
     varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
@@ -189,7 +180,6 @@ TEST_WITH(test_callback_in_the_chain, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true};
-
     rig_open(rig, &(struct rig_options)CHAIN);
     play(rig, CHAIN_WORDS);
     varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
@@ -203,7 +193,6 @@ TEST_WITH(test_callback_ages_garbage, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true};
-
     rig_open(rig, &(struct rig_options){.limit = 400 * MIB, .config = "garbage_collection_threshold:0.5"});
     play(rig, "a=30M b=32M c=34M -a");
     varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
@@ -225,7 +214,6 @@ TEST_WITH(test_callbacks_are_limited, rig_setup, rig_teardown)
     struct giver giver = {.rig = rig};
     int error = VARVE_OK;
     unsigned count = 0;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     while (error == VARVE_OK && count < 1000) {
         error = varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
@@ -247,7 +235,6 @@ TEST_WITH(test_limit_of_allocated_bytes, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true};
-
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 400 * MIB});
     play(rig, "a=40M b=30M most=90M 20M x512");
     assert_non_null(strstr(rig->message.text, "the limit of allocated bytes is reached"));
@@ -265,7 +252,6 @@ TEST_WITH(test_limit_calls_until_it_fits, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true};
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "a=10M b=10M most=20M");
     varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
@@ -281,7 +267,6 @@ static uint64_t resort_call(void *context, const struct varve_alloc_miss *miss)
 {
     struct giver *giver = context;
     bool is_more = giver->addr != 0;
-
     giver_call(giver, miss);
     return is_more ? 20 * MIB : 0;
 }
@@ -291,7 +276,6 @@ TEST_WITH(test_last_resort_serves, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     play(rig, "a=20M b=20M");
     varve_alloc_add_last_resort(rig->alloc, resort_call, &giver);
@@ -313,7 +297,6 @@ TEST_WITH(test_last_resort_gives_up, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     play(rig, "20M a=20M");
     giver.addr = rig->named[0];

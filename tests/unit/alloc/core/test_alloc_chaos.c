@@ -46,7 +46,6 @@ static void chaos_take(struct chaos *chaos)
     uint64_t bytes = 1 + draw(chaos, largest[draw(chaos, 4)]);
     uint64_t addr = 0;
     int error = varve_alloc_raw_alloc_with_stream(chaos->rig->alloc, bytes, draw(chaos, 2), &addr, NULL);
-
     if (error == VARVE_OK && chaos->count < CHAOS_LIVE) {
         claim(chaos, addr, bytes);
     } else if (error == VARVE_OK) { /* one that a callback has filled up meanwhile */
@@ -60,7 +59,6 @@ static void chaos_give(struct chaos *chaos)
 {
     unsigned i = (unsigned)draw(chaos, chaos->count);
     uint64_t addr = chaos->live[i];
-
     if (draw(chaos, 3) == 0) {
         use_on(chaos->rig, addr, 2 + draw(chaos, 3));
     }
@@ -75,7 +73,6 @@ static void chaos_pools(struct chaos *chaos)
     struct varve_alloc *alloc = chaos->rig->alloc;
     unsigned number = (unsigned)draw(chaos, 3);
     struct varve_pool_id id = {0, number + 1};
-
     switch (draw(chaos, 3)) {
     case 0:
         if (varve_alloc_begin_allocate_to_pool(alloc, id, NULL, NULL) == VARVE_OK) {
@@ -122,7 +119,6 @@ static void chaos_step(struct chaos *chaos)
 static void chaos_within(void *context)
 {
     struct chaos *chaos = context;
-
     if (chaos->depth < 2) {
         chaos->depth++;
         for (uint64_t i = draw(chaos, 4); i > 0; i--) {
@@ -149,7 +145,6 @@ static void chaos_observer(void *context, const struct varve_alloc_oom *oom)
 static void chaos_run(struct rig *rig, const char *config, const char *policy, bool has_research)
 {
     struct chaos chaos = {.rig = rig, .random = 20240917};
-
     rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 240 * MIB, .events_are_scripted = true},
                                         .config = config,
                                         .policy = policy,
@@ -179,7 +174,6 @@ TEST_WITH(test_anything_anywhere, rig_setup, rig_teardown)
         "expandable_segments:True",
         "max_split_size_mb:20,garbage_collection_threshold:0.4,release_lock_on_cudamalloc:True",
     };
-
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         for (size_t policy = 0; varve_alloc_policies()[policy] != NULL; policy++) {
             if (test_is_full() || policy == 0 || policy % 4 == i) { /* quick: each policy under one of the settings */

@@ -16,7 +16,6 @@
 static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALLOC_DIVISIONS])
 {
     struct varve_alloc_config config = parsed(text);
-
     for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
         if (config.roundup_power2_divisions[i] != expected[i]) {
             fail_msg("'%s': entry %zu is %ju, not %ju", text, i, (uintmax_t)config.roundup_power2_divisions[i],
@@ -30,10 +29,8 @@ static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALL
 TEST(test_defaults)
 {
     static const char *const nothing[] = {"", " \t\n"};
-
     for (size_t i = 0; i < 2; i++) {
         struct varve_alloc_config config = parsed(nothing[i]);
-
         assert_true(config.max_split_size == VARVE_ALLOC_UNLIMITED);
         assert_int_equal(config.max_non_split_rounding_size, 20 * MIB);
         assert_int_equal(config.large_segment_size, 20 * MIB);
@@ -51,9 +48,7 @@ TEST(test_defaults)
 
 TEST(test_sizes)
 {
-    struct varve_alloc_config config;
-
-    config = parsed("max_split_size_mb:64");
+    struct varve_alloc_config config = parsed("max_split_size_mb:64");
     assert_int_equal(config.max_split_size, 64 * MIB);
     assert_int_equal(config.max_non_split_rounding_size, 20 * MIB);
     assert_int_equal(parsed("max_split_size_mb:20").max_split_size, 20 * MIB);
@@ -67,9 +62,7 @@ TEST(test_sizes)
 
 TEST(test_large_segments_are_read_first)
 {
-    struct varve_alloc_config config;
-
-    config = parsed("large_segment_size_mb:11");
+    struct varve_alloc_config config = parsed("large_segment_size_mb:11");
     assert_int_equal(config.large_segment_size, 11 * MIB);
     assert_int_equal(config.max_non_split_rounding_size, 11 * MIB);
     config = parsed("max_split_size_mb:12,large_segment_size_mb:12");
@@ -87,9 +80,7 @@ TEST(test_large_segments_are_read_first)
 
 TEST(test_flags)
 {
-    struct varve_alloc_config config;
-
-    config = parsed("expandable_segments:True");
+    struct varve_alloc_config config = parsed("expandable_segments:True");
     assert_true(config.expandable_segments && !config.release_lock_on_cudamalloc);
     config = parsed("release_lock_on_cudamalloc:True");
     assert_true(config.release_lock_on_cudamalloc && !config.expandable_segments);
@@ -111,9 +102,7 @@ TEST(test_fractions)
 
 TEST(test_white_space_and_commas)
 {
-    struct varve_alloc_config config;
-
-    config = parsed(" max_split_size_mb : 6 4 ,\texpandable_ segments:\nTr ue , ");
+    struct varve_alloc_config config = parsed(" max_split_size_mb : 6 4 ,\texpandable_ segments:\nTr ue , ");
     assert_int_equal(config.max_split_size, 64 * MIB);
     assert_true(config.expandable_segments);
     assert_true(parsed("expandable_segments:True,").expandable_segments);
@@ -121,11 +110,11 @@ TEST(test_white_space_and_commas)
 
 TEST(test_host_options_are_dropped)
 {
-    struct varve_alloc_config config, defaults;
-
+    struct varve_alloc_config defaults;
     varve_alloc_config_init(&defaults);
-    config = parsed("pinned_use_cuda_host_register:True,pinned_num_register_threads:128,backend:native,"
-                    "pinned_reserve_segment_size_mb:2048,pinned_use_background_threads:False");
+    struct varve_alloc_config config =
+        parsed("pinned_use_cuda_host_register:True,pinned_num_register_threads:128,backend:native,"
+               "pinned_reserve_segment_size_mb:2048,pinned_use_background_threads:False");
     memset(config.text, 0, sizeof(config.text));
     assert_int_equal(config.max_split_size, defaults.max_split_size);
     assert_int_equal(config.large_segment_size, defaults.large_segment_size);
@@ -175,7 +164,6 @@ TEST(test_divisions)
 TEST(test_any_locale)
 {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE.utf8"};
-
     for (size_t i = 0; i < 3; i++) {
         if (setlocale(LC_ALL, names[i]) == NULL) {
             continue;
@@ -189,12 +177,11 @@ TEST(test_any_locale)
 
 TEST(test_environment)
 {
-    struct varve_alloc_config config;
-    struct varve_message message;
-
     unsetenv("PYTORCH_CUDA_ALLOC_CONF");
     unsetenv("PYTORCH_ALLOC_CONF");
+    struct varve_alloc_config config;
     memset(&config, 0xa5, sizeof(config));
+    struct varve_message message;
     assert_int_equal(varve_alloc_config_environment(&config, &message), VARVE_OK);
     assert_string_equal(config.text, "");
     assert_int_equal(config.large_segment_size, 20 * MIB);
@@ -220,7 +207,6 @@ TEST(test_environment)
 static void assert_wrong(struct varve_alloc_config config, const char *field)
 {
     struct varve_message message = {""};
-
     assert_int_equal(varve_alloc_config_check(&config, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, field));
 }
@@ -228,7 +214,6 @@ static void assert_wrong(struct varve_alloc_config config, const char *field)
 TEST(test_check)
 {
     struct varve_alloc_config good, config;
-
     varve_alloc_config_init(&good);
     assert_int_equal(varve_alloc_config_check(&good, NULL), VARVE_OK);
     config = good, config.roundup_power2_divisions[15] = 3, assert_wrong(config, "roundup_power2_divisions");

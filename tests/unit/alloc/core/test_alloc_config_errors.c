@@ -18,7 +18,6 @@ TEST(test_wrong_divisions)
                                  "\"[size:divisions,...]\", at character 26, found \"%s\"";
     static const char *const scalars[] = {"0", "3", "a", "-8", "]"};
     char text[64], reason[200];
-
     for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++) {
         snprintf(text, sizeof(text), "roundup_power2_divisions:%s", scalars[i]);
         snprintf(reason, sizeof(reason), scalar, scalars[i]);
@@ -54,7 +53,6 @@ TEST(test_values_out_of_range)
     static const char *const sizes[] = {
         "19", "0", "-64", "+64", "64MB", "64.5", "", "True", "18446744073709551616", "36893488147419103296"};
     char text[64], reason[200];
-
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         snprintf(text, sizeof(text), "max_split_size_mb:%s", sizes[i]);
         snprintf(reason, sizeof(reason),
@@ -78,7 +76,6 @@ TEST(test_reals_out_of_range)
     static const char *const thresholds[] = {"0", "1", "1.5", "-0.5", "nan", "inf", "0.5x", "half", "0,5", "1e-999"};
     static const char *const fractions[] = {"1.01", "-0.1", "nan", "1e400", "50%"};
     char text[64], reason[200];
-
     for (size_t i = 0; i < sizeof(thresholds) / sizeof(thresholds[0]); i++) {
         snprintf(text, sizeof(text), "garbage_collection_threshold:%s", thresholds[i]);
         snprintf(reason, sizeof(reason),
@@ -103,7 +100,6 @@ TEST(test_flags_are_spelt_as_in_python)
 {
     static const char *const values[] = {"true", "FALSE", "1", "yes", "Truee", "[", ":"};
     char text[64], reason[200];
-
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         snprintf(text, sizeof(text), "expandable_segments:%s", values[i]);
         snprintf(reason, sizeof(reason),
@@ -155,12 +151,10 @@ TEST(test_long_and_hostile_strings)
 {
     static char text[5000];
     struct varve_message message = {""};
-    struct varve_alloc_config config;
-    size_t length;
-
     memset(text, 'x', sizeof(text) - 1);
     refused(text, "an option string has at most 1023 characters; this one has 4999");
     text[1023] = '\0';
+    struct varve_alloc_config config;
     assert_int_equal(varve_alloc_config_parse(text, &config, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "unknown option \"xxxxx"));
     assert_non_null(strstr(message.text, "xxx\"... at character 1; "));
@@ -170,7 +164,7 @@ TEST(test_long_and_hostile_strings)
     refused("back\033[2Jend:native", "unknown option \"back?\" at character 1; the nearest one is backend");
 
     /* As many tokens as fit. */
-    length = (size_t)snprintf(text, sizeof(text), "roundup_power2_divisions:[");
+    size_t length = (size_t)snprintf(text, sizeof(text), "roundup_power2_divisions:[");
     while (length < 1018) {
         length += (size_t)snprintf(text + length, sizeof(text) - length, "2:1,");
     }

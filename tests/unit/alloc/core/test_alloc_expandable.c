@@ -59,11 +59,10 @@ TEST_PLAYS(test_unmapping, unmapping)
 TEST_WITH(test_hole_is_filled, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t base, bytes;
-
     rig_open(rig, &(struct rig_options)EXPANDABLE);
     play(rig, HOLE "empty | 40M>a+5M <segment_map 20M; merge previous 35M absorbed 15M; "
                    "merge next 50M absorbed 15M; split 40M left 10M; alloc new_segment 40M>");
+    uint64_t base, bytes;
     assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, rig->named[0], &base, &bytes), VARVE_OK);
     assert_int_equal(base, rig->named[0]);
     assert_int_equal(bytes, 60 * MIB);
@@ -73,7 +72,6 @@ TEST_WITH(test_hole_is_filled, rig_setup, rig_teardown)
 TEST_WITH(test_a_segment_per_stream_and_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options)EXPANDABLE);
     play(rig, "a=512 b=512@3 c=2M reserve=3 reserved=24M");
     assert_true(rig->named[1] - rig->named[0] >= 226 * MIB && rig->named[2] - rig->named[1] >= 226 * MIB);
@@ -105,10 +103,9 @@ TEST_PLAYS(test_trouble, trouble)
 TEST_WITH(test_ordinary_again, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_alloc_config config;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "b=50M");
+    struct varve_alloc_config config;
     varve_alloc_config_init(&config);
     config.expandable_segments = true;
     assert_int_equal(varve_alloc_set_config(rig->alloc, &config, NULL), VARVE_OK);
@@ -135,7 +132,6 @@ TEST_WITH(test_private_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t next = UINT64_C(1) << 40;
-
     rig_open(rig, &(struct rig_options){
                       .sim = {.capacity_bytes = 200 * MIB, .reservation_address = place_spy, .address_context = &next},
                       .config = "expandable_segments:True"});
@@ -150,7 +146,6 @@ TEST_WITH(test_private_pool, rig_setup, rig_teardown)
 TEST_WITH(test_peers, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options)EXPANDABLE);
     play(rig, "30M access=1");
     assert_int_equal(varve_alloc_enable_peer(rig->alloc, 1), VARVE_OK);

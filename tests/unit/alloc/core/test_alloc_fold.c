@@ -25,9 +25,8 @@ struct side {
 
 static void side_open(struct side *side, const char *config, bool folds)
 {
-    struct varve_alloc_options options;
-
     memset(side, 0, sizeof(*side));
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_alloc_config_parse(config, &options.config, NULL), VARVE_OK);
     options.recorder = &side->kept.recorder;
@@ -41,7 +40,6 @@ static void step(struct side *side, uint64_t *random)
     uint64_t bytes = 1 + random_below(random, random_below(random, 4) == 0 ? 24 * MIB : 4096);
     uint64_t stream = random_below(random, 10) == 0 ? 5 : 0;
     bool is_shared = random_below(random, 20) == 0;
-
     if (*slot != 0) {
         varve_alloc_raw_delete(side->kept.alloc, *slot, NULL);
         *slot = 0;
@@ -56,10 +54,9 @@ static void step(struct side *side, uint64_t *random)
 
 static void compare(const char *config)
 {
-    struct side plain, folding;
     uint64_t random = 1, again = 1;
-
     varve_emit_may_fold = 1;
+    struct side plain, folding;
     side_open(&plain, config, false);
     side_open(&folding, config, true);
     for (unsigned i = 0; i < STEPS; i++) {
@@ -92,10 +89,9 @@ TEST(test_same_events)
 /* Nobody records, or a second sink wants each event. */
 TEST(test_not_folded)
 {
-    struct side side;
     uint64_t random = 3;
-
     varve_emit_may_fold = 0;
+    struct side side;
     side_open(&side, "", true);
     for (unsigned i = 0; i < 500; i++) {
         step(&side, &random);
@@ -124,9 +120,8 @@ TEST(test_stray_flag)
         .callsite = 7,
         .dev_seq_kind_flags = varve_record_tag(4, VARVE_KIND_HEAP_ALLOC, VARVE_FLAG_FOLDED | VARVE_FLAG_FAILED),
     };
-    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
-
     assert_false(varve_record_is_folded(&record));
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
     assert_int_equal(varve_record_unfold(&record, parts), 1);
     assert_memory_equal(&parts[0], &record, sizeof(record));
 }

@@ -26,7 +26,6 @@ struct offer {
 static int open_both(struct varve_device **device, struct varve_alloc **alloc)
 {
     struct varve_alloc_options options;
-
     varve_alloc_options_init(&options);
     if (varve_host_open(&(struct varve_host_options){.limit_bytes = 100 * MIB}, device, NULL) != VARVE_OK) {
         return -1;
@@ -40,7 +39,6 @@ static int open_both(struct varve_device **device, struct varve_alloc **alloc)
 static int is_pattern(uint64_t addr, unsigned char byte)
 {
     const unsigned char *bytes = (const unsigned char *)(uintptr_t)addr;
-
     return bytes[0] == byte && bytes[4095] == byte;
 }
 
@@ -48,7 +46,6 @@ static int import_blocks(struct varve_alloc *alloc, const struct offer *offer)
 {
     struct varve_message message = {""};
     uint64_t addr[BLOCKS], again, own;
-
     for (int i = 0; i < BLOCKS; i++) {
         if (varve_alloc_ipc_open(alloc, &offer->ipc[i], &addr[i], &message) != VARVE_OK) {
             fprintf(stderr, "%s\n", message.text);
@@ -94,9 +91,8 @@ static int import_nonsense(struct varve_alloc *alloc, const struct offer *offer)
 {
     struct varve_alloc_ipc spoilt = offer->ipc[0];
     struct varve_message message = {""};
-    uint64_t addr;
-
     memset(&spoilt.handle, 0, sizeof(spoilt.handle));
+    uint64_t addr;
     if (varve_alloc_ipc_open(alloc, &spoilt, &addr, &message) >= 0 || message.text[0] == '\0') {
         return 10;
     }
@@ -110,7 +106,6 @@ static int other_process(int offers, int answers)
     struct varve_alloc *alloc = NULL;
     struct offer offer;
     int failed = 20;
-
     if (read(offers, &offer, sizeof(offer)) == (ssize_t)sizeof(offer) && open_both(&device, &alloc) == VARVE_OK) {
         failed = import_blocks(alloc, &offer);
         failed = failed != 0 ? failed : import_nonsense(alloc, &offer);
@@ -129,12 +124,10 @@ static int other_process(int offers, int answers)
 static pid_t start_other(int *offers_out, int *answers_out)
 {
     int offers[2], answers[2];
-    pid_t child;
-
     assert_int_equal(pipe(offers), 0);
     assert_int_equal(pipe(answers), 0);
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         close(offers[1]);
@@ -155,7 +148,6 @@ TEST(test_between_processes)
     struct varve_device *device = NULL;
     struct varve_alloc *alloc = NULL;
     uint64_t addr[BLOCKS] = {0};
-
     memset(&offer, 0, sizeof(offer));
     assert_int_equal(open_both(&device, &alloc), VARVE_OK);
     for (int i = 0; i < BLOCKS; i++) {
@@ -184,14 +176,13 @@ TEST(test_handle_of_a_freed_segment)
 {
     struct varve_device *devices[2] = {NULL};
     struct varve_alloc *allocs[2] = {NULL};
-    struct varve_alloc_ipc ipc;
     struct varve_message message = {""};
     uint64_t addr = 0, other;
-
     for (int i = 0; i < 2; i++) {
         assert_int_equal(open_both(&devices[i], &allocs[i]), VARVE_OK);
     }
     assert_int_equal(varve_alloc_raw_alloc(allocs[0], 5 * MIB, &addr, NULL), VARVE_OK);
+    struct varve_alloc_ipc ipc;
     assert_int_equal(varve_alloc_ipc_export(allocs[0], addr, &ipc), VARVE_OK);
     assert_int_equal(varve_alloc_raw_delete(allocs[0], addr, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_ipc_export(allocs[0], addr, &ipc), VARVE_ERROR_NOT_FOUND);
@@ -212,16 +203,15 @@ TEST(test_expandable_segments_are_not_exported)
     struct varve_alloc_options options;
     struct varve_device *device = NULL;
     struct varve_alloc *alloc = NULL;
-    struct varve_alloc_ipc ipc;
-    uint64_t addr;
-
     varve_alloc_options_init(&options);
     options.config.expandable_segments = true;
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 100 * MIB}, &device, NULL), VARVE_OK);
     options.device = device;
     assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
+    uint64_t addr;
     assert_int_equal(varve_alloc_raw_alloc(alloc, 5 * MIB, &addr, NULL), VARVE_OK);
     memset((void *)(uintptr_t)addr, 1, 5 * MIB); /* it is memory, though */
+    struct varve_alloc_ipc ipc;
     assert_int_equal(varve_alloc_ipc_export(alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
     varve_alloc_close(alloc);
     device->ops->close(device);

@@ -29,7 +29,6 @@ struct shared {
 static void hold(struct shared *shared, unsigned round)
 {
     const struct timespec moment = {0, 50000};
-
     shared->overlaps += shared->inside != 0;
     shared->inside = 1;
     shared->sum++;
@@ -61,7 +60,6 @@ static void work_briefly(struct shared *shared, unsigned round)
 static void *work(void *context)
 {
     struct shared *shared = context;
-
     for (unsigned round = 0; round < ROUNDS; round++) {
         if (round % 3 == 1) {
             work_briefly(shared, round);
@@ -85,7 +83,6 @@ static void contend(struct shared *shared)
 {
     const uint64_t again = (ROUNDS + 2) / 3;
     pthread_t threads[THREADS];
-
     for (unsigned i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, work, shared), 0);
     }
@@ -108,7 +105,6 @@ TEST(test_one_holder)
         {.lock = {.fenced = FENCED, .waiters = 1}},
         {.lock = {.fenced = FENCED_LATE, .waiters = 1}},
     };
-
     lock_init(&shared[0].lock);
     for (size_t i = 0; i < 3; i++) {
         contend(&shared[i]);
@@ -130,7 +126,6 @@ static void *play(void *context)
 {
     const struct player *player = context;
     struct turns *turns = player->turns;
-
     for (unsigned played = 0; played < ROUNDS / 4;) {
         lock_acquire(&turns->lock);
         if (turns->turn % 2 == player->number) {
@@ -149,9 +144,8 @@ TEST(test_turns)
 {
     static struct turns turns;
     struct player players[2] = {{&turns, 0}, {&turns, 1}};
-    pthread_t other;
-
     lock_init(&turns.lock);
+    pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, play, &players[1]), 0);
     play(&players[0]);
     assert_int_equal(pthread_join(other, NULL), 0);

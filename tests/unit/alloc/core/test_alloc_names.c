@@ -11,9 +11,8 @@
 
 static void open_emitting(struct rig *rig, bool emits_names)
 {
-    struct varve_alloc_options options;
-
     rig->recorder = (struct varve_alloc_recorder){.record = rig_record, .context = rig, .emits_names = emits_names};
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 5}, &rig->device, NULL), VARVE_OK);
     options.device = rig->device;
@@ -31,15 +30,12 @@ static void work(struct rig *rig)
 {
     static uint64_t captured = HANDLE + 2;
     const struct varve_pool_id pool = {7, 9};
-
     take_on(rig, 700, HANDLE + 1);
     take_on(rig, 5 * MIB, HANDLE);
     take(rig, 700);
     for (int i = 0; i < 2; i++) {
-        uint64_t addr;
-
         assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_private, &captured), VARVE_OK);
-        addr = take_on(rig, 700, captured);
+        uint64_t addr = take_on(rig, 700, captured);
         give(rig, addr);
         assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
         assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
@@ -52,14 +48,12 @@ TEST_WITH(test_reported, rig_setup, rig_teardown)
     struct rig *rig = *state;
     bool is_reported[8] = {false};
     unsigned private_pools = 0;
-
     open_emitting(rig, true);
     work(rig);
     assert_int_equal(varve_stream_number(5, 0), 0);
     for (size_t i = 0; i < rig->count; i++) {
         const struct varve_record *record = &rig->records[i];
         unsigned kind = varve_record_kind(record), stream = varve_record_stream(record);
-
         assert_int_equal(varve_record_dev_seq(record), i + 1);
         assert_int_equal(record->device, 5);
         assert_true(record->pool < 8);
@@ -87,7 +81,6 @@ TEST_WITH(test_not_reported, rig_setup, rig_teardown)
     static const unsigned streams[] = {1, 2, 0, 3, 3};
     struct rig *rig = *state;
     size_t allocs = 0;
-
     open_emitting(rig, false);
     work(rig);
     for (size_t i = 0; i < rig->count; i++) {

@@ -122,7 +122,6 @@ static void see(void *context, const struct varve_record *record)
 {
     struct seen *seen = context;
     unsigned kind = varve_record_kind(record);
-
     seen->records++;
     seen->splits += kind == VARVE_KIND_SPLIT;
     seen->merges += kind == VARVE_KIND_MERGE;
@@ -138,12 +137,10 @@ static unsigned long work(struct varve_alloc *alloc)
     static uint64_t live[LIVE];
     static const uint64_t most[] = {500, 4 * KIB, 100 * KIB, 900 * KIB, 5 * MIB, 15 * MIB};
     unsigned long failed = 0;
-
     random_state = 1;
     for (unsigned i = 0; i < PAIRS; i++) {
         uint64_t *slot = &live[random_below(&random_state, LIVE)];
         uint64_t stream = random_below(&random_state, 3);
-
         failed += varve_alloc_raw_delete(alloc, *slot, NULL) != VARVE_OK;
         failed += varve_alloc_raw_alloc_with_stream(
                       alloc, 1 + random_below(&random_state, most[random_below(&random_state, 6)]), stream, slot,
@@ -161,7 +158,6 @@ static void work_open(const char *config, const struct varve_alloc_recorder *rec
 {
     struct varve_alloc_options options;
     struct varve_message message = {""};
-
     varve_alloc_options_init(&options);
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 0}, device_out, &message), VARVE_OK);
     options.device = *device_out;
@@ -179,13 +175,11 @@ static void counted(const char *config)
     const struct varve_alloc_recorder recorder = {.record = see, .context = &seen};
     struct varve_device *device;
     struct varve_alloc *alloc;
-    unsigned long mallocs, maps, failed;
-
     work_open(config, &recorder, &device, &alloc);
     memset(&seen, 0, sizeof(seen));
-    mallocs = malloc_calls;
-    maps = map_calls;
-    failed = work(alloc);
+    unsigned long mallocs = malloc_calls;
+    unsigned long maps = map_calls;
+    unsigned long failed = work(alloc);
     mallocs = malloc_calls - mallocs;
     maps = map_calls - maps;
     assert_int_equal(failed, 0);
@@ -201,11 +195,9 @@ TEST(test_counters_count)
 {
     unsigned long mallocs = malloc_calls, maps = map_calls;
     void *volatile memory = malloc(100);
-    void *pages;
-
     free(memory);
     assert_int_equal(malloc_calls - mallocs, 2);
-    pages = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pages = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(pages != MAP_FAILED);
     munmap(pages, 4096);
     assert_int_equal(map_calls - maps, 2);
@@ -236,7 +228,6 @@ static int status_of(struct varve_alloc *alloc, bool is_breaking)
 {
     pid_t child = fork();
     int status = 0;
-
     assert_true(child >= 0);
     if (child == 0) {
         strictly(alloc, is_breaking);
@@ -249,10 +240,8 @@ TEST(test_no_system_call)
 {
     struct varve_device *device;
     struct varve_alloc *alloc;
-    int status;
-
     work_open("", NULL, &device, &alloc);
-    status = status_of(alloc, false);
+    int status = status_of(alloc, false);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
         varve_alloc_close(alloc);
         device->ops->close(device);

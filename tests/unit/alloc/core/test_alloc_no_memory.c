@@ -15,7 +15,6 @@ static volatile unsigned refusals;
 void *realloc(void *old, size_t bytes)
 {
     static void *(*next)(void *, size_t);
-
     if (is_refusing) {
         refusals++;
         return NULL;
@@ -39,13 +38,11 @@ TEST_WITH(test_stream_without_a_number, rig_setup, teardown)
     const uint64_t stream = 1000;
     struct rig *rig = *state;
     uint64_t numbered = 1; /* the default stream is */
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     is_refusing = true;
     while (refusals == 0 && numbered < 1000) {
         uint64_t addr = 0;
         int error = varve_alloc_raw_alloc_with_stream(rig->alloc, 3 * MIB, numbered, &addr, &rig->message);
-
         is_refusing = refusals == 0;
         assert_int_equal(error, refusals == 0 ? VARVE_OK : VARVE_ERROR_FULL);
         numbered += error == VARVE_OK;

@@ -24,7 +24,6 @@ TEST_WITH(test_filters, rig_setup, rig_teardown)
 {
     static const unsigned pools[] = {2, 0, 3};
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "[1@4 a=30M@4 b=30M@5 c=512@4 a#1 b#0 c#1");
     for (size_t i = 0; i < 3; i++) {
@@ -38,7 +37,6 @@ TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
     struct rig *rig = *state;
     const struct varve_pool_id none = {0, 0}, one = {0, 1};
     int error = VARVE_OK;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, none, NULL, NULL), VARVE_ERROR_INVALID);
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
@@ -93,7 +91,6 @@ TEST_PLAYS(test_release, release)
 TEST_WITH(test_released_pool_is_gone, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, FILL(1, 30) ";1 empty");
     assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_ERROR_NOT_FOUND);
@@ -106,7 +103,6 @@ TEST_WITH(test_no_split, rig_setup, rig_teardown)
 {
     for (size_t i = 0; varve_alloc_policies()[i] != NULL; i++) {
         struct rig *rig = *state;
-
         rig_open(rig, &(struct rig_options){.policy = varve_alloc_policies()[i]});
         play(rig, "[1");
         assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
@@ -132,10 +128,8 @@ TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
         {60, "a=30M -a ]1 20M allocs=2 | 16M>a <split 16M left 14M; alloc cache 16M> a#1 -a [1 30M>a ]1", NULL},
         {40, "a=30M ]1 x28M -a x28M@3 [2 x28M ]2 x32M 28M>a", NULL},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig *rig = *state;
-
         rig_open(rig, &(struct rig_options){.limit = cases[i].limit * MIB, .config = cases[i].config});
         play(rig, "[1");
         assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
@@ -151,7 +145,6 @@ TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
 TEST_WITH(test_use_on_oom_and_expandable_segments, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 40 * MIB, .config = "expandable_segments:True"});
     play(rig, "[1 a=30M -a ]1");
     assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
@@ -162,7 +155,6 @@ TEST_WITH(test_use_on_oom_and_expandable_segments, rig_setup, rig_teardown)
 TEST_WITH(test_use_on_oom_is_a_stage, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
     play(rig, "[1@5 x50M");
     assert_non_null(strstr(rig->message.text, "after a new segment;"));
@@ -184,7 +176,6 @@ static bool is_there(struct rig *rig, struct varve_pool_id id)
 TEST_WITH(test_pools_without_end, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     for (uint64_t i = 2; i < 33001; i++) {
         struct varve_pool_id id = {i, 0};
@@ -203,7 +194,6 @@ TEST_WITH(test_pools_without_end, rig_setup, rig_teardown)
 TEST_WITH(test_expandable_pool_goes, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.config = "expandable_segments:True"});
     play(rig, "[1 a=30M b=30M ]1 ;1 -a empty");
     assert_true(is_there(rig, one));
@@ -221,7 +211,6 @@ TEST_WITH(test_pool_of_both_kinds, rig_setup, rig_teardown)
     struct varve_block_info block = {
         .addr = segment.addr, .bytes = 30 * MIB, .requested = 29 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED};
     struct varve_alloc_snapshot snapshot = {&segment, &block, 1, 1};
-
     rig_open(rig, &(struct rig_options){.config = "expandable_segments:True", .sim.first_addr = segment.addr});
     assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
     rig->named['z' - 'a'] = segment.addr;
@@ -235,7 +224,6 @@ TEST_WITH(test_pool_of_both_kinds, rig_setup, rig_teardown)
 TEST_WITH(test_empty_one_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
     play(rig, "a=5M -a [2 a=24M -a ]2 ;2 [1 a=30M b=512 -b ]1 b=26M a~5 b~5 -b -a |");
     assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_OK); /* it has a reference */

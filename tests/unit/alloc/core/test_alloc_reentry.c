@@ -26,7 +26,6 @@ struct actor {
 static uint64_t act(void *context, const struct varve_alloc_miss *miss)
 {
     struct actor *actor = context;
-
     (void)miss;
     if (actor->calls++ > 0) {
         return 0;
@@ -48,9 +47,8 @@ TEST_WITH(test_callback_takes_the_last_place, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .bytes = 512};
-    uint64_t addr;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
+    uint64_t addr;
     for (unsigned i = 0; i + 1 < MAP_ROOM; i++) {
         assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL), VARVE_OK);
     }
@@ -78,7 +76,6 @@ TEST_WITH(test_callback_takes_what_it_frees, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .bytes = 24 * MIB};
-
     actor_open(rig, &actor, act);
     play(rig, "16M>a+24M <free_requested 40M; free_completed 40M; split 24M left 16M; alloc cache 24M; "
               "oom_retry callbacks 16M freed 16M served; alloc after_callbacks 16M>");
@@ -90,7 +87,6 @@ TEST_WITH(test_callback_empties_the_cache, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .empties = true};
-
     actor_open(rig, &actor, act);
     play(rig, "50M <free_requested 40M; free_completed 40M; segment_free empty_cache 40M; "
               "empty_cache 40M segments 1; oom_retry callbacks 50M freed 40M; segment_alloc new_segment 50M; "
@@ -101,7 +97,6 @@ TEST_WITH(test_callback_empties_the_cache, rig_setup, rig_teardown)
 static uint64_t fail_inside(void *context, const struct varve_alloc_miss *miss)
 {
     struct actor *actor = context;
-
     (void)miss;
     if (actor->calls++ == 0) {
         refused(actor->rig, 100 * MIB, VARVE_ERROR_NO_MEMORY);
@@ -113,7 +108,6 @@ TEST_WITH(test_callback_runs_out_of_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-
     actor_open(rig, &actor, fail_inside);
     play(rig, "-a 50M ooms=1 retries=1 segments=1");
     assert_int_equal(actor.calls, 2);
@@ -126,7 +120,6 @@ static const struct varve_pool_id graph = {4, 0};
 static uint64_t drop_pool_once(void *context, const struct varve_alloc_miss *miss)
 {
     struct actor *actor = context;
-
     (void)miss;
     if (actor->calls++ == 0) {
         assert_int_equal(varve_alloc_end_allocate_to_pool(actor->rig->alloc, graph), VARVE_OK);
@@ -144,13 +137,11 @@ static void drop_pool_hook(void *context)
 /* The request has been promised a place in the pool, so the pool stays until the block has gone as well. */
 static void pool_goes(struct rig *rig, struct actor *actor)
 {
-    struct varve_alloc_snapshot snapshot;
-    uint64_t addr;
-
     actor->rig = rig;
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, graph, NULL, NULL), VARVE_OK);
-    addr = take(rig, 3 * MIB);
+    uint64_t addr = take(rig, 3 * MIB);
     assert_int_equal(actor->calls > 0, true);
+    struct varve_alloc_snapshot snapshot;
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
     assert_int_equal(snapshot.segment_count, 1);
     assert_int_equal(snapshot.segments[0].pool.capture, graph.capture);
@@ -167,7 +158,6 @@ TEST_WITH(test_callback_drops_the_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.calls = 0};
-
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     actor.rig = rig;
     assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
@@ -178,7 +168,6 @@ TEST_WITH(test_another_thread_drops_the_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.calls = 0};
-
     rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
     hook(rig, drop_pool_hook, &actor);
     pool_goes(rig, &actor);
@@ -189,7 +178,6 @@ TEST_WITH(test_dropped_pool_without_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.limit = 10 * MIB});
     assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, graph, NULL, NULL), VARVE_OK);
@@ -204,7 +192,6 @@ static void others_take(void *context)
 {
     struct actor *actor = context;
     uint64_t addr;
-
     for (unsigned i = 0; i < 3 * MAP_ROOM; i++) {
         assert_int_equal(varve_alloc_raw_alloc(actor->rig->alloc, 512, &addr, NULL), VARVE_OK);
     }
@@ -216,7 +203,6 @@ TEST_WITH(test_others_use_up_reserves, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
     hook(rig, others_take, &actor);
     take(rig, 3 * MIB);
@@ -229,7 +215,6 @@ static void *take_and_give(void *context)
 {
     struct rig *rig = context;
     uint64_t addr = 0;
-
     return varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) == VARVE_OK &&
                    varve_alloc_raw_delete(rig->alloc, addr, NULL) == VARVE_OK
                ? NULL
@@ -241,7 +226,6 @@ static void another_thread_allocates(void *context)
     struct actor *actor = context;
     pthread_t thread;
     void *result = actor;
-
     assert_int_equal(pthread_create(&thread, NULL, take_and_give, actor->rig), 0);
     assert_int_equal(pthread_join(thread, &result), 0);
     assert_null(result);
@@ -253,7 +237,6 @@ TEST_WITH(test_another_thread_allocates, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
     play(rig, "a=512 -a");
     hook(rig, another_thread_allocates, &actor);
@@ -264,7 +247,6 @@ TEST_WITH(test_another_thread_allocates, rig_setup, rig_teardown)
 static void others_begin_a_capture(void *context)
 {
     struct actor *actor = context;
-
     if (actor->calls++ == 0) {
         assert_int_equal(varve_alloc_begin_allocate_to_pool(actor->rig->alloc, graph, NULL, NULL), VARVE_OK);
     }
@@ -275,7 +257,6 @@ TEST_WITH(test_others_begin_a_capture, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 60 * MIB, .config = "release_lock_on_cudamalloc:True"});
     play(rig, "a=40M -a |");
     hook(rig, others_begin_a_capture, &actor);
@@ -290,7 +271,6 @@ TEST_WITH(test_others_begin_a_capture, rig_setup, rig_teardown)
 static void observer_acts(void *context, const struct varve_alloc_oom *oom)
 {
     struct actor *actor = context;
-
     (void)oom;
     if (actor->calls++ == 0) {
         give(actor->rig, actor->addr);
@@ -305,7 +285,6 @@ TEST_WITH(test_observer_allocates_and_frees, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
-
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     actor.addr = take(rig, 40 * MIB);
     assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observer_acts, &actor), VARVE_OK);
@@ -323,7 +302,6 @@ TEST_WITH(test_observer_allocates_and_frees, rig_setup, rig_teardown)
 TEST_WITH(test_wait_of_the_retry_fails, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 60 * MIB, .events_are_scripted = true}});
     play(rig, "a=40M a~3 -a");
     hook(rig, NULL, NULL);

@@ -104,7 +104,6 @@ TEST_PLAYS(test_empty_cache, empty)
 TEST_WITH(test_empty_cache_order, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "a=30M@9 -a a=34M@2 -a a=40M b=32M c=32M -a -b -c a=512@3 b=1M 512@4 33M -a -b | "
               "empty <segment_free empty_cache 32M; segment_free empty_cache 32M; segment_free empty_cache 34M; "

@@ -19,7 +19,6 @@
 static size_t model_entry(uint64_t bytes)
 {
     size_t entry = 0;
-
     for (uint64_t end = 2 * MIB; end <= bytes && entry < VARVE_ALLOC_DIVISIONS - 1; end *= 2) {
         entry++;
     }
@@ -30,7 +29,6 @@ static uint64_t model_block_size(const uint64_t *table, uint64_t bytes)
 {
     uint64_t divisions = table[model_entry(bytes)];
     uint64_t low = 1, step = 512, result;
-
     if (bytes < 512) {
         return 512;
     }
@@ -53,7 +51,6 @@ static void compare(const struct varve_alloc_config *config, uint64_t bytes)
 {
     uint64_t expected = model_block_size(config->roundup_power2_divisions, bytes);
     uint64_t rounded = rounding_block_size(config, bytes);
-
     if (rounded != expected) {
         fail_msg("%ju bytes with %ju divisions give %ju, not %ju", (uintmax_t)bytes,
                  (uintmax_t)config->roundup_power2_divisions[model_entry(bytes)], (uintmax_t)rounded,
@@ -69,7 +66,6 @@ static void compare_all(const struct varve_alloc_config *config, uint64_t *rando
     }
     for (unsigned log2 = 10; log2 <= 60; log2++) {
         uint64_t power = UINT64_C(1) << log2;
-
         for (uint64_t offset = 0; offset <= 513; offset++) {
             compare(config, power - 1 - offset);
             if (power + offset < LIMIT) {
@@ -88,7 +84,6 @@ TEST(test_one_number_for_all)
 {
     struct varve_alloc_config config;
     uint64_t random = 0x9e3779b97f4a7c15;
-
     varve_alloc_config_init(&config);
     compare_all(&config, &random);
     /* Beyond 4096 divisions the model would take long; the steps are the same ones, only finer. */
@@ -104,12 +99,10 @@ TEST(test_a_table_of_all_numbers)
 {
     struct varve_alloc_config config;
     uint64_t random = 20240229;
-
     varve_alloc_config_init(&config);
     for (unsigned round = 0; round < 8; round++) {
         for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
             unsigned log2 = (unsigned)(random_next(&random) % 11);
-
             config.roundup_power2_divisions[i] = log2 ? UINT64_C(1) << (log2 - 1) : 0;
         }
         compare_all(&config, &random);
@@ -120,11 +113,9 @@ TEST(test_more_divisions_than_blocks)
 {
     struct varve_alloc_config config;
     uint64_t random = 77;
-
     varve_alloc_config_init(&config);
     for (unsigned log2 = 13; log2 < 64; log2++) {
         uint64_t divisions = UINT64_C(1) << log2;
-
         for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
             config.roundup_power2_divisions[i] = divisions;
         }
@@ -149,7 +140,6 @@ TEST(test_more_divisions_than_blocks)
 TEST(test_known_sizes)
 {
     struct varve_alloc_config config;
-
     varve_alloc_config_init(&config);
     assert_int_equal(rounding_block_size(&config, 0), 512);
     assert_int_equal(rounding_block_size(&config, 1), 512);
@@ -171,7 +161,6 @@ TEST(test_known_sizes)
 TEST(test_segments)
 {
     struct varve_alloc_config config;
-
     varve_alloc_config_init(&config);
     assert_int_equal(rounding_segment_size(&config, 512), 2 * MIB);
     assert_int_equal(rounding_segment_size(&config, MIB), 2 * MIB);
@@ -192,7 +181,6 @@ TEST(test_segments)
 TEST(test_public)
 {
     struct varve_alloc_config config;
-
     varve_alloc_config_init(&config);
     config.roundup_power2_divisions[0] = 4;
     assert_int_equal(varve_alloc_block_size(NULL, &config, 5000), 5120);

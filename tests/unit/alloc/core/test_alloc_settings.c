@@ -15,7 +15,6 @@ static void set_fraction(struct rig *rig, double fraction)
 TEST_WITH(test_fraction, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB, .config = "per_process_memory_fraction:0.4"});
     play(rig, "20M 20M x512");
     set_fraction(rig, 0.42);
@@ -28,7 +27,6 @@ TEST_WITH(test_fraction, rig_setup, rig_teardown)
 TEST_WITH(test_fraction_of_nothing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.config = "per_process_memory_fraction:0.0"});
     assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 0, 0);
     play(rig, "x512");
@@ -52,7 +50,6 @@ TEST_WITH(test_rounded_size, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     bool is_small = false;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     assert_int_equal(varve_alloc_rounded_size(rig->alloc, 0, NULL), 0);
     assert_int_equal(varve_alloc_rounded_size(rig->alloc, UINT64_C(1) << 60, NULL), 0);
@@ -76,13 +73,12 @@ TEST_WITH(test_cache_info, rig_setup, rig_teardown)
 {
     const struct varve_pool_id pool = {1, 0};
     struct rig *rig = *state;
-    uint64_t largest = 1, addr;
-
+    uint64_t largest = 1;
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_OK);
     assert_int_equal(largest, 100 * MIB);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
-    addr = take_on(rig, 70 * MIB, 8);
+    uint64_t addr = take_on(rig, 70 * MIB, 8);
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_OK);
     assert_int_equal(largest, 30 * MIB);
@@ -102,8 +98,6 @@ TEST_WITH(test_cache_info, rig_setup, rig_teardown)
 TEST_WITH(test_peers, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t before;
-
     rig_open(rig, &(struct rig_options){.config = "expandable_segments:True"});
     take(rig, 3 * MIB);
     varve_sim_fail(rig->device, VARVE_DEVICE_VMM_SET_ACCESS, 1, 1, VARVE_ERROR_IO);
@@ -117,7 +111,7 @@ TEST_WITH(test_peers, rig_setup, rig_teardown)
     }
     assert_int_equal(varve_alloc_enable_peer(rig->alloc, 0), VARVE_ERROR_INVALID); /* itself */
     assert_int_equal(varve_alloc_enable_peer(rig->alloc, PEERS + 1), VARVE_ERROR_INVALID);
-    before = calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS);
+    uint64_t before = calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS);
     take(rig, 20 * MIB); /* one unit more: for the device itself and for each peer */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS) - before, 1 + PEERS);
 }

@@ -48,17 +48,15 @@ TEST_PLAYS(test_stream_ordered, cases)
 TEST_WITH(test_base_and_sharing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_alloc_ipc ipc;
-    struct varve_alloc_stats stats;
     uint64_t base = 0, bytes = 0;
-
     open_async(rig, (struct rig_options){.sim = {.index = 0}});
     play(rig, "a=700 a{a1024} b=5M");
     assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, rig->named[0], &base, &bytes), VARVE_OK);
     assert_int_equal(base, rig->named[0]);
     assert_int_equal(bytes, 1024);
+    struct varve_alloc_ipc ipc;
     assert_int_equal(varve_alloc_ipc_export(rig->alloc, rig->named[0], &ipc), VARVE_ERROR_UNSUPPORTED);
-    stats = stats_of(rig);
+    struct varve_alloc_stats stats = stats_of(rig);
     assert_int_equal(stats.segment[VARVE_ALLOC_STAT_SMALL_POOL].current, 1);
     assert_int_equal(stats.segment[VARVE_ALLOC_STAT_LARGE_POOL].current, 1);
     assert_int_equal(stats.inactive_split_bytes[0].peak, 0);
@@ -72,11 +70,9 @@ TEST_WITH(test_failures, rig_setup, rig_teardown)
     static const enum varve_device_call calls[] = {VARVE_DEVICE_EVENT_RECORD, VARVE_DEVICE_STREAM_WAIT_EVENT,
                                                    VARVE_DEVICE_FREE_ASYNC};
     struct rig *rig = *state;
-
     open_async(rig, (struct rig_options){.sim = {.index = 0}});
     for (size_t i = 0; i < 3; i++) {
         uint64_t addr = take(rig, 1000);
-
         use_on(rig, addr, 9);
         assert_int_equal(varve_sim_fail(rig->device, calls[i], 1, 1, VARVE_ERROR_IO), VARVE_OK);
         assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, &rig->message), VARVE_ERROR_IO);
@@ -99,12 +95,10 @@ TEST_WITH(test_failures, rig_setup, rig_teardown)
 TEST_WITH(test_busy_streams, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    uint64_t a, b, c;
-
     open_async(rig, (struct rig_options){.sim = {.index = 0}});
-    a = take_on(rig, 1000, 8);
-    b = take_on(rig, 2000, 9);
-    c = take_on(rig, 3000, 8);
+    uint64_t a = take_on(rig, 1000, 8);
+    uint64_t b = take_on(rig, 2000, 9);
+    uint64_t c = take_on(rig, 3000, 8);
     assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_FREE_ASYNC, 1, 4, VARVE_ERROR_BUSY), VARVE_OK);
     give(rig, a);
     give(rig, b);
@@ -124,7 +118,6 @@ TEST(test_device_without_pools)
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
     struct varve_message message = {""};
-
     varve_alloc_options_init(&options);
     options.policy = "cuda-async";
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = MIB}, &options.device, NULL),
@@ -140,13 +133,10 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addrs[64] = {0}, bytes[64] = {0}, sum = 0, seed = 7, random;
-
     open_async(rig, (struct rig_options){.sim = {.capacity_bytes = 24 * MIB, .reuses_addresses = true}});
     for (unsigned step = 0; step < 3000; step++) {
-        unsigned i;
-
         random = random_next(&seed);
-        i = (unsigned)(random >> 58);
+        unsigned i = (unsigned)(random >> 58);
         if (addrs[i] != 0) {
             if (random >> 57 & 1) {
                 use_on(rig, addrs[i], 1 + (random >> 40) % 3);
@@ -156,7 +146,6 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
             addrs[i] = 0;
         } else {
             uint64_t asked = 1 + (random >> 20) % (2 * MIB);
-
             bytes[i] = (asked + 511) / 512 * 512;
             if (varve_alloc_raw_alloc_with_stream(rig->alloc, asked, random % 3, &addrs[i], NULL) == VARVE_OK) {
                 sum += bytes[i];

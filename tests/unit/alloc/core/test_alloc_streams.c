@@ -19,7 +19,6 @@ static struct {
 static int spy_record(struct varve_device *device, uint64_t event, uint64_t stream)
 {
     int error = spy.real->event_record(device, event, stream);
-
     if (error == VARVE_OK && spy.count < EVENTS) {
         spy.events[spy.count] = event;
         spy.streams[spy.count++] = stream;
@@ -30,7 +29,6 @@ static int spy_record(struct varve_device *device, uint64_t event, uint64_t stre
 static struct rig *streams_open(void **state)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
     memset(&spy, 0, sizeof(spy));
     spy.real = rig->device->ops;
@@ -75,7 +73,6 @@ TEST_PLAYS(test_streams, streams)
 TEST_WITH(test_one_event_per_stream, rig_setup, rig_teardown)
 {
     struct rig *rig = streams_open(state);
-
     play(rig, "a=30M | a~8 a~3 a~8 <record_stream 30M; record_stream 30M; record_stream 30M> "
               "record=0 -a <free_requested 30M>");
     assert_int_equal(spy.count, 2);
@@ -90,7 +87,6 @@ TEST_WITH(test_one_event_per_stream, rig_setup, rig_teardown)
 TEST_WITH(test_queue_stops_at_its_front, rig_setup, rig_teardown)
 {
     struct rig *rig = streams_open(state);
-
     play(rig, "a=30M b=32M c=34M a~7 b~7 c~9 -a -b -c |");
     complete(rig, 1);
     complete(rig, 2);
@@ -104,7 +100,6 @@ TEST_WITH(test_many_pending, rig_setup, rig_teardown)
 {
     struct rig *rig = streams_open(state);
     uint64_t addr[50];
-
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 50; i++) {
             addr[i] = take(rig, 2 * MIB);
@@ -128,7 +123,6 @@ TEST_WITH(test_event_record_fails, rig_setup, rig_teardown)
 {
     for (unsigned nth = 1; nth <= 2; nth++) {
         struct rig *rig = streams_open(state);
-
         play(rig, "a=30M a~7 a~8");
         varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_RECORD, nth, 1, VARVE_ERROR_IO);
         rig->message.text[0] = '\0';

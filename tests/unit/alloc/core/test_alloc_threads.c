@@ -57,7 +57,6 @@ static void fill(const struct worker *worker, unsigned slot)
 {
     uint64_t *words = (uint64_t *)(uintptr_t)worker->live[slot].addr;
     uint64_t bytes = worker->live[slot].bytes;
-
     for (uint64_t i = 0; i < bytes / 8; i += stride(bytes)) {
         words[i] = worker->live[slot].pattern + i;
     }
@@ -67,7 +66,6 @@ static bool is_intact(const struct worker *worker, unsigned slot)
 {
     const uint64_t *words = (const uint64_t *)(uintptr_t)worker->live[slot].addr;
     uint64_t bytes = worker->live[slot].bytes;
-
     for (uint64_t i = 0; i < bytes / 8; i += stride(bytes)) {
         if (words[i] != worker->live[slot].pattern + i) {
             return false;
@@ -79,7 +77,6 @@ static bool is_intact(const struct worker *worker, unsigned slot)
 static void drop(struct worker *worker, unsigned slot)
 {
     uint64_t addr = worker->live[slot].addr;
-
     if (addr == 0) {
         return;
     }
@@ -102,7 +99,6 @@ static void take(struct worker *worker, unsigned slot)
     uint64_t bytes = 8 + random_below(&worker->random, sizes[random_below(&worker->random, 6)]);
     uint64_t stream = random_below(&worker->random, STREAMS + 1);
     int error = varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, stream, &worker->live[slot].addr, NULL);
-
     if (error != VARVE_OK) {
         worker->failed++;
         if (error != VARVE_ERROR_NO_MEMORY || worker->live[slot].addr != 0) {
@@ -122,7 +118,6 @@ static void look_around(struct worker *worker)
     struct varve_alloc_snapshot snapshot;
     struct varve_alloc_stats stats;
     struct varve_message message = {""};
-
     switch (random_below(&worker->random, 5)) {
     case 0:
         varve_alloc_empty_cache(worker->alloc);
@@ -153,10 +148,8 @@ static void look_around(struct worker *worker)
 static void *work(void *context)
 {
     struct worker *worker = context;
-
     for (unsigned step = 0; step < STEPS && worker->trouble[0] == '\0'; step++) {
         unsigned slot = (unsigned)random_below(&worker->random, LIVE);
-
         drop(worker, slot);
         take(worker, slot);
         if (random_below(&worker->random, 200) == 0) {
@@ -181,10 +174,8 @@ static void *hold_streams(void *context)
 {
     const struct timespec while_ns = {0, 300000};
     struct holder *holder = context;
-
     while (!__atomic_load_n(&holder->is_over, __ATOMIC_SEQ_CST)) {
         uint64_t stream = 1 + holder->held % STREAMS;
-
         holder->held += varve_host_stream_block(holder->device, stream) == VARVE_OK;
         nanosleep(&while_ns, NULL);
         varve_host_stream_release(holder->device, stream);
@@ -195,18 +186,17 @@ static void *hold_streams(void *context)
 static void run_threads(const char *config)
 {
     static struct worker workers[THREADS];
-    struct varve_alloc_options options;
     struct holder holder = {.held = 0};
     struct varve_message message = {""};
-    struct varve_alloc *alloc;
     uint64_t served = 0;
-
     memset(workers, 0, sizeof(workers));
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 600 * MIB}, &holder.device, &message),
                      VARVE_OK);
     options.device = holder.device;
     assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
+    struct varve_alloc *alloc;
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
     holder.is_over = false;
     assert_int_equal(pthread_create(&holder.thread, NULL, hold_streams, &holder), 0);
@@ -274,7 +264,6 @@ static void *fail_often(void *context)
 {
     struct varve_alloc *alloc = context;
     uint64_t addr, failed = 0;
-
     for (int i = 0; i < 200; i++) {
         failed += varve_alloc_raw_alloc(alloc, 64 * MIB, &addr, NULL) == VARVE_ERROR_NO_MEMORY;
     }
@@ -283,19 +272,16 @@ static void *fail_often(void *context)
 
 TEST(test_observers_come_late)
 {
+    unsigned calls = 0;
+    unsigned ooms = 0;
     struct varve_alloc_options options;
-    struct varve_device *device;
-    struct varve_alloc *alloc;
-    pthread_t threads[2];
-    unsigned calls, ooms;
-    void *result;
-
-    calls = 0;
-    ooms = 0;
     varve_alloc_options_init(&options);
+    struct varve_device *device;
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 32 * MIB}, &device, NULL), VARVE_OK);
     options.device = device;
+    struct varve_alloc *alloc;
     assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
+    pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, fail_often, alloc), 0);
     }
@@ -303,6 +289,7 @@ TEST(test_observers_come_late)
         assert_int_equal(varve_alloc_add_miss_callback(alloc, callback_none, &calls), VARVE_OK);
         assert_int_equal(varve_alloc_add_oom_observer(alloc, observer_count, &ooms), VARVE_OK);
     }
+    void *result;
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], &result);
         assert_null(result);

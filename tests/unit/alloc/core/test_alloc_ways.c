@@ -38,9 +38,8 @@ struct act {
 
 static void side_open(struct side *side, const char *config, bool goes_long, bool folds)
 {
-    struct varve_alloc_options options;
-
     memset(side, 0, sizeof(*side));
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_alloc_config_parse(config, &options.config, NULL), VARVE_OK);
     options.config.garbage_collection_threshold = goes_long ? 0.5 : 0;
@@ -51,7 +50,6 @@ static void side_open(struct side *side, const char *config, bool goes_long, boo
 static void act_rarely(struct side *side, const struct act *act)
 {
     struct varve_alloc_config config = side->kept.alloc->config;
-
     switch (act->rare) {
     case 0:
         varve_alloc_set_recorder(side->kept.alloc, side->kept.alloc->recorder == NULL ? &side->kept.recorder : NULL);
@@ -79,22 +77,20 @@ static void act_rarely(struct side *side, const struct act *act)
 /* A handle of what has gone frees nothing, also when its address is another allocation's by now. */
 static void use_old_handle(struct side *side, struct varve_allocation handle)
 {
-    struct varve_allocation_info info;
-
     assert_int_equal(varve_alloc_free(side->kept.alloc, handle, NULL), VARVE_ERROR_NOT_FOUND);
+    struct varve_allocation_info info;
     assert_int_equal(varve_alloc_describe(side->kept.alloc, handle, &info), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_set_user(side->kept.alloc, handle, side), VARVE_ERROR_NOT_FOUND);
 }
 
 static void free_slot(struct side *side, uint64_t slot)
 {
-    struct varve_allocation_info info;
     struct varve_allocation handle = side->handles[slot];
-
     if (!side->has_handles) {
         assert_int_equal(varve_alloc_raw_delete(side->kept.alloc, side->live[slot], NULL), VARVE_OK);
         return;
     }
+    struct varve_allocation_info info;
     assert_int_equal(varve_alloc_describe(side->kept.alloc, handle, &info), VARVE_OK);
     assert_int_equal(info.block.addr, side->live[slot]);
     assert_int_equal(info.block.allocation_id, handle.id);
@@ -110,8 +106,6 @@ static void free_slot(struct side *side, uint64_t slot)
 static void fill_slot(struct side *side, const struct act *act)
 {
     uint64_t slot = act->slot;
-    struct varve_allocation found;
-
     if (!side->has_handles) {
         assert_int_equal(
             varve_alloc_raw_alloc_with_stream(side->kept.alloc, act->bytes, act->stream, &side->live[slot], NULL),
@@ -124,6 +118,7 @@ static void fill_slot(struct side *side, const struct act *act)
     if (slot % 3 == 0) {
         assert_int_equal(varve_alloc_set_user(side->kept.alloc, side->handles[slot], &side->live[slot]), VARVE_OK);
     }
+    struct varve_allocation found;
     assert_int_equal(varve_alloc_get_allocation(side->kept.alloc, side->live[slot], &found), VARVE_OK);
     assert_ptr_equal(found.block, side->handles[slot].block);
     assert_int_equal(found.id, side->handles[slot].id);
@@ -133,7 +128,6 @@ static void fill_slot(struct side *side, const struct act *act)
 static void step(struct side *side, const struct act *act)
 {
     uint64_t *slot = &side->live[act->slot];
-
     side->short_steps += side->kept.alloc->way == ALLOC_WAY_SHORT;
     side->recorded_steps += side->kept.alloc->way == ALLOC_WAY_RECORDED;
     if (*slot != 0) {
@@ -151,23 +145,21 @@ static void step(struct side *side, const struct act *act)
 
 static void are_equal(struct side *a, struct side *b, unsigned at)
 {
-    struct varve_alloc_stats stats[2];
-    struct varve_alloc_snapshot snapshots[2];
     struct varve_message message = {""};
-
     if (varve_alloc_check(a->kept.alloc, &message) != VARVE_OK ||
         varve_alloc_check(b->kept.alloc, &message) != VARVE_OK) {
         fail_msg("step %u: %s", at, message.text);
     }
+    struct varve_alloc_stats stats[2];
     varve_alloc_get_device_stats(a->kept.alloc, &stats[0]);
     varve_alloc_get_device_stats(b->kept.alloc, &stats[1]);
     assert_memory_equal(&stats[0], &stats[1], sizeof(stats[0]));
+    struct varve_alloc_snapshot snapshots[2];
     assert_int_equal(varve_alloc_snapshot(a->kept.alloc, &snapshots[0]), VARVE_OK);
     assert_int_equal(varve_alloc_snapshot(b->kept.alloc, &snapshots[1]), VARVE_OK);
     assert_int_equal(snapshots[0].block_count, snapshots[1].block_count);
     for (size_t i = 0; i < snapshots[0].block_count; i++) {
         const struct varve_block_info *x = &snapshots[0].blocks[i], *y = &snapshots[1].blocks[i];
-
         if (x->addr != y->addr || x->bytes != y->bytes || x->requested != y->requested ||
             x->allocation_id != y->allocation_id || x->state != y->state) {
             fail_msg("step %u: block %zu, %#llx and %#llx", at, i, (unsigned long long)x->addr,
@@ -190,7 +182,6 @@ static struct act random_act(uint64_t *random, unsigned live, unsigned sizes)
         .stream = random_below(random, 20) == 0 ? 5 : 0,
         .rare = (unsigned)random_below(random, 400),
     };
-
     act.bytes = random_below(random, 3) == 0 ? 0 : act.bytes;
     return act;
 }
@@ -205,7 +196,6 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
 {
     static struct side short_way, long_way;
     uint64_t random = seed;
-
     varve_emit_may_fold = folds;
     side_open(&short_way, config, false, folds);
     side_open(&long_way, config, true, false);
@@ -213,7 +203,6 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
     long_way.has_handles = handles == LONG_HANDLES;
     for (unsigned i = 0; i < STEPS; i++) {
         struct act act = random_act(&random, live, sizes);
-
         step(&short_way, &act);
         step(&long_way, &act);
         assert_int_equal(short_way.live[act.slot], long_way.live[act.slot]);

@@ -27,10 +27,9 @@ static const char *const policies[] = {"pytorch", "cuda-async"};
 static struct varve_alloc *opened(const char *policy, uint64_t limit)
 {
     const struct varve_cuda_options device = {.index = 3, .ordinal = FAKE_ORDINAL};
-    struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
-
     fake_reset();
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.policy = policy;
     options.memory_limit = limit;
@@ -43,7 +42,6 @@ static struct varve_alloc *opened(const char *policy, uint64_t limit)
 static void checked(struct varve_alloc *alloc)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_check(alloc, &message) != VARVE_OK || varve_cuda_check(fake.device, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -56,7 +54,6 @@ static void checked(struct varve_alloc *alloc)
 static void closed(struct varve_alloc *alloc)
 {
     struct varve_device *device = fake.device;
-
     checked(alloc);
     varve_alloc_close(alloc);
     fake.device = NULL;
@@ -77,7 +74,6 @@ static uint64_t taken(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream
 {
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     if (varve_alloc_raw_alloc_with_stream(alloc, bytes, stream, &addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -88,7 +84,6 @@ static uint64_t taken(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream
 static void given(struct varve_alloc *alloc, uint64_t addr)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_raw_delete(alloc, addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -102,9 +97,7 @@ TEST(test_free_of_what_a_capture_uses)
 {
     for (size_t i = 0; i < 2; i++) {
         struct varve_alloc *alloc = opened(policies[i], 0);
-        uint64_t addr = taken(alloc, 5 * MIB, STREAM), other = taken(alloc, 5 * MIB, STREAM), records;
-        struct varve_alloc_stats stats;
-
+        uint64_t addr = taken(alloc, 5 * MIB, STREAM), other = taken(alloc, 5 * MIB, STREAM);
         assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
         assert_int_equal(varve_alloc_record_stream(alloc, other, OTHER + 16, NULL), VARVE_OK);
         fake.captured = OTHER;
@@ -112,13 +105,14 @@ TEST(test_free_of_what_a_capture_uses)
         given(alloc, other);
         assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
         checked(alloc);
-        records = fake.event_records;
+        uint64_t records = fake.event_records;
         assert_int_equal(records, i == 0 ? 1 : 3); /* of the other one; and of the stream of both */
         for (int k = 0; k < 3; k++) {
             given(alloc, taken(alloc, 700, STREAM));
         }
         assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
         checked(alloc);
+        struct varve_alloc_stats stats;
         varve_alloc_get_device_stats(alloc, &stats);
         assert_int_equal(stats.allocated_bytes[0].current, 0);
         assert_int_equal(stats.active_bytes[0].current, 5 * MIB);
@@ -140,7 +134,6 @@ TEST(test_no_memory_during_a_capture)
         struct varve_alloc *alloc = opened(policies[i], 30 * MIB);
         uint64_t addr = taken(alloc, 22 * MIB, STREAM), late = 1;
         struct varve_message message = {""};
-
         assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
         fake.captured = OTHER;
         given(alloc, addr);
@@ -161,7 +154,6 @@ TEST(test_captured_stream)
     struct varve_alloc *alloc = opened("pytorch", 0);
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     fake.captured = STREAM;
     given(alloc, taken(alloc, 5 * MIB, STREAM));
     given(alloc, taken(alloc, 5 * MIB, STREAM));
@@ -201,7 +193,6 @@ TEST(test_order)
 {
     struct varve_alloc *alloc = opened("cuda-async", 0);
     uint64_t addr = taken(alloc, 5 * MIB, STREAM);
-
     assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_record_stream(alloc, addr, 0, NULL), VARVE_OK);
     fake.is_event_pending = true;                 /* and stays so: nobody asks */
@@ -229,7 +220,6 @@ TEST(test_order_after_a_capture)
     for (int ends = 0; ends < 2; ends++) {
         struct varve_alloc *alloc = opened("cuda-async", 0);
         uint64_t addr = taken(alloc, 5 * MIB, STREAM);
-
         assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
         assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER + 16, NULL), VARVE_OK);
         fake.captured = OTHER + 16;
@@ -256,7 +246,6 @@ TEST(test_order_of_a_close)
 {
     struct varve_alloc *alloc = opened("cuda-async", 0);
     uint64_t addr = taken(alloc, 5 * MIB, STREAM);
-
     assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
     closed_clean(alloc);
     assert_int_equal(fake.orders, 2);
@@ -273,7 +262,6 @@ TEST(test_driver_without_memory)
     struct varve_alloc *alloc = opened("cuda-async", 0);
     struct varve_message message = {""};
     uint64_t addr = 1;
-
     fake.has_no_memory = true;
     assert_int_equal(varve_alloc_raw_alloc(alloc, MIB, &addr, &message), VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(message.text, "out of memory: 1048576 bytes"));
@@ -289,9 +277,8 @@ TEST(test_end)
 {
     for (size_t i = 0; i < 4; i++) {
         struct varve_alloc *alloc = opened(policies[i % 2], 0);
-        uint64_t plain = taken(alloc, 700, STREAM), used = taken(alloc, 5 * MIB, STREAM), addr = 1, calls;
+        uint64_t plain = taken(alloc, 700, STREAM), used = taken(alloc, 5 * MIB, STREAM), addr = 1;
         struct varve_message message = {""};
-
         assert_int_equal(varve_alloc_record_stream(alloc, used, OTHER, NULL), VARVE_OK);
         given(alloc, taken(alloc, 3 * MIB, STREAM));
         fake.has_ended = i < 2;
@@ -301,7 +288,7 @@ TEST(test_end)
         assert_non_null(strstr(message.text, "CUDA_ERROR_"));
         checked(alloc);
         given(alloc, plain);
-        calls = fake.calls;
+        uint64_t calls = fake.calls;
         assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 100 * MIB, STREAM, &addr, &message),
                          VARVE_ERROR_UNSUPPORTED);
         assert_int_equal(addr, 0);
@@ -320,14 +307,12 @@ TEST(test_fork_child)
         uint64_t addr = taken(alloc, 5 * MIB, STREAM);
         int status = -1;
         pid_t child = fork();
-
         assert_true(child >= 0);
         if (child == 0) {
             uint64_t calls = fake.calls, late = 0;
             struct varve_message message = {""};
             bool is_reported = varve_alloc_raw_alloc(alloc, 200 * MIB, &late, &message) == VARVE_ERROR_UNSUPPORTED &&
                                strlen(message.text) > 10;
-
             varve_alloc_raw_delete(alloc, addr, NULL);
             varve_alloc_empty_cache(alloc);
             varve_alloc_close(alloc);
@@ -346,11 +331,10 @@ TEST(test_fork_child)
 TEST(test_unit)
 {
     const struct varve_cuda_options device = {.index = 3, .ordinal = FAKE_ORDINAL};
-    struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
     struct varve_message message = {""};
-
     fake_reset();
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(cuda_device_open(&fake_driver, &device, &options.device, NULL), VARVE_OK);
     options.config.expandable_segments = true;

@@ -12,7 +12,6 @@
 static int sim_open(struct varve_device **device_out)
 {
     const struct varve_sim_options options = {.index = RULES_INDEX, .capacity_bytes = RULES_CAPACITY};
-
     return varve_sim_open(&options, device_out, NULL);
 }
 
@@ -20,14 +19,12 @@ static int sim_reusing_open(struct varve_device **device_out)
 {
     const struct varve_sim_options options = {
         .index = RULES_INDEX, .capacity_bytes = RULES_CAPACITY, .reuses_addresses = true};
-
     return varve_sim_open(&options, device_out, NULL);
 }
 
 static int host_open(struct varve_device **device_out)
 {
     const struct varve_host_options options = {.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY};
-
     return varve_host_open(&options, device_out, NULL);
 }
 
@@ -47,7 +44,6 @@ static void test_events_complete_at_once(void **state)
 {
     struct varve_device *device = ((struct rules_fixture *)*state)->device;
     uint64_t event = 0;
-
     assert_int_equal(device->ops->event_create(device, &event), 0);
     assert_int_equal(device->ops->event_record(device, event, 5), 0);
     assert_int_equal(device->ops->event_query(device, event), 1);
@@ -59,7 +55,6 @@ static void test_access_of_a_peer(void **state)
     struct varve_device *device = ((struct rules_fixture *)*state)->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t base = 0, handles[4];
-
     assert_int_equal(ops->vmm_reserve(device, 4 * RULES_UNIT, NULL, &base), 0);
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ops->vmm_create(device, RULES_UNIT, &handles[i]), 0);
@@ -77,7 +72,6 @@ static void test_access_of_a_peer(void **state)
 static void test_peers(void **state)
 {
     struct varve_device *device = ((struct rules_fixture *)*state)->device;
-
     assert_int_equal(device->ops->peer_enable(device, 0), 0);
     assert_int_equal(device->ops->peer_enable(device, 255), 0);
     assert_int_equal(device->ops->peer_enable(device, 3), VARVE_ERROR_INVALID);
@@ -91,17 +85,14 @@ static void test_open_refuses(void **state)
         {.index = -1}, {.index = 256}, {.alignment = 3}, {.first_addr = UINT64_MAX}};
     const struct varve_host_options hosts[] = {{.index = -1}, {.index = 256}};
     struct varve_device *device = NULL;
-
     (void)state;
     for (size_t i = 0; i < sizeof(sims) / sizeof(sims[0]); i++) {
         struct varve_message message = {""};
-
         assert_int_equal(varve_sim_open(&sims[i], &device, &message), VARVE_ERROR_INVALID);
         assert_true(strlen(message.text) > 10);
     }
     for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
         struct varve_message message = {""};
-
         assert_int_equal(varve_host_open(&hosts[i], &device, &message), VARVE_ERROR_INVALID);
         assert_true(strlen(message.text) > 10);
     }

@@ -25,14 +25,12 @@ static bool is_refused(struct varve_message *message)
     const struct varve_cuda_options options = {.index = 3};
     struct varve_device *device = NULL;
     int error = varve_cuda_open(&options, &device, message);
-
     return (error == VARVE_ERROR_UNSUPPORTED || error == VARVE_ERROR_PERMISSION) && !device;
 }
 
 TEST(test_refused)
 {
     struct varve_message first = {""}, second = {""};
-
     assert_true(is_refused(&first));
     assert_int_equal(strncmp(first.text, "cuda: ", 6), 0);
     assert_true(strlen(first.text) > 12);
@@ -46,10 +44,8 @@ TEST(test_refused)
 TEST(test_refused_after_fork)
 {
     int status = -1;
-    pid_t child;
-
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         _exit(is_refused(NULL) ? 0 : 1);
@@ -68,7 +64,6 @@ TEST(test_refused_in_threads)
 {
     pthread_t threads[8];
     bool results[8] = {false};
-
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, refuse, &results[i]), 0);
     }
@@ -84,11 +79,9 @@ TEST(test_refused_in_threads)
 TEST(test_arguments)
 {
     const struct varve_cuda_options wrong[] = {{.index = -1}, {.index = 256}, {.ordinal = -1}};
-
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct varve_message message = {""};
         struct varve_device *device = NULL;
-
         assert_int_equal(varve_cuda_open(&wrong[i], &device, &message), VARVE_ERROR_INVALID);
         assert_true(strlen(message.text) > 10);
         assert_null(device);
@@ -100,10 +93,8 @@ static bool has_gpu(void)
 {
     int status = 0;
     pid_t child = fork();
-
     if (child == 0) {
         struct varve_device *device = NULL;
-
         _exit(varve_cuda_open(&(struct varve_cuda_options){0}, &device, NULL) == VARVE_OK ? 1 : 0);
     }
     return child > 0 && waitpid(child, &status, 0) == child && status != 0;

@@ -15,7 +15,6 @@ static const struct rules_kind kind = {.name = "cuda", .open = fake_open, .check
 static int rules_teardown_strict(void **state)
 {
     int error = rules_teardown(state);
-
     return error != 0 || fake.wrong[0] != '\0' || fake_count(FAKE_NONE) != FAKE_OBJECTS;
 }
 
@@ -26,12 +25,10 @@ static void test_context(void **state)
     static const cuda_context contexts[] = {NULL, (cuda_context)0xc0001, (cuda_context)0xc0002};
     struct varve_device *device = fake_opened();
     uint64_t addr = 0;
-
     (void)state;
     assert_ptr_equal(contexts[1], fake_context(FAKE_ORDINAL));
     for (size_t i = 0; i < 3; i++) {
         enum cuda_capture_mode mode = i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL;
-
         fake_thread = (struct fake_thread){.contexts = {contexts[i]}, .depth = i != 0, .mode = mode};
         assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
         assert_int_equal(device->ops->segment_alloc(device, UINT64_MAX, 0, &addr), VARVE_ERROR_NO_MEMORY);
@@ -51,7 +48,6 @@ static void test_reasons(void **state)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, handle = 0;
-
     (void)state;
     assert_string_equal(reason(device), "");
     fake.has_no_memory = true;
@@ -78,10 +74,8 @@ static void test_reasons(void **state)
 static int one_of_everything(struct varve_device *device)
 {
     const struct varve_device_ops *ops = device->ops;
-    struct varve_ipc_handle ipc;
     uint64_t addr, base, handle, event, import, pooled, joined, stream, host, free_bytes, total;
     int error;
-
     TRY(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     TRY(ops->memory_info(device, &free_bytes, &total), 0);
     TRY(ops->vmm_reserve(device, 4 * UNIT, NULL, &base), 0);
@@ -95,6 +89,7 @@ static int one_of_everything(struct varve_device *device)
     TRY(ops->event_synchronize(device, event), 0);
     TRY(ops->stream_synchronize(device, STREAM), 0);
     TRY(ops->peer_enable(device, RULES_INDEX - FAKE_ORDINAL), 0);
+    struct varve_ipc_handle ipc;
     TRY(ops->ipc_export(device, addr, &ipc), 0);
     ipc = foreign_handle(addr);
     TRY(ops->ipc_open(device, &ipc, &import), 0);
@@ -128,12 +123,10 @@ static void test_every_call_fails(void **state)
 {
     static const cuda_result results[] = {CUDA_RESULT_INVALID_VALUE, CUDA_RESULT_OUT_OF_MEMORY, 700,
                                           CUDA_RESULT_NOT_PERMITTED, CUDA_RESULT_NOT_SUPPORTED};
-    uint64_t calls;
-
     (void)state;
+    uint64_t calls;
     {
         struct varve_device *device = fake_opened();
-
         calls = fake.calls;
         assert_int_equal(one_of_everything(device), 0);
         calls = fake.calls - calls;
@@ -143,11 +136,9 @@ static void test_every_call_fails(void **state)
     for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
         for (uint64_t nth = 1; nth <= calls; nth++) {
             struct varve_device *device = fake_opened();
-            int error;
-
             fake.fail_at = nth;
             fake.fail_with = results[i];
-            error = one_of_everything(device);
+            int error = one_of_everything(device);
             /* only asking for the number of devices, on the way to a peer, has an answer of its own */
             if (error != cuda_driver_error(results[i]) && error != VARVE_ERROR_NOT_FOUND) {
                 fail_msg("call %d with result %u: error %d", (int)nth, results[i], error);
@@ -164,15 +155,12 @@ static void test_open_fails(void **state)
     struct varve_device *device = NULL;
     struct varve_message message = {""};
     uint64_t handle = 0;
-
     (void)state;
     for (uint64_t nth = 1; nth <= 20; nth++) {
-        int error;
-
         fake_reset();
         fake.fail_at = nth;
         fake.fail_with = CUDA_RESULT_DEVICE_UNAVAILABLE;
-        error = cuda_device_open(&fake_driver, &options, &device, &message);
+        int error = cuda_device_open(&fake_driver, &options, &device, &message);
         fake.fail_at = 0;
         if (error == VARVE_OK) { /* not asked that often, or it was about virtual memory only */
             device->ops->close(device);
@@ -189,7 +177,6 @@ static void test_open_fails(void **state)
     options.ordinal = FAKE_ORDINAL;
     for (size_t i = 0; i < 3; i++) {
         static const size_t granularities[] = {0, (size_t)4 << 20, (size_t)64 << 10};
-
         fake_reset();
         fake.granularity = granularities[i];
         assert_int_equal(cuda_device_open(&fake_driver, &options, &device, &message), 0);
@@ -207,7 +194,6 @@ static void after_the_end(struct varve_device *device, const uint64_t ids[4], bo
 {
     const struct varve_device_ops *ops = device->ops;
     uint64_t calls = fake.calls, out = 0;
-
     assert_int_equal(ops->segment_free(device, ids[0], UNIT), 0);
     assert_true(is_known ? fake.calls == calls : fake.calls <= calls + 2);
     calls = fake.calls;
@@ -229,13 +215,11 @@ static void test_end(void **state)
 {
     static const cuda_result ends[] = {CUDA_RESULT_DEINITIALIZED, CUDA_RESULT_CONTEXT_IS_DESTROYED,
                                        CUDA_RESULT_CONTEXT_IS_DESTROYED};
-
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct varve_device *device = fake_opened();
         const struct varve_device_ops *ops = device->ops;
-        uint64_t ids[4], other = 0, calls;
-
+        uint64_t ids[4], other = 0;
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &ids[0]), 0);
         assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &ids[1]), 0);
         assert_int_equal(ops->vmm_create(device, UNIT, &ids[2]), 0);
@@ -253,7 +237,7 @@ static void test_end(void **state)
         after_the_end(device, ids, i == 2);
         assert_int_equal(varve_cuda_check(device, NULL), 0);
         fake.device = NULL;
-        calls = fake.calls;
+        uint64_t calls = fake.calls;
         device->ops->close(device);
         nothing_is_wrong();
         assert_int_equal(fake.calls - calls, i != 0);
@@ -266,11 +250,9 @@ static void test_after_fork(void **state)
     struct varve_device *device = fake_opened();
     uint64_t addr = 0;
     int status = -1;
-    pid_t child;
-
     (void)state;
     assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         uint64_t calls = fake.calls;
@@ -279,7 +261,6 @@ static void test_after_fork(void **state)
                           device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
                           device->ops->event_query(device, 1) == VARVE_ERROR_UNSUPPORTED &&
                           varve_cuda_check(device, NULL) == VARVE_ERROR_UNSUPPORTED;
-
         device->ops->reason(device, &message);
         device->ops->close(device);
         _exit(is_refused && fake.calls == calls ? 0 : 1);
@@ -297,7 +278,6 @@ static void test_capture(void **state)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t event = 0, addr = 0;
-
     (void)state;
     assert_int_equal(ops->event_create(device, &event), 0);
     fake.captured = STREAM;
@@ -326,9 +306,8 @@ static void test_events(void **state)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
-    uint64_t events[100];
-
     (void)state;
+    uint64_t events[100];
     for (size_t round = 0; round < 10; round++) {
         for (size_t i = 0; i < 100; i++) {
             assert_int_equal(ops->event_create(device, &events[i]), 0);

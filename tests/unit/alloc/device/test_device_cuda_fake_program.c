@@ -18,7 +18,6 @@ TEST(test_launch)
     uint64_t program = 0, other = 0, function = 0;
     void *arguments[] = {device};
     struct varve_launch launch = launch_of(arguments);
-
     assert_int_equal(ops->program_load(device, "image", &program), 0);
     assert_int_equal(ops->program_load(device, "another", &other), 0);
     assert_int_not_equal(program, other);
@@ -44,10 +43,9 @@ TEST(test_refused)
     uint64_t program = 1, function = 2;
     void *arguments[] = {device};
     struct varve_launch launch = launch_of(arguments);
-    struct varve_message reason;
-
     assert_int_equal(ops->program_load(device, "", &program), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(program, 1);
+    struct varve_message reason;
     ops->reason(device, &reason);
     assert_non_null(strstr(reason.text, "cuModuleLoadData"));
     assert_int_equal(ops->program_load(device, "image", &program), 0);
@@ -70,7 +68,6 @@ TEST(test_unload)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t programs[3];
-
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(ops->program_load(device, "image", &programs[i]), 0);
     }
@@ -89,7 +86,6 @@ TEST(test_old_driver)
     const struct varve_cuda_options options = {.ordinal = FAKE_ORDINAL};
     struct cuda_driver driver = fake_driver;
     struct varve_device *device = NULL;
-
     fake_reset();
     driver.module_function = NULL;
     assert_int_equal(cuda_device_open(&driver, &options, &device, NULL), 0);

@@ -10,7 +10,6 @@ TEST(test_peers)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
-
     assert_int_equal(ops->peer_enable(device, 3), VARVE_ERROR_INVALID); /* itself */
     assert_int_equal(ops->peer_enable(device, -1), VARVE_ERROR_INVALID);
     assert_int_equal(ops->peer_enable(device, 256), VARVE_ERROR_INVALID);
@@ -31,10 +30,9 @@ TEST(test_ipc)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
-    struct varve_ipc_handle handle;
     uint64_t addr = 0, first = 0, second = 0;
-
     assert_int_equal(ops->segment_alloc(device, 2 * UNIT, 0, &addr), 0);
+    struct varve_ipc_handle handle;
     assert_int_equal(ops->ipc_export(device, addr + UNIT, &handle), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
     handle = foreign_handle(addr);
@@ -61,7 +59,6 @@ TEST(test_own_ipc)
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle handles[12], again;
     uint64_t addrs[12], opened = 0;
-
     for (size_t i = 0; i < 12; i++) {
         assert_int_equal(ops->segment_alloc(device, 4096, 0, &addrs[i]), 0);
         assert_int_equal(ops->ipc_export(device, addrs[i], &handles[i]), 0);
@@ -93,7 +90,6 @@ TEST(test_no_pools)
     static const struct varve_cuda_options options = {.index = 3, .ordinal = FAKE_ORDINAL};
     struct cuda_driver old = fake_driver;
     struct varve_device *device = NULL;
-
     fake_reset();
     fake.has_no_pools = true;
     assert_int_equal(cuda_device_open(&fake_driver, &options, &device, NULL), VARVE_OK);
@@ -111,7 +107,6 @@ TEST(test_pool_peers)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0;
-
     fake.pool_peer = -1;
     assert_int_equal(ops->peer_enable(device, 2), 0);
     assert_int_equal(fake.pool_peer, -1); /* there is no pool yet */

@@ -14,7 +14,6 @@ static void transfers_are(const struct fake_transfer *wanted, size_t count)
     assert_int_equal(fake.transfers, count);
     for (size_t i = 0; i < count; i++) {
         const struct fake_transfer *seen = &fake.transfer[i];
-
         assert_string_equal(seen->name, wanted[i].name);
         assert_int_equal(seen->target, wanted[i].target);
         assert_int_equal(seen->target_pitch, wanted[i].target_pitch);
@@ -39,7 +38,6 @@ TEST(test_copies)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(ops->copy(device, addr, 0x99000, 5000, in[i], STREAM), 0);
@@ -61,7 +59,6 @@ TEST(test_rows)
     const struct varve_device_ops *ops = device->ops;
     struct varve_copy_2d rows = {.direction = VARVE_COPY_HOST_TO_DEVICE, .source_addr = 0x99000};
     const uint64_t far = (uint64_t)1 << 31;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &rows.target_addr), 0);
     rows.target_pitch = 512;
     rows.source_pitch = 300;
@@ -108,7 +105,6 @@ TEST(test_fills)
     const struct varve_device_ops *ops = device->ops;
     const uint64_t pattern = UINT64_C(0x1122334455667788);
     uint64_t addr = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->fill(device, addr + 1, pattern, 1, 9, STREAM), 0);
     assert_int_equal(ops->fill(device, addr + 2, pattern, 2, 9, STREAM), 0);
@@ -144,7 +140,6 @@ TEST(test_reasons)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, host = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     fake.fail_at = 3; /* after the context, which takes two */
     fake.fail_with = 700;
@@ -164,7 +159,6 @@ TEST(test_capture)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, stream = 0, host = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     fake.captured = stream;
@@ -191,7 +185,6 @@ TEST(test_left)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t streams[3], hosts[3], joined = 0;
-
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ops->stream_create(device, &streams[i]), 0);
         assert_int_equal(ops->host_alloc(device, 5000, &hosts[i]), 0);
@@ -212,16 +205,14 @@ TEST(test_end)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = 0, stream = 0, host = 0, calls;
-    void *memory;
-
+    uint64_t addr = 0, stream = 0, host = 0;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_int_equal(ops->host_alloc(device, 100, &host), 0);
-    memory = (void *)(uintptr_t)host;
+    void *memory = (void *)(uintptr_t)host;
     fake.has_ended = true;
     assert_int_equal(ops->host_free(device, host), 0);
-    calls = fake.calls;
+    uint64_t calls = fake.calls;
     assert_int_equal(ops->stream_destroy(device, stream), 0);
     assert_int_equal(ops->stream_create(device, &stream), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(ops->host_alloc(device, 100, &host), VARVE_ERROR_UNSUPPORTED);
@@ -241,7 +232,6 @@ TEST(test_foreign_memory)
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = fake_add(FAKE_SEGMENT, 0, UNIT), next = fake_add(FAKE_SEGMENT, addr + UNIT, UNIT), own = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &own), 0);
     assert_int_equal(ops->fill(device, addr, 7, 1, 2 * UNIT, STREAM), 0);
     assert_int_equal(ops->copy(device, 0x99000, addr + 5, UNIT, VARVE_COPY_DEVICE_TO_HOST, STREAM), 0);
@@ -272,10 +262,8 @@ TEST(test_old_driver)
 {
     const struct varve_cuda_options options = {.index = RULES_INDEX, .ordinal = FAKE_ORDINAL};
     struct cuda_driver driver = fake_driver;
-
     for (int i = 0; i < 2; i++) {
         struct varve_device *device = NULL;
-
         fake_reset();
         driver.copy_2d = NULL;
         driver.stream_create = i == 0 ? fake_stream_create : NULL;

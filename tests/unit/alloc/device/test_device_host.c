@@ -20,10 +20,8 @@
 static bool is_readable(uint64_t addr)
 {
     int ends[2];
-    bool result;
-
     assert_int_equal(pipe(ends), 0);
-    result = write(ends[1], at(addr), 1) == 1;
+    bool result = write(ends[1], at(addr), 1) == 1;
     close(ends[0]);
     close(ends[1]);
     return result;
@@ -34,7 +32,6 @@ TEST(test_host_segment_memory)
     struct varve_device *device = host_open(8 * MIB);
     const struct varve_device_ops *ops = device->ops;
     uint64_t first = 0, second = 0, third = 0, free_bytes = 0, total = 0;
-
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &first), 0);
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &second), 0);
     assert_int_equal(ops->segment_alloc(device, 1, 0, &third), VARVE_ERROR_NO_MEMORY);
@@ -58,7 +55,6 @@ TEST(test_host_default_limit)
 {
     struct varve_device *device = host_open(0);
     uint64_t free_bytes = 0, total = 0;
-
     assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
     assert_true(total > 0 && total <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4);
     assert_int_equal(free_bytes, total);
@@ -70,7 +66,6 @@ TEST(test_host_vmm_memory)
     struct varve_device *device = host_open(8 * UNIT);
     const struct varve_device_ops *ops = device->ops;
     uint64_t base = 0, handles[2];
-
     assert_int_equal(ops->vmm_reserve(device, 100 * UNIT, NULL, &base), 0);
     assert_false(is_readable(base));
     for (size_t i = 0; i < 2; i++) {
@@ -105,7 +100,6 @@ TEST(test_host_sizes)
     const struct varve_device_ops *ops = device->ops;
     struct varve_message message;
     uint64_t out = 0, base = 0, handle = 0;
-
     device->ops->reason(device, &message);
     assert_string_equal(message.text, "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
@@ -126,7 +120,6 @@ TEST(test_host_many)
     struct varve_device *device = host_open(UINT64_MAX / 2);
     const struct varve_device_ops *ops = device->ops;
     static uint64_t segments[3000], handles[3000];
-
     for (size_t i = 0; i < 3000; i++) {
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &segments[i]), 0);
         assert_int_equal(ops->vmm_create(device, UNIT, &handles[i]), 0);
@@ -150,7 +143,6 @@ struct waiter {
 static void *wait_for_both(void *context)
 {
     struct waiter *waiter = context;
-
     waiter->results[0] = waiter->device->ops->event_synchronize(waiter->device, waiter->event);
     waiter->results[1] = waiter->device->ops->stream_synchronize(waiter->device, waiter->stream);
     __atomic_store_n(&waiter->done, 1, __ATOMIC_RELEASE);
@@ -163,8 +155,6 @@ TEST(test_host_streams)
     const struct varve_device_ops *ops = device->ops;
     struct waiter waiter = {.device = device, .stream = 8, .results = {1, 1}};
     uint64_t before = 0, other = 0;
-    pthread_t thread;
-
     assert_int_equal(ops->event_create(device, &waiter.event), 0);
     assert_int_equal(ops->event_create(device, &before), 0);
     assert_int_equal(ops->event_create(device, &other), 0);
@@ -178,6 +168,7 @@ TEST(test_host_streams)
     assert_int_equal(ops->event_query(device, before), 1);
     assert_int_equal(ops->event_query(device, other), 1);
     assert_int_equal(ops->stream_synchronize(device, 9), 0);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_for_both, &waiter), 0);
     for (int i = 0; i < 20; i++) { /* meanwhile the device serves others */
         assert_int_equal(ops->event_query(device, waiter.event), 0);
@@ -203,7 +194,6 @@ struct worker {
 static bool fill_and_look(uint64_t addr, unsigned char value)
 {
     bool is_right = true;
-
     for (uint64_t page = 0; page < UNIT; page += 64 * 4096) {
         memset(at(addr + page), value, 4096);
     }
@@ -221,7 +211,6 @@ static unsigned work_once(struct worker *worker, unsigned char value)
     uint64_t addr, base, handle, event;
     unsigned failures = 0;
     int error = ops->segment_alloc(device, UNIT, worker->number, &addr);
-
     if (error == 0) {
         failures += !fill_and_look(addr, value);
         failures += ops->segment_free(device, addr, UNIT) != 0;
@@ -248,7 +237,6 @@ static unsigned work_once(struct worker *worker, unsigned char value)
 static void *work(void *context)
 {
     struct worker *worker = context;
-
     for (unsigned i = 0; i < ROUNDS; i++) {
         worker->failures += work_once(worker, (unsigned char)(worker->number * 64 + i % 64));
     }
@@ -261,7 +249,6 @@ TEST(test_host_threads)
     struct worker workers[THREADS];
     unsigned failures = 0, refused = 0;
     uint64_t free_bytes = 0, total = 0;
-
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.device = device, .number = i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);

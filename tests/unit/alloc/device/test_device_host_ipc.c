@@ -28,14 +28,13 @@ static int exporter_run(int in, int out)
     struct message message = {.bytes = 3 * MIB};
     struct varve_device *device;
     uint64_t unused, addr;
-    char step;
-
     if (varve_host_open(&options, &device, NULL) != 0 || device->ops->segment_alloc(device, MIB, 0, &unused) != 0 ||
         device->ops->segment_alloc(device, message.bytes, 0, &addr) != 0 ||
         device->ops->ipc_export(device, addr, &message.handle) != 0) {
         return 1;
     }
     memset(at(addr), 0x5a, message.bytes);
+    char step;
     if (write(out, &message, sizeof(message)) != (ssize_t)sizeof(message) || !read_all(in, &step, 1) ||
         at(addr)[message.bytes - 1] != 0x77) {
         return 2;
@@ -51,11 +50,9 @@ static int exporter_run(int in, int out)
 static pid_t exporter_start(int *in_out, int *out_out)
 {
     int to[2], from[2];
-    pid_t child;
-
     assert_int_equal(pipe(to), 0);
     assert_int_equal(pipe(from), 0);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         close(to[1]);
@@ -71,14 +68,11 @@ static pid_t exporter_start(int *in_out, int *out_out)
 
 TEST(test_host_ipc)
 {
-    struct varve_device *device;
     struct message message;
     uint64_t addr = 0, second = 0;
     int in = -1, out = -1, status = -1;
     pid_t child = exporter_start(&in, &out);
-    char step;
-
-    device = host_open(MIB); /* what others own counts against their limits */
+    struct varve_device *device = host_open(MIB); /* what others own counts against their limits */
     assert_true(read_all(in, &message, sizeof(message)));
     assert_int_equal(device->ops->ipc_open(device, &message.handle, &addr), 0);
     for (size_t i = 0; i < message.bytes; i += 1024) {
@@ -91,6 +85,7 @@ TEST(test_host_ipc)
     assert_int_equal(device->ops->ipc_close(device, second), 0);
     assert_int_equal(device->ops->ipc_close(device, second), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(write(out, "1", 1), 1);
+    char step;
     assert_true(read_all(in, &step, 1) && step == 'f');
     assert_int_equal(device->ops->ipc_open(device, &message.handle, &second), VARVE_ERROR_NOT_FOUND);
     at(addr)[0] = 1; /* still ours to touch */
@@ -111,11 +106,10 @@ TEST(test_host_ipc_refuses)
 {
     struct varve_device *device = host_open(64 * MIB);
     const struct varve_device_ops *ops = device->ops;
-    struct varve_ipc_handle handle, again, forged;
     uint64_t addr = 0, base = 0, opened = 0;
-
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
+    struct varve_ipc_handle handle, again, forged;
     assert_int_equal(ops->ipc_export(device, base, &handle), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->ipc_export(device, addr + 4096, &handle), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
@@ -124,11 +118,9 @@ TEST(test_host_ipc_refuses)
     memset(&forged, 0, sizeof(forged));
     assert_int_equal(ops->ipc_open(device, &forged, &opened), VARVE_ERROR_INVALID);
     for (size_t i = 0; i < 56; i++) { /* whichever byte is wrong */
-        int error;
-
         forged = handle;
         forged.bytes[i] ^= 0x41;
-        error = ops->ipc_open(device, &forged, &opened);
+        int error = ops->ipc_open(device, &forged, &opened);
         assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_NOT_FOUND || error == VARVE_ERROR_PERMISSION);
     }
     assert_int_equal(ops->ipc_open(device, &handle, &opened), 0); /* in the same process too */
@@ -151,17 +143,14 @@ TEST(test_host_after_fork)
     struct varve_device *device = host_open(64 * MIB);
     uint64_t addr = 0, handle = 0;
     int status = -1;
-    pid_t child;
-
     assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
     at(addr)[0] = 5;
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         bool is_refused = device->ops->segment_alloc(device, UNIT, 0, &handle) == VARVE_ERROR_UNSUPPORTED &&
                           device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
                           device->ops->event_create(device, &handle) == VARVE_ERROR_UNSUPPORTED;
-
         device->ops->close(device);
         _exit(is_refused ? 0 : 1);
     }

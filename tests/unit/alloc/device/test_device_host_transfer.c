@@ -29,7 +29,6 @@ TEST(test_queue)
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), host = 0, event = 0;
-
     assert_int_equal(ops->host_alloc(device, 4096, &host), 0);
     assert_int_equal(ops->event_create(device, &event), 0);
     memset(at(host), 0x11, 4096);
@@ -65,7 +64,6 @@ TEST(test_wait_event)
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), events[3];
-
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ops->event_create(device, &events[i]), 0);
     }
@@ -106,7 +104,6 @@ TEST(test_wait_between_records)
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), blocked = 0, first = 0, second = 0;
-
     assert_int_equal(ops->event_create(device, &blocked), 0);
     assert_int_equal(ops->event_create(device, &first), 0);
     assert_int_equal(ops->event_create(device, &second), 0);
@@ -142,7 +139,6 @@ static void *free_it(void *context)
 {
     struct freer *freer = context;
     const struct varve_device_ops *ops = freer->device->ops;
-
     freer->result = freer->is_host ? ops->host_free(freer->device, freer->addr)
                                    : ops->segment_free(freer->device, freer->addr, 4096);
     __atomic_store_n(&freer->done, 1, __ATOMIC_RELEASE);
@@ -156,7 +152,6 @@ TEST(test_freeing_waits)
     const struct varve_device_ops *ops = device->ops;
     struct freer freers[2] = {{.device = device, .addr = segment(device, 4096)}, {.device = device, .is_host = true}};
     uint64_t other = segment(device, 4096), base = 0, handle = 0;
-
     assert_int_equal(ops->host_alloc(device, 4096, &freers[1].addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
     assert_int_equal(ops->vmm_create(device, UNIT, &handle), 0);
@@ -191,7 +186,6 @@ TEST(test_queue_is_dropped)
     struct varve_device *device = host_open(0);
     unsigned char host[10] = {0};
     uint64_t addr = segment(device, 4096);
-
     assert_int_equal(device->ops->fill(device, addr, 1, 1, 10, BLOCKED), 0);
     assert_int_equal(varve_host_stream_block(device, BLOCKED), 0);
     assert_int_equal(device->ops->copy(device, (uint64_t)(uintptr_t)host, addr, 10, VARVE_COPY_DEVICE_TO_HOST, BLOCKED),
@@ -205,7 +199,6 @@ TEST(test_created_streams)
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), stream = 0, other = 0, event = 0;
-
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_int_equal(varve_host_stream_block(device, stream), 0);
@@ -230,11 +223,9 @@ TEST(test_fork)
     uint64_t addr = segment(device, 4096);
     int status = -1;
     pid_t child = fork();
-
     assert_true(child >= 0);
     if (child == 0) {
         uint64_t out = 0;
-
         _exit(ops->fill(device, addr, 1, 1, 1, 0) == VARVE_ERROR_UNSUPPORTED &&
                       copy(device, addr, addr + 10, 1, 0) == VARVE_ERROR_UNSUPPORTED &&
                       ops->stream_create(device, &out) == VARVE_ERROR_UNSUPPORTED &&
@@ -252,7 +243,6 @@ TEST(test_fork)
 static uint64_t block_on(struct varve_alloc *alloc, uint64_t stream)
 {
     uint64_t addr = 0;
-
     assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 4 * MIB, stream, &addr, NULL), 0);
     return addr;
 }
@@ -265,19 +255,17 @@ TEST(test_block_is_still_read)
     const struct varve_device_ops *ops = device->ops;
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
-    uint64_t source, target, other;
-
     varve_alloc_options_init(&options);
     options.device = device;
     assert_int_equal(varve_alloc_open(&options, &alloc, NULL), 0);
-    source = block_on(alloc, FREE);
-    target = block_on(alloc, FREE);
+    uint64_t source = block_on(alloc, FREE);
+    uint64_t target = block_on(alloc, FREE);
     assert_int_equal(ops->fill(device, source, 0x11, 1, 4 * MIB, FREE), 0);
     assert_int_equal(varve_host_stream_block(device, BLOCKED), 0);
     assert_int_equal(copy(device, target, source, 4 * MIB, BLOCKED), 0);
     assert_int_equal(varve_alloc_record_stream(alloc, source, BLOCKED, NULL), 0);
     assert_int_equal(varve_alloc_raw_delete(alloc, source, NULL), 0);
-    other = block_on(alloc, FREE);
+    uint64_t other = block_on(alloc, FREE);
     assert_true(other != source);
     assert_int_equal(ops->fill(device, other, 0x22, 1, 4 * MIB, FREE), 0);
     assert_int_equal(varve_host_stream_release(device, BLOCKED), 0);
@@ -328,12 +316,10 @@ static void model_do(struct model *model, struct model_work *work)
 static void model_run(struct model *model)
 {
     size_t i = 0;
-
     while (i < model->count) {
         struct model_work *work = &model->works[i];
         bool can = !work->is_done && !model->is_blocked[work->stream] &&
                    (work->kind != MODEL_WAIT || model->works[work->other].is_done);
-
         for (size_t k = 0; k < i && can; k++) {
             can = model->works[k].is_done || model->works[k].stream != work->stream;
         }
@@ -359,7 +345,6 @@ static void random_copy(struct varve_device *device, struct model *model, uint64
     uint64_t source = random_below(seed, MEMORY - bytes);
     unsigned stream = (unsigned)random_below(seed, STREAMS);
     bool overlaps = target < source + bytes && source < target + bytes;
-
     assert_int_equal(copy(device, addr + target, addr + source, bytes, stream), overlaps ? VARVE_ERROR_INVALID : 0);
     if (!overlaps) {
         model_add(model, (struct model_work){
@@ -372,7 +357,6 @@ static void random_fill(struct varve_device *device, struct model *model, uint64
     uint64_t bytes = 1 + random_below(seed, 60), target = random_below(seed, MEMORY - bytes);
     unsigned stream = (unsigned)random_below(seed, STREAMS);
     unsigned char value = (unsigned char)random_next(seed);
-
     assert_int_equal(device->ops->fill(device, addr + target, value, 1, bytes, stream), 0);
     model_add(model, (struct model_work){
                          .kind = MODEL_FILL, .stream = stream, .target = target, .bytes = bytes, .value = value});
@@ -382,7 +366,6 @@ static void random_event(struct varve_device *device, struct model *model, const
 {
     size_t event = random_below(seed, EVENTS);
     unsigned stream = (unsigned)random_below(seed, STREAMS);
-
     if (random_below(seed, 2) == 0) {
         assert_int_equal(device->ops->event_record(device, events[event], stream), 0);
         model_add(model, (struct model_work){.kind = MODEL_RECORD, .stream = stream});
@@ -399,7 +382,6 @@ static void random_event(struct varve_device *device, struct model *model, const
 static void random_gate(struct varve_device *device, struct model *model, uint64_t *seed)
 {
     unsigned stream = (unsigned)random_below(seed, STREAMS);
-
     if (model->is_blocked[stream]) {
         model->is_blocked[stream] = false;
         assert_int_equal(varve_host_stream_release(device, stream), 0);
@@ -413,11 +395,9 @@ static void random_gate(struct varve_device *device, struct model *model, uint64
 static size_t compare(struct varve_device *device, const struct model *model, uint64_t addr, const uint64_t *events)
 {
     size_t waiting = 0;
-
     assert_memory_equal(at(addr), model->memory, MEMORY);
     for (size_t i = 0; i < EVENTS; i++) {
         bool is_done = model->records[i] == 0 || model->works[model->records[i] - 1].is_done;
-
         assert_int_equal(device->ops->event_query(device, events[i]), is_done);
     }
     for (size_t i = 0; i < model->count; i++) {
@@ -431,18 +411,15 @@ TEST(test_random)
 {
     static struct model model;
     uint64_t seed = test_first_seed(1), waited = 0;
-
     for (unsigned round = 0; round < 30; round++) {
         struct varve_device *device = host_open(0);
         uint64_t addr = segment(device, MEMORY), events[EVENTS], random = seed + round;
-
         model = (struct model){.count = 0};
         for (size_t i = 0; i < EVENTS; i++) {
             assert_int_equal(device->ops->event_create(device, &events[i]), 0);
         }
         for (unsigned step = 0; step < 300; step++) {
             uint64_t choice = random_below(&random, 10);
-
             if (choice < 3) {
                 random_copy(device, &model, addr, &random);
             } else if (choice < 6) {
@@ -480,7 +457,6 @@ static void *work(void *context)
     struct varve_device *device = worker->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t host = 0;
-
     worker->failures += ops->host_alloc(device, 2 * PART, &host) != 0;
     for (unsigned i = 0; i < ROUNDS && worker->failures == 0; i++) {
         memset(at(host), (int)i, PART);
@@ -502,7 +478,6 @@ TEST(test_threads)
     struct varve_device *device = host_open(0);
     struct worker workers[THREADS];
     unsigned failures = 0;
-
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.device = device, .addr = segment(device, 2 * PART)};
         assert_int_equal(device->ops->stream_create(device, &workers[i].stream), 0);

@@ -53,7 +53,6 @@ static uint64_t model_first_fit(const struct model *model, uint64_t bytes)
 {
     uint64_t addr = FLOOR;
     const struct device_range *other;
-
     while ((other = model_overlap(model, addr, bytes)) != NULL) {
         addr = (end_of(other) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         addr = addr < FLOOR ? FLOOR : addr;
@@ -64,7 +63,6 @@ static uint64_t model_first_fit(const struct model *model, uint64_t bytes)
 static void model_insert(struct model *model, struct device_range *range)
 {
     size_t at = model->count;
-
     for (; at > 0 && model->ranges[at - 1]->addr > range->addr; at--) {
         model->ranges[at] = model->ranges[at - 1];
     }
@@ -75,7 +73,6 @@ static void model_insert(struct model *model, struct device_range *range)
 static void insert(struct device_ranges *ranges, struct model *model, uint64_t addr, uint64_t bytes)
 {
     struct device_range *range = calloc(1, sizeof(*range));
-
     assert_non_null(range);
     range->addr = addr;
     range->bytes = bytes;
@@ -88,7 +85,6 @@ static void step_insert(struct device_ranges *ranges, struct model *model, uint6
     uint64_t addr = 1 + random_next(random) % 0x8000;
     uint64_t bytes = 1 + random_next(random) % 300;
     uint64_t fit = 0;
-
     if (random_next(random) % 2) {
         assert_true(device_ranges_first_fit(ranges, bytes, &fit));
         CHECK(fit == model_first_fit(model, bytes), "step %zu: %#llx fits, not %#llx", step,
@@ -104,7 +100,6 @@ static void step_search(const struct device_ranges *ranges, const struct model *
     uint64_t addr = random_next(random) % 0x9000;
     uint64_t bytes = 1 + random_next(random) % 500;
     struct device_range *before = NULL, *after = NULL;
-
     for (size_t i = 0; i < model->count; i++) {
         if (model->ranges[i]->addr <= addr) {
             before = model->ranges[i];
@@ -125,16 +120,13 @@ TEST(test_ranges_against_model)
     struct device_ranges ranges;
     struct varve_message message = {""};
     uint64_t random = 42;
-
     device_ranges_init(&ranges, FLOOR, ALIGNMENT);
     for (size_t step = 0; step < 40000; step++) {
         bool grows = step / 5000 % 2 == 0;
-
         if (model.count < MODEL_MAX && random_next(&random) % 10 < (grows ? 7U : 3U)) {
             step_insert(&ranges, &model, &random, step);
         } else if (model.count > 0) {
             size_t at = random_next(&random) % model.count;
-
             device_ranges_remove(&ranges, model.ranges[at]);
             free(model.ranges[at]);
             model.count--;
@@ -150,12 +142,11 @@ TEST(test_ranges_against_model)
 TEST(test_ranges_at_the_ends)
 {
     struct device_range *low = calloc(1, sizeof(*low)), *high = calloc(1, sizeof(*high));
-    struct device_ranges ranges;
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     assert_non_null(low);
     assert_non_null(high);
+    struct device_ranges ranges;
     device_ranges_init(&ranges, FLOOR, ALIGNMENT);
     assert_false(device_ranges_first_fit(&ranges, (uint64_t)1 << 63, &addr));
     assert_true(device_ranges_first_fit(&ranges, ((uint64_t)1 << 63) - FLOOR, &addr));
@@ -176,13 +167,11 @@ TEST(test_ranges_at_the_ends)
 
 static unsigned depth_of(const struct device_range *tree)
 {
-    unsigned left, right;
-
     if (!tree) {
         return 0;
     }
-    left = depth_of(tree->left);
-    right = depth_of(tree->right);
+    unsigned left = depth_of(tree->left);
+    unsigned right = depth_of(tree->right);
     return 1 + (left > right ? left : right);
 }
 
@@ -192,11 +181,9 @@ TEST(test_ranges_depth)
     const uint64_t count = 200000;
     struct device_ranges ranges;
     uint64_t addr = 0;
-
     device_ranges_init(&ranges, FLOOR, ALIGNMENT);
     for (uint64_t i = 0; i < count; i++) {
         struct device_range *range = calloc(1, sizeof(*range));
-
         assert_non_null(range);
         range->bytes = ALIGNMENT;
         assert_true(device_ranges_first_fit(&ranges, ALIGNMENT, &range->addr));
@@ -206,7 +193,6 @@ TEST(test_ranges_depth)
     CHECK(depth_of(ranges.root) < 70, "%u levels", depth_of(ranges.root));
     for (uint64_t i = 0; i < count; i += 2) {
         struct device_range *range = device_ranges_at_or_after(&ranges, FLOOR + i * ALIGNMENT);
-
         device_ranges_remove(&ranges, range);
         free(range);
     }
@@ -222,7 +208,6 @@ TEST(test_slots)
 {
     struct device_slots slots = {0};
     uint64_t ids[200], again = 0;
-
     for (size_t i = 0; i < 200; i++) {
         assert_non_null(slots_acquire(&slots, &ids[i]));
         assert_int_equal(slots_index(ids[i]), i);

@@ -30,7 +30,6 @@ TEST(test_sim_counts_up)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     uint64_t reserved = 0;
-
     assert_int_equal(segment(device, 3 * MIB), BASE);
     assert_int_equal(segment(device, UNIT), BASE + 2 * UNIT);
     assert_int_equal(device->ops->segment_free(device, BASE, 3 * MIB), 0);
@@ -47,7 +46,6 @@ TEST(test_sim_reuses)
 {
     struct varve_device *device =
         sim_open(&(struct varve_sim_options){.first_addr = 0x100100, .alignment = 0x1000, .reuses_addresses = true});
-
     assert_int_equal(segment(device, 0x2800), 0x101000);
     assert_int_equal(segment(device, 0x1000), 0x104000);
     assert_int_equal(device->ops->segment_free(device, 0x101000, 0x2800), 0);
@@ -73,7 +71,6 @@ static int script_place(void *context, uint64_t bytes, uint64_t stream, const st
                         uint64_t *addr_out)
 {
     struct script *script = context;
-
     script->bytes = bytes;
     script->stream = stream;
     script->had_place = place != NULL;
@@ -95,13 +92,12 @@ TEST(test_sim_scripted)
     struct varve_device *device = sim_open(&(struct varve_sim_options){
         .capacity_bytes = 0x4000, .segment_address = script_place, .address_context = &script});
     const struct varve_device_ops *ops = device->ops;
-    struct varve_message message;
     uint64_t addr = 1;
-
     assert_int_equal(ops->segment_alloc(device, 0x1000, 9, &addr), 0);
     assert_int_equal(addr, 0x5000);
     assert_true(script.bytes == 0x1000 && script.stream == 9 && !script.had_place);
     assert_int_equal(segment(device, 0x1000), 0x2000);
+    struct varve_message message;
     device->ops->reason(device, &message);
     assert_string_equal(message.text, "");
     assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
@@ -132,7 +128,6 @@ TEST(test_sim_scripted_reservations)
     struct varve_device *device =
         sim_open(&(struct varve_sim_options){.reservation_address = script_place, .address_context = &script});
     uint64_t addr = 0;
-
     assert_int_equal(device->ops->vmm_reserve(device, 10 * UNIT, &place, &addr), 0);
     assert_int_equal(addr, BASE + UNIT);
     assert_true(script.had_place && script.stream == 4 && script.place.pool_id[1] == 2 && script.place.is_small);
@@ -149,7 +144,6 @@ TEST(test_sim_scripted_events)
     struct varve_device *device = sim_open(&(struct varve_sim_options){.events_are_scripted = true});
     const struct varve_device_ops *ops = device->ops;
     uint64_t events[4];
-
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ops->event_create(device, &events[i]), 0);
         assert_int_equal(varve_sim_event_complete(device, events[i]), VARVE_ERROR_NOT_FOUND);
@@ -185,7 +179,6 @@ TEST(test_sim_many_streams)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.events_are_scripted = true});
     uint64_t events[300];
-
     for (uint64_t i = 0; i < 300; i++) {
         assert_int_equal(device->ops->event_create(device, &events[i]), 0);
         assert_int_equal(device->ops->event_record(device, events[i], i * 7919 % 300), 0);
@@ -209,12 +202,10 @@ TEST(test_sim_memory_info)
         {8 * MIB, 100 * MIB, 6 * MIB, 100 * MIB},
         {0, MIB, 0, MIB},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct varve_device *device =
             sim_open(&(struct varve_sim_options){.capacity_bytes = cases[i].capacity, .total_bytes = cases[i].total});
         uint64_t free_bytes = 1, total = 1;
-
         segment(device, UNIT);
         assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
         assert_int_equal(free_bytes, cases[i].free_expected);
@@ -231,7 +222,6 @@ TEST(test_sim_check_finds)
     struct varve_message message = {""};
     uint64_t addr = 0, handle = 0, event = 0;
     struct device_range *mapping;
-
     assert_int_equal(segment(device, UNIT), BASE);
     assert_int_equal(device->ops->vmm_reserve(device, 4 * UNIT, NULL, &addr), 0);
     assert_int_equal(device->ops->vmm_create(device, UNIT, &handle), 0);
@@ -268,14 +258,12 @@ TEST(test_sim_million_segments)
     struct varve_device *device = sim_open(&(struct varve_sim_options){.reuses_addresses = true});
     uint64_t *addrs = malloc(count * sizeof(*addrs));
     uint64_t seed = 5;
-
     assert_non_null(addrs);
     for (uint64_t i = 0; i < count; i++) {
         addrs[i] = segment(device, UNIT);
     }
     for (uint64_t i = 0; i < count / 4; i++) {
         uint64_t at = random_below(&seed, count);
-
         assert_int_equal(device->ops->segment_free(device, addrs[at], UNIT), 0);
         assert_int_equal(segment(device, UNIT), addrs[at]); /* the only hole */
     }
@@ -294,10 +282,8 @@ static void *work(void *context)
 {
     struct worker *worker = context;
     const struct varve_device_ops *ops = worker->device->ops;
-
     for (unsigned i = 0; i < 2000; i++) {
         uint64_t addr = 0, event = 0;
-
         worker->failures += ops->segment_alloc(worker->device, UNIT, 0, &addr) != 0;
         worker->failures += ops->event_create(worker->device, &event) != 0;
         worker->failures += ops->event_record(worker->device, event, 0) != 0;
@@ -315,7 +301,6 @@ TEST(test_sim_threads)
     struct varve_device *device =
         sim_open(&(struct varve_sim_options){.has_latency = true, .events_are_scripted = true});
     struct worker workers[4];
-
     for (size_t i = 0; i < 4; i++) {
         workers[i] = (struct worker){.device = device};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);

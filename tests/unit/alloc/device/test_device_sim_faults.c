@@ -17,7 +17,6 @@ TEST(test_sim_faults)
     const struct varve_device_ops *ops = device->ops;
     static const int expected[] = {0, VARVE_ERROR_NO_MEMORY, VARVE_ERROR_NO_MEMORY, VARVE_ERROR_IO, 0};
     uint64_t addr = 0;
-
     segment(device, UNIT);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_SEGMENT_ALLOC, 2, 2, VARVE_ERROR_NO_MEMORY), 0);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_SEGMENT_ALLOC, 3, 2, VARVE_ERROR_IO), 0);
@@ -40,14 +39,12 @@ TEST(test_sim_fault_of_each_call)
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = 0, host = 0;
-
     for (unsigned call = 0; call < VARVE_DEVICE_CALL_LIMIT; call++) {
         assert_int_equal(varve_sim_fail(device, (enum varve_device_call)call, 1, 1, VARVE_ERROR_FULL), 0);
     }
     assert_int_equal(ops->event_create(device, &event), 0);
     for (int again = 0; again < 2; again++) {
         const int expected = again ? 0 : VARVE_ERROR_FULL;
-
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), expected);
         assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), expected);
         assert_int_equal(ops->vmm_create(device, UNIT, &handle), expected);
@@ -80,7 +77,6 @@ TEST(test_sim_fault_limits)
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const enum varve_device_call call = VARVE_DEVICE_VMM_CREATE;
     uint64_t handle = 0;
-
     assert_int_equal(varve_sim_fail(device, call, 0, 1, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     assert_int_equal(varve_sim_fail(device, call, 1, 0, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     assert_int_equal(varve_sim_fail(device, call, 1, 1, 0), VARVE_ERROR_INVALID);
@@ -123,10 +119,8 @@ TEST(test_sim_costs)
         {VARVE_DEVICE_ALLOC_ASYNC, 512, 250},
         {VARVE_DEVICE_FREE_ASYNC, 20000 * MIB, 360},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int64_t difference = (int64_t)(sim_cost_ns(cases[i].call, cases[i].bytes) - cases[i].ns);
-
         if (difference < -1 || difference > 1) {
             fail_msg("case %zu: %lld ns off", i, (long long)difference);
         }
@@ -144,7 +138,6 @@ TEST(test_sim_clock)
     struct varve_device *device = sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, handle = 0;
-
     assert_int_equal(varve_sim_clock_ns(device), 0);
     segment(device, UNIT);
     assert_int_equal(varve_sim_clock_ns(device), 27000);
@@ -174,7 +167,6 @@ TEST(test_sim_pool_costs)
     struct varve_device *device = sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addrs[4], now = 5700 + 450 + 17000 + 250;
-
     assert_int_equal(ops->alloc_async(device, 512, 0, &addrs[0]), 0);
     assert_int_equal(varve_sim_clock_ns(device), now);
     assert_int_equal(varve_sim_used(device), UNIT);

@@ -18,7 +18,6 @@
 static struct varve_device *open_device(void)
 {
     struct varve_device *device;
-
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.places_as_cuda = true}, &device, NULL), 0);
     return device;
 }
@@ -26,7 +25,6 @@ static struct varve_device *open_device(void)
 static uint64_t take(struct varve_device *device, uint64_t bytes)
 {
     uint64_t addr = 0;
-
     assert_int_equal(device->ops->segment_alloc(device, bytes, 0, &addr), 0);
     return addr;
 }
@@ -36,7 +34,6 @@ static void find_bases(uint64_t *end_out, uint64_t *own_out)
 {
     struct varve_device *device = open_device();
     uint64_t whole = take(device, 32 * MIB);
-
     *end_out = whole + 32 * MIB;
     *own_out = take(device, 24 * MIB) - 8 * MIB;
     assert_true(*own_out > *end_out);
@@ -48,12 +45,10 @@ TEST(test_recorded_addresses)
     struct varve_device *device = open_device();
     uint64_t end, own, given[CALLS];
     size_t allocations = 0;
-
     find_bases(&end, &own);
     for (size_t i = 0; i < CALLS; i++) {
         const struct cuda_address *call = &cuda_addresses[i];
         uint64_t expected = (call->is_own ? own : end) + (uint64_t)((int64_t)call->place * (int64_t)UNIT);
-
         if (call->is_free) {
             assert_int_equal(device->ops->segment_free(device, expected, call->mib * MIB), 0);
         } else {
@@ -73,11 +68,9 @@ TEST(test_nothing_overlaps)
     struct varve_device *device = open_device();
     uint64_t random = 11, live[64], sizes[64], lowest = UINT64_MAX, first = 0;
     size_t count = 0;
-
     for (unsigned step = 0; step < 20000; step++) {
         if (count == 64 || (count > 0 && random_below(&random, 2) == 0)) {
             size_t i = (size_t)random_below(&random, count);
-
             assert_int_equal(device->ops->segment_free(device, live[i], sizes[i]), 0);
             count--;
             live[i] = live[count];

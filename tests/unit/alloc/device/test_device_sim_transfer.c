@@ -20,7 +20,6 @@ static uint64_t took(struct varve_device *device)
 {
     static uint64_t before;
     uint64_t ns = varve_sim_clock_ns(device) - before;
-
     before += ns;
     return ns;
 }
@@ -37,7 +36,6 @@ TEST(test_clock)
                                  .source_pitch = 1000,
                                  .row_bytes = 550,
                                  .rows = 100000};
-
     took(device);
     assert_int_equal(copy(device, addr, HOST, 55000000, VARVE_COPY_HOST_TO_DEVICE), 0);
     assert_int_equal(took(device), 2000 + 1000000);
@@ -74,7 +72,6 @@ TEST(test_faults)
     struct varve_message message = {""};
     uint64_t addr = segment(device, MIB), stream = 0;
     struct varve_copy_2d rows = {VARVE_COPY_WITHIN, addr, 64, addr + 32, 64, 32, 10};
-
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_COPY, 2, 1, VARVE_ERROR_IO), 0);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_FILL, 1, 2, VARVE_ERROR_BUSY), 0);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_HOST_ALLOC, 1, 1, VARVE_ERROR_NO_MEMORY), 0);
@@ -105,7 +102,6 @@ TEST(test_ranges)
     struct varve_device *device = sim_open(&(struct varve_sim_options){.alignment = 4096});
     const struct varve_device_ops *ops = device->ops;
     uint64_t first = segment(device, 4096), second = segment(device, 4096), pooled = 0;
-
     assert_int_equal(second, first + 4096);
     assert_int_equal(ops->fill(device, first, 0, 1, 4096, 0), 0);
     assert_int_equal(ops->fill(device, second, 0, 1, 4096, 0), 0);
@@ -124,7 +120,6 @@ TEST(test_streams)
     struct varve_device *device = sim_open(&(struct varve_sim_options){.events_are_scripted = true});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), stream = 0, event = 0, joined = 0;
-
     assert_int_equal(ops->join_stream(device, &joined), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_true(stream != joined);

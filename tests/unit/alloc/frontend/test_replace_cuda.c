@@ -22,12 +22,10 @@ static const struct varve_replacement *replacement;
 
 static int prepare(void **state)
 {
-    void *library;
-
     (void)state;
     setenv("VARVE_REPLACE_DEVICE", "host", 1);
     setenv("VARVE_REPLACE_LIMIT", "268435456", 1);
-    library = dlopen(VARVE_BUILD_DIR "/libvarve-replace.so", RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(VARVE_BUILD_DIR "/libvarve-replace.so", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         print_message("%s\n", dlerror());
         return -1;
@@ -44,7 +42,6 @@ TEST(test_interface)
 static uint64_t take(uint64_t bytes)
 {
     uint64_t addr = 0;
-
     assert_int_equal(replacement->alloc(0, bytes, 0, &addr), 0);
     assert_true(addr != 0);
     return addr;
@@ -60,11 +57,10 @@ static void fill(char *block, size_t bytes)
 
 TEST(test_serves)
 {
-    uint64_t a, b, addr = 1;
-
+    uint64_t addr = 1;
     assert_int_equal(replacement->free(0x1000), -1); /* before anything was allocated */
-    a = take(1000);
-    b = take(3 * MIB);
+    uint64_t a = take(1000);
+    uint64_t b = take(3 * MIB);
     fill((void *)(uintptr_t)b, 3 * MIB);
     assert_int_equal(a % 256, 0);
     assert_int_equal(replacement->alloc(0, 0, 0, &addr), 1); /* CUDA_ERROR_INVALID_VALUE */
@@ -85,7 +81,6 @@ TEST(test_serves)
 TEST(test_ranges)
 {
     uint64_t a = take(1000), b = take(30 * MIB), base = 0, bytes = 0;
-
     assert_int_equal(replacement->range(a, &base, &bytes), 1);
     assert_int_equal(base, a);
     assert_int_equal(bytes, 1000);
@@ -103,7 +98,6 @@ TEST(test_ranges)
 TEST(test_reset)
 {
     uint64_t a = take(1000), base, bytes;
-
     replacement->forget(0);
     replacement->forget(0);
     replacement->forget(-1);
@@ -117,9 +111,7 @@ TEST(test_fork)
 {
     uint64_t a = take(1000), addr;
     int status = -1;
-    pid_t pid;
-
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         _exit(replacement->alloc(0, 512, 0, &addr) == 3 && replacement->free(a) == -1 ? 0 : 1);
     }

@@ -34,7 +34,6 @@ static uint64_t take(uint64_t bytes, int device)
 {
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     if (torch_allocate(bytes, device, 0, &addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -49,7 +48,6 @@ static void give(uint64_t addr, int device)
 static void check(int device)
 {
     struct varve_message message = {""};
-
     if (varve_alloc_check(registry_find(device)->alloc, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -59,7 +57,6 @@ static void write_figure(void *context, const char *key, int64_t value)
 {
     char *text = context;
     size_t length = strlen(text);
-
     snprintf(text + length, TEXT - length, "%s=%lld\n", key, (long long)value);
 }
 
@@ -72,24 +69,22 @@ static void stats_text(int device, char text[TEXT])
 TEST(test_figures)
 {
     static char reported[TEXT], own[TEXT];
-    struct varve_alloc_stats stats;
-    int64_t figures[4];
-    uint64_t a, b;
-
     stats_text(0, reported);
     assert_false(varve_torch_is_open(0));
     assert_non_null(strstr(reported, "max_split_size=41943040\n"));
     assert_non_null(strstr(reported, "allocation.all.current=0\n"));
-    a = take(3 * MIB, 0);
-    b = take(70 * MIB, 0);
+    uint64_t a = take(3 * MIB, 0);
+    uint64_t b = take(70 * MIB, 0);
     give(a, 0);
     stats_text(0, reported);
     own[0] = '\0';
+    struct varve_alloc_stats stats;
     assert_int_equal(varve_alloc_get_device_stats(registry_find(0)->alloc, &stats), VARVE_OK);
     varve_alloc_stats_each(&stats, write_figure, own);
     assert_string_equal(reported, own);
     assert_non_null(strstr(reported, "allocation.all.allocated=2\n"));
     assert_non_null(strstr(reported, "num_device_alloc=2\n"));
+    int64_t figures[4];
     assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
     assert_int_equal(figures[0], 80 * MIB); /* rounded to a quarter of a power of two */
     assert_int_equal(figures[1], 83 * MIB);
@@ -111,12 +106,10 @@ TEST(test_figures)
 TEST(test_cache_info_method)
 {
     size_t largest = 0;
-    uint64_t a;
-
     varve_torch_empty_cache(0, 0, 0);
     varve_torch_cache_info_method(NULL, 0, &largest);
     assert_int_equal(largest, 1024 * MIB);
-    a = take(640 * MIB, 0);
+    uint64_t a = take(640 * MIB, 0);
     give(a, 0);
     largest = 0;
     varve_torch_cache_info_method(NULL, 0, &largest);
@@ -137,14 +130,13 @@ TEST(test_cache_info_method)
 
 TEST(test_fraction)
 {
-    struct varve_message message;
-    uint64_t addr, largest;
-
     varve_torch_empty_cache(0, 0, 0);
     assert_true(varve_torch_get_memory_fraction(1) == 1.0);
     assert_false(varve_torch_is_open(1));
     varve_torch_memory_fraction(0.25, 0);
     assert_true(varve_torch_get_memory_fraction(0) == 0.25);
+    struct varve_message message;
+    uint64_t addr, largest;
     assert_int_equal(torch_allocate(300 * MIB, 0, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(varve_torch_set_memory_fraction(0, 0), VARVE_ERROR_INVALID);
     assert_non_null(strstr(varve_torch_message(), "fraction"));
@@ -161,8 +153,6 @@ TEST(test_fraction)
 TEST(test_settings)
 {
     struct varve_torch_settings settings;
-    uint64_t addr;
-
     assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
     assert_string_equal(settings.text, "max_split_size_mb:40,roundup_power2_divisions:4");
     assert_string_equal(settings.policy, "pytorch");
@@ -178,7 +168,7 @@ TEST(test_settings)
     assert_int_equal(settings.graph_capture_record_stream_reuse, 0);
 
     /* an open device takes the change with its next request, whatever it has by then */
-    addr = take(300 * MIB, 0);
+    uint64_t addr = take(300 * MIB, 0);
     assert_int_equal(varve_torch_set_settings("expandable_segments:True"), VARVE_OK);
     assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
     assert_int_equal(settings.expandable_segments, 1);
@@ -220,9 +210,6 @@ static void observe(void *context, int device, uint64_t alloc_bytes, uint64_t to
 TEST(test_observers)
 {
     unsigned contexts[9] = {0};
-    struct varve_message message;
-    uint64_t addr;
-
     for (int i = 0; i < 8; i++) {
         assert_int_equal(varve_torch_add_oom_observer(observe, &contexts[i]), VARVE_OK);
     }
@@ -232,6 +219,8 @@ TEST(test_observers)
     }
     assert_int_equal(varve_torch_remove_oom_observer(observe, &contexts[3]), VARVE_ERROR_NOT_FOUND);
     varve_torch_empty_cache(-1, 0, 0);
+    struct varve_message message;
+    uint64_t addr;
     assert_int_equal(torch_allocate(1025 * MIB, 2, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(heard.calls, 1);
     assert_int_equal(contexts[0], 1);

@@ -32,7 +32,6 @@ static int clear(void **state)
 static void read_well(struct frontend_config *setup)
 {
     struct varve_message message = {""};
-
     if (frontend_config_read("VARVE_TORCH", NULL, setup, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -41,7 +40,6 @@ static void read_well(struct frontend_config *setup)
 TEST_WITH(test_defaults, clear, NULL)
 {
     struct frontend_config setup;
-
     read_well(&setup);
     assert_int_equal(setup.kind, FRONTEND_DEVICE_CUDA);
     assert_string_equal(setup.policy, "pytorch");
@@ -51,12 +49,11 @@ TEST_WITH(test_defaults, clear, NULL)
 
 TEST_WITH(test_all_set, clear, NULL)
 {
-    struct frontend_config setup;
-
     setenv("VARVE_TORCH_DEVICE", "host", 1);
     setenv("VARVE_TORCH_LIMIT", "4096", 1);
     setenv("VARVE_TORCH_POLICY", "first-fit", 1);
     setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:30", 1);
+    struct frontend_config setup;
     read_well(&setup);
     assert_int_equal(setup.kind, FRONTEND_DEVICE_HOST);
     assert_string_equal(setup.policy, "first-fit");
@@ -74,10 +71,9 @@ TEST_WITH(test_all_set, clear, NULL)
 static void refuse(const char *name, const char *value, const char *reason)
 {
     struct varve_message message = {""};
-    struct frontend_config setup;
-
     clear(NULL);
     setenv(name, value, 1);
+    struct frontend_config setup;
     assert_int_not_equal(frontend_config_read("VARVE_TORCH", NULL, &setup, &message), VARVE_OK);
     if (strstr(message.text, name) == NULL || strstr(message.text, reason) == NULL) {
         fail_msg("of %s=%s: %s", name, value, message.text);
@@ -98,10 +94,9 @@ TEST_WITH(test_nonsense, clear, NULL)
 TEST_WITH(test_first_request_says_so, clear, NULL)
 {
     struct varve_message message = {""};
-    uint64_t addr;
-
     setenv("VARVE_TORCH_DEVICE", "sim", 1);
     setenv("VARVE_TORCH_POLICY", "last-fit", 1);
+    uint64_t addr;
     assert_int_equal(torch_allocate(512, 0, 0, &addr, &message), VARVE_ERROR_NOT_FOUND);
     assert_non_null(strstr(message.text, "last-fit"));
     assert_int_equal(torch_allocate(512, 0, 0, &addr, &message), VARVE_ERROR_NOT_FOUND);

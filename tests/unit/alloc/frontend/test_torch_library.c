@@ -29,7 +29,6 @@ static struct {
 static void set_function(void *field, void *library, const char *symbol)
 {
     void *found = dlsym(library, symbol);
-
     if (found == NULL) {
         fail_msg("no %s: %s", symbol, dlerror());
     }
@@ -39,7 +38,6 @@ static void set_function(void *field, void *library, const char *symbol)
 static void *entry(const char *symbol)
 {
     void *found;
-
     set_function(&found, torch.handle, symbol);
     return found;
 }
@@ -47,7 +45,6 @@ static void *entry(const char *symbol)
 static void *open_library(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-
     if (library == NULL) {
         print_message("%s\n", dlerror());
     }
@@ -81,7 +78,6 @@ static void *take(size_t bytes, uint64_t stream, char text[TEXT])
 static void give(void *addr)
 {
     void (*give_back)(void *addr, size_t bytes, int device, void *stream);
-
     set_function(&give_back, torch.handle, "varve_torch_free");
     give_back(addr, 1, 0, NULL);
 }
@@ -91,7 +87,6 @@ TEST(test_serves)
 {
     char text[TEXT];
     char *addr = take(1000, 0, text);
-
     assert_string_equal(text, "");
     assert_non_null(addr);
     memset(addr, 7, 1000);
@@ -106,7 +101,6 @@ TEST(test_serves)
 TEST(test_without_pytorch)
 {
     char text[TEXT];
-
     assert_null(take((size_t)1 << 40, 0, text));
     assert_non_null(strstr(text, "St13runtime_error: CUDA out of memory. Tried to allocate 1.00 TiB on GPU 0."));
     assert_null(torch.alloc(entry("varve_torch_alloc"), 512, 64, 0, text, TEXT));
@@ -118,13 +112,11 @@ TEST(test_with_pytorch)
 {
     char folder[] = "/tmp/varve-unit-XXXXXX", path[64], command[256], text[TEXT];
     int (*alive)(void);
-    void *c10;
-
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/libc10.so", folder);
     snprintf(command, sizeof(command), "cp '%s/programs/lib_torch_c10.so' '%s'", VARVE_BUILD_DIR, path);
     assert_int_equal(system(command), 0);
-    c10 = open_library(path);
+    void *c10 = open_library(path);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
     assert_non_null(c10);
@@ -154,17 +146,15 @@ TEST(test_filters)
     int (*use_count)(int device, uint64_t pool_capture, uint64_t pool_user);
     int (*snapshot)(int device, struct varve_torch_snapshot *snapshot_out);
     void (*snapshot_free)(struct varve_torch_snapshot * snapshot);
-    struct varve_torch_snapshot all;
-    void *addrs[STREAMS];
     unsigned asked = 0;
     uint64_t pooled = 0;
-    char text[TEXT];
-
     set_function(&capture, torch.caller, "caller_capture");
     set_function(&release, torch.caller, "caller_release");
     set_function(&use_count, torch.handle, "varve_torch_pool_use_count");
     set_function(&snapshot, torch.handle, "varve_torch_take_snapshot");
     set_function(&snapshot_free, torch.handle, "varve_torch_snapshot_free");
+    void *addrs[STREAMS];
+    char text[TEXT];
     if (capture(entry("varve_torch_begin_allocate_to_pool"), entry("varve_torch_end_allocate_to_pool"),
                 entry("varve_torch_alloc"), 31, STREAMS, addrs, &asked, text, TEXT) != 0) {
         fail_msg("%s", text);
@@ -173,6 +163,7 @@ TEST(test_filters)
     give(take(512, 1, text)); /* the filter is gone */
     assert_int_equal(asked, STREAMS);
     assert_int_equal(use_count(0, 31, 0), 1);
+    struct varve_torch_snapshot all;
     assert_int_equal(snapshot(0, &all), 0);
     for (uint64_t i = 0; i < all.segment_count; i++) {
         if (all.segments[i].pool_capture == 31) {
@@ -193,7 +184,6 @@ TEST(test_begin_twice)
 {
     int (*begin_twice)(void *begin, void *end, uint64_t pool, char *text, size_t size);
     char text[TEXT] = "";
-
     set_function(&begin_twice, torch.caller, "caller_begin_twice");
     assert_int_equal(begin_twice(entry("varve_torch_begin_allocate_to_pool"), entry("varve_torch_end_allocate_to_pool"),
                                  32, text, TEXT),

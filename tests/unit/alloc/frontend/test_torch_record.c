@@ -32,7 +32,6 @@ static uint64_t take(uint64_t bytes, uint64_t stream)
 {
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     CHECK(torch_allocate(bytes, 1, stream, &addr, &message) == VARVE_OK, "%s", message.text);
     return addr;
 }
@@ -44,18 +43,17 @@ static void give(uint64_t addr)
 
 static void work(void)
 {
-    struct varve_message message;
-    uint64_t a, b, addr;
-
     setenv("VARVE_TORCH_DEVICE", "sim", 1);
     setenv("VARVE_TORCH_LIMIT", "1073741824", 1);
-    a = take(30 << 20, 0);
-    b = take(1000, 0x700);
+    uint64_t a = take(30 << 20, 0);
+    uint64_t b = take(1000, 0x700);
+    struct varve_message message;
     CHECK(torch_record_stream(a, 0x700, &message) == VARVE_OK, "record_stream");
     varve_torch_history(100, 0); /* the records take another way meanwhile */
     give(a);
     varve_torch_history(0, 0);
     give(b);
+    uint64_t addr;
     CHECK(torch_allocate(UINT64_C(1) << 40, 1, 0, &addr, &message) == VARVE_ERROR_NO_MEMORY, "no oom");
     varve_torch_reset();
 }
@@ -81,7 +79,6 @@ static bool next_event(struct events *events, struct consumer *consumer, struct 
                        struct varve_record *event)
 {
     struct varve_record record;
-
     if (events->next == events->count) {
         if (!consumer_next(consumer, session, &record)) {
             return false;
@@ -96,22 +93,20 @@ static bool next_event(struct events *events, struct consumer *consumer, struct 
 static void scenario_work(struct session *session, void *context)
 {
     const struct expectation *expectation = context;
-    struct consumer consumer;
     struct events events = {.count = 0};
-    struct varve_record record;
     unsigned counts[VARVE_KIND_LIMIT] = {0};
     uint64_t dev_seq = 0, records = 0;
-
     CHECK(varve_torch_is_recording() == expectation->is_wanted, "is_recording");
     work();
+    struct consumer consumer;
     if (!consumer_try_open(&consumer, session, 1, 1)) {
         CHECK(!expectation->is_wanted, "no ring");
         return;
     }
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (next_event(&events, &consumer, session, &record)) {
         unsigned kind = varve_record_kind(&record);
-
         if (kind == VARVE_KIND_PROCESS_START || kind == VARVE_KIND_THREAD_START || kind == VARVE_KIND_MODULE) {
             continue;
         }
@@ -143,11 +138,10 @@ static void scenario_work(struct session *session, void *context)
 static void run(unsigned records, unsigned stacks, struct expectation expectation)
 {
     struct session_control settings = session_settings(SESSION_OVERFLOW_SPILL, 1024);
-    struct session session;
-
     settings.records = records;
     settings.stacks = stacks;
     settings.stack_depth = 16;
+    struct session session;
     session_begin(&session, &settings);
     run_scenario(&session, scenario_work, &expectation, "torch");
     session_end(&session);

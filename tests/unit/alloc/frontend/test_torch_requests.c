@@ -37,7 +37,6 @@ static uint64_t take(uint64_t bytes, int device, uint64_t stream)
 {
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     if (torch_allocate(bytes, device, stream, &addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -52,7 +51,6 @@ static void give(uint64_t addr, int device)
 static int64_t allocated(int device)
 {
     int64_t figures[4];
-
     assert_int_equal(varve_torch_memory(device, figures), VARVE_OK);
     return figures[0];
 }
@@ -60,7 +58,6 @@ static int64_t allocated(int device)
 static void check_all(void)
 {
     struct varve_message message = {""};
-
     for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (varve_alloc_check(device->alloc, &message) != VARVE_OK) {
             fail_msg("%s", message.text);
@@ -70,14 +67,12 @@ static void check_all(void)
 
 TEST(test_first_use_opens)
 {
-    uint64_t addr;
-
     varve_torch_init(2);
     assert_int_equal(varve_torch_device_count(), 2);
     give(0x1000, 0);
     assert_int_equal(take(0, 0, 0), 0);
     assert_false(varve_torch_is_open(0));
-    addr = take(1000, 0, 0);
+    uint64_t addr = take(1000, 0, 0);
     assert_true(addr != 0);
     assert_true(varve_torch_is_open(0));
     assert_false(varve_torch_is_open(1));
@@ -92,7 +87,6 @@ TEST(test_first_use_opens)
 TEST(test_frees_of_strangers)
 {
     uint64_t addr = take(3 * MIB, 0, 0);
-
     give(0, 0);
     give(addr + 512, 0);
     give(addr, 5);
@@ -111,7 +105,6 @@ TEST(test_no_such_device)
     static const int numbers[] = {-1, VARVE_TORCH_DEVICES, 1 << 30};
     struct varve_message message = {""};
     uint64_t addr = 1;
-
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         assert_int_equal(torch_allocate(512, numbers[i], 0, &addr, &message), VARVE_ERROR_INVALID);
         assert_int_equal(addr, 0);
@@ -123,11 +116,10 @@ TEST(test_out_of_memory)
 {
     struct varve_message message = {""};
     uint64_t addr = 1, held = take(600 * MIB, 0, 0);
-    char text[1024];
     int error = torch_allocate(700 * MIB, 0, 0, &addr, &message);
-
     assert_int_equal(error, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(addr, 0);
+    char text[1024];
     torch_failure_text(error, 700 * MIB, 0, &message, text, sizeof(text));
     assert_non_null(strstr(text, "CUDA out of memory. Tried to allocate 700.00 MiB on GPU 0."));
     assert_non_null(strstr(text, "allocated 629145600"));
@@ -144,10 +136,9 @@ TEST(test_absurd_size)
 {
     struct varve_message message = {""};
     uint64_t addr;
-    char text[1024];
     int error = torch_allocate(UINT64_C(1) << 60, 0, 0, &addr, &message);
-
     assert_int_equal(error, VARVE_ERROR_INVALID);
+    char text[1024];
     torch_failure_text(error, UINT64_C(1) << 60, 0, &message, text, sizeof(text));
     assert_null(strstr(text, "out of memory"));
     assert_non_null(strstr(text, "2^60"));
@@ -160,7 +151,6 @@ TEST(test_by_address_alone)
     uint64_t first = take(30 * MIB, 0, 0), second = take(40 * MIB, 1, 0);
     uint64_t inside = take(2 * MIB, 1, 0);
     size_t bytes = 1;
-
     assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)(uintptr_t)second, &bytes), second);
     assert_int_equal(bytes, 40 * MIB);
     assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)(uintptr_t)inside, &bytes), inside);
@@ -181,10 +171,9 @@ TEST(test_by_address_alone)
 
 TEST(test_reset_gives_back)
 {
-    int64_t figures[4];
     uint64_t kept = take(MIB, 1, 0);
-
     varve_torch_reset();
+    int64_t figures[4];
     assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
     assert_int_equal(figures[2], 0);
     assert_int_equal(varve_torch_memory(1, figures), VARVE_OK);
@@ -200,7 +189,6 @@ TEST(test_reset_gives_back)
 static bool takes_stream_9(void *context, uint64_t stream)
 {
     unsigned *calls = context;
-
     (*calls)++;
     return stream == 9;
 }
@@ -210,14 +198,12 @@ TEST(test_pools)
     const struct varve_pool_id pool = {3, 0};
     struct varve_message message = {""};
     unsigned calls = 0;
-    uint64_t inside, outside;
-
     assert_int_equal(torch_pool_end(0, pool, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(torch_pool_begin(0, pool, takes_stream_9, &calls, &message), VARVE_OK);
     assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_ERROR_BUSY);
     assert_non_null(strstr(message.text, "pool (3, 0)"));
-    inside = take(MIB, 0, 9);
-    outside = take(MIB, 0, 8);
+    uint64_t inside = take(MIB, 0, 9);
+    uint64_t outside = take(MIB, 0, 8);
     assert_int_equal(calls, 2);
     assert_int_equal(torch_pool_end(0, pool, &message), VARVE_OK);
     give(inside, 0);
@@ -238,7 +224,6 @@ TEST(test_references)
 {
     const struct varve_pool_id pool = {0, 4};
     struct varve_message message = {""};
-
     assert_int_equal(varve_torch_pool_use_count(0, 0, 4), 0);
     assert_int_equal(varve_torch_drop_pool(0, 0, 4), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_torch_take_pool(0, 0, 4), VARVE_OK);
@@ -261,9 +246,8 @@ TEST(test_reference_after_the_last)
 {
     const struct varve_pool_id pool = {0, 6};
     struct varve_message message = {""};
-    int64_t before[4], kept[4], left[4];
-
     varve_torch_reset();
+    int64_t before[4], kept[4], left[4];
     assert_int_equal(varve_torch_memory(0, before), VARVE_OK);
     assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_OK);
     give(take(30 * MIB, 0, 0), 0);
@@ -297,7 +281,6 @@ static void *run_thread(void *number)
     uint64_t seed = 1 + (uintptr_t)number, random;
     int device = 10 + (int)((uintptr_t)number % 2);
     struct varve_message message;
-
     for (unsigned i = 0; i < STEPS; i++) {
         random = random_next(&seed);
         unsigned at = (unsigned)(random >> 40) % HELD;
@@ -325,7 +308,6 @@ static void *run_thread(void *number)
 TEST(test_threads)
 {
     pthread_t threads[THREADS];
-
     for (uintptr_t i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, run_thread, (void *)i), 0);
     }
@@ -342,9 +324,7 @@ TEST(test_threads)
 static int child_of_fork(uint64_t addr)
 {
     struct varve_message message = {""};
-    struct varve_torch_snapshot snapshot;
     uint64_t got = 1;
-
     if (torch_allocate(512, 0, 0, &got, &message) != VARVE_ERROR_UNSUPPORTED || got != 0 ||
         strstr(message.text, "fork child") == NULL) {
         return 1;
@@ -357,6 +337,7 @@ static int child_of_fork(uint64_t addr)
     if (torch_record_stream(addr, 3, &message) != VARVE_OK || varve_torch_is_open(0)) {
         return 3;
     }
+    struct varve_torch_snapshot snapshot;
     if (varve_torch_take_snapshot(-1, &snapshot) != VARVE_OK || snapshot.segment_count != 0) {
         return 4;
     }
@@ -370,10 +351,8 @@ TEST(test_fork)
     struct frontend_device *device = registry_find(0);
     uint64_t addr = take(MIB, 0, 0);
     int status = -1;
-    pid_t pid;
-
     varve_alloc_free_mutex_lock(device->alloc);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         _exit(child_of_fork(addr));
     }

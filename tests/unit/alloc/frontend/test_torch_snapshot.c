@@ -32,7 +32,6 @@ static uint64_t take_on(uint64_t bytes, int device, uint64_t stream)
 {
     struct varve_message message = {""};
     uint64_t addr = 0;
-
     if (torch_allocate(bytes, device, stream, &addr, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -47,12 +46,10 @@ static void give(uint64_t addr, int device)
 static void compare_with_allocator(const struct varve_torch_snapshot *all, int device, size_t *segment_at)
 {
     struct varve_alloc_snapshot own;
-
     assert_int_equal(varve_alloc_snapshot(registry_find(device)->alloc, &own), VARVE_OK);
     for (size_t i = 0; i < own.segment_count; i++) {
         const struct varve_torch_segment *reported = &all->segments[(*segment_at)++];
         const struct varve_segment_info *segment = &own.segments[i];
-
         assert_int_equal(reported->device, device);
         assert_int_equal(reported->addr, segment->addr);
         assert_int_equal(reported->bytes, segment->bytes);
@@ -67,7 +64,6 @@ static void compare_with_allocator(const struct varve_torch_snapshot *all, int d
         for (size_t k = 0; k < segment->block_count; k++) {
             const struct varve_torch_block *block = &all->blocks[reported->first_block + k];
             const struct varve_block_info *info = &own.blocks[segment->first_block + k];
-
             assert_int_equal(block->addr, info->addr);
             assert_int_equal(block->bytes, info->bytes);
             assert_int_equal(block->requested, info->requested);
@@ -80,16 +76,14 @@ static void compare_with_allocator(const struct varve_torch_snapshot *all, int d
 
 TEST(test_equals_allocators)
 {
-    struct varve_torch_snapshot all, one;
     struct varve_message message;
     size_t segment_at = 0;
     uint64_t a = take_on(1000, 0, 0), b = take_on(3 * MIB, 0, 0), c = take_on(30 * MIB, 2, 5);
-    uint64_t d;
-
     assert_int_equal(torch_pool_begin(2, (struct varve_pool_id){7, 1}, NULL, NULL, &message), VARVE_OK);
-    d = take_on(MIB, 2, 5);
+    uint64_t d = take_on(MIB, 2, 5);
     assert_int_equal(torch_pool_end(2, (struct varve_pool_id){7, 1}, &message), VARVE_OK);
     give(b, 0);
+    struct varve_torch_snapshot all, one;
     assert_int_equal(varve_torch_take_snapshot(-1, &all), VARVE_OK);
     assert_int_equal(all.segment_count, 4);
     assert_int_equal(all.event_count, 0);
@@ -121,12 +115,10 @@ static void expect_history(int device, const char *expected)
     struct varve_torch_snapshot snapshot;
     char text[4096] = "";
     int64_t before = 0;
-
     assert_int_equal(varve_torch_take_snapshot(device, &snapshot), VARVE_OK);
     for (uint64_t i = 0; i < snapshot.event_count; i++) {
         const struct varve_torch_event *event = &snapshot.events[i];
         size_t length = strlen(text);
-
         snprintf(text + length, sizeof(text) - length, "%s %llu stream %llu pool %llu,%llu\n", actions[event->action],
                  (unsigned long long)event->bytes, (unsigned long long)event->stream,
                  (unsigned long long)event->pool_capture, (unsigned long long)event->pool_user);
@@ -141,20 +133,19 @@ static void expect_history(int device, const char *expected)
 TEST(test_history)
 {
     const struct varve_pool_id pool = {9, 0};
-    struct varve_message message;
-    uint64_t a, b, addr;
-
     assert_false(varve_torch_history_is_on());
     assert_int_equal(varve_torch_history(UINT64_MAX, 0), VARVE_OK);
     assert_true(varve_torch_history_is_on());
-    a = take_on(1000, 0, 0);
+    uint64_t a = take_on(1000, 0, 0);
+    struct varve_message message;
     assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_OK);
-    b = take_on(2 * MIB - 5, 0, 77);
+    uint64_t b = take_on(2 * MIB - 5, 0, 77);
     assert_int_equal(torch_pool_end(0, pool, &message), VARVE_OK);
     give(a, 0);
     give(b, 0);
     torch_pool_release(0, pool);
     varve_torch_reset();
+    uint64_t addr;
     assert_int_equal(torch_allocate(2000 * MIB, 0, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
     expect_history(0, "segment_alloc 2097152 stream 0 pool 0,0\n"
                       "alloc 1000 stream 0 pool 0,0\n"
@@ -186,7 +177,6 @@ TEST(test_history_is_a_ring)
 {
     struct varve_torch_snapshot snapshot;
     uint64_t addrs[3000];
-
     for (uint64_t limit = 1; limit <= 2500; limit = limit * 3 + 1) {
         assert_int_equal(varve_torch_history(limit, 1), VARVE_OK);
         give(take_on(4 * MIB, 3, 0), 3);
@@ -197,7 +187,6 @@ TEST(test_history_is_a_ring)
         assert_int_equal(snapshot.event_count, limit);
         for (uint64_t i = 0, at = 3000; i < limit && at > 0; i++) {
             const struct varve_torch_event *event = &snapshot.events[limit - 1 - i];
-
             if (event->action == VARVE_TORCH_ALLOC) {
                 at--;
                 assert_int_equal(event->bytes, 512 + at);

@@ -211,7 +211,6 @@ TEST_WITH(test_reserve_and_no_memory, setup, teardown)
 
 TEST_WITH(test_check_sees_damage, setup, teardown)
 {
-    struct varve_message message;
     for (unsigned i = 0; i < 100; i++) {
         world->blocks[i].addr = UINT64_C(512) * (i + 1);
         assert_int_equal(block_map_reserve(&world->map), VARVE_OK);
@@ -219,6 +218,7 @@ TEST_WITH(test_check_sees_damage, setup, teardown)
     }
     map_is_sound(0);
     world->blocks[7].addr += 512 * UINT64_C(1000);
+    struct varve_message message;
     assert_int_equal(block_map_check(&world->map, &message), VARVE_ERROR_CORRUPT);
     world->blocks[7].addr -= 512 * UINT64_C(1000);
     world->map.count++;

@@ -34,9 +34,8 @@ static void stamp(struct block *block, uint64_t number)
 TEST(test_parts)
 {
     struct block_slab slab = {0};
-    struct block *whole = block_slab_acquire(&slab), *front;
-
-    front = block_slab_acquire(&slab);
+    struct block *whole = block_slab_acquire(&slab);
+    struct block *front = block_slab_acquire(&slab);
     if (whole == NULL || front == NULL) {
         fail_msg("no memory");
         return;
@@ -76,10 +75,8 @@ TEST(test_parts)
 TEST(test_take_and_give)
 {
     struct block_slab slab = {0};
-
     for (int round = 0; round < 2; round++) {
         struct block *first = block_slab_acquire(&slab);
-
         assert_non_null(first);
         assert_ptr_not_equal(block_slab_acquire(&slab), first);
         block_slab_release(&slab, first);
@@ -190,11 +187,11 @@ TEST(test_no_memory)
 TEST(test_check_sees_damage)
 {
     struct block_slab slab = {0};
-    struct varve_message message;
     struct block *first = block_slab_acquire(&slab);
     struct block *second = block_slab_acquire(&slab);
     block_slab_release(&slab, first);
     slab.in_use++;
+    struct varve_message message;
     assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
     slab.in_use--;
     struct block stranger = {0};

@@ -243,7 +243,6 @@ TEST_WITH(test_random, setup, teardown)
         {400, 100000, 700, 3, 500, SIZES_ALL_KINDS},
         {401, 100000, 700, 1, 500, SIZES_EQUAL},
     };
-
     for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) { /* walked after each step */
         run(&(struct run){100 + sizes, 5000, 80, 1, 1, (enum sizes)sizes});
         run(&(struct run){200 + sizes, 2000, 100, 6, 1, (enum sizes)sizes});

@@ -26,10 +26,8 @@ TEST_WITH(test_sizes_of_segments, rig_setup, rig_teardown)
         {20 * MIB, 20 * MIB, 20 * MIB},
         {20 * MIB + 1, 22 * MIB, 20 * MIB + 512},
     };
-
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rig *rig = *state;
-
         rig_open(rig, &(struct rig_options){.limit = 0});
         take(rig, rows[i].request);
         assert_int_equal(nth_record(rig, VARVE_KIND_SEGMENT_ALLOC, 0)->size, rows[i].segment);
@@ -85,7 +83,6 @@ TEST_PLAYS(test_find, cases)
 TEST_WITH(test_pools_do_not_share, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "a=1M+1 -a b=1M 1M+1>a");
     assert_true(rig->named[1] < rig->named[0] || rig->named[1] >= rig->named[0] + 20 * MIB);
@@ -96,10 +93,8 @@ TEST_WITH(test_pools_do_not_share, rig_setup, rig_teardown)
 TEST_WITH(test_merge_in_all_orders, rig_setup, rig_teardown)
 {
     static const char *const orders[] = {"-a -b -c", "-a -c -b", "-b -a -c", "-b -c -a", "-c -a -b", "-c -b -a"};
-
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
         struct rig *rig = *state;
-
         rig_open(rig, &(struct rig_options){.limit = 0});
         play(rig, "a=4M b=4M c=4M");
         play(rig, orders[i]);
@@ -113,13 +108,11 @@ TEST_WITH(test_merge_in_all_orders, rig_setup, rig_teardown)
 TEST_WITH(test_merge_of_both_sides, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_alloc_stats before, after;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     play(rig, "a=4M b=4M c=4M -a |");
-    before = stats_of(rig);
+    struct varve_alloc_stats before = stats_of(rig);
     play(rig, "-b <free_requested 4M; free_completed 4M; merge previous 8M absorbed 4M>");
-    after = stats_of(rig);
+    struct varve_alloc_stats after = stats_of(rig);
     assert_int_equal(after.inactive_split[0].allocated, before.inactive_split[0].allocated);
     assert_int_equal(after.inactive_split[0].freed, before.inactive_split[0].freed);
     assert_int_equal(after.inactive_split_bytes[0].allocated,
@@ -134,13 +127,10 @@ TEST_WITH(test_requested_of_free_blocks, rig_setup, rig_teardown)
     static const char *const steps[][2] = {{"a=3145721 b=5242871 -a -b", "20971520 of 5242871 -"},
                                            {"2M", "18874368 of 5242871 -"}};
     struct rig *rig = *state;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     for (size_t i = 0; i < 2; i++) {
-        char *layout;
-
         play(rig, steps[i][0]);
-        layout = layout_of(rig);
+        char *layout = layout_of(rig);
         assert_non_null(strstr(layout, steps[i][1]));
         free(layout);
     }

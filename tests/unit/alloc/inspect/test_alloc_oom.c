@@ -17,7 +17,6 @@ struct duplicate {
 static void duplicate_call(void *context, const struct varve_alloc_oom *oom)
 {
     struct duplicate *duplicate = context;
-
     duplicate->calls++;
     duplicate->oom = *oom;
 }
@@ -32,16 +31,14 @@ static bool is_stream_9(void *context, uint64_t stream)
 static uint64_t broken_prepare(struct rig *rig, const char *config, struct duplicate *duplicate)
 {
     const struct varve_pool_id pool = {0, 1};
-    uint64_t a, b, c;
-
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB, .config = config});
     *duplicate = (struct duplicate){.rig = rig};
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_stream_9, NULL), VARVE_OK);
-    c = take_on(rig, 20 * MIB, 9);
+    uint64_t c = take_on(rig, 20 * MIB, 9);
     give(rig, c);
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    a = take(rig, 8 * MIB);
-    b = take(rig, 8 * MIB);
+    uint64_t a = take(rig, 8 * MIB);
+    uint64_t b = take(rig, 8 * MIB);
     give(rig, a);
     take_on(rig, 2 * MIB, 5);
     assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, duplicate_call, duplicate), VARVE_OK);
@@ -53,10 +50,8 @@ TEST_WITH(test_accounting, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate;
-    const struct varve_record *record;
     uint64_t blocker = broken_prepare(rig, NULL, &duplicate);
     const struct varve_alloc_oom *oom = &duplicate.oom;
-
     refused(rig, 17 * MIB - 1, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(duplicate.calls, 1);
     assert_int_equal(oom->requested, 17 * MIB - 1);
@@ -79,7 +74,7 @@ TEST_WITH(test_accounting, rig_setup, rig_teardown)
     assert_int_equal(oom->blocker_addr, blocker);
     assert_int_equal(oom->blocker_bytes, 8 * MIB);
     assert_int_equal(oom->stage, VARVE_ALLOC_STAGE_RELEASE_CACHED);
-    record = nth_record(rig, VARVE_KIND_OOM, 0);
+    const struct varve_record *record = nth_record(rig, VARVE_KIND_OOM, 0);
     assert_int_equal(record->size, 17 * MIB);
     assert_int_equal(record->requested, 10 * MIB);
     assert_int_equal(record->arg, 60 * MIB);
@@ -93,14 +88,13 @@ TEST_WITH(test_message, rig_setup, rig_teardown)
     struct rig *rig = *state;
     struct duplicate duplicate;
     const char *text = rig->message.text;
-    char hole[64];
     uint64_t blocker = broken_prepare(rig, NULL, &duplicate);
-
     refused(rig, 17 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(text, "out of memory"));
     assert_non_null(strstr(text, "17825792"));
     assert_non_null(strstr(text, "18874368"));
     assert_non_null(strstr(text, "the release of all unused segments"));
+    char hole[64];
     snprintf(hole, sizeof(hole), "%#" PRIx64, blocker - 8 * MIB);
     assert_non_null(strstr(text, hole));
     assert_non_null(duplicate.oom.advice);
@@ -122,7 +116,6 @@ TEST_WITH(test_advice, rig_setup, rig_teardown)
     };
     struct rig *rig = *state;
     struct duplicate duplicate;
-
     broken_prepare(rig, NULL, &duplicate);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         refused(rig, cases[i].mib * MIB, VARVE_ERROR_NO_MEMORY);
@@ -137,11 +130,9 @@ TEST_WITH(test_advice_pending, rig_setup, rig_teardown)
     struct rig *rig = *state;
     struct duplicate duplicate = {.rig = rig};
     const struct varve_pool_id pool = {0, 1};
-    uint64_t a;
-
     rig_open(rig, &(struct rig_options){.limit = 30 * MIB, .sim.events_are_scripted = true});
     varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &duplicate);
-    a = take(rig, 30 * MIB);
+    uint64_t a = take(rig, 30 * MIB);
     use_on(rig, a, 7);
     give(rig, a);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
@@ -160,7 +151,6 @@ static void *other_thread(void *context)
 {
     struct rig *rig = context;
     uint64_t addr;
-
     if (varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) != VARVE_OK) {
         return rig;
     }
@@ -171,10 +161,9 @@ static void *other_thread(void *context)
 static void helper_call(void *context, const struct varve_alloc_oom *oom)
 {
     struct duplicate *duplicate = context;
-    pthread_t thread;
     void *result = duplicate;
-
     (void)oom;
+    pthread_t thread;
     if (pthread_create(&thread, NULL, other_thread, duplicate->rig) == 0) {
         pthread_join(thread, &result);
     }
@@ -185,12 +174,10 @@ TEST_WITH(test_observers_have_no_lock, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate first = {.rig = rig}, second = {.rig = rig};
-    uint64_t addr;
-
     rig_open(rig, &(struct rig_options){.limit = 2 * MIB});
     assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, helper_call, &first), VARVE_OK);
     assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &second), VARVE_OK);
-    addr = take(rig, 512);
+    uint64_t addr = take(rig, 512);
     give(rig, addr);
     assert_int_equal(first.calls + second.calls, 0);
     take(rig, 1024);
@@ -205,11 +192,9 @@ TEST_WITH(test_trouble_with_events_is_no_oom, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate = {.rig = rig};
-    uint64_t a;
-
     rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
     varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &duplicate);
-    a = take(rig, 512);
+    uint64_t a = take(rig, 512);
     use_on(rig, a, 7);
     give(rig, a);
     varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 1, 1, VARVE_ERROR_NO_MEMORY);

@@ -18,7 +18,6 @@ static int segment_address(void *context, uint64_t bytes, uint64_t stream, const
                            uint64_t *addr_out)
 {
     struct script *script = context;
-
     (void)place;
     (void)stream;
     while (script->next < script->snapshot.segment_count && script->snapshot.segments[script->next].is_expandable) {
@@ -37,7 +36,6 @@ static int reservation_address(void *context, uint64_t bytes, uint64_t stream,
                                const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     struct script *script = context;
-
     (void)bytes;
     for (size_t i = 0; i < script->snapshot.segment_count; i++) {
         const struct varve_segment_info *segment = &script->snapshot.segments[i];
@@ -66,10 +64,9 @@ static void open_fresh(struct rig *rig, struct script *script, const char *confi
 static void live(struct rig *rig, const char *config)
 {
     const struct varve_pool_id pool = {2, 9};
-    uint64_t addr[48];
-
     rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 2000 * MIB, .events_are_scripted = true},
                                         .config = config});
+    uint64_t addr[48];
     for (uint64_t i = 0; i < 48; i++) {
         static const uint64_t sizes[] = {700, 3 * MIB, 300 * KIB, 12 * MIB, 25 * MIB, 9 * MIB};
         if (i == 24) {
@@ -99,11 +96,9 @@ static void end_waiting(char *layout)
 static void assert_same_future(struct rig *a, struct rig *b)
 {
     static const uint64_t sizes[] = {512, 2 * MIB, 700, 8 * MIB, 100 * KIB, 3 * MIB, 1 * MIB, 20 * MIB};
-
     for (size_t i = 0; i < 40; i++) {
         struct varve_alloc_forecast hit, other;
         uint64_t stream = i % 3 == 0 ? 6 : 0;
-
         assert_int_equal(varve_alloc_forecast(a->alloc, sizes[i % 8], stream, &hit), VARVE_OK);
         assert_int_equal(varve_alloc_forecast(b->alloc, sizes[i % 8], stream, &other), VARVE_OK);
         assert_int_equal(hit.is_hit, other.is_hit);
@@ -117,9 +112,6 @@ static void restored(struct rig *rig, const char *config)
 {
     struct rig *again = rig + 1;
     struct script script = {.next = 0};
-    struct varve_alloc_stats stats, expected;
-    char *before, *after;
-
     live(rig, config);
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
     open_fresh(again, &script, config);
@@ -127,12 +119,12 @@ static void restored(struct rig *rig, const char *config)
         fail_msg("%s", again->message.text);
     }
     rig_check(again);
-    before = layout_of(rig);
-    after = layout_of(again);
+    char *before = layout_of(rig);
+    char *after = layout_of(again);
     end_waiting(before);
     assert_string_equal(after, before);
-    expected = stats_of(rig);
-    stats = stats_of(again);
+    struct varve_alloc_stats expected = stats_of(rig);
+    struct varve_alloc_stats stats = stats_of(again);
     assert_int_equal(stats.active_bytes[0].current, expected.active_bytes[0].current);
     assert_int_equal(stats.requested_bytes[0].current, expected.requested_bytes[0].current);
     assert_int_equal(stats.segment[1].current, expected.segment[1].current);
@@ -151,7 +143,6 @@ static void restored(struct rig *rig, const char *config)
 TEST_WITH(test_restored, rig_setup, rig_teardown)
 {
     static const char *const configs[] = {NULL, "max_split_size_mb:20", "expandable_segments:True"};
-
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         restored(*state, configs[i]);
         memset(*state, 0, 2 * sizeof(struct rig));
@@ -164,7 +155,6 @@ TEST_WITH(test_restored_hole, rig_setup, rig_teardown)
     struct rig *rig = *state, *again = rig + 1;
     struct script script = {.next = 0};
     const char *config = "expandable_segments:True";
-
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 2000 * MIB, .config = config});
     play(rig, "a=5M b=50M 5M -b empty");
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
@@ -183,7 +173,6 @@ TEST_WITH(test_restored_beyond_the_limit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state, *again = rig + 1;
     struct script script = {.next = 0};
-
     live(rig, NULL);
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
     open_fresh(again, &script, NULL);
@@ -200,7 +189,6 @@ TEST_WITH(test_restored_from_nothing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct script script = {.next = 0};
-
     open_fresh(rig, &script, NULL);
     assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_OK);
     rig_check(rig);
@@ -216,7 +204,6 @@ TEST_WITH(test_split_oversize_block, rig_setup, rig_teardown)
         {.addr = segment.addr, .bytes = 60 * MIB, .state = VARVE_BLOCK_INACTIVE},
         {.addr = segment.addr + 60 * MIB, .bytes = 40 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED}};
     struct varve_alloc_snapshot snapshot = {&segment, blocks, 1, 2};
-
     rig_open(rig, &(struct rig_options){.limit = 110 * MIB, .config = "max_split_size_mb:20"});
     assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
     rig_check(rig);
@@ -236,7 +223,6 @@ static struct spoilt sound(void)
 {
     struct spoilt spoilt = {
         .segment = {.addr = UINT64_C(0x7f0000000000), .bytes = 2 * MIB, .is_small = true, .block_count = 4}};
-
     for (unsigned i = 0; i < 4; i++) {
         spoilt.blocks[i] =
             (struct varve_block_info){.addr = spoilt.segment.addr + i * 512 * KIB,
@@ -251,11 +237,9 @@ static struct spoilt sound(void)
 static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift)
 {
     struct script script = {.snapshot = {&spoilt->segment, spoilt->blocks, 1, 4}, .shift = shift};
-    int error;
-
     open_fresh(rig, &script, "expandable_segments:True");
     rig->message.text[0] = '\0';
-    error = varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message);
+    int error = varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message);
     if (error != VARVE_OK) {
         assert_string_not_equal(rig->message.text, "");
     }
@@ -280,7 +264,6 @@ static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift
 TEST_WITH(test_spoilt_states_are_refused, rig_setup, rig_teardown)
 {
     struct spoilt untouched = sound();
-
     assert_int_equal(restore_spoilt(*state, &untouched, 0), VARVE_OK);
     /* blocks that do not tile */
     ASSERT_REFUSED(spoilt.blocks[0].addr += 512);
@@ -320,12 +303,11 @@ TEST_WITH(test_free_neighbours, rig_setup, rig_teardown)
     struct spoilt spoilt = sound();
     struct script script = {.snapshot = {&spoilt.segment, spoilt.blocks, 1, 4}};
     size_t inactive = 0;
-    struct varve_alloc_snapshot got;
-
     spoilt.blocks[2].state = VARVE_BLOCK_INACTIVE;
     open_fresh(rig, &script, NULL);
     assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_OK);
     assert_int_equal(varve_alloc_check(rig->alloc, &rig->message), VARVE_OK);
+    struct varve_alloc_snapshot got;
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &got), VARVE_OK);
     for (size_t i = 0; i < got.block_count; i++) {
         inactive += got.blocks[i].state == VARVE_BLOCK_INACTIVE;
@@ -340,7 +322,6 @@ TEST_WITH(test_free_neighbours, rig_setup, rig_teardown)
 TEST_WITH(test_other_addresses, rig_setup, rig_teardown)
 {
     struct spoilt spoilt = sound();
-
     assert_int_equal(restore_spoilt(*state, &spoilt, 2 * MIB), VARVE_ERROR_INVALID);
     spoilt.segment.is_expandable = true;
     assert_int_equal(restore_spoilt(*state, &spoilt, 2 * MIB), VARVE_ERROR_INVALID);
@@ -351,7 +332,6 @@ TEST_WITH(test_device_without_memory, rig_setup, rig_teardown)
     struct rig *rig = *state;
     struct spoilt spoilt = sound();
     struct script script = {.snapshot = {&spoilt.segment, spoilt.blocks, 1, 4}};
-
     open_fresh(rig, &script, NULL);
     varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_ALLOC, 1, 1, VARVE_ERROR_NO_MEMORY);
     rig->message.text[0] = '\0';
@@ -363,16 +343,14 @@ TEST_WITH(test_not_fresh, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct script script = {.next = 0};
-    struct varve_alloc_snapshot snapshot;
-    char *before, *after;
-
     rig_open(rig, &(struct rig_options){.limit = 0});
     take(rig, 512);
-    before = layout_of(rig);
+    char *before = layout_of(rig);
+    struct varve_alloc_snapshot snapshot;
     assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
     assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_ERROR_INVALID);
     assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_ERROR_INVALID);
-    after = layout_of(rig);
+    char *after = layout_of(rig);
     assert_string_equal(after, before);
     free(before);
     free(after);

@@ -22,7 +22,6 @@ struct taken {
 static void take_key(void *context, const char *key, int64_t value)
 {
     struct taken *taken = context;
-
     assert_true(taken->count < KEYS);
     taken->keys[taken->count] = key;
     taken->values[taken->count++] = value;
@@ -31,7 +30,6 @@ static void take_key(void *context, const char *key, int64_t value)
 static struct taken take_all(const struct varve_alloc_stats *stats)
 {
     struct taken taken = {0};
-
     varve_alloc_stats_each(stats, take_key, &taken);
     return taken;
 }
@@ -52,7 +50,6 @@ static void assert_value(const struct taken *taken, const char *key, int64_t val
 static void assert_stat(const struct taken *taken, const char *prefix, const struct varve_alloc_stat *stat)
 {
     char key[80];
-
     snprintf(key, sizeof(key), "%s.current", prefix), assert_value(taken, key, stat->current);
     snprintf(key, sizeof(key), "%s.peak", prefix), assert_value(taken, key, stat->peak);
     snprintf(key, sizeof(key), "%s.allocated", prefix), assert_value(taken, key, stat->allocated);
@@ -65,7 +62,6 @@ static void assert_stat(const struct taken *taken, const char *prefix, const str
 static void fill(struct varve_alloc_stats *stats)
 {
     int64_t numbers[sizeof(*stats) / sizeof(int64_t)] = {0};
-
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         numbers[i] = (int64_t)(1000 + i);
     }
@@ -75,10 +71,8 @@ static void fill(struct varve_alloc_stats *stats)
 TEST(test_keys_are_sorted)
 {
     struct varve_alloc_stats stats;
-    struct taken taken;
-
     fill(&stats);
-    taken = take_all(&stats);
+    struct taken taken = take_all(&stats);
     assert_int_equal(taken.count, KEYS);
     assert_string_equal(taken.keys[0], "active.all.allocated");
     assert_string_equal(taken.keys[KEYS - 1], "segment.small_pool.peak");
@@ -93,7 +87,6 @@ TEST(test_each_key_shows_its_figure)
 {
     struct varve_alloc_stats stats;
     struct taken taken;
-
     fill(&stats);
     taken = take_all(&stats);
 #define CHECK_ARRAY(name)                                                               \
@@ -125,10 +118,8 @@ static struct plain sums[FIGURES][VARVE_ALLOC_STAT_POOLS];
 static void plain_move(int figure, bool is_small, int64_t change)
 {
     const int pools[] = {VARVE_ALLOC_STAT_ALL, is_small ? VARVE_ALLOC_STAT_SMALL_POOL : VARVE_ALLOC_STAT_LARGE_POOL};
-
     for (int i = 0; i < 2; i++) {
         struct plain *one = &sums[figure][pools[i]];
-
         one->current += change;
         one->peak = one->current > one->peak ? one->current : one->peak;
         *(change > 0 ? &one->allocated : &one->freed) += change > 0 ? change : -change;
@@ -140,7 +131,6 @@ static void plain_event(const struct varve_record *record)
 {
     bool is_small = record->pool % 2 != 0;
     int64_t size = (int64_t)record->size, requested = (int64_t)record->requested;
-
     switch (varve_record_kind(record)) {
     case VARVE_KIND_ALLOC:
         plain_move(0, is_small, 1);
@@ -176,12 +166,10 @@ static void plain_compare(const struct varve_alloc_stats *stats, unsigned step)
     const struct varve_alloc_stat *const figures[FIGURES] = {
         stats->allocation, stats->allocated_bytes, stats->active_bytes,  stats->requested_bytes,
         stats->active,     stats->segment,         stats->reserved_bytes};
-
     for (int i = 0; i < FIGURES; i++) {
         for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
             const struct varve_alloc_stat *stat = &figures[i][pool];
             const struct plain *plain = &sums[i][pool];
-
             if (stat->current != plain->current || stat->peak != plain->peak || stat->allocated != plain->allocated ||
                 stat->freed != plain->freed) {
                 fail_msg("step %u, figure %d of pool %d: %jd, peak %jd, not %jd, peak %jd", step, i, pool,
@@ -197,7 +185,6 @@ static void plain_reset(struct rig *rig, bool is_peak)
     (is_peak ? varve_alloc_reset_peak_stats : varve_alloc_reset_accumulated_stats)(rig->alloc);
     for (int i = 0; i < FIGURES * VARVE_ALLOC_STAT_POOLS; i++) {
         struct plain *plain = &sums[i / VARVE_ALLOC_STAT_POOLS][i % VARVE_ALLOC_STAT_POOLS];
-
         plain->peak = is_peak ? plain->current : plain->peak;
         plain->allocated = is_peak ? plain->allocated : 0;
         plain->freed = is_peak ? plain->freed : 0;
@@ -208,14 +195,12 @@ static void plain_reset(struct rig *rig, bool is_peak)
 TEST_WITH(test_sums_of_events, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct varve_alloc_stats stats;
     uint64_t live[40] = {0}, random = test_first_seed(6);
-
     memset(sums, 0, sizeof(sums));
     rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
+    struct varve_alloc_stats stats;
     for (unsigned i = 0; i < MOVES; i++) {
         uint64_t *slot = &live[random_below(&random, 40)];
-
         if (*slot != 0) {
             if (i / 500 % 2 != 0 && random_below(&random, 2) == 0) {
                 use_on(rig, *slot, 7);
@@ -247,22 +232,19 @@ TEST_WITH(test_sums_of_events, rig_setup, rig_teardown)
 
 TEST(test_reset_accumulated)
 {
-    struct alloc_counters counters;
     struct varve_alloc_stats stats, before, read;
-    struct taken old, new;
-
     fill(&stats);
+    struct alloc_counters counters;
     counters_write(&counters, &stats);
     stats_read(&counters, &before);
     stats_reset_accumulated(&counters);
     stats_read(&counters, &read);
-    old = take_all(&before);
-    new = take_all(&read);
+    struct taken old = take_all(&before);
+    struct taken new = take_all(&read);
     for (size_t i = 0; i < KEYS; i++) {
         const char *end = strrchr(new.keys[i], '.');
         bool is_zeroed =
             end ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0 : strncmp(new.keys[i], "num_", 4) == 0;
-
         if (new.values[i] != (is_zeroed ? 0 : old.values[i])) {
             fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
         }
@@ -271,17 +253,15 @@ TEST(test_reset_accumulated)
 
 TEST(test_reset_peak)
 {
-    struct alloc_counters counters;
     struct varve_alloc_stats stats, before, stats_after;
-    struct taken old, new;
-
     fill(&stats);
+    struct alloc_counters counters;
     counters_write(&counters, &stats);
     stats_read(&counters, &before);
     stats_reset_peak(&counters);
     stats_read(&counters, &stats_after);
-    old = take_all(&before);
-    new = take_all(&stats_after);
+    struct taken old = take_all(&before);
+    struct taken new = take_all(&stats_after);
     for (size_t i = 0; i < KEYS; i++) {
         const char *end = strrchr(new.keys[i], '.');
 

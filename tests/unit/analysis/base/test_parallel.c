@@ -15,17 +15,14 @@
 static void count(void *context, size_t index)
 {
     unsigned *times = context;
-
     __atomic_fetch_add(&times[index], 1, __ATOMIC_RELAXED);
 }
 
 TEST(test_each_once)
 {
     static const unsigned threads[] = {0, 1, 2, 7, 5000};
-
     for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
         unsigned times[PIECES] = {0};
-
         parallel_run(PIECES, threads[i], count, times);
         for (size_t j = 0; j < PIECES; j++) {
             assert_int_equal(times[j], 1);

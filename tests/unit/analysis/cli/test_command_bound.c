@@ -20,7 +20,6 @@ static const char three[] = HEAD "a,0,4,5\nb,3,9,5\nc,4,8,4\n";
 static int setup(void **state)
 {
     int error = test_folder_setup(state);
-
     file_write("three.csv", three, strlen(three));
     return error;
 }
@@ -63,7 +62,6 @@ static void write_event(struct varve_writer *writer, uint8_t device, enum varve_
         .dev_seq_kind_flags = varve_record_tag(varve_writer_events(writer) + 1, kind, 0),
         .device = device,
     };
-
     assert_int_equal(varve_writer_event(writer, &record, (int64_t)varve_writer_events(writer) * 1000), 0);
 }
 
@@ -72,11 +70,9 @@ static void trace_make(const char *path)
 {
     struct varve_message message;
     struct varve_writer *writer;
-
     assert_int_equal(varve_writer_open(path, true, &writer, &message), 0);
     for (uint8_t device = 0; device < 3; device += 2) {
         uint64_t base = (uint64_t)(device + 1) << 32;
-
         write_event(writer, device, VARVE_KIND_SEGMENT_ALLOC, base, 20 << 20);
         write_event(writer, device, VARVE_KIND_ALLOC, base, 1000);
         write_event(writer, device, VARVE_KIND_ALLOC, base + 1024, 3 << 20);

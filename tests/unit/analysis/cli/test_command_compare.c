@@ -20,7 +20,6 @@
 static size_t count_of(const char *text, const char *word)
 {
     size_t count = 0;
-
     for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
         count++;
     }
@@ -34,10 +33,8 @@ TEST(test_one_and_many)
          "compare --policies first-fit,pytorch --conf `` --conf expandable_segments:True --json " SMALL " " OTHER},
         {"frontier --policies first-fit --json " SMALL,
          "frontier --policies first-fit,pytorch --conf `` --conf expandable_segments:True --json " SMALL " " OTHER}};
-
     for (size_t i = 0; i < 2; i++) {
         char *one = command_answer(lines[i][0]), *many = command_answer(lines[i][1]);
-
         assert_int_equal(one[0], '{');
         assert_int_equal(count_of(many, "\"policy\":"), 8);
         assert_int_equal(count_of(many, "\"conf\":\"expandable_segments:True\""), 4);
@@ -53,12 +50,10 @@ TEST(test_csv)
 {
     char *texts[] = {command_answer("compare --csv --policies pytorch,none --memory-limit=100M " SMALL),
                      command_answer("frontier --csv --policies pytorch,none " SMALL)};
-
     for (size_t i = 0; i < 2; i++) {
         char *save = NULL;
         char *line = strtok_r(texts[i], "\r\n", &save);
         size_t fields = count_of(line, ","), lines = 0;
-
         assert_int_equal(strncmp(line, "trace,policy,conf,", 18), 0);
         while ((line = strtok_r(NULL, "\r\n", &save)) != NULL) {
             assert_int_equal(count_of(line, ","), fields);

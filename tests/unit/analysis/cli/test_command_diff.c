@@ -59,10 +59,8 @@ static void copy_make(const char *sql)
 /* What `varve diff --events OPTION a.db b.db` says of a copy with `sql`, in any order. */
 static void expect(const char *sql, const char *option, int status, const char *const *words)
 {
-    struct command_outcome outcome;
-
     copy_make(sql);
-    outcome = command_run("diff", "--events", option, "a.db", "b.db", NULL);
+    struct command_outcome outcome = command_run("diff", "--events", option, "a.db", "b.db", NULL);
     for (; *words != NULL; words++) {
         if (strstr(outcome.out, *words) == NULL && strstr(outcome.err, *words) == NULL) {
             fail_msg("%s: no '%s' in: %s%s", sql, *words, outcome.out, outcome.err);
@@ -297,7 +295,6 @@ TEST(test_tables)
         "UPDATE process SET rank = 3, command_line = NULL WHERE id = 2; DELETE FROM process WHERE id = 1;"
         "UPDATE thread SET lost = 8, name = 'x' WHERE id = 2;"
         "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (9, 7, 1, 77, 78)";
-
     EXPECT_TEXT(0, sql, "equal: 300 events in 3 rings",
                 "6 differences of processes and threads (no part of the verdict without --tables)",
                 "  process 1 (pid 500): only in A\n", "  process 2: rank NULL in A, 3 in B\n",
@@ -321,7 +318,6 @@ TEST(test_tables)
 TEST(test_limit)
 {
     static const char sql[] = "DELETE FROM event WHERE seq % 7 = 0; UPDATE event SET size = size + 1 WHERE seq > 200";
-
     EXPECT_TEXT(1, sql, "128 differences, the first 20\n");
     expect(sql, "--limit=0", 1, WORDS("128 differences, the first 0\n"));
     expect(sql, "--limit=128", 1, WORDS("128 differences\n"));
@@ -330,19 +326,16 @@ TEST(test_limit)
 /* Readable at 100 columns, whatever is in the traces. */
 TEST(test_width)
 {
-    struct command_outcome outcome;
-
     copy_make("UPDATE symbol SET function = replace(hex(zeroblob(100)), '0', 'f'), file = "
               "replace(hex(zeroblob(100)), '0', 'g');"
               "UPDATE process SET executable = replace(hex(zeroblob(100)), '0', '/');"
               "UPDATE event SET ts_ns = 9000000000000000000 + seq, addr = -1, size = 9000000000000000000, id "
               "= 4000000000 + seq % 3;"
               "UPDATE thread SET process_id = 4000000000, ring = 4000000000 WHERE id = 3");
-    outcome = command_run("diff", "--events", "--limit=1000", "a.db", "b.db", NULL);
+    struct command_outcome outcome = command_run("diff", "--events", "--limit=1000", "a.db", "b.db", NULL);
     assert_int_equal(outcome.status, 1);
     for (const char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
         size_t columns = 0;
-
         for (const char *at = line; *at != '\n'; at++) {
             columns += ((unsigned char)*at & 0xc0U) != 0x80U ? 1 : 0;
         }

@@ -24,20 +24,18 @@
 /* Run in a child, whose memory is its own. Returns how much it took, in KiB. */
 static long run_alone(int status, const char *words)
 {
-    struct rusage usage;
-    int wait_status;
     pid_t child = fork();
-
     assert_true(child >= 0);
     if (child == 0) {
         struct command_outcome outcome = command_run_line("diff --events --json a.db b.db");
         bool is_right = outcome.status == status && strstr(outcome.out, words) != NULL;
-
         if (!is_right) {
             fprintf(stderr, "status %d: %s%s\n", outcome.status, outcome.out, outcome.err);
         }
         _exit(is_right ? 0 : 1);
     }
+    struct rusage usage;
+    int wait_status;
     assert_int_equal(wait4(child, &wait_status, 0, &usage), child);
     assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
     return usage.ru_maxrss;
@@ -47,8 +45,6 @@ TEST(test_large)
 {
     int events = test_is_full() ? 500000 : 100000;
     char *folder = test_folder_enter(), sql[700], words[100];
-    size_t count;
-
     trace_database_make("a.db", (const char *const[]){NULL});
     snprintf(sql, sizeof(sql),
              "INSERT INTO meta VALUES ('complete', 1);"
@@ -59,6 +55,7 @@ TEST(test_large)
              "1 + seq %% 2, 0, (seq + 1) / 2 FROM n",
              events);
     sql_run("a.db", sql);
+    size_t count;
     char *bytes = file_read("a.db", &count);
 
     file_write("b.db", bytes, count);

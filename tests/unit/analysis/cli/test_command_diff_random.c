@@ -60,7 +60,6 @@ static void below(sqlite3_context *context, int count, sqlite3_value **values)
 {
     bool is_null = count == 1 && sqlite3_user_data(context) != NULL && random_below(&random_state, 5) == 0;
     int64_t value = (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0]));
-
     if (is_null) {
         sqlite3_result_null(context);
     } else {
@@ -71,7 +70,6 @@ static void below(sqlite3_context *context, int count, sqlite3_value **values)
 static void run(sqlite3 *db, const char *sql)
 {
     char *error = NULL;
-
     if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK) {
         fail_msg("%s: %s", sql, error);
     }
@@ -81,7 +79,6 @@ static void run(sqlite3 *db, const char *sql)
 static sqlite3 *open_random(const char *path)
 {
     sqlite3 *db;
-
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     sqlite3_create_function(db, "below", 1, SQLITE_UTF8, NULL, below, NULL, NULL);
     sqlite3_create_function(db, "or_null", 1, SQLITE_UTF8, &random_state, below, NULL, NULL);
@@ -92,9 +89,8 @@ static sqlite3 *open_random(const char *path)
 static void change(sqlite3 *db)
 {
     size_t chosen = random_below(&random_state, CHANGES + COLUMNS);
-    char sql[200];
-
     run(db, "DELETE FROM x; INSERT INTO x SELECT 1 + below(200)");
+    char sql[200];
     if (chosen < CHANGES) {
         run(db, changes[chosen]);
     } else if (strcmp(columns[chosen - CHANGES], "kind") != 0) {
@@ -110,10 +106,10 @@ static void make_traces(void)
     unlink("a.db");
     trace_database_make("a.db", (const char *const[]){NULL});
     sqlite3 *db = open_random("a.db");
-    size_t bytes;
 
     run(db, make_sql);
     sqlite3_close(db);
+    size_t bytes;
     char *copy = file_read("a.db", &bytes);
 
     file_write("b.db", copy, bytes);
@@ -165,10 +161,8 @@ static bool expect_answer(sqlite3 *db, const char *out)
     int64_t unnumbered[] = {query_integer(db, "SELECT count(*) FROM main.event WHERE ring_seq IS NULL"),
                             query_integer(db, "SELECT count(*) FROM b.event WHERE ring_seq IS NULL")};
     int64_t runs = query_integer(db, "SELECT " RUNS("only_a") " + " RUNS("only_b"));
-
     for (size_t i = 0; i < COLUMNS; i++) {
         char one[200];
-
         snprintf(one, sizeof(one), "SELECT count(*) FROM ka JOIN kb USING (place, ring_seq) WHERE ka.%s IS NOT kb.%s",
                  columns[i], columns[i]);
         int64_t count = query_integer(db, one);
@@ -200,7 +194,6 @@ TEST(test_random)
 {
     uint64_t first = test_first_seed(1);
     int rounds = test_rounds(20, 100), equal = 0;
-
     for (seed = first; seed < first + (uint64_t)rounds; seed++) {
         random_state = seed;
         make_traces();

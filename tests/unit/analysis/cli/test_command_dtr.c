@@ -20,10 +20,8 @@
 static double number(const char *json, const char *key)
 {
     char quoted[64];
-    const char *place;
-
     snprintf(quoted, sizeof(quoted), "\"%s\":", key);
-    place = strstr(json, quoted);
+    const char *place = strstr(json, quoted);
     if (place == NULL) {
         fail_msg("no %s in %.300s", key, json);
     }
@@ -33,7 +31,6 @@ static double number(const char *json, const char *key)
 static size_t count_of(const char *text, const char *word)
 {
     size_t count = 0;
-
     for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
         count++;
     }
@@ -44,7 +41,6 @@ TEST(test_play)
 {
     char *json = command_answer("dtr --ratio=0.5 --json " LOG);
     char *same = command_answer("dtr --budget 120961026 --json " LOG);
-
     assert_non_null(strstr(json, "\"status\":\"ok\""));
     assert_int_equal(number(json, "budget"), 120961026); /* half of 241,922,052 */
     assert_true(number(json, "clock") == 1 + number(json, "model_compute") + number(json, "remat_compute"));
@@ -64,7 +60,6 @@ TEST(test_failed_plays)
     char *oom = command_answer("dtr --budget 60M --json " LOG);
     char *thrash = command_answer("dtr --budget=75M --remat-limit=0.1 --json " LOG);
     char *unlimited = command_answer("dtr --budget none --json " LOG);
-
     assert_non_null(strstr(oom, "\"status\":\"oom\""));
     assert_non_null(strstr(oom, "\"failed_op\":{\"number\":"));
     assert_true(number(oom, "lower_bound") > 60 << 20);
@@ -82,7 +77,6 @@ TEST(test_sweep)
     char *one = command_answer("dtr --sweep=0.2:1:0.01 --jobs=1 --json " LOG);
     char *bytes = command_answer("dtr --sweep 64M:96M:1M --json " LOG);
     const char *points = strstr(one, "\"points\":[");
-
     assert_non_null(points);
     assert_int_equal(count_of(points, "\"budget\":"), 81);
     assert_non_null(strstr(one, "\"bands\":[{\"status\":\"oom\""));
@@ -99,7 +93,6 @@ TEST(test_allocator)
 {
     char *json = command_answer("dtr --ratio=0.8 --mode allocator --heuristic window --conf expandable_segments:True "
                                 "--json " LOG);
-
     assert_non_null(strstr(json, "\"mode\":\"allocator\""));
     assert_true(number(json, "peak_reserved") <= number(json, "budget"));
     assert_true(number(json, "peak_allocated") <= number(json, "peak_reserved"));
@@ -114,7 +107,6 @@ static void check_database(const char *play, const char *count, double at_least)
     char *rows = command_answer("query --json play.db `SELECT sum(kind = 'op') AS ops, sum(kind = 'evict') AS evicts, "
                                 "sum(kind = 'remat' AND cause = 'direct') AS remats, max(ts_ns) AS end FROM events`");
     char *blocks = command_answer(count);
-
     assert_true(number(rows, "ops") == number(json, "operators"));
     assert_true(number(rows, "evicts") == number(json, "evictions"));
     assert_true(number(rows, "remats") == number(json, "remats"));
@@ -144,13 +136,12 @@ static void write_program(const char *text)
 TEST(test_plot)
 {
     const char *old = getenv("PATH");
-    char *path = strdup(old != NULL ? old : ""), *svg, folder[4096], own[8192];
-    size_t bytes;
-
+    char *path = strdup(old != NULL ? old : ""), folder[4096], own[8192];
     assert_non_null(path);
     assert_non_null(getcwd(folder, sizeof(folder)));
     free(command_answer("dtr --sweep=0.2:1:0.05 --plot plot.svg " LOG));
-    svg = file_read("plot.svg", &bytes);
+    size_t bytes;
+    char *svg = file_read("plot.svg", &bytes);
     assert_int_equal(strncmp(svg, "<svg ", 5), 0);
     assert_string_equal(svg + bytes - 7, "</svg>\n");
     assert_int_equal(count_of(svg, "<path class=\"curve\""), 1);

@@ -36,9 +36,6 @@ static bool is_protobuf(const char *format)
 static void check_format(const char *script, const char *format)
 {
     struct command_outcome outcome = command_run("export", "t.db", "--to", format, "-o", "file", "--force", NULL);
-    char *bytes;
-    size_t count;
-
     if (is_protobuf(format) && !export_has_protobuf()) {
         command_refused(outcome, format, "protobuf-c");
         return;
@@ -48,7 +45,8 @@ static void check_format(const char *script, const char *format)
     }
     assert_string_equal(outcome.out, "");
     command_outcome_free(&outcome);
-    bytes = file_read("file", &count);
+    size_t count;
+    char *bytes = file_read("file", &count);
     outcome = command_run("export", "t.db", "--to", format, "-o", "-", NULL);
     assert_int_equal(outcome.status, 0);
     if (!is_protobuf(format)) {
@@ -64,7 +62,6 @@ static void check_format(const char *script, const char *format)
 TEST(test_every_database)
 {
     static const char *const formats[] = {"speedscope", "folded", "pprof", "perfetto"};
-
     for (size_t i = 0; i < sizeof(databases) / sizeof(databases[0]); i++) {
         make(databases[i]);
         for (size_t k = 0; k < sizeof(formats) / sizeof(formats[0]); k++) {
@@ -77,10 +74,8 @@ static void check_view(const char *script, const char *view)
 {
     struct command_outcome exported = command_run("export", "t.db", "--to", "csv", "--view", view, "-o", "-", NULL);
     char sql[100];
-    struct command_outcome queried;
-
     snprintf(sql, sizeof(sql), "SELECT * FROM %s", view);
-    queried = command_run("query", "--csv", "t.db", sql, NULL);
+    struct command_outcome queried = command_run("query", "--csv", "t.db", sql, NULL);
     if (exported.status != 0 || strcmp(exported.out, queried.out) != 0) {
         fail_msg("%s, %s: %s", script, view, exported.err);
     }
@@ -92,7 +87,6 @@ TEST(test_csv_is_the_query)
 {
     static const char *const views[] = {"events", "allocations", "callsite_total", "timeline",
                                         "help",   "eviction",    "ladder"};
-
     for (size_t i = 0; i < sizeof(databases) / sizeof(databases[0]); i++) {
         make(databases[i]);
         for (size_t k = 0; k < sizeof(views) / sizeof(views[0]); k++) {

@@ -30,7 +30,6 @@ static void scene_make(struct scene *scene, uint64_t seed)
     char *sql = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&sql, &bytes);
-
     assert_non_null(out);
     fputs("BEGIN; INSERT OR REPLACE INTO meta VALUES ('complete', 1);", out);
     for (unsigned i = 0; i < SYMBOLS; i++) {
@@ -59,11 +58,9 @@ static void scene_make(struct scene *scene, uint64_t seed)
 static unsigned naive_user(const struct scene *scene, unsigned node, unsigned hidden)
 {
     unsigned best = 0, best_rank = 0;
-
     for (unsigned at = node; at != 0; at = scene->parents[at]) {
         const unsigned symbol = scene->symbols[at];
         const unsigned rank = symbol == hidden ? 0 : (symbol - 1) / 3 + 1;
-
         if (rank > best_rank) {
             best_rank = rank;
             best = symbol;
@@ -79,11 +76,9 @@ static void expect_users(const struct scene *scene, const char *pattern, unsigne
         "SELECT s.id FROM callsite c JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id) ORDER BY c.id",
         NULL);
     const char *at = outcome.out;
-
     assert_int_equal(outcome.status, 0);
     for (unsigned node = 1; node <= NODES; node++) {
         char *end;
-
         if (strtoul(at, &end, 10) != naive_user(scene, node, hidden)) {
             fail_msg("--hide %s: call site %u", pattern, node);
         }
@@ -96,12 +91,10 @@ TEST(test_random)
 {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct scene scene;
-
         scene_make(&scene, seed);
         expect_users(&scene, "nothing*", 0);
         for (unsigned i = 6; i < SYMBOLS; i++) {
             char pattern[16];
-
             snprintf(pattern, sizeof(pattern), "f%u", i);
             expect_users(&scene, pattern, i + 1);
         }
@@ -115,17 +108,16 @@ TEST(test_random)
 /* A pattern of the command line, and of the file, takes the largest line away. */
 TEST(test_file)
 {
-    char *before = command_answer(ASK("")), *hidden, *from_file, line[256], config[4096];
-
+    char *before = command_answer(ASK("")), line[256], config[4096];
     assert_non_null(strchr(before, ','));
-    hidden = command_answer(ASK("--hide function:map_weights"));
+    char *hidden = command_answer(ASK("--hide function:map_weights"));
     snprintf(line, sizeof(line), "# ours\nfunction:%.*s\n", (int)strcspn(before, ","), before);
     assert_string_equal(line, "# ours\nfunction:map_weights\n");
     assert_non_null(getcwd(config, sizeof(config)));
     assert_int_equal(setenv("XDG_CONFIG_HOME", config, 1), 0);
     assert_int_equal(mkdir("varve", 0700), 0);
     file_write("varve/plumbing.txt", line, strlen(line));
-    from_file = command_answer(ASK(""));
+    char *from_file = command_answer(ASK(""));
     assert_string_not_equal(before, from_file);
     assert_string_equal(hidden, from_file);
     file_write("varve/plumbing.txt", "a\nmodule:\n", 10);

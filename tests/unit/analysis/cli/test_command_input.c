@@ -23,7 +23,6 @@ static void copy_file(const char *from, const char *to, size_t bytes_max)
 {
     size_t bytes;
     char *data = file_read(from, &bytes);
-
     file_write(to, data, bytes < bytes_max ? bytes : bytes_max);
     free(data);
 }
@@ -34,7 +33,6 @@ static char *folder_contents(void)
     FILE *pipe =
         popen("for file in *; do echo \"$file\"; test -f \"$file\" -a -r \"$file\" && cksum <\"$file\"; done", "r");
     char *text = calloc(1, 1 << 16);
-
     assert_true(pipe != NULL && text != NULL);
     assert_true(fread(text, 1, (1 << 16) - 1, pipe) > 0);
     assert_int_not_equal(pclose(pipe), -1);
@@ -48,15 +46,13 @@ static void assert_refused(const char *path, const char *word, const char *other
         {"leaks", path, NULL},    {"peak", "--csv", path, NULL},     {"peak", "--pid", "4000", path, NULL},
         {"timeline", path, NULL}, {"query", path, "SELECT 1", NULL},
     };
-    char *before = folder_contents(), *after;
-
+    char *before = folder_contents();
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         struct command_outcome outcome = command_run_list(commands[i]);
-
         assert_non_null(strstr(outcome.err, other_word));
         command_refused(outcome, path, word);
     }
-    after = folder_contents();
+    char *after = folder_contents();
     assert_string_equal(before, after);
     free(before);
     free(after);
@@ -80,15 +76,13 @@ TEST(test_missing_and_special_files)
 TEST(test_not_readable)
 {
     bool is_root = geteuid() == 0;
-    struct command_outcome outcome;
-
     copy_file("small.db", "secret.db", SIZE_MAX);
     assert_int_equal(chmod("secret.db", 0), 0);
     assert_int_equal(chmod(".", 0711), 0);
     if (is_root) {
         assert_int_equal(seteuid(65534), 0);
     }
-    outcome = command_run("report", "secret.db", NULL);
+    struct command_outcome outcome = command_run("report", "secret.db", NULL);
     if (is_root) {
         assert_int_equal(seteuid(0), 0);
     }
@@ -123,7 +117,6 @@ TEST(test_other_schema)
 TEST(test_truncated)
 {
     static const size_t keep[] = {16, 99, 100, 4096, 20000, 65536};
-
     for (size_t i = 0; i < sizeof(keep) / sizeof(keep[0]); i++) {
         copy_file("small.db", "truncated.db", keep[i]);
         assert_refused("truncated.db", "truncated.db", "truncated");
@@ -137,11 +130,9 @@ TEST(test_damaged)
     char *data = file_read("small.db", &bytes);
     uint64_t seed = 7;
     unsigned reported = 0;
-
     for (int round = 0; round < test_rounds(15, 40); round++) {
         const char *const commands[] = {"report", "info", "leaks", "peak", "timeline"};
         char *damaged = malloc(bytes);
-
         assert_non_null(damaged);
         memcpy(damaged, data, bytes);
         for (size_t at = 100 + random_below(&seed, bytes - 2100), end = at + 2000; at < end; at++) {
@@ -151,7 +142,6 @@ TEST(test_damaged)
         free(damaged);
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
             struct command_outcome outcome = command_run(commands[i], "damaged.db", NULL);
-
             if (outcome.status != 0) {
                 command_refused(outcome, "damaged.db", "damaged.db");
                 reported++;
@@ -167,9 +157,8 @@ TEST(test_damaged)
 /* A database whose writer was killed: the newest pages are in a write-ahead log. */
 TEST(test_write_ahead_log)
 {
-    sqlite3 *writer;
-
     copy_file("small.db", "writing.db", SIZE_MAX);
+    sqlite3 *writer;
     assert_int_equal(sqlite3_open("writing.db", &writer), SQLITE_OK);
     assert_int_equal(
         sqlite3_exec(writer, "PRAGMA journal_mode = WAL; INSERT INTO meta VALUES ('x', 1)", NULL, NULL, NULL),
@@ -193,8 +182,6 @@ TEST(test_write_ahead_log)
 
 TEST(test_recording_directory)
 {
-    int owner;
-
     assert_int_equal(mkdir("run.db.d", 0700), 0);
     file_write("run.db.d/owner", "", 0);
     assert_refused("run.db", "incomplete", "varve recover run.db.d");
@@ -202,7 +189,7 @@ TEST(test_recording_directory)
     copy_file("small.db", "run.db", SIZE_MAX);
     assert_refused("run.db", "incomplete", "varve recover run.db.d");
 
-    owner = open("run.db.d/owner", O_RDWR | O_CLOEXEC);
+    int owner = open("run.db.d/owner", O_RDWR | O_CLOEXEC);
     assert_true(owner >= 0);
     assert_int_equal(flock(owner, LOCK_EX), 0);
     assert_refused("run.db", "still running", "run.db");
@@ -229,12 +216,10 @@ TEST(test_cut_off)
 TEST(test_names_that_need_care)
 {
     static const char *const names[] = {"sp ace.db", "per%41cent?a=b#c.db", "-dash.db", "ü'\"`$.db"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        struct command_outcome outcome;
-
         copy_file("small.db", names[i], SIZE_MAX);
-        outcome = command_run("query", "--no-header", "--", names[i], "SELECT count(*) FROM event", NULL);
+        struct command_outcome outcome =
+            command_run("query", "--no-header", "--", names[i], "SELECT count(*) FROM event", NULL);
         assert_int_equal(outcome.status, 0);
         assert_string_equal(outcome.out, "266\n");
         command_outcome_free(&outcome);

@@ -51,7 +51,6 @@ static const char lines[] =
 static int setup(void **state)
 {
     int error = test_folder_setup(state);
-
     trace_database_make("made.db", (const char *const[]){"nothing.sql", NULL});
     sql_run("made.db", lines);
     return error;
@@ -60,7 +59,6 @@ static int setup(void **state)
 static void expect_rows(const char *sql, const char *expected)
 {
     struct command_outcome outcome = command_run("query", "--csv", "made.db", sql, NULL);
-
     assert_int_equal(outcome.status, 0);
     assert_string_equal(strchr(outcome.out, '\n') + 1, expected);
     command_outcome_free(&outcome);

@@ -54,15 +54,13 @@ static int parse_as(bool takes_command, struct values *values, struct operands *
     static char *argv[32];
     struct varve_message message = {""};
     int argc = 0;
-    int result;
-
     snprintf(words, sizeof(words), "%s", line);
     for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
         argv[argc++] = word;
     }
     argv[argc] = NULL;
     *values = (struct values){0};
-    result = options_parse(&command, argc, argv, values, operands, &message);
+    int result = options_parse(&command, argc, argv, values, operands, &message);
     assert_true((result < 0) == (message.text[0] != '\0'));
     return result;
 }
@@ -76,7 +74,6 @@ TEST(test_spellings)
 {
     struct operands operands;
     struct values values;
-
     assert_int_equal(parse(&values, &operands, "a --flag --number 7 -t x b"), 0);
     assert_true(values.flag && values.number == 7);
     assert_string_equal(values.text, "x");
@@ -126,7 +123,6 @@ TEST(test_wrong_values)
     };
     struct operands operands;
     struct values values;
-
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         if (parse(&values, &operands, wrong[i]) >= 0) {
             fail_msg("'%s' was taken", wrong[i]);
@@ -139,7 +135,6 @@ TEST(test_command_of_another)
 {
     struct operands operands;
     struct values values;
-
     assert_int_equal(parse_as(true, &values, &operands, "-f prog -t --help -- x"), 0);
     assert_true(values.flag && values.text == NULL);
     assert_string_equal(operands.rest[0], "prog");
@@ -166,7 +161,6 @@ TEST(test_suggestions)
         {"xyabcdef", "abcdef", true}, {"xyabcdeff", "abcdef", false}, {"aabbcc", "abc", false},
         {"abx", "abc", true},         {"axx", "abc", false},          {"acb", "abc", true},
     };
-
     assert_string_equal(option_suggest("reprot", names), "report");
     assert_string_equal(option_suggest("leak", names), "leaks");
     assert_string_equal(option_suggest("qu", names), "query");
@@ -174,7 +168,6 @@ TEST(test_suggestions)
     assert_null(option_suggest("", names));
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         const char *const one[] = {pairs[i].name, NULL};
-
         if ((option_suggest(pairs[i].word, one) != NULL) != pairs[i].is_near) {
             fail_msg("%s and %s", pairs[i].word, pairs[i].name);
         }
@@ -184,7 +177,6 @@ TEST(test_suggestions)
 TEST(test_no_command)
 {
     struct command_outcome outcome = command_run(NULL, NULL);
-
     assert_int_equal(outcome.status, 2);
     assert_string_equal(outcome.out, "");
     assert_non_null(strstr(outcome.err, "usage: varve COMMAND"));
@@ -197,22 +189,19 @@ TEST(test_no_command)
 TEST(test_help)
 {
     struct command_outcome outcome = command_run("help", NULL);
-
     assert_int_equal(outcome.status, 0);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         struct command_outcome one = command_run(command_table[i]->name, "--help", NULL);
         struct command_outcome same = command_run("help", command_table[i]->name, NULL);
-        char use[64];
         char listed[160];
-        char *example;
         int examples = 0;
-
         snprintf(listed, sizeof(listed), "\n  %-10s %s\n", command_table[i]->name, command_table[i]->summary);
         assert_non_null(strstr(outcome.out, listed));
         assert_int_equal(one.status, 0);
         assert_string_equal(one.out, same.out);
+        char use[64];
         snprintf(use, sizeof(use), "\n  varve %s", command_table[i]->name);
-        for (example = one.out; (example = strstr(example, use)) != NULL; example++) {
+        for (char *example = one.out; (example = strstr(example, use)) != NULL; example++) {
             examples++;
         }
         if (examples < 2 || strncmp(one.out, "usage: ", 7) != 0) {
@@ -232,7 +221,6 @@ TEST(test_help)
 TEST(test_letters)
 {
     const char *meanings[128] = {['h'] = "help"};
-
     for (size_t i = 0; command_table[i] != NULL; i++) {
         for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END; option++) {
             if (option->letter != 0 && meanings[option->letter & 127] == NULL) {
@@ -244,7 +232,6 @@ TEST(test_letters)
         for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END; option++) {
             for (int letter = 'A'; letter <= 'z'; letter++) {
                 bool is_meaning = meanings[letter] != NULL && strcmp(meanings[letter], option->name) == 0;
-
                 if (option->kind != OPTION_ABSENT && is_meaning != (option->letter == letter)) {
                     fail_msg("varve %s: --%s has -%c; -%c is --%s elsewhere", command_table[i]->name, option->name,
                              option->letter != 0 ? option->letter : ' ', letter, meanings[letter]);
@@ -263,22 +250,18 @@ TEST(test_manual)
 {
     struct command_outcome outcome = command_run("help", "--man", NULL);
     const char *page = outcome.out;
-
     assert_int_equal(outcome.status, 0);
     assert_null(strstr(page, "\n@"));
     for (size_t i = 0; command_table[i] != NULL; i++) {
         const struct command *command = command_table[i];
         char heading[64];
-        const char *section, *end;
-
         snprintf(heading, sizeof(heading), "\n.SS %s\n", command->name);
-        section = strstr(page, heading);
+        const char *section = strstr(page, heading);
         assert_non_null(section);
-        end = strstr(section + 1, "\n.S");
+        const char *end = strstr(section + 1, "\n.S");
         for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
             char written[80];
             size_t length = (size_t)snprintf(written, sizeof(written), "\\-\\-");
-
             for (const char *letter = option->name; *letter != '\0'; letter++) {
                 length += (size_t)snprintf(written + length, sizeof(written) - length, *letter == '-' ? "\\-" : "%c",
                                            *letter);
@@ -302,7 +285,6 @@ TEST(test_output_that_fails)
     char *text = NULL;
     size_t bytes;
     FILE *err = open_memstream(&text, &bytes);
-
     assert_non_null(full);
     assert_non_null(err);
     assert_int_equal(varve_command_run(2, argv, full, err), 2);
@@ -326,10 +308,8 @@ TEST(test_doctor)
                                        "cuda",        "cupti",       "pytorch",       "exports", "cuda_toolkit",
                                        "varve_cupti", "varve_torch", "varve_replace"};
     char *text = command_answer("doctor"), *json = command_answer("doctor --json");
-
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         char quoted[64];
-
         snprintf(quoted, sizeof(quoted), "{\"key\":\"%s\",\"state\":\"", keys[i]);
         assert_non_null(strstr(text, keys[i]));
         assert_non_null(strstr(json, quoted));

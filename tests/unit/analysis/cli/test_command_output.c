@@ -53,8 +53,6 @@ TEST(test_figures)
 TEST(test_cutting)
 {
     char buffer[64];
-    char small[6];
-
     format_tail(buffer, sizeof(buffer), "abcdef", 6);
     assert_string_equal(buffer, "abcdef");
     format_tail(buffer, sizeof(buffer), "abcdef", 4);
@@ -65,6 +63,7 @@ TEST(test_cutting)
     assert_string_equal(buffer, "…äöü");
     format_head(buffer, sizeof(buffer), "a\033[2J\n", 10);
     assert_string_equal(buffer, "a?[2J ");
+    char small[6];
     format_head(small, sizeof(small), "abcdefgh", 8);
     assert_true(strlen(small) < sizeof(small));
     format_tail(small, sizeof(small), "abcdefgh", 8);
@@ -77,7 +76,6 @@ TEST(test_cutting)
 TEST(test_json_of_any_bytes)
 {
     uint64_t seed = 11;
-
     assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* for mbstowcs, the judge */
     for (int round = 0; round < 500; round++) {
         char bytes[40];
@@ -86,7 +84,6 @@ TEST(test_json_of_any_bytes)
         size_t text_bytes;
         FILE *out = open_memstream(&text, &text_bytes);
         size_t quotes = 0;
-
         assert_non_null(out);
         for (size_t i = 0; i < length; i++) {
             bytes[i] = (char)(random_below(&seed, 3) == 0 ? random_next(&seed) : 'a' + random_below(&seed, 26));
@@ -112,12 +109,11 @@ TEST(test_table)
 {
     static const struct table_column columns[] = {{"name", false}, {"n", true}, {"last", false}};
     static const char *const cells[] = {"a", "1", "x", "löng name", "12345", ""};
-    struct table table;
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-
     assert_non_null(out);
+    struct table table;
     table_init(&table, columns, 3);
     table.indent = "> ";
     for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++) {
@@ -141,7 +137,6 @@ TEST(test_table)
 static int64_t ask(struct database *database, const char *select, int64_t from, int64_t to)
 {
     char sql[300];
-
     snprintf(sql, sizeof(sql), "WITH r AS (SELECT * FROM sample WHERE ts_ns >= %" PRId64 " AND ts_ns < %" PRId64 ") %s",
              from, to, select);
     return database_integer(database, sql, -1);
@@ -150,7 +145,6 @@ static int64_t ask(struct database *database, const char *select, int64_t from, 
 static void make_samples(uint64_t *seed, int samples)
 {
     int64_t when = 0, before = 0;
-
     remove("timeline.db");
     trace_database_make("timeline.db", (const char *const[]){"nothing.sql", NULL});
     sql_run("timeline.db",
@@ -160,10 +154,9 @@ static void make_samples(uint64_t *seed, int samples)
     for (int i = 0; i < samples; i++) {
         int64_t allocated = (int64_t)random_below(seed, 1000);
         int64_t highest = (allocated > before ? allocated : before) + (int64_t)random_below(seed, 300);
-        char sql[300];
-
         when += (int64_t)random_below(seed, random_below(seed, 4) == 0 ? 100000 : 50);
         before = allocated;
+        char sql[300];
         snprintf(sql, sizeof(sql),
                  "INSERT INTO sample VALUES (0, 1, 0, %d, %" PRId64 ", %" PRId64 ", %" PRId64 ", NULL, NULL, NULL, 0);"
                  "INSERT INTO event(seq, ts_ns, pid, tid, kind) VALUES (%d, %" PRId64 ", 1, 1, 32)",
@@ -175,17 +168,15 @@ static void make_samples(uint64_t *seed, int samples)
 TEST(test_timeline_steps)
 {
     static const char last[] = "SELECT coalesce((SELECT allocated FROM r ORDER BY seq DESC LIMIT 1), 0)";
-
     for (uint64_t seed = test_first_seed(1), round = 0; round < 6; round++) {
         struct selection selection = {.domain = "heap"};
-        struct timeline timeline;
-        struct database *database;
         struct varve_message message = {""};
         int samples = 1 + (int)random_below(&seed, 60);
         int64_t steps = 2 + (int64_t)random_below(&seed, 50);
-
         make_samples(&seed, samples);
+        struct database *database;
         assert_int_equal(database_open("timeline.db", DATABASE_DERIVED, &database, &message), 0);
+        struct timeline timeline;
         timeline_load(&timeline, database, &selection, steps);
         assert_int_equal(database_error(database, NULL), 0);
         assert_int_equal(timeline.samples, samples);
@@ -195,7 +186,6 @@ TEST(test_timeline_steps)
             const struct timeline_point *point = &timeline.points[i];
             int64_t at_begin = ask(database, last, 0, point->begin_ns); /* what was there when the step began */
             int64_t highest = ask(database, "SELECT max(allocated_max) FROM r", point->begin_ns, point->end_ns);
-
             assert_int_equal(point->allocated, ask(database, last, 0, point->end_ns));
             assert_int_equal(point->allocated_max, highest > at_begin ? highest : at_begin);
         }
@@ -219,7 +209,6 @@ static void expect_file(const char *path, long bytes)
     FILE *in = fopen(path, "rb");
     DIR *folder = opendir(".");
     int entries = 0;
-
     assert_non_null(folder);
     while (readdir(folder) != NULL) {
         entries++;
@@ -237,8 +226,6 @@ TEST(test_file)
 {
     static const size_t sizes[] = {0, 100, 1 << 20};
     struct varve_message message = {""};
-    struct rlimit before, small;
-
     assert_int_equal(output_file("out", false, write_bytes, &sizes[1], &message), VARVE_OK);
     expect_file("out", 100);
     assert_int_equal(output_file("out", false, write_bytes, &sizes[2], &message), VARVE_ERROR_INVALID);
@@ -247,8 +234,9 @@ TEST(test_file)
     assert_string_equal(message.text, "nothing to write");
     expect_file("out", 100);
     signal(SIGXFSZ, SIG_IGN);
+    struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = before.rlim_max};
+    struct rlimit small = {.rlim_cur = 1000, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     assert_int_equal(output_file("out", true, write_bytes, &sizes[2], &message), VARVE_ERROR_IO);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);

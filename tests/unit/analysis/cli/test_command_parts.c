@@ -32,9 +32,8 @@ struct parts {
 static void load_parts(struct parts *parts)
 {
     sqlite3 *database;
-    sqlite3_stmt *statement;
-
     assert_int_equal(sqlite3_open(DATABASE, &database), SQLITE_OK);
+    sqlite3_stmt *statement;
     assert_int_equal(sqlite3_prepare_v2(database,
                                         "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE "
                                         "'sqlite_%' ORDER BY type, name",
@@ -53,7 +52,6 @@ static void check(const char *part, const char *const *arguments)
 {
     struct command_outcome outcome = command_run_list(arguments);
     bool is_different = outcome.status == 1 && strcmp(arguments[0], "diff") == 0;
-
     if (outcome.status == 2) {
         command_refused(outcome, part, arguments[0]);
         return;
@@ -74,7 +72,6 @@ static void run_some(const char *part, int turn, bool with_json)
                                             {"export", DATABASE, "-f", "-o", "x.pickle"},
                                             {"query", DATABASE, "SELECT 1"}};
     int number = 0;
-
     for (size_t i = 0; command_table[i] != NULL; i++) {
         if (command_table[i]->answer != NULL && number++ % TURNS == turn) {
             check(part, (const char *[]){command_table[i]->name, DATABASE, with_json ? "--json" : NULL, NULL});
@@ -91,18 +88,15 @@ static void run_some(const char *part, int turn, bool with_json)
 static void drop_each(const char *script, int first_with_json)
 {
     static struct parts parts;
-    size_t bytes;
-    char *whole;
-
     trace_database_make("whole.db", (const char *const[]){script, NULL});
-    whole = file_read("whole.db", &bytes);
+    size_t bytes;
+    char *whole = file_read("whole.db", &bytes);
     file_write(DATABASE, whole, bytes);
     load_parts(&parts);
     assert_true(parts.count > 50);
     for (int part = 0; part < parts.count; part += test_is_full() ? 1 : 3) {
-        char sql[160];
-
         file_write(DATABASE, whole, bytes);
+        char sql[160];
         snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; DROP %s %s", parts.type[part], parts.name[part]);
         sql_run(DATABASE, sql);
         run_some(parts.name[part], (part + first_with_json) % TURNS, part % 2 == first_with_json);

@@ -16,7 +16,6 @@
 static void assert_query(const char *option, const char *sql, const char *expected)
 {
     struct command_outcome outcome = command_run("query", option, "small.db", sql, NULL);
-
     if (outcome.status != 0 || strcmp(outcome.out, expected) != 0) {
         fail_msg("%s: status %d, '%s' instead of '%s', said '%s'", sql, outcome.status, outcome.out, expected,
                  outcome.err);
@@ -63,8 +62,6 @@ TEST(test_writing_is_refused)
     };
     size_t bytes;
     char *before = file_read("small.db", &bytes);
-    struct stat status;
-
     for (size_t i = 0; i < sizeof(writing) / sizeof(writing[0]); i++) {
         command_refused(command_run("query", "small.db", writing[i], NULL), writing[i], "refused");
     }
@@ -75,6 +72,7 @@ TEST(test_writing_is_refused)
     assert_memory_equal(after, before, bytes);
     free(before);
     free(after);
+    struct stat status;
     assert_int_not_equal(stat("copy.db", &status), 0);
     assert_int_not_equal(stat("other.db", &status), 0);
 }
@@ -107,10 +105,8 @@ TEST(test_wrong_sql)
         {"SELECT load_extension('x')", "not authorized"},
         {"SELECT 1; SELEC 2", "SELEC"},
     };
-
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         static const char *const options[] = {"--csv", "--json", "--null=-"};
-
         for (size_t j = 0; j < sizeof(options) / sizeof(options[0]); j++) {
             command_refused(command_run("query", options[j], "small.db", wrong[i][0], NULL), wrong[i][0], wrong[i][1]);
         }
@@ -121,7 +117,6 @@ TEST(test_values)
 {
     static const char sql[] = "SELECT 9223372036854775807 AS big, -1.5 AS r, NULL AS n, x'00ff' AS b, '' AS e, "
                               "'a\"b,c' AS t, CAST(x'41ff42' AS TEXT) AS bad, char(10, 27) AS control, 1 AS big";
-
     assert_query("--json", sql,
                  "[{\"big\":9223372036854775807,\"r\":-1.5,\"n\":null,\"b\":\"00ff\",\"e\":\"\",\"t\":\"a\\\"b,c\","
                  "\"bad\":\"A\\ufffdB\",\"control\":\"\\u000a\\u001b\",\"big_2\":1}\n]\n");
@@ -147,7 +142,6 @@ TEST(test_many_rows)
         "SELECT i, 'row ' || i FROM n`");
     const char *line = rows;
     int number, again;
-
     for (int i = 1; i <= 12345; i++, line += strcspn(line, "\n") + 1) {
         assert_int_equal(sscanf(line, "%d row %d", &number, &again), 2);
         assert_int_equal(number, i);
@@ -160,7 +154,6 @@ TEST(test_many_rows)
 TEST(test_standard_input)
 {
     static const char sql[] = "SELECT count(*) AS n\nFROM event;\n-- the end\n";
-
     file_write("question.sql", sql, strlen(sql));
     assert_non_null(freopen("question.sql", "re", stdin));
     assert_query("--csv", "-", "n\n266\n");
@@ -210,7 +203,6 @@ TEST(test_vertical)
 TEST(test_examples)
 {
     char *examples = command_answer("query --examples small.db");
-
     assert_non_null(strstr(examples, "\n-- 10. "));
     command_expect(0, command_run("query", "--csv", "small.db", examples, NULL), "the examples",
                    (const char *const[]){"user_function,", "up_to_bytes,", "freed_by,", NULL});

@@ -184,7 +184,6 @@ static int enter(void **state)
     static const char three[] = "id,lower,upper,size\na,0,4,5\nb,3,9,5\nc,4,8,4\n";
     static const char bad[] = "id,lower,upper,size\na,1,2,3\nb,4,4,1\n";
     int error = test_folder_small_setup(state);
-
     trace_database_make("blocks.db", (const char *const[]){"blocks.sql", NULL});
     trace_database_make("cut.db", (const char *const[]){"small.sql", NULL});
     sql_run("cut.db", "DELETE FROM meta WHERE key = 'complete'");
@@ -199,7 +198,6 @@ static int enter(void **state)
 TEST(test_refusals)
 {
     static const char *const never[] = {"new", "x.db", "x.svg", "x.pdf", "no"};
-
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         command_refused(command_run_line(refusals[i][0]), refusals[i][0], refusals[i][1]);
     }

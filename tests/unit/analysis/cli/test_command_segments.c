@@ -35,7 +35,6 @@ static void take_record(void *context, const struct varve_record *record)
 {
     struct history *history = context;
     struct varve_record named = *record;
-
     named.callsite = 0;
     assert_int_equal(varve_writer_event(history->writer, &named, (int64_t)varve_writer_events(history->writer) * 1000),
                      0);
@@ -43,18 +42,15 @@ static void take_record(void *context, const struct varve_record *record)
 
 static void history_make(struct history *history, const char *path, bool is_silent)
 {
-    struct varve_message message;
-
     *history = (struct history){.random = is_silent ? 13 : 9};
+    struct varve_message message;
     assert_int_equal(varve_writer_open(path, true, &history->writer, &message), 0);
     model_init(&history->device, 4, is_silent, &history->random, take_record, history);
     for (int i = 0; varve_writer_events(history->writer) < EVENTS; i++) {
         uint64_t seq = varve_writer_events(history->writer);
-
         if (history->moment_count < MOMENTS && seq >= (uint64_t)history->moment_count * EVENTS / MOMENTS) {
             struct moment *moment = &history->moments[history->moment_count++];
             size_t bytes = (size_t)history->device.block_count * sizeof(history->device.blocks[0]);
-
             *moment = (struct moment){.seq = seq, .block_count = history->device.block_count};
             moment->blocks = malloc(bytes + 1);
             assert_non_null(moment->blocks);
@@ -72,18 +68,16 @@ static void expect_blocks(const char *text, const struct moment *moment)
     const char *at = strstr(text, "\"segments\":");
     size_t reported = 0;
     size_t expected = 0;
-
     assert_non_null(at);
     for (const char *block = at; (block = strstr(block, "\"state\":")) != NULL; block++) {
         reported++;
     }
     for (int i = 0; i < moment->block_count; i++) {
         const struct model_block *block = &moment->blocks[i];
-        char line[200];
-
         if (block->state < 0) {
             continue;
         }
+        char line[200];
         snprintf(line, sizeof(line), "{\"address\":%llu,\"size\":%llu,\"requested_size\":%llu,\"state\":\"%s\"}",
                  (unsigned long long)block->addr, (unsigned long long)block->size, (unsigned long long)block->requested,
                  states[block->state]);
@@ -99,7 +93,6 @@ static void expect_blocks(const char *text, const struct moment *moment)
 static long long figure(const char *text, const char *before)
 {
     const char *at = strstr(text, before);
-
     if (at == NULL) {
         fail_msg("no %s in %s", before, text);
         return -1;
@@ -117,7 +110,6 @@ static void expect_views(const char *path)
     static const char *const keys[] = {"\"holes\":",          "\"in_holes\":",          "\"largest_hole\":",
                                        "\"empty_segments\":", "\"in_empty_segments\":", "\"largest_empty_segment\":"};
     char line[1000];
-
     snprintf(line, sizeof(line), "query --json %s `%s`", path, sql);
     char *views = command_answer(line);
 
@@ -137,7 +129,6 @@ static void expect_views(const char *path)
 TEST_WITH(test_states, test_folder_setup, test_folder_teardown)
 {
     static struct history history;
-
     for (int silent = 0; silent < 2; silent++) {
         history_make(&history, "trace.db", silent);
         if (!silent) { /* whose expandable segments, side by side and without numbers, cannot be distinguished */
@@ -146,7 +137,6 @@ TEST_WITH(test_states, test_folder_setup, test_folder_teardown)
         for (int i = 0; i < history.moment_count; i++) {
             const unsigned long long seq = history.moments[i].seq;
             char line[100];
-
             snprintf(line, sizeof(line), "segments --json --at %llu trace.db", seq);
             char *by_number = command_answer(line);
 
@@ -173,7 +163,6 @@ TEST_WITH(test_damaged_requests, test_folder_setup, test_folder_teardown)
     static const char *const damage[] = {"UPDATE oom SET requested = 0", "UPDATE oom SET requested = -1",
                                          "UPDATE oom SET requested = 4611686018427387904",
                                          "UPDATE oom SET requested = 9223372036854775807"};
-
     trace_database_make("oom.db", (const char *const[]){"blocks.sql", NULL});
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         sql_run("oom.db", damage[i]);

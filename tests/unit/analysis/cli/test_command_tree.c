@@ -54,7 +54,6 @@ static int enter(void **state)
 static void expect(const char *line, const char *wanted)
 {
     char *text = command_answer(line);
-
     assert_string_equal(text, wanted);
     free(text);
 }
@@ -115,7 +114,6 @@ TEST(test_json)
 static void expect_file(const char *print, const char *write, const char *path)
 {
     char *printed = command_answer(print);
-
     expect(write, "");
     char *written = file_read(path, NULL);
 
@@ -217,7 +215,6 @@ TEST(test_malformed)
         "DROP TABLE symbol; CREATE TABLE symbol(words)",
         "DELETE FROM meta WHERE key = 'complete'",
     };
-
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         remove("damage.db");
         make("damage.db", small_sql, damage[i]);

@@ -67,28 +67,23 @@ static void touch(const char *path)
 static void check_as_nobody(struct doctor_lines *lines)
 {
     int status = -1;
-    pid_t child;
-    size_t bytes;
-    char *text;
-
     file_write("line", "", 0);
     assert_int_equal(chmod("line", 0666), 0);
     assert_int_equal(chmod(".", 0755), 0);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         FILE *file = geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0) ? fopen("line", "w") : NULL;
-        bool is_written;
-
         if (file == NULL) {
             _exit(1);
         }
         doctor_check_gpu_nodes(lines, folder, "/nonexistent");
-        is_written = fwrite(lines, sizeof(*lines), 1, file) == 1;
+        bool is_written = fwrite(lines, sizeof(*lines), 1, file) == 1;
         _exit(fclose(file) == 0 && is_written ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    text = file_read("line", &bytes);
+    size_t bytes;
+    char *text = file_read("line", &bytes);
     assert_int_equal(bytes, sizeof(*lines));
     memcpy(lines, text, sizeof(*lines)); /* keys are constants of this program */
     free(text);
@@ -97,7 +92,6 @@ static void check_as_nobody(struct doctor_lines *lines)
 static void assert_nodes(enum doctor_state state, const char *word)
 {
     struct doctor_lines lines = {.count = 0};
-
     doctor_check_gpu_nodes(&lines, folder, "module");
     assert_int_equal(lines.count, 1);
     assert_line(line_of(&lines, "gpu"), state, word);
@@ -106,7 +100,6 @@ static void assert_nodes(enum doctor_state state, const char *word)
 TEST(test_nodes)
 {
     static const char module[] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
-
     assert_nodes(DOCTOR_MISSING, "no NVIDIA driver");
     touch("nvidiactl");
     assert_nodes(DOCTOR_WARNING, "no device node");
@@ -121,10 +114,8 @@ TEST(test_nodes)
 TEST(test_no_right)
 {
     static const char *const names[] = {"nvidiactl", "nvidia-uvm", "nvidia11"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct doctor_lines lines = {.count = 0};
-
         assert_int_equal(chmod(names[i], 0400), 0);
         check_as_nobody(&lines);
         assert_int_equal(lines.count, 1);
@@ -141,7 +132,6 @@ static void assert_driver(const char *fake, const char *const *words)
 {
     struct command_outcome outcome = {0, calloc(1, 65536), calloc(1, 1)};
     char line[8192];
-
     snprintf(
         line, sizeof(line),
         "FAKE_CUDA=%s LD_LIBRARY_PATH='%s' CUDA_HOME=/nonexistent CUDA_INJECTION64_PATH=/x.so '%s/varve' doctor --json",
@@ -159,7 +149,6 @@ static void assert_driver(const char *fake, const char *const *words)
 TEST(test_drivers)
 {
     char path[8192];
-
     snprintf(path, sizeof(path), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
     assert_int_equal(symlink(path, "libcuda.so.1"), 0);
     DRIVER("ok", "{\"key\":\"cuda\",\"state\":\"ok\",\"found\":\"driver for CUDA 13.0, 10 devices, ",
@@ -187,7 +176,6 @@ static void python_is(const char *shell)
 {
     char script[8192];
     int length = snprintf(script, sizeof(script), "#!/bin/sh\n%s\n", shell);
-
     mkdir("bin", 0755);
     unlink("bin/python3");
     file_write("bin/python3", script, (size_t)length);
@@ -201,14 +189,12 @@ static void version_is(const char *version, const char *cuda)
                           "from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '%s'\n"
                           "cuda: Optional[str] = %s\nhip: Optional[str] = None\n",
                           version, cuda);
-
     file_write("packages/torch/version.py", text, (size_t)length);
 }
 
 static struct doctor_line pytorch_line(int driver, char *where, size_t bytes)
 {
     struct doctor_lines lines = {.count = 0};
-
     doctor_check_pytorch(&lines, driver, where, bytes);
     return *line_of(&lines, "pytorch");
 }
@@ -218,18 +204,16 @@ TEST(test_pytorch)
     const char *given = getenv("PATH");
     char *before = strdup(given != NULL ? given : "/usr/bin:/bin");
     struct doctor_lines none = {.count = 0};
-    struct doctor_line line;
-    char path[8192];
-    char where[4096];
-
     assert_int_equal(mkdir("packages", 0755), 0);
     assert_int_equal(mkdir("packages/torch", 0755), 0);
+    char path[8192];
     snprintf(path, sizeof(path), "%s/bin:%s", folder, before);
     assert_int_equal(setenv("PATH", path, 1), 0);
     snprintf(path, sizeof(path), "echo noise; echo 'varve:%s/packages/torch'", folder);
     python_is(path);
     version_is("2.11.0+cu130", "'13.0'");
-    line = pytorch_line(13000, where, sizeof(where));
+    char where[4096];
+    struct doctor_line line = pytorch_line(13000, where, sizeof(where));
     assert_line(&line, DOCTOR_OK, "PyTorch 2.11.0+cu130 for CUDA 13.0, ");
     snprintf(path, sizeof(path), "%s/packages", folder);
     assert_string_equal(where, path);
@@ -254,21 +238,17 @@ TEST(test_pytorch)
 static struct doctor_line cupti_line(const char *packages)
 {
     struct doctor_lines lines = {.count = 0};
-
     doctor_check_cupti(&lines, packages);
     return *line_of(&lines, "cupti");
 }
 
 TEST(test_cupti)
 {
-    struct doctor_line line;
     char library[8192];
-    char packages[8192];
-
     snprintf(library, sizeof(library), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
     assert_int_equal(symlink(library, "libcupti.so.13"), 0);
     assert_int_equal(setenv("LD_LIBRARY_PATH", folder, 1), 0);
-    line = cupti_line("");
+    struct doctor_line line = cupti_line("");
     assert_line(&line, DOCTOR_OK, "API version 130001, ");
     assert_line(&line, DOCTOR_OK, folder);
     /* the one beside PyTorch comes first: the program will have it */
@@ -276,6 +256,7 @@ TEST(test_cupti)
                          mkdir("wheels/nvidia/cu13/lib", 0755),
                      0);
     file_write("wheels/nvidia/cu13/lib/libcupti.so.13", "no library", 10);
+    char packages[8192];
     snprintf(packages, sizeof(packages), "%s/wheels", folder);
     line = cupti_line(packages);
     assert_line(&line, DOCTOR_WARNING, "does not load: ");

@@ -21,12 +21,11 @@ static char *folder;
 static int setup(void **state)
 {
     static const char daemon[] = "#!/bin/sh\n[ \"$1\" = --version ] && echo 2.99.7\n";
-    char path[8192];
-
     (void)state;
     folder = test_folder_enter();
     file_write("lttng-sessiond", daemon, sizeof(daemon) - 1);
     assert_int_equal(chmod("lttng-sessiond", 0755), 0);
+    char path[8192];
     snprintf(path, sizeof(path), "%s:%s", folder, getenv("PATH") != NULL ? getenv("PATH") : "/usr/bin:/bin");
     return setenv("PATH", path, 1);
 }
@@ -47,7 +46,6 @@ static void lttng_is(const char *list)
                           "[ \"$*\" = '--no-sessiond --mi xml list' ] || exit 9\n"
                           "%s\n",
                           list);
-
     unlink("lttng");
     file_write("lttng", script, (size_t)length);
     assert_int_equal(chmod("lttng", 0755), 0);
@@ -67,13 +65,12 @@ TEST(test_daemon)
 
 TEST(test_sessions)
 {
-    char list[1024];
     pid_t gone = fork();
-
     if (gone == 0) {
         _exit(0);
     }
     assert_int_equal(waitpid(gone, NULL, 0), gone);
+    char list[1024];
     snprintf(list, sizeof(list),
              "for name in varve-%d-00abcd varve-1-00abcd varve-x varve- other-%d-1; do\n"
              "    echo \"<session><name>$name</name></session>\"\n"
@@ -94,7 +91,6 @@ TEST(test_tools_missing)
 {
     const char *given = getenv("PATH");
     char *path = strdup(given != NULL ? given : "");
-
     assert_int_equal(setenv("PATH", folder, 1), 0);
     unlink("lttng");
     EXPECT(0, "doctor --json", "{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ");

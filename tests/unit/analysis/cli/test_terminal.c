@@ -26,12 +26,10 @@ static struct terminal_pair make_terminal(unsigned short columns)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = columns};
     struct terminal_pair pair = {.master = posix_openpt(O_RDWR | O_NOCTTY)};
-    int descriptor;
-
     assert_true(pair.master >= 0);
     assert_int_equal(grantpt(pair.master), 0);
     assert_int_equal(unlockpt(pair.master), 0);
-    descriptor = open(ptsname(pair.master), O_RDWR | O_NOCTTY);
+    int descriptor = open(ptsname(pair.master), O_RDWR | O_NOCTTY);
     assert_true(descriptor >= 0);
     assert_int_equal(ioctl(descriptor, TIOCSWINSZ, &size), 0);
     pair.out = fdopen(descriptor, "w");
@@ -51,8 +49,6 @@ static void print_sample(struct terminal_pair *pair, char *got, size_t bytes)
     char *text;
     size_t length;
     FILE *collected = memory_stream(&text, &length);
-    ssize_t count;
-
     terminal_collect(collected);
     terminal_fold();
     terminal_style(collected, TERMINAL_TITLE);
@@ -72,6 +68,7 @@ static void print_sample(struct terminal_pair *pair, char *got, size_t bytes)
     free(text);
     /* a busy machine hands it over in pieces */
     got[0] = '\0';
+    ssize_t count;
     for (size_t at = 0; strstr(got, "bad") == NULL || got[at - 1] != '\n'; at += (size_t)count) {
         count = read(pair->master, got + at, bytes - 1 - at);
         assert_true(count > 0);
@@ -82,14 +79,13 @@ static void print_sample(struct terminal_pair *pair, char *got, size_t bytes)
 TEST(test_terminal)
 {
     struct terminal_pair pair = make_terminal(72);
-    char got[1000];
-
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     terminal_begin(pair.out);
     assert_int_equal(terminal_columns(), 72);
     terminal_set_columns(60);
     assert_int_equal(terminal_columns(), 60);
+    char got[1000];
     print_sample(&pair, got, sizeof(got));
     assert_string_equal(got, "\033[1mtitle\033[0m\r\n  a?[31mname … word12345 … word12345 … word12345 … word12345\r\n"
                              "      … word12345 … word12345 … word12345 … word12345 \033[31mbad\033[0m\r\n");
@@ -101,16 +97,14 @@ TEST(test_no_colour)
     static const struct {
         const char *name, *value;
     } settings[] = {{"NO_COLOR", "1"}, {"TERM", "dumb"}};
-
     for (size_t i = 0; i < 2; i++) {
         struct terminal_pair pair = make_terminal(300);
-        char got[1000];
-
         setenv("TERM", "xterm", 1);
         unsetenv("NO_COLOR");
         setenv(settings[i].name, settings[i].value, 1);
         terminal_begin(pair.out);
         assert_int_equal(terminal_columns(), 300);
+        char got[1000];
         print_sample(&pair, got, sizeof(got));
         assert_null(strchr(got, '\033'));
         close_terminal(&pair);
@@ -120,7 +114,6 @@ TEST(test_no_colour)
 TEST(test_no_terminal)
 {
     FILE *out = tmpfile();
-
     assert_non_null(out);
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
@@ -142,7 +135,6 @@ TEST(test_fold)
     size_t bytes;
     FILE *out = tmpfile();
     FILE *collected = memory_stream(&text, &bytes);
-
     assert_non_null(out);
     terminal_begin(out);
     terminal_set_columns(60);
@@ -169,7 +161,6 @@ TEST(test_fold)
 TEST(test_environment)
 {
     struct terminal_pair pair = make_terminal(0);
-
     setenv("COLUMNS", "132", 1);
     terminal_begin(pair.out);
     assert_int_equal(terminal_columns(), 132);
@@ -182,15 +173,12 @@ TEST(test_environment)
 static void assert_function(const char *name, size_t columns, const char *expected)
 {
     char cut[200];
-
     format_function(cut, sizeof(cut), name, columns);
     assert_string_equal(cut, expected);
 }
 
 TEST(test_names)
 {
-    char cut[200];
-
     assert_function("std::vector<int>::at(unsigned long)", 40, "std::vector<int>::at(unsigned long)");
     assert_function("std::vector<std::pair<int, long> >::at(unsigned long)", 30, "std::vector<…>::at(…)");
     assert_function("std::ostream& operator<< <char>(std::ostream&, char)", 40, "std::ostream& operator<< <char>(…)");
@@ -200,6 +188,7 @@ TEST(test_names)
     assert_function("f(void (*)(int), g<(a)>())", 10, "f(…)");
     assert_function("unbalanced<int(", 12, "unbalanced<…");
     assert_function("closes>more)than it opens", 15, "closes>more)th…");
+    char cut[200];
     format_path(cut, sizeof(cut), "/srv/app/data/loader.py", 16);
     assert_string_equal(cut, "…/data/loader.py");
     format_path(cut, sizeof(cut), "/srv/app/data/loader.py", 15);
@@ -214,10 +203,9 @@ TEST(test_names)
 TEST(test_long_path)
 {
     static char path[1 << 20];
-    char cut[100];
-
     memset(path, '/', sizeof(path) - 2);
     path[sizeof(path) - 2] = 'x';
+    char cut[100];
     format_path(cut, sizeof(cut), path, 5);
     assert_string_equal(cut, "…///x");
 }

@@ -36,7 +36,6 @@ static int read_bytes(const char *data, size_t bytes, struct dtr_log **log_out, 
 {
     struct input_stream *input;
     int error = input_stream_open_memory("p", data, bytes, &input, message);
-
     *log_out = NULL;
     error = error != VARVE_OK ? error : dtr_log_read_stream(input, NULL, log_out, message);
     assert_true((error == VARVE_OK) == (*log_out != NULL));
@@ -49,12 +48,10 @@ static int read_bytes(const char *data, size_t bytes, struct dtr_log **log_out, 
 static int read_text(const char *text, struct dtr_log **log_out, struct varve_message *message)
 {
     char *json = strdup(text);
-    int error;
-
     for (char *at = json; *at != '\0'; at++) {
         *at = *at == '\'' ? '"' : *at;
     }
-    error = read_bytes(json, strlen(json), log_out, message);
+    int error = read_bytes(json, strlen(json), log_out, message);
     free(json);
     return error;
 }
@@ -63,7 +60,6 @@ static struct dtr_log *read_good(const char *text)
 {
     struct varve_message message = {""};
     struct dtr_log *log;
-
     if (read_text(text, &log, &message) != VARVE_OK) {
         fail_msg("%s\n%s", text, message.text);
     }
@@ -94,10 +90,8 @@ static void expect_schedule(const char *text, const char *expected)
     char *got;
     size_t bytes;
     FILE *out = open_memstream(&got, &bytes);
-
     for (size_t i = 0; i <= log->event_count; i++) {
         const struct dtr_event *event = &log->events[i];
-
         fputs(i == log->end_event ? "|" : i > 0 ? "; " : "", out);
         if (i == log->event_count) {
             break;
@@ -156,16 +150,14 @@ TEST(test_mutations)
 
 TEST(test_start)
 {
-    struct dtr_log *log;
-
     /* before it anything may stand, also half an operator */
     expect_schedule(CONSTANT("x1", "1") MARK("BACKWARD") RELEASE("x1") START MAKE("x1", ""), "f 0=64|!0");
     expect_schedule("}\n" START MAKE("a", ""), "f 0=64|!0");
     expect_schedule(RELEASE("a") "{'INSTRUCTION':'PIN','NAME':'a'}\nmore\n" START MAKE("a", ""), "f 0=64|!0");
     expect_schedule(CALL("g", "'a'", "", "1") START MAKE("a", "") START, "f 0=64; #START|!0");
     expect_schedule(CALL("g", "'a'", "", "1") MEMORY("a", "1") START MAKE("a", ""), "f 0=64|!0");
-    log = read_good(MARK("BACKWARD") START MAKE("a", "") CALL("f_backward", "'b'", "'a'", "9") OUTPUT("b", "1", "-1")
-                        MAKE("c", "") MARK("BACKWARD") MAKE("d", ""));
+    struct dtr_log *log = read_good(MARK("BACKWARD") START MAKE("a", "") CALL("f_backward", "'b'", "'a'", "9")
+                                        OUTPUT("b", "1", "-1") MAKE("c", "") MARK("BACKWARD") MAKE("d", ""));
     assert_true(log->has_start);
     assert_int_equal(log->ops[0].line, 3);
     assert_int_equal(log->ops[1].line, 6);
@@ -181,7 +173,6 @@ TEST(test_counts)
 {
     struct dtr_log *log = read_good(CONSTANT("w", "3") MAKE("a", "'w'") MAKE("b", "'w'") MUTATE("m_", "'a'", "0") COPY(
         "c", "a") COPY("d", "a") COPY_FROM("d", "b") RELEASE("c") RELEASE("u") PIN("a"));
-
     assert_false(log->has_start);
     assert_int_equal(log->constants, 1);
     assert_true(log->ops[0].is_constant && !log->ops[1].is_constant);
@@ -201,8 +192,6 @@ TEST(test_counts)
 /* One way of writing is what loggers do; others that say the same are read too. */
 TEST(test_json)
 {
-    struct dtr_log *log;
-
     expect_schedule(
         "\r\n \t{ 'TIME' : 7 ,'NAME':'f','more':['x',''],'RESULT' :[ 'a' , 'b' ],\t'else':[-1,0],"
         "'INSTRUCTION':'CALL' ,'ARGS':[ ] } \r\n\n" OUTPUT(
@@ -210,8 +199,9 @@ TEST(test_json)
             "-1") "{'INSTRUCTION':'MEMORY','NAME':'b','MEMORY':2}\n{'INSTRUCTION':'ALIAS','ALIAS':-1,'NAME':'b'}",
         "f 0=1 1=2|!0; !1");
     /* a name is what its escapes mean */
-    log = read_good(CALL("\\u00e4\\ud83d\\ude00\\n\\\"\\\\\\/\\b\\f\\r\\t\\u20AC\\u007f", "'\\u0061'", "", "1") OUTPUT(
-        "a", "1", "-1") MAKE("\xc3\xa4", "'a'") "{'\\u0049NSTRUCTION':'RELEASE','NAME':'\\u00E4'}");
+    struct dtr_log *log = read_good(
+        CALL("\\u00e4\\ud83d\\ude00\\n\\\"\\\\\\/\\b\\f\\r\\t\\u20AC\\u007f", "'\\u0061'", "", "1")
+            OUTPUT("a", "1", "-1") MAKE("\xc3\xa4", "'a'") "{'\\u0049NSTRUCTION':'RELEASE','NAME':'\\u00E4'}");
     assert_string_equal(dtr_log_name(log, log->ops[0].name), "\xc3\xa4\xf0\x9f\x98\x80\n\"\\/\b\f\r\t\xe2\x82\xac\x7f");
     assert_int_equal(log->releases, 1);
     assert_int_equal(log->unknown_releases, 0);
@@ -349,7 +339,6 @@ TEST(test_errors)
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         struct varve_message message = {""};
         struct dtr_log *log;
-
         if (read_text(errors[i].log, &log, &message) != VARVE_ERROR_FORMAT) {
             fail_msg("read: %s", errors[i].log);
         }
@@ -363,7 +352,6 @@ TEST(test_nul_bytes)
     static const char zeros[100] = {0};
     struct varve_message message = {""};
     struct dtr_log *log;
-
     assert_int_equal(read_bytes(in_text, sizeof(in_text) - 1, &log, &message), VARVE_ERROR_FORMAT);
     assert_string_equal(message.text, "p: line 1: at byte 31: a NUL byte");
     assert_int_equal(read_bytes(zeros, sizeof(zeros), &log, &message), VARVE_ERROR_FORMAT);
@@ -379,10 +367,8 @@ TEST(test_long_lines)
     const size_t endless = ((size_t)64 << 20) + 5;
     struct varve_message message = {""};
     struct dtr_log *log;
-
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         char *name = calloc(1, lengths[i] + 1), *text;
-
         memset(name, 'n', lengths[i]);
         assert_true(asprintf(&text,
                              MAKE("a", "") "{'INSTRUCTION':'CALL','NAME':'%s\\u0021','ARGS':['a'],'RESULT':['b'],"
@@ -413,9 +399,8 @@ TEST(test_files)
                                "{\"INSTRUCTION\":\"MEMORY\",\"NAME\":\"a\",\"MEMORY\":\"8\"}\n";
     char *folder = test_folder_enter();
     struct varve_message message = {""};
-    struct dtr_log *log;
-
     file_write("a.log", text, sizeof(text) - 1);
+    struct dtr_log *log;
     assert_int_equal(dtr_log_read("a.log", NULL, &log, &message), VARVE_OK);
     assert_int_equal(log->bytes, 8);
     dtr_log_free(log);
@@ -441,7 +426,6 @@ TEST(test_damaged)
     char *text = strdup(whole);
     const size_t bytes = strlen(text);
     uint64_t seed = test_first_seed(5);
-
     for (size_t i = 0; i < bytes; i++) {
         text[i] = text[i] == '\'' ? '"' : text[i];
     }
@@ -449,9 +433,8 @@ TEST(test_damaged)
         struct varve_message message = {""};
         size_t at = random_below(&seed, bytes);
         char before = text[at];
-        struct dtr_log *log;
-
         text[at] = i % 3 == 0 ? text[random_below(&seed, bytes)] : (char)random_next(&seed);
+        struct dtr_log *log;
         if (read_bytes(text, i % 2 == 0 ? bytes : at + 1, &log, &message) != VARVE_OK) {
             assert_true(strncmp(message.text, "p: line ", 8) == 0 && strchr(message.text, '\n') == NULL);
         }

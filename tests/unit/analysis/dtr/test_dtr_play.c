@@ -21,7 +21,6 @@ static struct dtr_log *read_log(const char *path)
 {
     struct varve_message message = {""};
     struct dtr_log *log;
-
     if (dtr_log_read(path, NULL, &log, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -39,7 +38,6 @@ static struct dtr_result play(const struct dtr_log *log, const struct dtr_option
 {
     struct varve_message message = {""};
     struct dtr_result result;
-
     if (dtr_play(log, options, &result, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -50,7 +48,6 @@ static struct dtr_result baseline_of(const struct dtr_log *log)
 {
     struct varve_message message = {""};
     struct dtr_result result;
-
     assert_int_equal(dtr_play_baseline(log, NULL, &result, &message), VARVE_OK);
     return result;
 }
@@ -72,13 +69,10 @@ static const char small_log[] =
 
 TEST(test_describe)
 {
-    struct dtr_description description;
     struct dtr_options options = options_of("dtr");
-    struct dtr_result result;
-    struct dtr_log *log;
-
     file_write("small.log", small_log, sizeof(small_log) - 1);
-    log = read_log("small.log");
+    struct dtr_log *log = read_log("small.log");
+    struct dtr_description description;
     dtr_describe(log, VARVE_REMAT_DEALLOC_EAGER, &description);
     assert_int_equal(description.storages, 4);
     assert_int_equal(description.views, 1);
@@ -87,7 +81,7 @@ TEST(test_describe)
     assert_int_equal(description.bound_bytes, 60); /* the constant, f once, g */
     assert_string_equal(dtr_log_name(log, log->ops[description.bound_op].name), "g");
     options.budget = 60;
-    result = play(log, &options);
+    struct dtr_result result = play(log, &options);
     assert_int_equal(result.status, DTR_OK);
     assert_int_equal(result.counters.max_used_bytes, 60);
     assert_int_equal(result.counters.clock, 602);
@@ -106,12 +100,10 @@ TEST(test_bound)
     static const char *const heuristics[] = {"dtr", "dtr-eq", "dtr-local", "lru", "size", "random"};
     uint64_t random = test_first_seed(1);
     struct dtr_log *log = read_log(TRAINING);
-
     for (int i = 0; i < 60; i++) {
         enum varve_remat_dealloc dealloc = (enum varve_remat_dealloc)(random_next(&random) % 3);
         struct dtr_options options = options_of(heuristics[dealloc == VARVE_REMAT_DEALLOC_BANISH ? 3 : i % 6]);
         struct dtr_description description;
-
         dtr_describe(log, dealloc, &description);
         options.dealloc = dealloc;
         options.budget = i < 6 ? description.bound_bytes - 1 : random_next(&random) % description.bound_bytes;
@@ -125,7 +117,6 @@ TEST(test_bound)
 static struct dtr_point *make_points(uint64_t low, uint64_t high)
 {
     struct dtr_point *points = calloc(POINTS, sizeof(*points));
-
     assert_non_null(points);
     for (uint64_t i = 0; i < POINTS; i++) {
         points[i].budget = low + (high - low) * i / (POINTS - 1);
@@ -138,7 +129,6 @@ static struct dtr_sweep make_sweep(const struct dtr_log *log, const struct dtr_o
     struct varve_message message = {""};
     uint64_t peak = baseline_of(log).counters.max_used_bytes;
     struct dtr_sweep sweep;
-
     if (dtr_sweep_make(log, options, jobs, make_points(peak / 5, peak), POINTS, &sweep, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -150,24 +140,19 @@ TEST(test_points_and_bands)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("dtr-eq");
-    struct dtr_sweep sweep;
     size_t next = 0;
-
     options.remat_limit_ns = log->cost_ns / 2;
-    sweep = make_sweep(log, &options, 5);
+    struct dtr_sweep sweep = make_sweep(log, &options, 5);
     for (size_t i = 0; i < POINTS; i++) {
         const struct dtr_point *point = &sweep.points[i];
-        struct dtr_result result;
-
         options.budget = point->budget;
-        result = play(log, &options);
+        struct dtr_result result = play(log, &options);
         assert_int_equal(point->status, result.status);
         assert_memory_equal(&point->counters, &result.counters, sizeof(result.counters));
     }
     assert_true(sweep.band_count >= 3);
     for (size_t i = 0; i < sweep.band_count; i++) {
         const struct dtr_band *band = &sweep.bands[i];
-
         assert_int_equal(band->first, next);
         assert_true(band->end > band->first);
         assert_true(i == 0 || sweep.bands[i - 1].status != band->status);
@@ -191,7 +176,6 @@ struct chosen {
 static void note_chosen(void *context, const struct varve_remat_event *event, uint32_t op)
 {
     struct chosen *chosen = context;
-
     if (event->kind == VARVE_REMAT_EVENT_EVICT && event->cause == VARVE_REMAT_CAUSE_BUDGET) {
         assert_true(chosen->count < 4096);
         chosen->storages[chosen->count] = event->storage;
@@ -212,16 +196,13 @@ TEST(test_partings)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("dtr-eq");
-    struct dtr_sweep sweep;
     struct chosen *chosen = calloc(2, sizeof(*chosen));
-
     assert_non_null(chosen);
     options.remat_limit_ns = log->cost_ns / 2;
-    sweep = make_sweep(log, &options, 2);
+    struct dtr_sweep sweep = make_sweep(log, &options, 2);
     options.event = note_chosen;
     for (size_t i = 0; i < sweep.parting_count; i++) {
         const struct dtr_parting *parting = &sweep.partings[i];
-
         for (size_t j = 0; j < 2; j++) {
             chosen[j].count = 0;
             options.event_context = &chosen[j];
@@ -247,7 +228,6 @@ TEST(test_bisection)
     struct dtr_options options = options_of("dtr-eq");
     struct dtr_point fails = {.budget = log->bytes / 20}, works = {.budget = log->bytes};
     struct varve_message message = {""};
-
     assert_int_equal(dtr_sweep_bisect(log, &options, 1, &fails, &works, &message), VARVE_OK);
     assert_int_equal(works.budget, fails.budget + 1);
     options.budget = works.budget;
@@ -266,11 +246,10 @@ TEST(test_allocator)
     struct dtr_allocator_options allocator = {0};
     struct dtr_options options = options_of("dtr-eq");
     uint64_t peak = baseline_of(log).counters.max_used_bytes;
-    struct dtr_result exact = play(log, &options), blocks;
-
+    struct dtr_result exact = play(log, &options);
     varve_alloc_config_init(&allocator.config);
     options.allocator = &allocator;
-    blocks = play(log, &options);
+    struct dtr_result blocks = play(log, &options);
     assert_int_equal(blocks.status, DTR_OK);
     assert_int_equal(blocks.counters.evictions, exact.counters.evictions);
     assert_int_equal(blocks.counters.clock, exact.counters.clock);
@@ -297,10 +276,9 @@ TEST(test_impossible)
     struct dtr_options options = options_of("window");
     struct varve_message message = {""};
     struct dtr_result result;
-    struct dtr_sweep sweep;
-
     assert_int_equal(dtr_play(log, &options, &result, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "window"));
+    struct dtr_sweep sweep;
     assert_int_equal(dtr_sweep_make(log, &options, 4, make_points(0, log->bytes), POINTS, &sweep, &message),
                      VARVE_ERROR_INVALID);
     dtr_sweep_free(&sweep);

@@ -41,7 +41,6 @@ static int try_open(struct reading *reading, struct varve_query_options options)
 static void open_stream(struct reading *reading, struct varve_query_options options)
 {
     int error = try_open(reading, options);
-
     if (error != VARVE_OK) {
         fail_msg("%s: %s", options.sql, reading->message.text);
     }
@@ -60,7 +59,6 @@ static void close_stream(struct reading *reading)
 static bool is_valid(const struct ArrowArray *array, int64_t row)
 {
     const uint8_t *bits = array->buffers[0];
-
     return bits == NULL || (bits[row / 8] >> row % 8 & 1) != 0;
 }
 
@@ -68,7 +66,6 @@ static bool is_valid(const struct ArrowArray *array, int64_t row)
 static void check_array(const struct ArrowArray *array, char format, int64_t length)
 {
     int64_t nulls = 0;
-
     assert_int_equal(array->length, length);
     assert_int_equal(array->offset, 0);
     assert_int_equal(array->n_buffers, format == 'u' || format == 'z' ? 3 : 2);
@@ -80,13 +77,11 @@ static void check_array(const struct ArrowArray *array, char format, int64_t len
     if (format == 'u' || format == 'z') {
         const int32_t *offsets = array->buffers[1];
         const char *bytes = array->buffers[2];
-
         assert_int_equal(offsets[0], 0);
         for (int64_t row = 0; row < length; row++) {
             assert_true(offsets[row] <= offsets[row + 1]);
             for (int32_t at = offsets[row]; format == 'u' && at < offsets[row + 1];) {
                 size_t sequence = varve_utf8_length(bytes + at, (size_t)(offsets[row + 1] - at));
-
                 assert_true(sequence > 0);
                 at += (int32_t)sequence;
             }
@@ -105,7 +100,6 @@ static void put_value(FILE *out, const struct ArrowArray *array, char format, in
         fprintf(out, " %.17g", ((const double *)array->buffers[1])[row]);
     } else {
         const int32_t *offsets = array->buffers[1];
-
         fputs(" '", out);
         fwrite((const char *)array->buffers[2] + offsets[row], 1, (size_t)(offsets[row + 1] - offsets[row]), out);
         fputc('\'', out);
@@ -119,11 +113,9 @@ static char *read_all(struct reading *reading, int64_t batch_rows, int *error_ou
     char *text;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-
     for (int number = 0;
          (*error_out = reading->stream.get_next(&reading->stream, &batch)) == 0 && batch.release != NULL; number++) {
         struct ArrowArray moved = {.release = NULL};
-
         assert_in_range(batch.length, 1, batch_rows);
         assert_int_equal(batch.n_children, reading->schema.n_children);
         for (int64_t i = 0; i < batch.n_children; i++) {
@@ -153,12 +145,11 @@ static char *read_all(struct reading *reading, int64_t batch_rows, int *error_ou
 static char *rows_by_sqlite(const char *sql, const char *formats)
 {
     sqlite3 *sqlite;
-    sqlite3_stmt *statement;
     char *text;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-
     assert_int_equal(sqlite3_open_v2(PATH, &sqlite, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    sqlite3_stmt *statement;
     assert_int_equal(sqlite3_prepare_v2(sqlite, sql, -1, &statement, NULL), SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < (int)strlen(formats); i++) {
@@ -170,7 +161,6 @@ static char *rows_by_sqlite(const char *sql, const char *formats)
                 fprintf(out, " %.17g", sqlite3_column_double(statement, i));
             } else {
                 const void *value = sqlite3_column_blob(statement, i);
-
                 fputs(" '", out);
                 fwrite(value != NULL ? value : "", 1, (size_t)sqlite3_column_bytes(statement, i), out);
                 fputc('\'', out);
@@ -196,14 +186,12 @@ static void expect_formats(const struct reading *reading, const char *formats)
 static void expect_same(struct varve_query_options options, const char *formats)
 {
     struct reading reading;
-    char *found, *expected;
-    int error;
-
     open_stream(&reading, options);
     expect_formats(&reading, formats);
-    found = read_all(&reading, options.batch_rows, &error);
+    int error;
+    char *found = read_all(&reading, options.batch_rows, &error);
     assert_int_equal(error, 0);
-    expected = rows_by_sqlite(options.sql, formats);
+    char *expected = rows_by_sqlite(options.sql, formats);
     assert_string_equal(found, expected);
     free(found);
     free(expected);
@@ -231,7 +219,6 @@ static void make_table(void)
 TEST(test_tables)
 {
     static const int64_t sizes[] = {1, 8, 9, 299, 300, 65536};
-
     make_table();
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         expect_same((struct varve_query_options){.sql = "SELECT * FROM t ORDER BY key", .batch_rows = sizes[i]},
@@ -253,12 +240,10 @@ TEST(test_tables)
 static void expect_text(const char *sql, const char *types, const char *formats, const char *expected)
 {
     struct reading reading;
-    char *found;
-    int error;
-
     open_stream(&reading, (struct varve_query_options){.sql = sql, .types = types});
     expect_formats(&reading, formats);
-    found = read_all(&reading, 64, &error);
+    int error;
+    char *found = read_all(&reading, 64, &error);
     assert_int_equal(error, 0);
     assert_string_equal(found, expected);
     free(found);
@@ -282,17 +267,15 @@ TEST(test_inferred)
 TEST(test_texts)
 {
     struct reading reading;
-    struct ArrowArray batch;
     static const char expected[] = "a\xEF\xBF\xBDz\0\xC3\xA9";
-    const int32_t *offsets;
-
     open_stream(&reading, (struct varve_query_options){
                               .sql = "SELECT CAST(x'61ff7a00c3a9' AS TEXT), CAST(zeroblob(3000000) AS TEXT), ''"});
+    struct ArrowArray batch;
     assert_int_equal(reading.stream.get_next(&reading.stream, &batch), 0);
     for (int i = 0; i < 3; i++) {
         check_array(batch.children[i], 'u', 1);
     }
-    offsets = batch.children[0]->buffers[1];
+    const int32_t *offsets = batch.children[0]->buffers[1];
     assert_int_equal(offsets[1], sizeof(expected) - 1);
     assert_memory_equal(batch.children[0]->buffers[2], expected, sizeof(expected) - 1);
     offsets = batch.children[1]->buffers[1];
@@ -304,7 +287,6 @@ TEST(test_texts)
 static void refused(struct varve_query_options options, int error, const char *word)
 {
     struct reading reading;
-
     assert_int_equal(try_open(&reading, options), error);
     if (strstr(reading.message.text, word) == NULL) {
         fail_msg("no '%s' in: %s", word, reading.message.text);
@@ -315,7 +297,6 @@ static void refused(struct varve_query_options options, int error, const char *w
 TEST(test_refused)
 {
     struct varve_query_value value = {.type = VARVE_QUERY_INTEGER, .integer = 1};
-
     refused((struct varve_query_options){.sql = "DELETE FROM meta"}, VARVE_ERROR_PERMISSION, "read-only");
     refused((struct varve_query_options){.sql = "SELECT 1; SELECT 2"}, VARVE_ERROR_INVALID, "one statement");
     refused((struct varve_query_options){.sql = "  ; "}, VARVE_ERROR_INVALID, "one statement");
@@ -347,12 +328,10 @@ TEST(test_parameters)
                                          {.type = VARVE_QUERY_TEXT, .text = "x"},
                                          {.type = VARVE_QUERY_NULL}};
     struct reading reading;
-    char *found;
-    int error;
-
     open_stream(&reading,
                 (struct varve_query_options){.sql = "SELECT ?, ?, ?, ?", .parameters = values, .parameter_count = 4});
-    found = read_all(&reading, 64, &error);
+    int error;
+    char *found = read_all(&reading, 64, &error);
     assert_string_equal(found, " -9223372036854775808 0.5 'x' NULL\n");
     free(found);
     close_stream(&reading);
@@ -362,12 +341,10 @@ TEST(test_parameters)
 TEST(test_late_conflict)
 {
     struct reading reading;
-    char *found;
-    int error;
-
     open_stream(&reading, (struct varve_query_options){.sql = "SELECT 1 AS a UNION ALL SELECT 2 UNION ALL SELECT 'x'",
                                                        .batch_rows = 2});
-    found = read_all(&reading, 2, &error);
+    int error;
+    char *found = read_all(&reading, 2, &error);
     assert_string_equal(found, " 1\n 2\n");
     assert_int_not_equal(error, 0);
     assert_non_null(strstr(reading.stream.get_last_error(&reading.stream), "row 3: column a has text among integers"));
@@ -379,11 +356,10 @@ TEST(test_late_conflict)
 TEST(test_left_early)
 {
     struct reading reading;
-    struct ArrowArray batch;
-
     open_stream(&reading, (struct varve_query_options){.sql = "SELECT * FROM event_kind", .batch_rows = 1});
     close_stream(&reading);
     open_stream(&reading, (struct varve_query_options){.sql = "SELECT * FROM event_kind", .batch_rows = 1});
+    struct ArrowArray batch;
     assert_int_equal(reading.stream.get_next(&reading.stream, &batch), 0);
     close_stream(&reading);
     check_array(batch.children[0], 'l', 1); /* lives on */
@@ -393,7 +369,6 @@ TEST(test_left_early)
 static int setup(void **state)
 {
     int result = test_folder_setup(state);
-
     if (result == 0) {
         trace_database_make(PATH, (const char *const[]){NULL});
         sql_run(PATH, "INSERT OR REPLACE INTO meta VALUES ('complete', 1)");

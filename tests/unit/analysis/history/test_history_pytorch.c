@@ -14,10 +14,8 @@
 static void print_stack(FILE *out, const struct history *history, uint32_t number)
 {
     const struct history_stack *stack = &history->stacks[number];
-
     for (uint32_t i = 0; i < stack->frame_count; i++) {
         const struct history_frame *frame = &history->frames[stack->first_frame + i];
-
         fprintf(out, " %s:%u:%s", history->texts[frame->file], frame->line, history->texts[frame->function]);
     }
     fputc('\n', out);
@@ -28,14 +26,12 @@ static void print_device(FILE *out, const struct history *history, const struct 
     fprintf(out, "device %zu %d\n", device->skipped_count, device->has_overflowed);
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-
         fprintf(out, "e %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64, event->action, event->addr, event->size,
                 history->streams[event->stream], event->time_us);
         print_stack(out, history, event->stack);
     }
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
-
         fprintf(out,
                 "s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
                 " %d %d",
@@ -45,7 +41,6 @@ static void print_device(FILE *out, const struct history *history, const struct 
         print_stack(out, history, segment->stack);
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-
             fprintf(out, "b %" PRIu64 " %" PRIu64 " %" PRIu64 " %d", block->addr, block->size, block->requested,
                     block->state);
             print_stack(out, history, block->stack);
@@ -59,7 +54,6 @@ static char *print_history(const struct history *history)
     size_t bytes;
     char *text = NULL;
     FILE *out = open_memstream(&text, &bytes);
-
     for (size_t i = 0; i < history->device_count; i++) {
         print_device(out, history, &history->devices[i]);
     }
@@ -141,12 +135,10 @@ static void assert_history(const struct made *made, const char *expected)
 {
     struct varve_message message = {""};
     struct history *history;
-    char *text;
-
     if (read_bytes(made->data, made->bytes, &history, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
-    text = print_history(history);
+    char *text = print_history(history);
     for (size_t i = 0, line = 1; text[i] != '\0' || expected[i] != '\0'; i++) {
         if (text[i] != expected[i]) {
             fail_msg("line %zu: …%.150s instead of …%.150s", line, text + i, expected + i);
@@ -165,10 +157,8 @@ TEST(test_random)
         struct made made = {0};
         char arguments[60];
         int count = 0;
-        FILE *pipe;
-
         snprintf(arguments, sizeof(arguments), "%d %d %d", number, 2 + number % 4, number % 5 == 0 ? 2500 : 60);
-        pipe = python_open(random_snapshots, arguments);
+        FILE *pipe = python_open(random_snapshots, arguments);
         while (python_next(pipe, &made)) {
             assert_history(&made, made.expected);
             made_free(&made);
@@ -217,7 +207,6 @@ TEST(test_shapes)
     FILE *pipe = python_open_each(&shapes[0].made, sizeof(shapes[0]), sizeof(shapes) / sizeof(shapes[0]));
     struct made made;
     size_t i = 0;
-
     for (; python_next(pipe, &made); i++) {
         assert_history(&made, shapes[i].expected);
         made_free(&made);

@@ -23,19 +23,14 @@ TEST(test_damaged)
     FILE *pipe = python_open(plain, "");
     struct made made = {0};
     uint64_t seed = 3;
-
     while (python_next(pipe, &made)) {
         for (int i = 0; i < test_rounds(500, 1500); i++) {
             struct varve_message message = {""};
             struct history *history = NULL;
-            size_t at;
-            char before;
-            int error;
-
-            at = random_below(&seed, made.bytes);
-            before = made.data[at];
+            size_t at = random_below(&seed, made.bytes);
+            char before = made.data[at];
             made.data[at] = (char)random_next(&seed);
-            error = read_bytes(made.data, i % 2 == 0 ? made.bytes : at + 1, &history, &message);
+            int error = read_bytes(made.data, i % 2 == 0 ? made.bytes : at + 1, &history, &message);
             assert_true((error == VARVE_OK) == (history != NULL));
             assert_true(error == VARVE_OK || (message.text[0] != '\0' && strchr(message.text, '\n') == NULL));
             history_free(history);
@@ -52,7 +47,6 @@ TEST(test_many_keys)
     struct made made = {0};
     struct varve_message message = {""};
     struct history *history = NULL;
-
     assert_true(python_next(pipe, &made));
     assert_int_equal(read_bytes(made.data, made.bytes, &history, &message), VARVE_OK);
     assert_true(history_text_bytes(history, history->rests.root) > 5000 * 10);
@@ -145,12 +139,10 @@ TEST(test_errors)
     FILE *pipe = python_open_each(&errors[0].made, sizeof(errors[0]), sizeof(errors) / sizeof(errors[0]));
     struct made made;
     size_t i = 0;
-
     for (; python_next(pipe, &made); i++) {
         struct varve_message message = {""};
         struct history *history;
         size_t wanted = strlen(errors[i].expected);
-
         if (read_bytes(made.data, made.bytes, &history, &message) != VARVE_ERROR_FORMAT) {
             fail_msg("%s: %s", errors[i].made, message.text);
         }
@@ -175,7 +167,6 @@ TEST(test_offset)
                                "sizeNua.";
     struct varve_message message = {""};
     struct history *history;
-
     assert_int_equal(read_bytes(data, sizeof(data) - 1, &history, &message), VARVE_ERROR_FORMAT);
     assert_string_equal(message.text, "p: at byte 44: event 0 of device 0: 'size' is None, not a number of bytes");
 }

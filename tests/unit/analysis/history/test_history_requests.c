@@ -30,7 +30,6 @@ static void write_calls(const char *path, const struct call *calls, size_t count
 {
     struct varve_message message = {""};
     struct varve_writer *writer;
-
     assert_int_equal(varve_writer_open(path, true, &writer, &message), VARVE_OK);
     if (requests != NULL) {
         varve_writer_meta_text(writer, "history.requests", requests);
@@ -46,7 +45,6 @@ static void write_calls(const char *path, const struct call *calls, size_t count
             .pool = calls[i].pool,
             .device = calls[i].device,
         };
-
         if (calls[i].pid != 0) {
             varve_writer_process(writer, &(struct varve_writer_process){.pid = calls[i].pid, .rank = -1});
         }
@@ -60,17 +58,15 @@ static void expect(const char *path, const char *want)
 {
     struct varve_message message = {""};
     struct history *history;
-    char text[4096];
     size_t used = 0;
-
     if (history_read_database(path, &history, NULL, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
     assert_true(history->has_requests_only);
+    char text[4096];
     for (size_t i = 0; i < history->device_count; i++) {
         for (size_t j = 0; j < history->devices[i].event_count; j++) {
             const struct history_event *event = &history->devices[i].events[j];
-
             used += (size_t)snprintf(text + used, sizeof(text) - used,
                                      "%zu %s %" PRIx64 " %" PRIu64 " %" PRIx64 " %" PRId64 "\n", i,
                                      history_action_name(event->action), event->addr, event->size,
@@ -95,7 +91,6 @@ TEST(test_driver)
         {VARVE_KIND_DEV_FREE_ASYNC, 0x3000, 0, DEVICE_MEMORY, 1, 0, 0},
         {VARVE_KIND_DEV_FREE, 0x7777, 0, DEVICE_MEMORY, 0, 0, 0}, /* of nothing */
     };
-
     write_calls("driver.db", calls, sizeof(calls) / sizeof(calls[0]), NULL);
     expect("driver.db", "0 alloc 1000 100 0 0\n"
                         "0 alloc 3000 300 abc0 2\n"
@@ -117,7 +112,6 @@ TEST(test_blocks)
         {VARVE_KIND_FREE_REQUESTED, 0x1000, 100, 0, 1, 1, 0},
         {VARVE_KIND_FREE_COMPLETED, 0x1000, 100, 0, 1, 1, 0},
     };
-
     write_calls("blocks.db", calls, sizeof(calls) / sizeof(calls[0]), "block");
     expect("blocks.db", "1 alloc 1000 100 1 0\n"
                         "1 oom 0 7000 0 2\n"
@@ -129,7 +123,6 @@ static void refuse(const char *path, const char *word)
 {
     struct varve_message message = {""};
     struct history *history;
-
     assert_int_not_equal(history_read_database(path, &history, NULL, &message), VARVE_OK);
     assert_null(history);
     if (strstr(message.text, word) == NULL) {
@@ -142,7 +135,6 @@ TEST(test_refused)
     static const struct call heap[] = {{VARVE_KIND_HEAP_ALLOC, 0x1000, 100, 0, 0, 0, 0}};
     static const struct call two[] = {{VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 5},
                                       {VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 6}};
-
     write_calls("heap.db", heap, 1, NULL);
     refuse("heap.db", "no events of a caching allocator");
     write_calls("two.db", two, 2, NULL);
@@ -155,11 +147,10 @@ TEST(test_replay)
     static const struct call calls[] = {{VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 0}};
     struct varve_message message = {""};
     struct replay_options options = {.follow = true};
-    struct replay_result result;
-    struct history *history;
-
     write_calls("one.db", calls, 1, NULL);
+    struct history *history;
     assert_int_equal(history_read_database("one.db", &history, NULL, &message), VARVE_OK);
+    struct replay_result result;
     assert_int_equal(replay_run(history, &options, &result, &message), VARVE_ERROR_UNSUPPORTED);
     assert_non_null(strstr(message.text, "requests only"));
     options.follow = false;

@@ -56,16 +56,13 @@ static size_t pack(enum format format, const unsigned char *from, size_t bytes, 
     static const char *const programs[] = {"cat", "xz -1c", "gzip -nc", "zstd -qc"};
     char path[] = "/tmp/varve-pack-XXXXXX", command[80];
     int file = mkstemp(path);
-    size_t used;
-    FILE *pipe;
-
     assert_true(file >= 0);
     assert_int_equal(write(file, from, bytes), bytes);
     close(file);
     snprintf(command, sizeof(command), "%s < %s", programs[format], path);
-    pipe = popen(command, "r");
+    FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
-    used = fread(to, 1, PACKED_MAX, pipe);
+    size_t used = fread(to, 1, PACKED_MAX, pipe);
     assert_int_equal(pclose(pipe), 0);
     unlink(path);
     return used;
@@ -75,24 +72,21 @@ static size_t pack(enum format format, const unsigned char *from, size_t bytes, 
 static int64_t take_all(struct input_stream *stream, unsigned char *to, size_t room, struct varve_message *message)
 {
     size_t taken = 0;
-
     for (;;) {
         size_t need = (uint32_t)random_next(&seed) % 8 == 0
                           ? (uint32_t)random_next(&seed) % (INPUT_STREAM_WINDOW_BYTES / 2)
                           : (uint32_t)random_next(&seed) % 300 + 1;
-        size_t there, step;
         int error = input_stream_fill(stream, need, message);
-
         if (error != VARVE_OK) {
             return error;
         }
-        there = (size_t)(stream->end - stream->next);
+        size_t there = (size_t)(stream->end - stream->next);
         assert_true(there >= need || stream->is_at_end);
         assert_int_equal(input_stream_offset(stream), taken);
         if (there == 0 && stream->is_at_end) {
             return (int64_t)taken;
         }
-        step = need < there ? need : there;
+        size_t step = need < there ? need : there;
         assert_true(taken + step <= room);
         memcpy(to + taken, stream->next, step);
         stream->next += step;
@@ -104,7 +98,6 @@ static int64_t read_packed(size_t bytes, unsigned char *to, size_t room, struct 
 {
     struct input_stream *stream;
     int64_t result = input_stream_open_memory("memory", packed, bytes, &stream, message);
-
     if (result == VARVE_OK) {
         result = take_all(stream, to, room, message);
         input_stream_close(stream);
@@ -124,12 +117,10 @@ TEST(test_formats)
 {
     static const size_t sizes[] = {1, 2, 6, 7, 262144, DATA_BYTES};
     unsigned char *out = malloc(DATA_BYTES);
-
     for (enum format format = 0; format < FORMAT_LIMIT; format++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             struct varve_message message = {""};
             size_t bytes = pack(format, data, sizes[i], packed);
-
             if (read_packed(bytes, out, DATA_BYTES, &message) != (int64_t)sizes[i]) {
                 fail_msg("format %d, %zu bytes: %s", (int)format, sizes[i], message.text);
             }
@@ -142,11 +133,9 @@ TEST(test_formats)
 TEST(test_members)
 {
     unsigned char *out = malloc(DATA_BYTES);
-
     for (enum format format = FORMAT_XZ; format < FORMAT_LIMIT; format++) {
         struct varve_message message = {""};
         size_t bytes = pack(format, data, 200000, packed);
-
         bytes += pack(format, data + 200000, 1, packed + bytes);
         bytes += pack(format, data + 200001, DATA_BYTES - 200001, packed + bytes);
         if (format == FORMAT_XZ) { /* it may be padded */
@@ -165,11 +154,9 @@ TEST(test_damage)
 {
     static const char garbage[] = "garbage behind";
     unsigned char *out = malloc(DATA_BYTES * 2);
-
     for (enum format format = FORMAT_XZ; format < FORMAT_LIMIT; format++) {
         size_t bytes = pack(format, data, 20000, packed);
         struct varve_message message = {""};
-
         for (size_t cut = 6; cut < bytes; cut += cut < 40 || cut + 40 > bytes ? 1 : 997) {
             assert_int_equal(read_packed(cut, out, DATA_BYTES, &message), VARVE_ERROR_FORMAT);
             assert_text(message.text, "memory: the ");
@@ -178,10 +165,8 @@ TEST(test_damage)
         for (int i = 0; i < test_rounds(60, 200); i++) {
             size_t at = 6 + (uint32_t)random_next(&seed) % (bytes - 6);
             unsigned char flip = (unsigned char)(1U << (uint32_t)random_next(&seed) % 8);
-            int64_t result;
-
             packed[at] ^= flip;
-            result = read_packed(bytes, out, DATA_BYTES * 2, &message);
+            int64_t result = read_packed(bytes, out, DATA_BYTES * 2, &message);
             packed[at] ^= flip;
             /* The header of gzip has bytes without meaning (time, system); nothing else may pass. */
             if (result != VARVE_ERROR_FORMAT && !(format == FORMAT_GZIP && at < 10)) {
@@ -201,7 +186,6 @@ static void assert_open_fails(const char *path, int error, const char *part)
 {
     struct input_stream *stream;
     struct varve_message message = {""};
-
     assert_int_equal(input_stream_open(path, &stream, &message), error);
     assert_null(stream);
     assert_text(message.text, path);
@@ -212,16 +196,15 @@ TEST(test_files)
 {
     unsigned char *out = malloc(DATA_BYTES);
     struct varve_message message = {""};
-    struct input_stream *stream;
     size_t bytes = pack(FORMAT_XZ, data, DATA_BYTES, packed);
     bool is_root = geteuid() == 0;
     char *folder = test_folder_enter();
-
     assert_open_fails("misnamed.gz", VARVE_ERROR_NOT_FOUND, "No such file");
     assert_open_fails(folder, VARVE_ERROR_FORMAT, "is a directory");
     file_write("misnamed.gz", "", 0);
     assert_open_fails("misnamed.gz", VARVE_ERROR_FORMAT, "is empty");
     file_write("misnamed.gz", packed, bytes);
+    struct input_stream *stream;
     assert_int_equal(input_stream_open("misnamed.gz", &stream, &message), VARVE_OK);
     assert_string_equal(input_stream_path(stream), "misnamed.gz");
     assert_int_equal(input_stream_total(stream), bytes);
@@ -246,7 +229,6 @@ TEST(test_files)
 static void *write_slowly(void *context)
 {
     FILE *file = fopen(context, "w");
-
     for (size_t i = 0; file != NULL && i < 100; i++) {
         fputc(data[i], file);
         fflush(file);
@@ -260,16 +242,15 @@ static void *write_slowly(void *context)
 TEST(test_pipe)
 {
     char path[] = "pipe", *folder = test_folder_enter();
-    unsigned char out[200];
     struct varve_message message = {""};
-    struct input_stream *stream;
-    pthread_t writer;
-
     assert_int_equal(mkfifo(path, 0600), 0);
+    pthread_t writer;
     assert_int_equal(pthread_create(&writer, NULL, write_slowly, path), 0);
+    struct input_stream *stream;
     assert_int_equal(input_stream_open(path, &stream, &message), VARVE_OK);
     pthread_join(writer, NULL); /* 100 bytes fit into the pipe */
     assert_int_equal(input_stream_total(stream), 0);
+    unsigned char out[200];
     assert_int_equal(take_all(stream, out, sizeof(out), &message), 100);
     assert_memory_equal(out, data, 100);
     input_stream_close(stream);

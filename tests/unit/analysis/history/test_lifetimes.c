@@ -18,13 +18,11 @@ static void expect_lifetimes(const struct scene *scene, const char *expected)
 {
     struct history_lifetimes made;
     char text[1000] = "";
-
     history_lifetimes_make(scene->history, scene_device(scene), &made);
     assert_int_equal(made.lost, 0);
     for (size_t i = 0; i < made.count; i++) {
         const struct history_lifetime *one = &made.items[i];
         char lower[24] = "before", upper[24] = "end";
-
         if (one->lower >= 0) {
             snprintf(lower, sizeof(lower), "%lld", (long long)one->lower);
         }
@@ -43,7 +41,6 @@ TEST(test_lifetimes)
 {
     /* 0 segment, 1 a, 2 b, 3 c, 4 free of b asked for, 5 and 6 of a, 7 completed b, 8 d */
     struct scene *scene = scene_of("", 0, "a=1000 b=2000 c=3000 -b~900 -a /900 d=700");
-
     expect_lifetimes(scene, "1000@0#0 1-6\n2000@0#0 2-7\n3000@0#0 3-end\n700@0#0 8-end\n");
     scene_cut(scene, 4); /* a and b have frees; c no event, but it is in the segment at the end */
     expect_lifetimes(scene, "1000@0#0 before-2\n2000@0#0 before-3\n3000@0#0 before-end\n700@0#0 4-end\n");
@@ -58,14 +55,12 @@ TEST(test_lifetimes)
 TEST(test_random)
 {
     uint64_t seed = test_first_seed(3);
-
     for (int round = 0; round < 30; round++) {
         const struct scene_life life = {"", 0, 200, 48, 2, 3, true};
         struct scene *scene = scene_random(&life, &seed);
         const struct history_device *device = scene_device(scene);
         struct history_lifetimes made;
         size_t next = 0;
-
         history_lifetimes_make(scene->history, device, &made);
         assert_int_equal(made.lost, 0);
         assert_int_equal(made.count, scene_count(scene, HISTORY_ALLOC));
@@ -73,7 +68,6 @@ TEST(test_random)
             if (device->events[i].action == HISTORY_ALLOC) {
                 const struct history_lifetime *one = &made.items[next++];
                 size_t end = i + 1;
-
                 while (end < device->event_count && (device->events[end].action != HISTORY_FREE_COMPLETED ||
                                                      device->events[end].addr != device->events[i].addr)) {
                     end++;
@@ -94,14 +88,13 @@ TEST(test_named)
 {
     struct history *history = history_new();
     struct history_device *device = history_device(history, 0);
-    struct history_lifetimes made;
-
     history->pool_count = 2;
     history->pool_ids[1][0] = 5;
     for (uint8_t pool = 0; pool < 3; pool++) {
         *history_add_event(device) =
             (struct history_event){.action = HISTORY_ALLOC, .addr = 4096, .size = 100, .pool = pool};
     }
+    struct history_lifetimes made;
     history_lifetimes_make(history, device, &made);
     assert_int_equal(made.count, 3);
     assert_int_equal(made.lost, 2);

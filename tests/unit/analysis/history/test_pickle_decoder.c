@@ -20,7 +20,6 @@
 static void print_value(FILE *out, const struct pickle *pickle, struct pickle_value value)
 {
     static const char brackets[][2] = {{'[', ']'}, {'(', ')'}, {'{', '}'}};
-
     switch ((enum pickle_type)value.type) {
     case PICKLE_NONE:
     case PICKLE_BOOL:
@@ -49,7 +48,6 @@ static void print_value(FILE *out, const struct pickle *pickle, struct pickle_va
     default: {
         const struct pickle_object *object = pickle_object(&pickle->memory, value);
         const char *bracket = brackets[value.type - PICKLE_LIST];
-
         fputc(bracket[0], out);
         for (uint32_t i = 0; i < object->count; i++) {
             print_value(out, pickle, object->items[i]);
@@ -63,19 +61,16 @@ static void print_value(FILE *out, const struct pickle *pickle, struct pickle_va
 /* Prints the value to *text_out (by free), or gives the error. */
 static int read_value(const void *data, size_t bytes, char **text_out, struct varve_message *message)
 {
-    struct input_stream *input;
-    struct pickle pickle;
-    struct pickle_value root;
-    size_t text_bytes;
-    int error;
-
     *text_out = NULL;
+    struct input_stream *input;
     assert_int_equal(input_stream_open_memory("p", data, bytes, &input, message), VARVE_OK);
+    struct pickle pickle;
     pickle_init(&pickle, input, NULL, NULL, NULL, message);
-    error = pickle_run(&pickle, &root);
+    struct pickle_value root;
+    int error = pickle_run(&pickle, &root);
+    size_t text_bytes;
     if (error == VARVE_OK) {
         FILE *out = open_memstream(text_out, &text_bytes);
-
         print_value(out, &pickle, root);
         fclose(out);
     }
@@ -93,7 +88,6 @@ static void assert_value(const char *data, size_t bytes, const char *expected)
 {
     struct varve_message message = {""};
     char *text;
-
     if (read_value(data, bytes, &text, &message) != VARVE_OK) {
         fail_msg("'%s': %s", expected, message.text);
     }
@@ -105,7 +99,6 @@ static void assert_fails(const char *data, size_t bytes, const char *expected)
 {
     struct varve_message message = {""};
     char *text;
-
     assert_int_equal(read_value(data, bytes, &text, &message), VARVE_ERROR_FORMAT);
     assert_string_equal(message.text, expected);
 }
@@ -183,7 +176,6 @@ TEST(test_refused)
         {"\x91.", "FROZENSET is", IS_SET},
     };
     char data[40], expected[200];
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(expected, sizeof(expected), "p: at byte 3: opcode %s %s", cases[i].name, cases[i].reason);
         snprintf(data, sizeof(data), PROTO "N%s", cases[i].data);
@@ -239,7 +231,6 @@ static void begin(char *data)
 static void assert_many_fail(char opcode, size_t count, const char *expected)
 {
     char *data = malloc(count + 3);
-
     assert_non_null(data);
     begin(data);
     memset(data + 2, opcode, count);
@@ -260,7 +251,6 @@ TEST(test_nested)
     static const char tail[] = "0N.";
     const size_t nested = 3000000;
     char *data = malloc(2 + 2 * nested + sizeof(tail));
-
     assert_non_null(data);
     begin(data);
     memset(data + 2, ']', nested);
@@ -274,11 +264,9 @@ TEST(test_nested)
 TEST(test_long_texts)
 {
     static const size_t counts[] = {PICKLE_TEXT_MAX, PICKLE_TEXT_MAX + 1, 2000000};
-
     for (size_t i = 0; i < 3; i++) {
         size_t count = counts[i];
         char *data = malloc(count + 8), *expected = calloc(1, count + 3);
-
         assert_true(data != NULL && expected != NULL);
         memset(data, 'x', count + 7);
         begin(data);
@@ -336,8 +324,6 @@ TEST(test_python)
 {
     char script[] = "/tmp/varve-pickle-XXXXXX", command[200];
     int file = mkstemp(script), numbers = test_rounds(3, 6), count = 0;
-    uint64_t sizes[2];
-
     assert_true(file >= 0);
     assert_int_equal(write(file, python, sizeof(python) - 1), sizeof(python) - 1);
     close(file);
@@ -345,9 +331,9 @@ TEST(test_python)
     FILE *pipe = popen(command, "r");
 
     assert_non_null(pipe);
+    uint64_t sizes[2];
     for (; fread(sizes, sizeof(sizes), 1, pipe) == 1; count++) {
         char *data = malloc(sizes[0]), *expected = calloc(1, sizes[1] + 1);
-
         assert_int_equal(fread(data, 1, sizes[0], pipe), sizes[0]);
         assert_int_equal(fread(expected, 1, sizes[1], pipe), sizes[1]);
         assert_value(data, sizes[0], expected);

@@ -12,7 +12,6 @@ TEST_WITH(test_cut_streams, enter, leave)
 {
     size_t packet = make_trace("t");
     size_t bytes_left[] = {1, 40, 83, 84, 90, 84 + RECORD_BYTES, 83 + 6 * RECORD_BYTES, packet - 1};
-
     for (size_t i = 0; i < sizeof(bytes_left) / sizeof(bytes_left[0]); i++) {
         make_trace("t");
         assert_int_equal(truncate("t/c_2", (off_t)(packet * 7 + bytes_left[i])), 0);
@@ -37,7 +36,6 @@ TEST_WITH(test_packet_heads, enter, leave)
         {48, "\xff\xff\xff\xff\xff\xff\xff\xff", 8}, /* content */
         {56, "\0\0\0\0\0\0\0\0", 8},                 /* packet */
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_trace("t");
         damage_bytes("t/c_1", cases[i].offset, cases[i].bytes, cases[i].count);
@@ -52,18 +50,15 @@ TEST_WITH(test_packet_contents, enter, leave)
 {
     size_t packet = make_trace("t");
     size_t event = (packet - 84) / PACKET_EVENTS;
-
     damage_bytes("t/c_2", 4 * packet + 84 + 10 * event, "\x99\x99", 2); /* no such event */
     refuse("t", "t: babeltrace2 cannot read it: ");
 }
 
 TEST_WITH(test_metadata, enter, leave)
 {
-    char *text;
-    size_t bytes;
-
     make_trace("t");
-    text = file_read("t/metadata", &bytes);
+    size_t bytes;
+    char *text = file_read("t/metadata", &bytes);
     file_write("t/metadata", text, bytes / 2);
     refuse("t", "t: babeltrace2 cannot read it: ");
     file_write("t/metadata", "", 0);
@@ -113,7 +108,6 @@ TEST_WITH(test_nothing_to_read_with, enter, leave)
 {
     const char *variable = getenv("PATH");
     char *paths = strdup(variable != NULL ? variable : "");
-
     make_trace("t");
     setenv("PATH", "/nowhere", 1);
     refuse("t", "read by babeltrace2, which is not in PATH (apt install babeltrace2)");
@@ -132,10 +126,8 @@ static void damage_any(uint64_t *seed)
     size_t bytes;
     char *data = file_read(path, &bytes);
     unsigned flips = random_next(seed) % 3 == 0 ? 1 : (unsigned)(random_next(seed) % 40);
-
     for (unsigned i = 0; i < flips; i++) {
         size_t at = random_next(seed) % (random_next(seed) % 2 == 0 ? bytes : 100);
-
         data[at] = (char)(data[at] ^ 1 << random_next(seed) % 8);
     }
     if (random_next(seed) % 3 == 0) {
@@ -149,7 +141,6 @@ static bool imports(int round)
 {
     struct command_outcome outcome = command_run("import", "t", "-o", "o.db", NULL);
     bool is_good = outcome.status == 0;
-
     if (!is_good && (outcome.status != 2 || outcome.err[0] == '\0' ||
                      strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1)) {
         fail_msg("round %d: status %d, '%s'", round, outcome.status, outcome.err);
@@ -165,7 +156,6 @@ TEST_WITH(test_any_damage, enter, leave)
     int rounds = test_rounds(25, 100); /* a process is made for each */
     uint64_t seed = 20260;
     int count = 0;
-
     for (int i = 0; i < rounds; i++) {
         make_trace("t");
         do {

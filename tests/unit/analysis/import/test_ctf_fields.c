@@ -44,7 +44,6 @@ TEST_WITH(test_records, enter, leave)
     };
     size_t count = sizeof(kinds) / sizeof(kinds[0]);
     struct ctf_writing out = {0};
-
     ctf_writing_metadata("t", classes, count);
     ctf_writing_packet(&out, 0, 0);
     for (unsigned i = 0; i < count; i++) {
@@ -59,7 +58,6 @@ TEST_WITH(test_records, enter, leave)
     for (unsigned i = 0; i < count; i++) {
         const struct varve_sink_item *item = &got.items[i];
         const struct varve_record *record = &item->of.record.record;
-
         assert_int_equal(item->kind, VARVE_SINK_ITEM_RECORD);
         assert_int_equal(item->of.record.origin.process, 0x80000001 + i);
         assert_int_equal(item->of.record.origin.ring, 0x80000002);

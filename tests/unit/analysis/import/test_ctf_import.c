@@ -32,7 +32,6 @@ TEST_WITH(test_summary, enter, leave)
 TEST_WITH(test_many_traces, enter, leave)
 {
     struct ctf_writing out = {0};
-
     assert_int_equal(mkdir("t", 0700), 0);
     assert_int_equal(mkdir("t/a", 0700), 0);
     make_trace("t/a/b");
@@ -63,7 +62,6 @@ static void take_numbers(void *context, uint32_t process, uint32_t ring, uint64_
 TEST_WITH(test_each_number, enter, leave)
 {
     struct varve_message message = {""};
-
     make_trace("t");
     numbers_seen[1] = numbers_seen[2] = 0;
     assert_int_equal(ctf_each_number("t", take_numbers, numbers_seen, &message), VARVE_OK);
@@ -79,7 +77,6 @@ TEST_WITH(test_losses_reported, enter, leave)
 {
     struct ctf_writing out = {0};
     struct ctf_writing_class more[CLASSES + 1];
-
     memcpy(more, classes, sizeof(classes));
     more[CLASSES] = (struct ctf_writing_class){"varve:from_the_future", {"u32 value"}};
     ctf_writing_metadata("t", more, CLASSES + 1);
@@ -108,7 +105,6 @@ TEST_WITH(test_losses_reported, enter, leave)
 TEST_WITH(test_not_ours, enter, leave)
 {
     struct ctf_writing out = {0};
-
     ctf_writing_metadata("t", classes, CLASSES);
     ctf_writing_packet(&out, 0, 0);
     for (unsigned i = 0; i < 1234; i++) {
@@ -145,7 +141,6 @@ TEST_WITH(test_not_readable, enter, leave)
 {
     static const char *const paths[] = {"t/c_1", "t/metadata", "t"};
     bool is_root = geteuid() == 0;
-
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         make_trace("t");
         assert_int_equal(chmod("t", 0755), 0);

@@ -20,7 +20,6 @@ TEST_WITH(test_other_fields, enter, leave)
         {"varve:meta_module", {"text build_id", "list8 path", "u32 number"}},
     };
     struct ctf_writing out = {0};
-
     ctf_writing_metadata("t", classes, 5);
     ctf_writing_packet(&out, 0, 0);
     ctf_writing_event(&out, 0);
@@ -84,7 +83,6 @@ TEST_WITH(test_clipped, enter, leave)
     };
     struct ctf_writing out = {0};
     unsigned clipped = 0;
-
     ctf_writing_metadata("t", classes, 1);
     ctf_writing_packet(&out, 0, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -118,7 +116,6 @@ TEST_WITH(test_other_events, enter, leave)
     };
     struct ctf_writing out = {0};
     const struct ctf_counts *counts = &got.counts;
-
     ctf_writing_metadata("t", classes, 10);
     for (unsigned round = 0; round < 3; round++) {
         ctf_writing_packet(&out, 0, 0);
@@ -137,7 +134,6 @@ TEST_WITH(test_other_events, enter, leave)
     assert_int_equal(counts->other, 15);
     for (size_t i = 0; i < 4; i++) {
         bool is_other = strcmp(counts->providers[i].name, "other") == 0;
-
         assert_int_equal(counts->providers[i].events, is_other ? 6 : 3);
     }
     assert_string_equal(counts->providers[4].name, "");
@@ -148,10 +144,8 @@ TEST_WITH(test_many_providers, enter, leave)
 {
     struct ctf_counts counts = {0};
     uint64_t named = 0;
-
     for (unsigned i = 0; i < 100; i++) {
         char name[100];
-
         snprintf(name, sizeof(name), "%0*u:event", (int)(i % 90), i);
         ctf_counts_other(&counts, name, 2);
     }
@@ -166,7 +160,6 @@ TEST_WITH(test_discarded, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {{"varve:alloc", {"u32 ring"}}};
     struct ctf_writing out = {0};
-
     ctf_writing_metadata("t", classes, 1);
     for (unsigned i = 0; i < 4; i++) {
         ctf_writing_packet(&out, 0, i == 2 ? 5 : 0);
@@ -188,7 +181,6 @@ TEST_WITH(test_discarded_uncounted, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {{"varve:alloc", {"u32 ring"}}};
     struct ctf_writing out = {.discarded = 7};
-
     ctf_writing_metadata("t", classes, 1);
     ctf_writing_packet(&out, 0, 0);
     ctf_writing_event(&out, 0);

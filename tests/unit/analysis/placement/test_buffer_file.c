@@ -18,7 +18,6 @@ static int read_text(const char *text, struct buffer_file *file, struct varve_me
 {
     struct input_stream *input;
     int error = input_stream_open_memory("b.csv", text, strlen(text), &input, message);
-
     return error != VARVE_OK ? error : buffer_file_read_stream(input, file, message);
 }
 
@@ -28,12 +27,10 @@ static void expect_same(const char *text, const char *expected)
     struct buffer_file file;
     char *written = NULL;
     size_t bytes = 0;
-    FILE *out;
-
     if (read_text(text, &file, &message) != VARVE_OK) {
         fail_msg("%s: %s", text, message.text);
     }
-    out = open_memstream(&written, &bytes);
+    FILE *out = open_memstream(&written, &bytes);
     assert_non_null(out);
     buffer_file_write(out, &file, file.buffers, file.count);
     assert_int_equal(fclose(out), 0);
@@ -45,7 +42,6 @@ static void expect_same(const char *text, const char *expected)
 TEST(test_columns)
 {
     static const char expected[] = "id,lower,upper,size,offset\na,-1,4,10,0\nb c,3,9,20,0\n";
-
     expect_same("id,lower,upper,size\na,-1,4,10\nb c,3,9,20\n", expected);
     expect_same("size,upper,note,id,lower\r\n10,4,,a,-1\r\n\r\n 20 ,\t9,x, b c ,3", expected);
     expect_same("\nbuffer,start,end,size\na,-1,3,10\nb c,3,8,20\n\n\n", expected);
@@ -60,7 +56,6 @@ static void expect_refused(const char *text, const char *reason)
     struct varve_message message = {""};
     struct buffer_file file;
     int error = read_text(text, &file, &message);
-
     if (error != VARVE_ERROR_FORMAT || strcmp(message.text, reason) != 0) {
         fail_msg("%s\ngives %d, %s\nnot %s", text, error, message.text, reason);
     }
@@ -102,18 +97,15 @@ TEST(test_refused)
 TEST(test_long)
 {
     struct varve_message message = {""};
-    struct buffer_file file;
     uint64_t random = test_first_seed(1);
     size_t bytes = 0;
     char *text = NULL;
     FILE *out = open_memstream(&text, &bytes);
-
     assert_non_null(out);
     fputs("id,lower,upper,size,offset\n", out);
     for (int i = 0; i < 50000; i++) {
         uint64_t lower = random_below(&random, 1000000);
         uint64_t upper = lower + 1 + random_below(&random, 1000);
-
         fprintf(out, "%d,%llu,%llu,%llu,%llu\n", i, (unsigned long long)lower, (unsigned long long)upper,
                 (unsigned long long)random_below(&random, 1 << 20), (unsigned long long)random_below(&random, 1 << 20));
     }
@@ -121,6 +113,7 @@ TEST(test_long)
     assert_true(bytes > 4 * INPUT_STREAM_WINDOW_BYTES);
     expect_same(text, text);
     memset(text, 'x', INPUT_STREAM_WINDOW_BYTES);
+    struct buffer_file file;
     assert_int_equal(read_text(text, &file, &message), VARVE_ERROR_FORMAT);
     assert_non_null(strstr(message.text, "line 1: longer than"));
     free(text);

@@ -58,10 +58,8 @@ static bool are_placed(const struct placement_buffer *buffers, size_t count, uin
 static uint64_t load_of(const struct placement_buffer *buffers, size_t count)
 {
     uint64_t load = 0;
-
     for (size_t i = 0; i < count; i++) {
         uint64_t live = 0;
-
         for (size_t j = 0; j < count; j++) {
             live += buffers[j].lower <= buffers[i].lower && buffers[i].lower < buffers[j].upper ? buffers[j].size : 0;
         }
@@ -75,7 +73,6 @@ static void random_buffers(struct placement_buffer *buffers, size_t count, uint6
 {
     for (size_t i = 0; i < count; i++) {
         int64_t lower = (int64_t)random_below(random, times) - 3;
-
         buffers[i] = (struct placement_buffer){.lower = lower,
                                                .upper = lower + 1 + (int64_t)random_below(random, times),
                                                .size = random_below(random, sizes),
@@ -88,13 +85,11 @@ static void random_buffers(struct placement_buffer *buffers, size_t count, uint6
 static uint64_t least_height(struct placement_buffer *buffers, size_t count, size_t index, uint64_t height)
 {
     uint64_t least = UINT64_MAX;
-
     if (index == count) {
         return height;
     }
     for (size_t i = index; i < count; i++) {
         struct placement_buffer chosen = buffers[i];
-
         buffers[i] = buffers[index];
         buffers[index] = chosen;
         for (buffers[index].offset = 0; !is_free(buffers, index); buffers[index].offset++) {
@@ -112,7 +107,6 @@ static uint64_t least_height(struct placement_buffer *buffers, size_t count, siz
 static uint64_t least_of(const struct placement_buffer *buffers, size_t count, uint64_t alignment)
 {
     struct placement_buffer copy[FEW_MAX];
-
     for (size_t i = 0; i < count; i++) {
         copy[i] = buffers[i];
         copy[i].size = (copy[i].size + alignment - 1) / alignment * alignment;
@@ -125,9 +119,8 @@ static void expect_solved(struct placement_buffer *buffers, size_t count, const 
 {
     struct varve_message message = {""};
     struct placement_result result;
-    bool is_wrong;
-
     assert_int_equal(placement_solve(buffers, count, options, &result, &message), VARVE_OK);
+    bool is_wrong;
     if (options->capacity == 0) {
         is_wrong = result.height != least || result.bound != least || !result.optimal;
     } else {
@@ -146,14 +139,12 @@ static void expect_solved(struct placement_buffer *buffers, size_t count, const 
 TEST(test_few)
 {
     uint64_t random = test_first_seed(17);
-
     for (int round = 0; round < test_rounds(1000, 3000); round++) {
         struct placement_buffer buffers[FEW_MAX];
         size_t count = random_below(&random, FEW_MAX + 1);
         struct placement_options options = {.alignment = UINT64_C(1) << random_below(&random, 4),
                                             .seconds = 60,
                                             .threads = 1 + (unsigned)random_below(&random, 2)};
-
         random_buffers(buffers, count, 6, 20, &random);
         uint64_t least = least_of(buffers, count, options.alignment);
 
@@ -172,7 +163,6 @@ static void cut(struct placement_buffer *buffers, size_t count, int64_t times, u
         struct placement_buffer *piece = &buffers[random_below(random, i)];
         int64_t time = piece->upper - piece->lower;
         uint64_t units = piece->size / unit;
-
         buffers[i] = *piece;
         if (random_below(random, 2) == 0 && time > 1) {
             piece->upper = piece->lower + 1 + (int64_t)random_below(random, (uint64_t)time - 1);
@@ -189,15 +179,13 @@ TEST(test_many)
 {
     struct placement_buffer *buffers = malloc(MANY * sizeof(*buffers));
     uint64_t random = test_first_seed(18);
-
     assert_non_null(buffers);
     for (unsigned threads = 1; threads <= 4; threads += 3) {
         struct placement_options options = {.threads = threads, .seconds = 0.1, .by_steps = true};
-        struct placement_result result;
         struct varve_message message = {""};
-
         cut(buffers, MANY, 100000, 1 << 30, 1, &random);
         assert_int_equal(placement_load(buffers, MANY), 1 << 30);
+        struct placement_result result;
         assert_int_equal(placement_solve(buffers, MANY, &options, &result, &message), VARVE_OK);
         assert_int_equal(result.load, 1 << 30);
         assert_int_equal(result.bound, 1 << 30);
@@ -218,18 +206,15 @@ TEST(test_by_steps)
     struct placement_buffer *again = buffers + MANY;
     uint64_t random = test_first_seed(20);
     size_t cut_short = 0;
-
     assert_non_null(buffers);
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         uint64_t height = UINT64_MAX;
-
         cut(buffers, counts[i], 100000, 1 << 30, 1, &random);
         memcpy(again, buffers, counts[i] * sizeof(*buffers));
         for (double seconds = 1e-4; seconds < 0.2; seconds *= 10) {
             struct placement_options options = {.seconds = seconds, .by_steps = true, .threads = 2};
             struct placement_result result, same;
             struct varve_message message = {""};
-
             assert_int_equal(placement_solve(buffers, counts[i], &options, &result, &message), VARVE_OK);
             assert_int_equal(placement_solve(again, counts[i], &options, &same, &message), VARVE_OK);
             cut_short += result.optimal ? 0 : 1;
@@ -248,12 +233,10 @@ TEST(test_check)
 {
     uint64_t random = test_first_seed(19);
     size_t valid = 0;
-
     for (size_t round = 0; round < 5000; round++) {
         struct placement_buffer buffers[8];
         size_t count = random_below(&random, 9);
         struct varve_message message = {""};
-
         random_buffers(buffers, count, 6, 6, &random);
         for (size_t i = 0; i < count; i++) {
             buffers[i].offset = random_below(&random, 40);
@@ -276,7 +259,6 @@ static bool fits_by_trying(struct placement_buffer *buffers, size_t count, size_
                            uint64_t alignment)
 {
     struct placement_buffer *buffer = &buffers[index];
-
     if (index == count) {
         return true;
     }
@@ -291,7 +273,6 @@ static bool fits_by_trying(struct placement_buffer *buffers, size_t count, size_
 static bool expect_same(const struct placement_buffer *buffers, size_t count, uint64_t capacity, uint64_t alignment)
 {
     struct placement_buffer tried[SMALL_MAX], searched[SMALL_MAX];
-
     memcpy(tried, buffers, count * sizeof(*buffers));
     memcpy(searched, buffers, count * sizeof(*buffers));
     bool fits = fits_by_trying(tried, count, 0, capacity, alignment);
@@ -309,12 +290,10 @@ TEST(test_exact_as_by_trying)
     uint64_t random = test_first_seed(1);
     int fitted = 0, above_load = 0; /* did not fit, though the load did */
     int rounds = test_rounds(2500, 8000);
-
     for (int i = 0; i < rounds; i++) {
         struct placement_buffer buffers[SMALL_MAX];
         size_t count = 1 + random_below(&random, SMALL_MAX);
         uint64_t alignment = UINT64_C(1) << (random_below(&random, 2) * random_below(&random, 3));
-
         random_buffers(buffers, count, 2 + random_below(&random, 8), 2 + random_below(&random, 6), &random);
         uint64_t load = load_of(buffers, count);
         uint64_t capacity = load + random_below(&random, 4) - (load > 0 && random_below(&random, 8) == 0);
@@ -333,11 +312,9 @@ TEST(test_exact_finds_what_was_cut)
 {
     uint64_t random = test_first_seed(1);
     struct placement_buffer buffers[CUT_MAX];
-
     for (unsigned i = 0; i < 60; i++) {
         uint64_t unit = i % 2 == 0 ? 512 : 3, capacity = 200 * unit;
         size_t count = 2 + random_below(&random, 60);
-
         cut(buffers, count, 60, 200, unit, &random);
         assert_int_equal(placement_exact(buffers, count, capacity, 1, &wall_clock, 60), PLACEMENT_FITS);
         assert_true(are_placed(buffers, count, capacity, 1));
@@ -351,7 +328,6 @@ TEST(test_exact_extremes)
 {
     struct placement_buffer one = {INT64_MIN, INT64_MAX, PLACEMENT_BYTES_MAX, 7};
     struct placement_buffer two[] = {{0, 2, PLACEMENT_BYTES_MAX / 2, 0}, {1, 3, PLACEMENT_BYTES_MAX / 2 - 1, 0}};
-
     assert_int_equal(placement_exact(NULL, 0, 0, 0, &wall_clock, 1), PLACEMENT_FITS);
     assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, &wall_clock, 1), PLACEMENT_IMPOSSIBLE);
     assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX, 0, &wall_clock, 1), PLACEMENT_FITS);
@@ -365,10 +341,9 @@ static void expect_refused(const struct placement_buffer *buffers, size_t count,
 {
     struct placement_buffer copy[4];
     struct placement_options options = {.alignment = alignment};
-    struct placement_result result;
     struct varve_message message = {""};
-
     memcpy(copy, buffers, count * sizeof(*buffers));
+    struct placement_result result;
     assert_int_equal(placement_solve(copy, count, &options, &result, &message), VARVE_ERROR_INVALID);
     if (strstr(message.text, words) == NULL) {
         fail_msg("'%s' is not said, but: %s", words, message.text);
@@ -383,14 +358,13 @@ TEST(test_refused)
     struct placement_buffer huge[] = {{.lower = INT64_MIN, .upper = INT64_MAX, .size = UINT64_MAX}};
     struct placement_buffer all = {.lower = INT64_MIN, .upper = INT64_MAX, .size = PLACEMENT_BYTES_MAX};
     struct placement_options options = {0};
-    struct placement_result result;
     struct varve_message message = {""};
-
     expect_refused(ends, 2, 0, "buffer 1 ");
     expect_refused(large, 2, 0, "buffer 1 ");
     expect_refused(huge, 1, 0, "buffer 0 ");
     expect_refused(&all, 1, PLACEMENT_BYTES_MAX, "alignment");
     expect_refused(ends, 1, 12, "alignment 12 ");
+    struct placement_result result;
     assert_int_equal(placement_solve(&all, 1, &options, &result, &message), VARVE_OK);
     assert_true(result.height == PLACEMENT_BYTES_MAX && result.optimal);
     assert_int_equal(placement_solve(NULL, 0, &options, &result, &message), VARVE_OK);

@@ -37,16 +37,14 @@ static void make_database(const char *path)
     char *sql = NULL;
     size_t bytes;
     FILE *out = open_memstream(&sql, &bytes);
-    int ranks[SYMBOLS];
-
     fputs("BEGIN; INSERT INTO meta VALUES ('complete', 1);"
           "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', ''), (2, 'mmap', '');"
           "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
           "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 9);",
           out);
+    int ranks[SYMBOLS];
     for (int i = 0; i < SYMBOLS; i++) {
         int letter = below(SYMBOLS - 2);
-
         ranks[i] = below(4) == 0 ? below(3) : 3 + below(5);
         fprintf(
             out,
@@ -60,7 +58,6 @@ static void make_database(const char *path)
     }
     for (int i = 1; i <= CALLSITES; i++) {
         int of_bytes = below(4) == 0 ? 0 : below(1000), allocations = below(4) == 0 ? 0 : below(20);
-
         fprintf(
             out,
             "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (%d, nullif(%d, 0), 1, NULL, "
@@ -104,9 +101,8 @@ static const char paths_sql[] =
 
 static void list_paths(sqlite3 *db, const struct call_tree_options *options)
 {
-    sqlite3_stmt *statement;
-
     sqlite3_exec(db, "DROP TABLE IF EXISTS temp.path", NULL, NULL, NULL);
+    sqlite3_stmt *statement;
     if (sqlite3_prepare_v2(db, paths_sql, -1, &statement, NULL) != SQLITE_OK) {
         fail_msg("%s", sqlite3_errmsg(db));
     }
@@ -122,7 +118,6 @@ static const char *const figure_names[] = {[CALL_TREE_BYTES] = "bytes", [CALL_TR
 static int64_t sum(sqlite3 *db, int figure, const char *names, const char *more)
 {
     char sql[200];
-
     snprintf(sql, sizeof(sql), "SELECT coalesce(sum(%s), 0) FROM path WHERE substr(names, 1, %zu) = '%s'%s",
              figure_names[figure], strlen(names), names, more);
     return query_integer(db, sql);
@@ -131,11 +126,9 @@ static int64_t sum(sqlite3 *db, int figure, const char *names, const char *more)
 static void name_node(const struct call_tree *tree, size_t number, char *names)
 {
     size_t depth = tree->nodes[number].depth;
-
     names[depth] = '\0';
     for (; number != 0; number = tree->nodes[number].parent) {
         const struct call_tree_frame *frame = &tree->frames[tree->nodes[number].frame];
-
         names[--depth] = frame->is_missing ? '-' : frame->function[0];
     }
     assert_int_equal(depth, 0);
@@ -150,15 +143,14 @@ static bool is_large(const struct call_tree *tree, int64_t figure)
 /* Children that SQL finds below a path, and how many of them are large enough. */
 static uint32_t count_children(sqlite3 *db, const struct call_tree *tree, const char *names, uint32_t *large)
 {
-    sqlite3_stmt *statement;
     uint32_t count = 0;
-    char sql[300];
-
     *large = 0;
+    char sql[300];
     snprintf(sql, sizeof(sql),
              "SELECT sum(%s) FROM path WHERE substr(names, 1, %zu) = '%s' AND length(names) > %zu "
              "GROUP BY substr(names, %zu, 1)",
              figure_names[tree->options.figure], strlen(names), names, strlen(names), strlen(names) + 1);
+    sqlite3_stmt *statement;
     assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &statement, NULL), SQLITE_OK);
     for (; sqlite3_step(statement) == SQLITE_ROW; count++) {
         *large += is_large(tree, sqlite3_column_int64(statement, 0));
@@ -174,7 +166,6 @@ static void check_node(sqlite3 *db, const struct call_tree *tree, size_t number)
     int64_t sums[] = {node->own[0] + node->left_out[0], node->own[1] + node->left_out[1]}, least = INT64_MAX;
     uint32_t children = 0, large;
     char names[PATH_BYTES], exactly[40];
-
     name_node(tree, number, names);
     snprintf(exactly, sizeof(exactly), " AND length(names) = %zu", strlen(names));
     for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
@@ -183,7 +174,6 @@ static void check_node(sqlite3 *db, const struct call_tree *tree, size_t number)
     }
     for (size_t i = number + 1; i < tree->count; i++) {
         const struct call_tree_node *child = &tree->nodes[i];
-
         if (child->parent == number) {
             assert_true(child->depth == node->depth + 1 && child->level - node->level <= 1);
             assert_true(child->level <= options->depth);
@@ -207,11 +197,10 @@ TEST(test_random)
     random_state = test_first_seed(1);
     for (int round = 0; round < test_rounds(12, 60); round++) {
         struct varve_message message = {""};
-        struct database *database;
-        sqlite3 *db;
-
         make_database("random.db");
+        struct database *database;
         assert_int_equal(database_open("random.db", DATABASE_DERIVED, &database, &message), VARVE_OK);
+        sqlite3 *db;
         assert_int_equal(sqlite3_open("random.db", &db), SQLITE_OK);
         for (int i = 0; i < 16; i++) {
             struct call_tree_options options = {
@@ -225,7 +214,6 @@ TEST(test_random)
                 .depth = i & 8 ? 1 + below(6) : CALL_TREE_FRAMES_MAX,
             };
             struct call_tree tree;
-
             assert_int_equal(call_tree_load(&tree, database, &options, &message), VARVE_OK);
             assert_int_equal(database_error(database, &message), VARVE_OK);
             list_paths(db, &tree.options);

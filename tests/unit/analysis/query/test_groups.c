@@ -24,7 +24,6 @@ static struct database *open_database(const char *path)
 {
     struct varve_message message = {""};
     struct database *database = NULL;
-
     if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -48,12 +47,10 @@ static void check_sums(struct database *database, enum group_by by, const char *
         {CALLSITE_BY_TEMPORARY, NULL, "SELECT sum(temporary) FROM total WHERE domain = "},
     };
     struct groups *groups = groups_open(database, by);
-    char sql[200];
-
     groups_load(groups, domain);
+    char sql[200];
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         struct callsite_list list;
-
         groups_rank(groups, figures[i].rank, 1, &list);
         if (figures[i].bytes != NULL) {
             snprintf(sql, sizeof(sql), "%s'%s'", figures[i].bytes, domain);
@@ -69,10 +66,8 @@ static void check_sums(struct database *database, enum group_by by, const char *
 
 TEST(test_sums)
 {
-    struct database *database;
-
     trace_database_make("sums.db", scripts);
-    database = open_database("sums.db");
+    struct database *database = open_database("sums.db");
     for (int by = 0; by < GROUP_BY_COUNT; by++) {
         check_sums(database, (enum group_by)by, "heap");
         check_sums(database, (enum group_by)by, "mmap");
@@ -87,9 +82,8 @@ static struct callsite_list load(const char *path, enum group_by by, enum callsi
 {
     struct database *database = open_database(path);
     struct groups *groups = groups_open(database, by);
-    struct callsite_list list;
-
     groups_load(groups, "heap");
+    struct callsite_list list;
     groups_rank(groups, rank, 100, &list);
     groups_close(groups);
     database_close(database);
@@ -98,10 +92,8 @@ static struct callsite_list load(const char *path, enum group_by by, enum callsi
 
 static void assert_entry(const struct callsite_list *list, size_t index, const char *name, int64_t callsites)
 {
-    char *text;
-
     assert_true(index < list->count);
-    text = callsite_entry_name(&list->rows[index], list->by, 100);
+    char *text = callsite_entry_name(&list->rows[index], list->by, 100);
     assert_string_equal(text, name);
     assert_int_equal(list->rows[index].callsites, callsites);
     free(text);
@@ -126,13 +118,11 @@ static void make_lines(const char *path)
 TEST(test_entries)
 {
     static const char file[] = "/srv/app/very/long/path/of/a/package/with/many/folders/data/loader/batches.py";
-    struct callsite_list list;
-    char name[200];
-
     make_lines("lines.db");
-    list = load("lines.db", GROUP_BY_LINE, CALLSITE_BY_BYTES);
+    struct callsite_list list = load("lines.db", GROUP_BY_LINE, CALLSITE_BY_BYTES);
     assert_int_equal(list.callsites_all, 8);
     assert_int_equal(list.count_all, 6);
+    char name[200];
     snprintf(name, sizeof(name), "load_batch  %s:11", file);
     assert_entry(&list, 0, name, 1);
     snprintf(name, sizeof(name), "load_batch  %s:10", file);
@@ -161,12 +151,10 @@ TEST(test_entries)
 
 TEST(test_entries_of_allocations)
 {
-    struct callsite_list list;
-
     trace_database_make("entries.db", scripts);
     sql_run("entries.db",
             "UPDATE allocation_row SET thread_id = (SELECT t.id FROM thread t WHERE t.tid = allocation_row.tid)");
-    list = load("entries.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
+    struct callsite_list list = load("entries.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
     assert_int_equal(list.count_all, 2);
     assert_string_equal(list.rows[0].name, "pid 4000  python3.11");
     assert_int_equal(list.rows[1].figures.allocations, 10);
@@ -187,10 +175,6 @@ TEST(test_entries_of_allocations)
 /* One process with two GPUs, whose peaks are at other moments: what is listed is live at each of them. */
 TEST(test_peak_of_two_devices)
 {
-    struct database *database;
-    struct groups *groups;
-    struct callsite_list list;
-
     trace_database_make("devices.db", (const char *const[]){"nothing.sql", NULL});
     sql_run("devices.db",
             "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, "
@@ -202,7 +186,9 @@ TEST(test_peak_of_two_devices)
             "INSERT INTO total_stat VALUES (1, 3, 0, 2, 1, 1300, 1, 300, 1000, 1, 1, 1, 0, 0), (1, 3, 1, 1, 0, 70, 1, "
             "70, 70, 1, 5, 5, "
             "0, 0)");
-    database = open_database("devices.db");
+    struct database *database = open_database("devices.db");
+    struct groups *groups;
+    struct callsite_list list;
     for (int by = 0; by < GROUP_BY_COUNT; by++) {
         groups = groups_open(database, (enum group_by)by);
         groups_load_process(groups, "device", 1);
@@ -219,11 +205,9 @@ TEST(test_peak_of_two_devices)
 /* Numbers of processes, threads and call sites that nobody has are one entry. */
 TEST(test_damaged_numbers)
 {
-    struct callsite_list list;
-
     trace_database_make("numbers.db", scripts);
     sql_run("numbers.db", "UPDATE callsite_stat SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
-    list = load("numbers.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
+    struct callsite_list list = load("numbers.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
     assert_int_equal(list.count_all, 1);
     callsite_list_free(&list);
     list = load("numbers.db", GROUP_BY_THREAD, CALLSITE_BY_BYTES);
@@ -246,7 +230,6 @@ TEST(test_not_kept)
 static void assert_lines(const char *line, size_t columns)
 {
     char *text = command_answer(line), *rest = text, *one;
-
     while ((one = strsep(&rest, "\n")) != NULL) {
         for (const char *at = one; *at != '\0'; at++) {
             assert_true((unsigned char)*at >= ' ' && *at != 0x7f);
@@ -262,8 +245,6 @@ TEST(test_hostile)
 {
     static const char *const commands[] = {
         "report", "report --all", "report --by=function", "report --by=module", "peak --by=process", "peak --all"};
-    char *text;
-
     make_lines("hostile.db");
     sql_run(
         "hostile.db",
@@ -275,12 +256,11 @@ TEST(test_hostile)
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         for (size_t columns = 60; columns <= 200; columns += 70) {
             char line[100];
-
             snprintf(line, sizeof(line), "%s --width %zu hostile.db", commands[i], columns);
             assert_lines(line, columns);
         }
     }
-    text = command_answer("report --full-names hostile.db");
+    char *text = command_answer("report --full-names hostile.db");
     assert_true(strlen(text) > 1000000); /* uncut, as asked for */
     assert_null(strchr(text, '\033'));
     free(text);
@@ -293,7 +273,6 @@ TEST(test_hostile)
 TEST(test_two_screens)
 {
     size_t lines = 0;
-
     make_lines("long.db");
     sql_run(
         "long.db",

@@ -24,7 +24,6 @@ static const char processes[] =
 static int make(void **state)
 {
     int error = test_folder_setup(state);
-
     trace_database_make("t.db", (const char *const[]){"nothing.sql", NULL});
     sql_run("t.db", processes);
     return error;
@@ -36,7 +35,6 @@ static int make(void **state)
 static void storage(int process, int id, const char *columns, const char *values)
 {
     char sql[1000];
-
     snprintf(
         sql, sizeof(sql),
         "INSERT INTO storage(id, number, kind, addr, size, callsite_id, thread_id, process_id, pid, tid, create_seq, "
@@ -49,16 +47,14 @@ static void storage(int process, int id, const char *columns, const char *values
 static void told(int process, int id, const char *cause)
 {
     char values[100];
-
     snprintf(values, sizeof(values), ", 900, %s, 2", cause);
     storage(process, id, ", leak_seq, leak_cause, leak_references", values);
 }
 
 static void view(int process, int id, int base, int bytes)
 {
-    char sql[200];
-
     storage(process, id, "", "");
+    char sql[200];
     snprintf(sql, sizeof(sql), "UPDATE storage SET kind = 2, base_id = %d, size = %d WHERE id = %d", base, bytes, id);
     sql_run("t.db", sql);
 }
@@ -66,7 +62,6 @@ static void view(int process, int id, int base, int bytes)
 static void expect_query(const char *sql, const char *expected)
 {
     struct command_outcome outcome = command_run("query", "--csv", "t.db", sql, NULL);
-
     if (outcome.status != 0 || strcmp(strchr(outcome.out, '\n') + 1, expected) != 0) {
         fail_msg("%s: %s%s, expected %s", sql, outcome.out, outcome.err, expected);
     }
@@ -134,7 +129,6 @@ RULE(test_held)
 static void many(int process, int first, int count, int callsite)
 {
     char sql[400];
-
     snprintf(
         sql, sizeof(sql),
         "WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO storage(id, "

@@ -26,7 +26,6 @@ static struct event history_event(uint64_t seq, uint32_t process, bool is_live[P
     bool is_map = block % 6 == 0;
     struct event event = {.ts_ns = (int64_t)seq * 1000 + (int64_t)random_below(&random_state, 900),
                           .addr = 0x10000 * (1 + block)};
-
     if (is_live[process][block]) {
         event.kind = is_map ? VARVE_KIND_MUNMAP : VARVE_KIND_HEAP_FREE;
         event.cause = is_map ? VARVE_CAUSE_MUNMAP : VARVE_CAUSE_FREE;
@@ -70,13 +69,11 @@ static void fill_names(struct store *store)
 static int record(void **state)
 {
     static bool is_live[PROCESSES + 1][BLOCKS];
-    struct derived derived;
-
     test_folder_setup(state);
+    struct derived derived;
     derived_begin(&derived);
     for (uint64_t seq = 1; seq <= EVENTS; seq++) {
         uint32_t process = 1 + (uint32_t)random_below(&random_state, PROCESSES);
-
         derived_event(&derived, history_event(seq, process, is_live), seq, process);
     }
     for (uint32_t i = 1; i <= PROCESSES; i++) {
@@ -109,10 +106,8 @@ static int forget(void **state)
 static void expect_same(const char *view, const char *definition, int least)
 {
     const char *const orders[2][2] = {{view, definition}, {definition, view}};
-
     for (int i = 0; i < 2; i++) {
         char sql[4096];
-
         snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT * FROM (%s) EXCEPT SELECT * FROM (%s))", orders[i][0],
                  orders[i][1]);
         if (query_integer(db, sql) != 0) {

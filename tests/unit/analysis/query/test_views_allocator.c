@@ -61,7 +61,6 @@ static void fill_names(struct store *store)
     uint32_t blind_id = store_symbol(store, &blind);
     uint32_t python_id = store_symbol(store, &python);
     uint32_t c_id = store_symbol(store, &c);
-
     assert_int_equal(store_symbol(store, &blind), blind_id);
     assert_int_equal(store_stack_node(store, 1, 0, python_id, -1), VARVE_OK);
     assert_int_equal(store_stack_node(store, 2, 1, blind_id, 0x10), VARVE_OK);
@@ -74,9 +73,8 @@ static void fill_names(struct store *store)
 
 static int record(void **state)
 {
-    struct derived derived;
-
     test_folder_setup(state);
+    struct derived derived;
     derived_begin(&derived);
     for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
         derived_event(&derived, script[i], i + 1, 1);
@@ -119,7 +117,6 @@ TEST(test_sizes)
     static const char *const views[] = {"size_total", "size_total_process WHERE process_id = 1 AND pid = 101"};
     for (size_t i = 0; i < 2; i++) {
         char sql[256];
-
         snprintf(
             sql, sizeof(sql),
             "SELECT domain, device, up_to_bytes, allocations, frees, bytes, live_allocations, live_bytes, temporary,"

@@ -84,13 +84,11 @@ static const struct {
 
 static int record(void **state)
 {
-    struct derived derived;
-
     test_folder_setup(state);
+    struct derived derived;
     derived_begin(&derived);
     for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
         struct event event = script[i].event;
-
         event.kind = (uint8_t)script[i].kind;
         event.cause = (uint8_t)script[i].cause;
         derived_event(&derived, event, i + 1, script[i].process);
@@ -201,8 +199,8 @@ TEST(test_no_view_reads_all_events)
                                         "cupti_memory",   "cupti_pool",     "cupti_state",         "cupti_difference"};
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
         char sql[96];
-        sqlite3_stmt *query;
         snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN SELECT * FROM %s", views[i]);
+        sqlite3_stmt *query;
         assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &query, NULL), SQLITE_OK);
         while (sqlite3_step(query) == SQLITE_ROW) {
             const char *step = (const char *)sqlite3_column_text(query, 3);

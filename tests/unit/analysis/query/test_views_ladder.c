@@ -50,7 +50,6 @@ static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib
 static void play(const struct event *events, size_t count, bool has_totals_only, unsigned processes)
 {
     struct derived derived;
-
     derived_begin(&derived);
     store_keep(derived.store, !has_totals_only, !has_totals_only);
     if (has_totals_only) {
@@ -58,7 +57,6 @@ static void play(const struct event *events, size_t count, bool has_totals_only,
     }
     for (size_t i = 0; i < count; i++) {
         struct event event = events[i];
-
         event.dev_seq = i % (count / processes) + 1;
         derived_event(&derived, event, i + 1, 1 + (uint32_t)(i * processes / count));
     }

@@ -62,7 +62,6 @@ TEST(test_scenes)
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
         struct scene *scene = scene_of(scenes[i].conf, scenes[i].limit, scenes[i].calls);
         const struct varve_alloc_stats *stats = &scene->stats;
-
         expect_count(scenes[i].what, "segments", scenes[i].segments,
                      (int64_t)scene_count(scene, HISTORY_SEGMENT_ALLOC));
         expect_count(scenes[i].what, "given back", scenes[i].given_back,
@@ -80,7 +79,6 @@ TEST(test_scenes)
 TEST(test_deferred_frees_in_the_order_of_the_trace)
 {
     struct scene *scene = scene_of("", 0, "a=4K b=4K c=4K -a~903 -b~902 -c~901 /901 /902 /903 +12K");
-
     assert_int_equal(scene_device(scene)->events[7].addr, scene->blocks['c' - 'a']);
     scene_expect_equal(scene);
 }
@@ -89,7 +87,6 @@ TEST(test_published_offsets)
 {
     static const uint64_t offsets[] = {0, 37888, 38400, 38912, 39424, 39936};
     struct scene *scene = scene_of("", 0, "a=37683 b=256 c=256 d=256 e=256 f=8");
-
     for (size_t i = 0; i < 6; i++) {
         assert_int_equal(scene->blocks[i] - scene->blocks[0], offsets[i]);
     }
@@ -103,7 +100,6 @@ TEST(test_expandable_segments_of_a_small_device)
         scene_of("expandable_segments:True", 0, "+30M +100 +30M@1 +100@1 +30M@2 +100@2 +30M@3 +100@3");
     struct replay_options options = {.follow = true, .conf = scene->conf};
     struct replay_result result;
-
     for (size_t cut = 0; cut <= 9; cut += 9) {
         scene_cut(scene, cut);
         assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
@@ -117,7 +113,6 @@ static void add_snapshots(struct history_device *device, uint64_t seed)
 {
     size_t count = device->event_count;
     struct history_event *events = calloc(count, sizeof(*events));
-
     assert_non_null(events);
     memcpy(events, device->events, count * sizeof(*events));
     device->event_count = 0;
@@ -136,7 +131,6 @@ TEST(test_snapshots_in_between_do_not_matter)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct scene *scene = scene_of("", 64 * MIB, "a=30M b=100 -b~900 /900 -a +50M !60M");
-
         add_snapshots(scene_device(scene), seed);
         scene_expect_equal(scene);
     }
@@ -146,8 +140,6 @@ TEST(test_several_devices)
 {
     struct scene *scene = scene_of("", 0, "+5M +100@3");
     struct history_device *second = history_device(scene->history, 2), *first = scene_device(scene);
-    struct replay_result result;
-
     for (size_t i = 0; i < first->event_count; i++) {
         *history_add_event(second) = first->events[i];
     }
@@ -157,7 +149,7 @@ TEST(test_several_devices)
     for (size_t i = 0; i < first->block_count; i++) {
         *history_add_block(second) = first->blocks[i];
     }
-    result = scene_expect_decisions(scene, 0);
+    struct replay_result result = scene_expect_decisions(scene, 0);
     assert_int_equal(result.events, 8);
     assert_int_equal(result.allocations, 4);
     assert_int_equal(result.stats.reserved_bytes[0].current, 2 * 22 * (int64_t)MIB);
@@ -176,13 +168,10 @@ TEST(test_settings_of_the_snapshot)
     static const char *const confs[] = {"max_split_size_mb:40,large_segment_size_mb:32",
                                         "roundup_power2_divisions:[1:4,4:2,>:8]", "garbage_collection_threshold:0.5",
                                         "expandable_segments:True", "large_segment_size_mb:12"};
-
     for (size_t i = 0; i < sizeof(confs) / sizeof(confs[0]); i++) {
         struct scene *scene = scene_open(confs[i], 256 * MIB, 0);
-
         for (uint64_t size = 3 * MIB; size < 60 * MIB; size += 7 * MIB) {
             uint64_t addr = scene_alloc(scene, size + 4321, 0);
-
             scene_alloc(scene, size / 3, 0);
             scene_free(scene, addr);
         }
@@ -198,11 +187,10 @@ TEST(test_limit_that_is_missing)
 {
     struct scene *scene = scene_of("garbage_collection_threshold:0.3", 200 * MIB,
                                    "a=30M -a +512K a=50M -a +512K a=70M -a +512K +90M +20M");
-    struct replay_result result;
-
     assert_true(scene_count(scene, HISTORY_SEGMENT_FREE) > 0);
     scene_expect_decisions(scene, 0);
     scene->limit = 0;
+    struct replay_result result;
     assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
     assert_true(result.mismatches > 0);
     assert_non_null(result.advice);
@@ -214,7 +202,6 @@ TEST(test_limit_that_is_missing)
 TEST(test_full_device_without_a_limit)
 {
     struct scene *scene = scene_open("", 0, 100 * MIB);
-
     scene_play(scene, "a=30M b=40M@5 -a -b !120M +60M !120M");
     scene_end(scene);
     struct replay_result result = scene_expect_decisions(scene, 0);
@@ -228,13 +215,11 @@ TEST(test_unexplained_release)
 {
     struct scene *scene = scene_of("", 0, "a=30M b=40M -a -b E +50M");
     struct history_event *events = scene_device(scene)->events;
-    struct replay_result result;
-
     assert_int_equal(events[8].action, HISTORY_SEGMENT_FREE);
     assert_int_equal(events[9].action, HISTORY_SEGMENT_FREE);
+    struct replay_result result;
     for (int swap = 0; swap < 2; swap++) {
         struct history_event first = events[8];
-
         assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
         assert_int_equal(result.mismatches, swap);
         events[8] = events[9]; /* the order of releases counts */

@@ -9,7 +9,6 @@
 static void insert(struct scene *scene, size_t index, enum history_action action, uint64_t addr, uint64_t size)
 {
     struct history_device *device = scene_device(scene);
-
     history_add_event(device);
     memmove(&device->events[index + 1], &device->events[index],
             (device->event_count - 1 - index) * sizeof(*device->events));
@@ -20,7 +19,6 @@ static void expect_refused(struct scene *scene, const char *event, const char *r
 {
     struct varve_message message = {""};
     struct replay_result result;
-
     assert_int_equal(scene_try(scene, &result, &message), VARVE_ERROR_FORMAT);
     if (strstr(message.text, event) == NULL || strstr(message.text, reason) == NULL) {
         fail_msg("\"%s\" says neither \"%s\" nor \"%s\"", message.text, event, reason);
@@ -57,7 +55,6 @@ TEST(test_contradictions)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         /* 0 segment_alloc, 1 alloc, 2 alloc, 3 and 4 free, 5 alloc, 6 segment_alloc, 7 alloc */
         struct scene *scene = scene_of(cases[i].conf, 0, "a=4K +8K -a +2K +30M");
-
         assert_int_equal(scene_device(scene)->event_count, 8);
         uint64_t addr = scene_device(scene)->events[cases[i].of].addr + (uint64_t)cases[i].offset;
 

@@ -22,7 +22,6 @@ static struct scene *make_scene(void)
     uint32_t file = history_text(history, "model.py", 8);
     const struct history_frame frames[2] = {{history_text(history, "allocate", 8), file, 12},
                                             {history_text(history, "main", 4), file, 3}};
-
     scene_device(scene)->events[1].stack = history_add_stack(history, frames, 2);
     assert_int_equal(replay_settings(history, scene->conf, &history->settings, NULL), VARVE_OK);
     return scene;
@@ -32,7 +31,6 @@ static void expect_equal_events(const struct history *want, const struct history
 {
     const struct history_device *a = &want->devices[0];
     const struct history_device *b = &got->devices[0];
-
     assert_int_equal(a->event_count, b->event_count);
     for (size_t i = 0; i < a->event_count; i++) {
         assert_int_equal(a->events[i].action, b->events[i].action);
@@ -49,7 +47,6 @@ static void expect_equal_segments(const struct history *want, const struct histo
 {
     const struct history_device *a = &want->devices[0];
     const struct history_device *b = &got->devices[0];
-
     assert_int_equal(a->segment_count, b->segment_count);
     assert_int_equal(a->block_count, b->block_count);
     for (size_t i = 0; i < a->segment_count; i++) {
@@ -74,14 +71,12 @@ static void expect_round_trip(struct scene *scene)
 {
     struct varve_message message = {""};
     struct history *got;
-    const struct history_event *event;
-
     if (history_read_database(path, &got, NULL, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
     expect_equal_events(scene->history, got);
     expect_equal_segments(scene->history, got);
-    event = &got->devices[0].events[1];
+    const struct history_event *event = &got->devices[0].events[1];
     assert_int_equal(got->stacks[event->stack].frame_count, 2);
     assert_string_equal(got->texts[got->frames[got->stacks[event->stack].first_frame].function], "allocate");
     assert_int_equal(got->frames[got->stacks[event->stack].first_frame + 1].line, 3);
@@ -96,10 +91,9 @@ static void expect_round_trip(struct scene *scene)
 
 static struct import_result import(const struct scene *scene)
 {
-    struct import_result result;
     struct varve_writer *writer;
-
     assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
+    struct import_result result;
     assert_int_equal(import_pytorch(scene->history, writer, NULL, &result, NULL), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
     return result;
@@ -109,7 +103,6 @@ TEST(test_import)
 {
     struct scene *scene = make_scene();
     struct import_result result = import(scene);
-
     assert_int_equal(result.events, scene_device(scene)->event_count);
     assert_int_equal(result.callsites, 1);
     assert_false(result.starts_late);
@@ -120,12 +113,11 @@ static void write_replay(const struct scene *scene)
 {
     struct replay_options options = {
         .conf = scene->conf, .memory_limit = scene->limit, .capacity = 1024 * MIB, .follow = true};
-    struct replay_result result;
     struct varve_writer *writer;
-
     assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
     options.writer = history_writer_new(writer, scene->history);
     history_write_settings(writer, &scene->history->settings, history_writer_begin_us(options.writer));
+    struct replay_result result;
     assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
     history_writer_free(options.writer);
     assert_int_equal(result.mismatches, 0);
@@ -135,7 +127,6 @@ static void write_replay(const struct scene *scene)
 TEST(test_records_of_a_replay)
 {
     struct scene *scene = make_scene();
-
     write_replay(scene);
     EXPECT(0,
            "query --no-header --csv t.db `SELECT sum(kind = 'split') > 0, sum(kind = 'merge') > 0, sum(kind = 'oom'), "
@@ -148,11 +139,10 @@ TEST(test_records_of_a_replay)
 TEST(test_late_beginning)
 {
     struct scene *scene = make_scene();
-    struct history *got;
-
     scene_cut(scene, 2);
     assert_true(import(scene).starts_late);
     EXPECT(0, "query --no-header t.db `SELECT sum(kind = 'segment_alloc') FROM events`", "4\n");
+    struct history *got;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(history_read_database(path, &got, NULL, NULL), VARVE_OK);
         expect_equal_events(scene->history, got);
@@ -165,7 +155,6 @@ TEST(test_late_beginning)
 TEST(test_commands)
 {
     struct scene *scene = make_scene();
-
     write_replay(scene);
     EXPECT(0, "replay --verify --memory-limit=120M t.db", "every decision as recorded");
     EXPECT(2, "replay --verify --memory-limit=60M t.db", "event ");

@@ -14,11 +14,10 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
 {
     struct varve_alloc_snapshot start = {0};
     struct varve_alloc_config config;
-    struct replay_reservations reservations;
     struct replay_hints hints = {0};
-
     varve_alloc_config_init(&config);
     *pools = (struct replay_pools){0};
+    struct replay_reservations reservations;
     replay_reservations_find(scene->history, scene_device(scene), &start, &config, 1024 * MIB, &reservations);
     assert_int_equal(
         replay_pools_derive(scene->history, scene_device(scene), &start, &reservations, &hints, pools, NULL), VARVE_OK);
@@ -28,7 +27,6 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
 static uint16_t pool_of(const struct scene *scene, const struct replay_pools *pools, char letter)
 {
     const struct history_device *device = scene_device(scene);
-
     for (size_t i = 0; i < device->event_count; i++) {
         if (device->events[i].action == HISTORY_ALLOC && device->events[i].addr == scene->blocks[letter - 'a']) {
             return pools->of_event[i];
@@ -59,7 +57,6 @@ TEST(test_pools_that_are_gone_at_the_end)
 {
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
         struct scene *scene = scene_of(scenes[i].conf, 0, scenes[i].calls);
-
         assert_int_equal(scene_count(scene, HISTORY_SEGMENT_FREE), scenes[i].given_back);
         assert_int_equal(scene_count(scene, HISTORY_SEGMENT_UNMAP) > 0, scenes[i].conf[0] != '\0');
         scene_expect_equal(scene);
@@ -70,9 +67,8 @@ TEST(test_pools_that_are_gone_at_the_end)
 TEST(test_pool_that_is_there_at_the_end)
 {
     struct scene *scene = scene_of("", 0, "b=300K@50 -b i=300K@50#7 +5M@50#7 a=200K@50");
-    struct replay_pools pools;
-
     assert_int_equal(scene->blocks['a' - 'a'], scene->blocks['b' - 'a']);
+    struct replay_pools pools;
     derive(scene, &pools);
     assert_int_equal(pools.count, 2);
     assert_int_equal(pools.ids[1].capture, 7);
@@ -86,7 +82,6 @@ TEST(test_pool_that_is_there_at_the_end)
 TEST(test_all_pools_are_gone_at_the_end)
 {
     struct scene *scene = scene_of("", 0, "a=6M@50 -a b=6M@50#1 -b +6M@50 R1*1 E");
-
     assert_true(scene_expect_decisions(scene, 0).derived_pools);
     scene_close(scene);
 }
@@ -95,11 +90,10 @@ TEST(test_all_pools_are_gone_at_the_end)
 TEST(test_events_that_name_their_pool)
 {
     struct scene *scene = scene_open("", 0, 0);
-    struct replay_pools pools;
-
     scene->names_pools = true;
     scene_play(scene, "i=300K@50#9 -i R9*1 E +300K@50");
     scene_end(scene);
+    struct replay_pools pools;
     derive(scene, &pools);
     assert_int_equal(pools.count, 2);
     assert_int_equal(pools.ids[1].capture, 9);
@@ -112,10 +106,9 @@ TEST(test_the_reader_takes_the_names)
 {
     FILE *pipe = python_open("pack(snapshot(device_traces=[[event(pool_id=(5, 3))]]))\n", "");
     struct varve_message message = {""};
-    struct history *history;
     struct made made;
-
     assert_true(python_next(pipe, &made));
+    struct history *history;
     assert_int_equal(read_bytes(made.data, made.bytes, &history, &message), VARVE_OK);
     assert_int_equal(history->devices[0].events[0].pool, 1);
     assert_int_equal(history->pool_count, 1);

@@ -40,7 +40,6 @@ static uint64_t random_size(struct life *life)
 static void step(struct life *life, size_t pool)
 {
     uint64_t *block = &life->blocks[pool][random_next(&life->seed) % BLOCKS];
-
     if (*block != 0) {
         scene_free(life->scene, *block);
         *block = 0;
@@ -56,7 +55,6 @@ static void capture(struct life *life)
 {
     size_t pool = life->pool_count;
     size_t steps = 3 + random_next(&life->seed) % 30;
-
     if (pool >= POOLS || (pool > 0 && random_next(&life->seed) % 4 == 0)) {
         pool = (pool - 1) % POOLS; /* the same graph pool again */
     } else {
@@ -70,7 +68,6 @@ static void capture(struct life *life)
 static void end_pool(struct life *life)
 {
     size_t pool = life->pool_count > 0 ? random_next(&life->seed) % life->pool_count : 0;
-
     for (size_t i = 0; i < BLOCKS; i++) {
         if (life->blocks[pool][i] != 0) {
             scene_free(life->scene, life->blocks[pool][i]);
@@ -88,7 +85,6 @@ static struct scene *random_scene(const char *conf, uint64_t seed, bool names_po
 {
     struct life life = {.seed = seed, .scene = scene_open(conf, 0, 0)};
     size_t steps = 20 + random_next(&life.seed) % 200;
-
     life.scene->names_pools = names_pools;
     for (size_t i = 0; i < steps; i++) {
         switch (random_next(&life.seed) % 40) {
@@ -125,13 +121,11 @@ static bool is_unsolved(uint64_t seed)
 static void replay_life(const char *conf, uint64_t seed, bool names_pools, bool is_cut)
 {
     struct scene *scene = random_scene(conf, seed, names_pools);
-
     if (is_cut) {
         cut_at_random(scene, seed);
     }
     if (is_cut && !names_pools && conf[0] == '\0' && is_unsolved(seed)) {
         struct replay_result result;
-
         assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
         assert_true(result.mismatches > 0 || !result.segments_equal);
     } else {
@@ -143,7 +137,6 @@ static void replay_life(const char *conf, uint64_t seed, bool names_pools, bool 
 TEST(test_lives)
 {
     uint64_t first = test_first_seed(1), last = first == 1 ? (uint64_t)test_rounds(60, 150) : first;
-
     for (uint64_t seed = first; seed <= last; seed++) {
         for (unsigned way = 0; way < 8; way++) {
             replay_life(way & 1 ? "expandable_segments:True" : "", seed, way & 2, way & 4);
@@ -155,16 +148,15 @@ TEST(test_lives)
 TEST(test_pools_that_are_undecided)
 {
     struct scene *scene = random_scene("", UNDECIDED, false);
-    struct replay_result result;
-    struct import_result imported;
-    struct varve_writer *writer;
     char expected[100], *folder = test_folder_enter();
-
     cut_at_random(scene, UNDECIDED);
+    struct replay_result result;
     assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
     assert_true(result.mismatches > 0);
     assert_true(result.inferred_pools > 0);
+    struct varve_writer *writer;
     assert_int_equal(varve_writer_open("t.db", true, &writer, NULL), VARVE_OK);
+    struct import_result imported;
     assert_int_equal(import_pytorch(scene->history, writer, NULL, &imported, NULL), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
     snprintf(expected, sizeof(expected), "%zu private pools can't be distinguished in this snapshot",

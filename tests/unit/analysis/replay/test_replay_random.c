@@ -37,11 +37,9 @@ static void forget_ambiguous(struct varve_alloc_stats *stats)
 TEST(test_random_lives)
 {
     uint64_t first = test_first_seed(1);
-
     for (uint64_t seed = first; seed < first + (uint64_t)test_rounds(120, 300); seed++) {
         struct scene *scene = life_of(&lives[seed % LIVES], seed);
         struct replay_result result = scene_expect_decisions(scene, seed);
-
         forget_ambiguous(&scene->stats);
         forget_ambiguous(&result.stats);
         if (memcmp(&result.stats, &scene->stats, sizeof(result.stats)) != 0) {
@@ -64,11 +62,9 @@ TEST(test_cut_anywhere)
         {"expandable_segments:True", 160 * MIB, 250, 48, 2, 3, true},
     };
     uint64_t first = test_first_seed(1);
-
     for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
         for (uint64_t seed = first; seed < first + (uint64_t)test_rounds(25, 120); seed++) {
             struct scene *scene = life_of(&cut[i], seed);
-
             scene_cut(scene, seed * 7919 % (scene_device(scene)->event_count + 1));
             scene_expect_decisions(scene, seed);
             scene_close(scene);
@@ -91,10 +87,8 @@ TEST(test_late_beginnings)
         {"", "a=4K b=30M +5M@1 -a c=2M -c~900 +700 E -b |"},
         {"expandable_segments:True", "a=4K b=30M +5M@1 -a c=2M -c~900 +700 E -b |"},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct scene *scene = scene_of(cases[i].conf, 0, cases[i].calls);
-
         scene_cut(scene, scene->mark);
         assert_true(scene_expect_decisions(scene, i).starts_late);
         scene_close(scene);
@@ -105,7 +99,6 @@ TEST(test_late_beginnings)
 TEST(test_beginning_within_a_request)
 {
     struct scene *scene = scene_of("max_split_size_mb:24", 0, "+23M+100 +100");
-
     assert_int_equal(scene_device(scene)->events[0].action, HISTORY_SEGMENT_ALLOC);
     scene_cut(scene, 1);
     assert_true(scene_expect_decisions(scene, 0).first_event <= 1);
@@ -115,7 +108,6 @@ TEST(test_beginning_within_a_request)
 static bool is_found(const struct scene *scene)
 {
     struct replay_result result;
-
     return scene_try(scene, &result, NULL) != VARVE_OK || result.mismatches > 0 || !result.segments_equal;
 }
 
@@ -123,7 +115,6 @@ static bool is_found(const struct scene *scene)
 static bool change(struct history_device *device, size_t index, unsigned kind)
 {
     struct history_event *event = &device->events[index];
-
     if (event->action == HISTORY_OOM) {
         return false; /* another request, or one more, would have failed, too */
     }
@@ -156,13 +147,11 @@ TEST(test_every_changed_event_is_found)
     static const struct scene_life plain[] = {{"", 0, 200, 64, 1, 0, true}, {"", 150 * MIB, 200, 64, 1, 0, true}};
     uint16_t stream;
     size_t changed = 0;
-
     for (uint64_t seed = 1; seed <= (uint64_t)test_rounds(3, 6); seed++) {
         struct scene *scene = life_of(&plain[seed % 2], seed);
         struct history_device *device = scene_device(scene);
         size_t count = device->event_count;
         struct history_event *events = calloc(count, sizeof(*events));
-
         assert_non_null(events);
         assert_int_equal(history_stream(scene->history, 77, &stream), VARVE_OK);
         memcpy(events, device->events, count * sizeof(*events));

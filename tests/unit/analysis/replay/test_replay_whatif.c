@@ -19,7 +19,6 @@ static struct replay_result whatif(const struct scene *scene, struct replay_opti
 {
     struct replay_result result;
     struct varve_message message = {""};
-
     if (replay_run(scene->history, &options, &result, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -30,7 +29,6 @@ TEST(test_same_rules_cost_the_same)
 {
     struct scene *scene = make_scene();
     struct replay_result result = whatif(scene, (struct replay_options){.conf = ""});
-
     assert_memory_equal(&result.stats, &scene->stats, sizeof(result.stats));
     assert_int_equal(result.allocations, 5);
     assert_int_equal(result.ooms, 0);
@@ -42,7 +40,6 @@ TEST(test_limit_makes_requests_fail)
     struct scene *scene = make_scene();
     struct replay_result result = whatif(scene, (struct replay_options){.conf = "", .memory_limit = 60 * MIB});
     struct replay_result smaller = whatif(scene, (struct replay_options){.conf = "", .capacity = 25 * MIB});
-
     assert_int_equal(result.ooms, 1); /* 40 MiB */
     assert_int_equal(result.skipped, 1);
     assert_int_equal(result.stats.num_ooms, 1);
@@ -55,10 +52,8 @@ TEST(test_limit_makes_requests_fail)
 TEST(test_every_policy_serves)
 {
     struct scene *scene = make_scene();
-
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
         struct replay_result result = whatif(scene, (struct replay_options){.policy = *policy});
-
         assert_int_equal(result.allocations, 5);
         assert_int_equal(result.ooms, 0);
         assert_int_equal(result.stats.requested_bytes[0].allocated, 95 * (int64_t)MIB + 700);
@@ -69,10 +64,8 @@ TEST(test_every_policy_serves)
 TEST(test_late_beginning_under_other_rules)
 {
     struct scene *scene = make_scene();
-    struct replay_result result;
-
     scene_cut(scene, 2);
-    result = whatif(scene, (struct replay_options){.conf = "roundup_power2_divisions:2"});
+    struct replay_result result = whatif(scene, (struct replay_options){.conf = "roundup_power2_divisions:2"});
     assert_true(result.starts_late);
     assert_int_equal(result.allocations, 4);
     assert_int_equal(result.skipped, 0); /* the block of the start was freed */
@@ -82,7 +75,6 @@ TEST(test_late_beginning_under_other_rules)
 static int try_with(const struct scene *scene, struct replay_options options, struct varve_message *message)
 {
     struct replay_result result;
-
     return replay_run(scene->history, &options, &result, message);
 }
 
@@ -91,7 +83,6 @@ TEST(test_what_is_refused)
     struct scene *scene = make_scene();
     struct history_device *device = scene_device(scene);
     struct varve_message message = {""};
-
     assert_int_not_equal(try_with(scene, (struct replay_options){.policy = "nosuch"}, &message), VARVE_OK);
     assert_non_null(strstr(message.text, "nosuch"));
     assert_int_equal(try_with(scene, (struct replay_options){.conf = "nosuch:1"}, &message), VARVE_ERROR_INVALID);
@@ -113,7 +104,6 @@ TEST(test_before_finds_the_limit)
     struct scene *scene = scene_of("", 60 * MIB, "a=30M -a +40M"); /* the second after a retry */
     struct replay_options options = {.memory_limit = 50 * MIB};
     struct replay_before before;
-
     assert_int_equal(replay_before_load(scene->history, NULL, &before), 0);
     assert_true(before.is_reproduced);
     assert_int_equal(before.limit, 40 * MIB);
@@ -136,7 +126,6 @@ static void expect_ineffective(const struct scene *scene, struct replay_options 
     struct replay_result result = whatif(scene, options);
     size_t count = replay_ineffective(scene->history, &options, &result, items);
     const char *reason = NULL;
-
     for (size_t i = 0; i < count; i++) {
         reason = strcmp(items[i].setting, setting) == 0 ? items[i].reason : reason;
     }
@@ -173,7 +162,6 @@ TEST(test_settings_without_effect)
         {"", "--memory-limit", "it was never reached", 1000 * MIB, NULL},
         {"", "--memory-limit", NULL, 60 * MIB, NULL},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         expect_ineffective(scene,
                            (struct replay_options){

@@ -32,7 +32,6 @@ static void add_callsite(struct live *live, uint32_t id, uint64_t live_bytes, ui
     const struct store_symbol user = {
         .function = function, .file = "/a/very/long/folder/of/sources/file.c", .line = id, .module = "program"};
     const struct store_symbol symbol = {.function = "inner", .file = "inner.c", .line = 3, .module = "library"};
-
     assert_int_equal(live_callsite(live, &leader), VARVE_OK);
     if (function != NULL) {
         assert_int_equal(live_name(live, id, &user, &symbol), VARVE_OK);
@@ -52,14 +51,12 @@ static void moment(struct live *live, int64_t ts_ns, uint64_t events)
                                     .processes = 2,
                                     .processes_running = 1,
                                     .threads = 3};
-
     assert_int_equal(live_begin(live, &row), VARVE_OK);
 }
 
 static void add_totals(struct live *live, uint64_t bytes)
 {
     struct total total = {.allocations = 10, .frees = 2, .bytes = bytes, .live_bytes = bytes / 2, .peak_bytes = bytes};
-
     assert_int_equal(live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total), VARVE_OK);
     assert_int_equal(live_total(live, 1, slot_of(DOMAIN_HEAP, 0), &total), VARVE_OK);
     assert_int_equal(live_total(live, 0, slot_of(DOMAIN_BLOCK, 1), &total), VARVE_OK);
@@ -82,9 +79,6 @@ static struct database *figures_make(void)
     struct varve_message message = {""};
     struct database *database = NULL;
     struct live *live;
-    size_t count;
-    void *bytes;
-
     assert_int_equal(live_open(&live), VARVE_OK);
     moment(live, 1000000000, 100);
     add_totals(live, 10000);
@@ -97,7 +91,8 @@ static struct database *figures_make(void)
     add_callsite(live, 0, 50, 60, 60, NULL);
     assert_int_equal(live_process(live, &process), VARVE_OK);
     assert_int_equal(live_allocator(live, &allocator), VARVE_OK);
-    bytes = live_bytes(live, &count);
+    size_t count;
+    void *bytes = live_bytes(live, &count);
     assert_non_null(bytes);
     assert_int_equal(database_open_live("here", bytes, count, &database, &message), VARVE_OK);
     live_bytes_free(bytes);
@@ -110,7 +105,6 @@ static char *print(struct database *database, const struct page *page)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     page_head(out, database, page);
     page_list(out, database, page);
     memory_stream_end(out, &text);
@@ -134,7 +128,6 @@ static void expect_tame(char *text, size_t columns)
 TEST(test_widths)
 {
     struct database *database = figures_make();
-
     for (size_t columns = 60; columns <= 260; columns += test_is_full() ? 5 : 20) {
         for (int list = 0; list < PAGE_LISTS; list++) {
             const struct page page = {.columns = columns,
@@ -144,7 +137,6 @@ TEST(test_widths)
                                       .list = (enum page_list)list,
                                       .top = 100};
             char *text = print(database, &page);
-
             assert_true((strstr(text, "live count") != NULL) == (columns >= 100));
             assert_non_null(strstr(text, "GPU 1 rank 3"));
             assert_null(strstr(text, "cupti"));
@@ -159,10 +151,8 @@ TEST(test_widths)
 static void expect_words(char *text, const char *const *words)
 {
     const char *at = text;
-
     for (; *words != NULL; words++) {
         const char *found = strstr(at, *words);
-
         if (found == NULL) {
             fail_msg("no '%s' (there) in: %s", *words, text);
         }
@@ -178,7 +168,6 @@ TEST(test_answers)
     struct database *database = figures_make();
     struct page page = {.columns = 120, .allocators = 3, .state = "recording", .top = 100};
     char *next = page_next_domain(database, NULL);
-
     expect_words(print(database, &page),
                  WORDS("350 events, 250/s; 3 lost; 5 behind",
                        "RSS 118 MiB; 1 of 2 processes running, 3 threads; varve record 4711", "lines", "long_f",
@@ -201,7 +190,6 @@ TEST(test_json)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
-
     json_print(page_json(database, &page), out);
     memory_stream_end(out, &text);
     assert_null(strstr(text, "\"user_line\":1,")); /* of the heap */
@@ -215,16 +203,14 @@ TEST(test_other_bytes)
 {
     struct varve_message message = {""};
     struct database *database = NULL;
-    struct live *live;
-    size_t count;
-    unsigned char *bytes;
-    unsigned char *copy;
-
     assert_int_equal(database_open_live("here", "nothing", 7, &database, &message), VARVE_ERROR_FORMAT);
+    struct live *live;
     assert_int_equal(live_open(&live), VARVE_OK);
     moment(live, 1, 1);
-    bytes = live_bytes(live, &count);
+    size_t count;
+    unsigned char *bytes = live_bytes(live, &count);
     assert_non_null(bytes);
+    unsigned char *copy;
     for (size_t length = 0; length < count; length += 1 + count / 50) {
         copy = malloc(length + 1); /* of just that length, for the sanitizer */
         assert_non_null(copy);
@@ -232,7 +218,6 @@ TEST(test_other_bytes)
         if (database_open_live("here", copy, length, &database, &message) == VARVE_OK) {
             const struct page page = {.columns = 80, .allocators = 2, .state = "", .top = 10};
             FILE *out = fopen("/dev/null", "w");
-
             page_head(out, database, &page);
             page_list(out, database, &page);
             fclose(out);

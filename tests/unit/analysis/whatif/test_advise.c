@@ -17,7 +17,6 @@ static void advise(const struct scene *scene, const struct advise_options *optio
 {
     struct varve_message message = {""};
     struct whatif *whatif;
-
     assert_int_equal(whatif_open(scene->history, &whatif, &message), VARVE_OK);
     if (advise_run(scene->history, whatif, options, out, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
@@ -31,7 +30,6 @@ TEST(test_expandable_helps)
     struct scene *scene =
         scene_of("", 0, "a=30M -a a=60M -a a=90M -a a=120M -a a=150M -a a=180M -a a=210M -a a=240M -a");
     struct advice advice;
-
     advise(scene, &(struct advise_options){.threads = 2}, &advice);
     assert_true(advice.is_followed);
     assert_int_equal(advice.own.outcome.figures.peak_reserved, (30 + 60 + 90 + 120 + 150 + 180 + 210 + 240) * MIB);
@@ -51,7 +49,6 @@ TEST(test_nothing_helps)
 {
     struct scene *scene = scene_of("", 0, "+64M +32M");
     struct advice advice;
-
     advise(scene, &(struct advise_options){.threads = 1}, &advice);
     assert_true(advice.trial_count > 5);
     assert_int_equal(advice.pick_count, 0);
@@ -65,7 +62,6 @@ TEST(test_failures_go)
     /* 20 in the first of the 40 MiB, which stay apart from what comes */
     struct scene *scene = scene_of("", 100 * MIB, "a=40M -a +20M !70M");
     struct advice advice;
-
     advise(scene, &(struct advise_options){.threads = 1, .memory_limit = 100 * MIB}, &advice);
     assert_int_equal(advice.own.outcome.figures.ooms, 1);
     assert_int_equal(advice.least_ooms, 0);
@@ -81,7 +77,6 @@ static struct scene *random_scene(uint64_t *seed, uint64_t limit)
     const struct scene_life life = {
         .conf = confs[random_below(seed, 4)], .limit = limit, .steps = 300, .blocks = 24, .streams = 1};
     struct scene *scene = scene_random(&life, seed);
-
     assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
     return scene;
 }
@@ -93,7 +88,6 @@ static void expect_replay(const struct scene *scene, const struct advice *advice
                                      .capacity = advice->capacity,
                                      .recorded_limit = advice->before.limit};
     struct replay_result result;
-
     assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
     assert_memory_equal(&result.stats, &trial->outcome.result.stats, sizeof(result.stats));
     assert_int_equal(result.ooms, trial->outcome.result.ooms);
@@ -105,21 +99,18 @@ TEST(test_random_programs)
     uint64_t seed = test_first_seed(1);
     const int rounds = test_rounds(6, 12);
     size_t picks = 0;
-
     for (int round = 0; round < rounds; round++) {
         uint64_t limit = round % 2 == 0 ? 0 : 500 * MIB;
         struct scene *scene = random_scene(&seed, limit);
         struct advise_options options = {.threads = 1, .memory_limit = limit};
-        struct advice advice;
-
         options.capacity = round % 3 == 0 ? 400 * MIB : 0;
+        struct advice advice;
         advise(scene, &options, &advice);
         assert_string_equal(advice.own.text, scene->conf);
         assert_true(advice.capacity != 0 || advice.is_followed);
         for (size_t i = 0; i < advice.pick_count; i++) {
             const struct advise_trial *trial = advice.picks[i].trial;
             const struct replay_figures *after = &trial->outcome.figures, *before = &advice.own.outcome.figures;
-
             expect_replay(scene, &advice, trial);
             assert_true(advise_helps(&advice, trial));
             assert_true(after->ooms < before->ooms ||

@@ -14,7 +14,6 @@
 static void expect_same_rules(const char *left, const char *right)
 {
     struct varve_alloc_config a, b;
-
     assert_int_equal(varve_alloc_config_parse(left, &a, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_config_parse(right, &b, NULL), VARVE_OK);
     assert_int_equal(a.max_split_size, b.max_split_size);
@@ -31,7 +30,6 @@ static void expect_same_rules(const char *left, const char *right)
 static struct history *with_settings(const char *text)
 {
     struct history *history = history_new();
-
     history->settings.is_known = true;
     history->settings.max_split_size = -1;
     snprintf(history->settings.text, sizeof(history->settings.text), "%s", text);
@@ -54,19 +52,15 @@ TEST(test_own_string)
         "backend:native",
     };
     uint64_t seed = test_first_seed(1);
-
     for (int round = 0; round < 500; round++) {
         char text[512] = "", again[CANDIDATE_TEXT_BYTES];
-        struct candidate candidate;
-        struct history *history;
-
         for (uint64_t i = random_below(&seed, 5); i > 0; i--) {
             size_t used = strlen(text);
-
             snprintf(text + used, sizeof(text) - used, "%s%s", used > 0 ? "," : "",
                      items[random_below(&seed, sizeof(items) / sizeof(items[0]))]);
         }
-        history = with_settings(text);
+        struct history *history = with_settings(text);
+        struct candidate candidate;
         assert_true(candidate_of_history(history, &candidate));
         candidate_text(&candidate, again);
         expect_same_rules(text, again);
@@ -77,15 +71,14 @@ TEST(test_own_string)
 TEST(test_words_of_another_version)
 {
     struct history *history = with_settings("an_option_of_2030:1,max_split_size_mb:64");
-    struct candidate candidate;
-    char text[CANDIDATE_TEXT_BYTES];
-
     history->settings.max_split_size = 64 * (int64_t)MIB;
     history->settings.expandable_segments = true;
     for (size_t i = 0; i < sizeof(history->settings.divisions) / sizeof(history->settings.divisions[0]); i++) {
         history->settings.divisions[i] = 4;
     }
+    struct candidate candidate;
     assert_false(candidate_of_history(history, &candidate));
+    char text[CANDIDATE_TEXT_BYTES];
     candidate_text(&candidate, text);
     expect_same_rules(text, "max_split_size_mb:64,expandable_segments:True,roundup_power2_divisions:4");
     assert_int_equal(candidate_size(&candidate), 3);
@@ -96,7 +89,6 @@ TEST(test_words_of_another_version)
 static size_t below(const struct history *history, uint64_t mib)
 {
     size_t count = 0;
-
     for (size_t i = 0; i < history->devices[0].event_count; i++) {
         count += history->devices[0].events[i].size < mib * MIB;
     }
@@ -106,26 +98,21 @@ static size_t below(const struct history *history, uint64_t mib)
 TEST(test_max_split)
 {
     uint64_t seed = test_first_seed(1);
-
     for (int round = 0; round < 100; round++) {
         struct history *history = history_new();
         struct history_device *device = history_device(history, 0);
-        struct candidate_range range;
         uint64_t largest = 0;
         size_t least = 0;
-
         for (uint64_t i = random_below(&seed, 200); i > 0; i--) {
             struct history_event *event = history_add_event(device);
-
             *event = (struct history_event){.action = HISTORY_ALLOC,
                                             .size = 1 + random_below(&seed, (1 + random_below(&seed, 100)) * MIB)};
             largest = event->size > largest ? event->size : largest;
         }
-        range = candidate_range(history, CANDIDATE_MAX_SPLIT, false);
+        struct candidate_range range = candidate_range(history, CANDIDATE_MAX_SPLIT, false);
         assert_true((range.count > 0) == (largest >= 20 * MIB));
         for (size_t i = 0; i < range.count; i++) {
             uint64_t value = strtoull(range.values[i].text, NULL, 10);
-
             assert_true(value >= 20 &&
                         value * MIB <= largest); /* what PyTorch takes, and some request does not split */
             assert_true(i == 0 || below(history, value) > least);
@@ -138,19 +125,16 @@ TEST(test_max_split)
 TEST(test_other_options)
 {
     struct history *history = history_new();
-
     assert_int_equal(candidate_range(history, CANDIDATE_GC, false).count, 0); /* a share of a limit */
     assert_true(candidate_range(history, CANDIDATE_GC, true).count > 0);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
         struct candidate_range range = candidate_range(history, (enum candidate_option)option, true);
-
         for (size_t i = 0; i < range.count; i++) {
             struct candidate candidate = {.rest = ""};
-            struct varve_alloc_config config;
-            char text[CANDIDATE_TEXT_BYTES];
-
             candidate.values[option] = range.values[i];
+            char text[CANDIDATE_TEXT_BYTES];
             candidate_text(&candidate, text);
+            struct varve_alloc_config config;
             assert_int_equal(varve_alloc_config_parse(text, &config, NULL), VARVE_OK);
         }
     }

@@ -14,10 +14,9 @@ static void expect_load(const struct scene *scene)
 {
     struct varve_message message = {""};
     struct whatif_demand demand;
-    struct capacity_load load;
     uint64_t sum = 0;
-
     assert_int_equal(whatif_demand_load(scene->history, &demand, &message), VARVE_OK);
+    struct capacity_load load;
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     assert_int_equal(load.bytes, demand.device_load_all);
     for (size_t i = 0; i < load.site_count; i++) {
@@ -32,11 +31,9 @@ static void expect_load(const struct scene *scene)
 TEST(test_load)
 {
     uint64_t seed = test_first_seed(1);
-
     for (int round = 0; round < test_rounds(15, 40); round++) {
         const struct scene_life life = {"", 200 * MIB, 300, 32, 2, 1, false};
         struct scene *scene = scene_random(&life, &seed);
-
         expect_load(scene);
         scene_close(scene);
     }
@@ -45,9 +42,8 @@ TEST(test_load)
 TEST(test_late_beginning)
 {
     struct scene *scene = scene_of("", 0, "a=30M +50M | +7M -a +3M");
-    struct capacity_load load;
-
     scene_cut(scene, scene->mark);
+    struct capacity_load load;
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     assert_int_equal(load.bytes, 87 * MIB);
     assert_int_equal(load.site_count, 3);
@@ -63,7 +59,6 @@ static uint32_t add_stack(struct history *history, const char *user, uint32_t li
         {history_text(history, "forward", 7), history_text(history, user, strlen(user)), line},
         {history_text(history, "main", 4), history_text(history, user, strlen(user)), 1},
     };
-
     return history_add_stack(history, frames, 3);
 }
 
@@ -73,7 +68,6 @@ static struct scene *three_lines(void)
     static const uint64_t sizes[] = {100 * MIB, 50 * MIB, 10 * MIB};
     struct scene *scene = scene_of("", 0, "+100M +100M +100M +50M +50M +50M +50M +10M +10M +10M +10M +10M");
     struct history_device *device = scene_device(scene);
-
     for (size_t i = 0; i < device->event_count; i++) {
         for (uint32_t j = 0; j < 3; j++) {
             if (device->events[i].size == sizes[j]) {
@@ -88,7 +82,6 @@ TEST(test_call_sites)
 {
     struct scene *scene = three_lines();
     struct capacity_load load;
-
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     assert_int_equal(load.bytes, 550 * MIB);
     assert_true(load.has_callsites);
@@ -116,14 +109,12 @@ TEST(test_what_has_to_go)
         {40 * MIB, 510 * MIB, 3},  {1 * MIB, 549 * MIB, 3}, /* nothing is left */
     };
     struct scene *scene = three_lines();
-    struct capacity_load load;
     struct whatif *whatif;
-
     assert_int_equal(whatif_open(scene->history, &whatif, NULL), VARVE_OK);
+    struct capacity_load load;
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct whatif_setting setting = {.conf = "", .capacity = cases[i].capacity};
-
         assert_int_equal(capacity_shed(whatif, scene->history, &load, &setting, cases[i].bytes), cases[i].gone);
     }
     whatif_close(whatif);

@@ -17,7 +17,6 @@ static struct explain *open_scene(const struct scene *scene)
     struct explain_options options = {.memory_limit = scene->limit};
     struct varve_message message = {""};
     struct explain *explain;
-
     if (explain_open(scene->history, &options, &explain, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -30,7 +29,6 @@ static uint64_t failures_of(const struct scene *scene, const char *policy, const
         .policy = policy, .conf = conf, .memory_limit = limit, .recorded_limit = scene->limit};
     struct replay_result result;
     struct varve_message message = {""};
-
     if (replay_run(scene->history, &options, &result, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -65,7 +63,6 @@ static void check_answers(const struct scene *scene, const struct explain_answer
 static void check_smallest(const struct scene *scene, struct explain *explain)
 {
     uint64_t all = explain_smallest_limit(explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
-
     assert_int_equal(all % (2 * MIB), 0);
     assert_true(all > scene->limit);
     assert_int_equal(failures_of(scene, NULL, NULL, all), 0);
@@ -83,7 +80,6 @@ TEST(test_fragmentation)
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
     size_t count = explain_find(explain, 0, answers, &tried);
-
     assert_int_equal(explain_get_facts(explain)->failure_count, 1);
     assert_true(explain_fails_again(explain, 0));
     assert_true(tried > count && count > 0);
@@ -108,7 +104,6 @@ TEST(test_empty_cache)
     size_t count = explain_find(explain, 0, answers, &tried);
     const struct explain_answer *answer = find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
     const struct history_device *device = &scene->history->devices[0];
-
     assert_non_null(answer);
     assert_int_equal(answer->failures, 0);
     assert_int_equal(answer->empty_live, 0);
@@ -126,7 +121,6 @@ TEST(test_over_limit)
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     struct explain *explain = open_scene(scene);
     size_t tried;
-
     assert_int_equal(explain_find(explain, 0, answers, &tried), 0);
     assert_true(tried > 0);
     check_smallest(scene, explain);
@@ -140,12 +134,11 @@ TEST(test_over_limit)
 TEST(test_pending)
 {
     struct scene *scene = scene_of("", 64 * MIB, "a=60M -a a=40M b=2M -a~7 +512 !38M -b");
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     struct explain *explain = open_scene(scene);
-    size_t tried, count;
-
     assert_true(explain_fails_again(explain, 0));
-    count = explain_find(explain, 0, answers, &tried);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    size_t tried;
+    size_t count = explain_find(explain, 0, answers, &tried);
     assert_non_null(find(answers, count, EXPLAIN_RULE, "research_after_release:True"));
     check_answers(scene, answers, count);
     check_smallest(scene, explain);
@@ -158,14 +151,12 @@ TEST(test_recorded_setting)
 {
     /* 56 MiB have the whole segment of 60 */
     struct scene *scene = scene_of("max_split_size_mb:32", 100 * MIB, "a=60M -a +56M +38M !4M");
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    struct explain *explain;
-    size_t tried, count;
-
     assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
-    explain = open_scene(scene);
+    struct explain *explain = open_scene(scene);
     assert_true(explain_fails_again(explain, 0));
-    count = explain_find(explain, 0, answers, &tried);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    size_t tried;
+    size_t count = explain_find(explain, 0, answers, &tried);
     assert_non_null(find(answers, count, EXPLAIN_SETTING, "without max_split_size_mb:32"));
     assert_non_null(find(answers, count, EXPLAIN_SETTING, "no settings"));
     check_answers(scene, answers, count);

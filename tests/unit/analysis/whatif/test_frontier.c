@@ -23,7 +23,6 @@ static void find(const struct scene *scene, const struct whatif_setting *setting
     struct varve_message message = {""};
     struct whatif_demand demand;
     struct whatif *whatif;
-
     if (whatif_open(scene->history, &whatif, &message) != VARVE_OK ||
         whatif_demand_load(scene->history, &demand, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
@@ -38,7 +37,6 @@ static bool passes(const struct scene *scene, const struct whatif_setting *setti
         .policy = setting->policy, .conf = setting->conf, .memory_limit = limit, .served_only = served_only};
     struct replay_result result;
     struct varve_message message = {""};
-
     if (replay_run(scene->history, &options, &result, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -54,7 +52,6 @@ TEST(test_more_memory_does_harm)
     struct scene *scene = scene_of("", 0, harmed_by_memory);
     struct whatif_setting setting = {0};
     struct frontier frontier;
-
     for (int exhaustive = 0; exhaustive <= 1; exhaustive++) {
         find(scene, &setting, 1, (struct frontier_options){.is_exhaustive = exhaustive != 0}, &frontier);
         assert_int_equal(frontier.error, VARVE_OK);
@@ -78,7 +75,6 @@ static void search_plainly(const struct scene *scene, const struct whatif_settin
     *fails_above_out = 0;
     for (uint64_t limit = FRONTIER_STEP; limit < peak + 40 * MIB; limit += FRONTIER_STEP) {
         bool is_enough = passes(scene, setting, limit, false);
-
         if (is_enough && *lowest_out == 0) {
             *lowest_out = limit;
         } else if (!is_enough && *lowest_out != 0) {
@@ -90,9 +86,8 @@ static void search_plainly(const struct scene *scene, const struct whatif_settin
 static void check_one(const struct scene *scene, const struct whatif_setting *setting, const struct frontier *frontier,
                       const struct frontier *exhaustive)
 {
-    uint64_t lowest, fails_above;
-
     assert_int_equal(frontier->error, VARVE_OK);
+    uint64_t lowest, fails_above;
     search_plainly(scene, setting, (uint64_t)frontier->free.figures.peak_reserved, &lowest, &fails_above);
     if (exhaustive->bytes != lowest) {
         fail_msg("%s %s: %" PRIu64 ", not %" PRIu64, setting->policy, setting->conf, exhaustive->bytes, lowest);
@@ -114,9 +109,7 @@ TEST(test_beside_a_plain_search)
     uint64_t seed = test_first_seed(1);
     const struct scene_life life = {.conf = "", .steps = (unsigned)test_rounds(24, 80), .blocks = 24, .streams = 1};
     struct scene *scene = scene_random(&life, &seed);
-
     size_t number = 0;
-
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++, number++) {
         if (whatif_needs_profile(*policy)) {
             continue; /* a replay alone has no plan */
@@ -125,7 +118,6 @@ TEST(test_beside_a_plain_search)
              i += test_is_full() ? 1 : 2) {
             struct whatif_setting setting = {.policy = *policy, .conf = confs[i]};
             struct frontier frontier, exhaustive;
-
             find(scene, &setting, 1, (struct frontier_options){.threads = 2}, &frontier);
             find(scene, &setting, 1, (struct frontier_options){.is_exhaustive = true}, &exhaustive);
             check_one(scene, &setting, &frontier, &exhaustive);
@@ -140,7 +132,6 @@ TEST(test_recorded_failure)
     struct scene *scene = scene_of("", 60 * MIB, "+20M !100M +10M");
     struct whatif_setting setting = {0};
     struct frontier all, served;
-
     find(scene, &setting, 1, (struct frontier_options){.with_failed = true}, &all);
     find(scene, &setting, 1, (struct frontier_options){.with_failed = false}, &served);
     assert_int_equal(all.bytes, 120 * MIB); /* the one that failed is freed at once where it is served */
@@ -156,7 +147,6 @@ TEST(test_one_that_cannot_be_run)
     struct scene *scene = scene_of("", 0, harmed_by_memory);
     struct whatif_setting settings[3] = {{.policy = "pytorch"}, {.policy = "nosuch"}, {.conf = "nosuch:1"}};
     struct frontier frontiers[3];
-
     find(scene, settings, 3, (struct frontier_options){.threads = 1}, frontiers);
     assert_int_equal(frontiers[0].bytes, 44 * MIB);
     assert_int_not_equal(frontiers[1].error, VARVE_OK);

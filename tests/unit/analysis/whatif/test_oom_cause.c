@@ -34,7 +34,6 @@ static struct oom_memory in_pieces(void)
 static void expect(const struct oom_memory *memory, enum oom_cause cause, const char *word)
 {
     char text[OOM_SENTENCE_BYTES];
-
     oom_sentence(memory, text);
     if (oom_cause_of(memory) != cause) {
         fail_msg("%s instead of %s: %s", oom_cause_name(oom_cause_of(memory)), oom_cause_name(cause), text);
@@ -47,7 +46,6 @@ static void expect(const struct oom_memory *memory, enum oom_cause cause, const 
 TEST(test_fragmentation)
 {
     struct oom_memory memory = in_pieces();
-
     expect(&memory, OOM_FRAGMENTATION,
            "40.0 MiB free would do, but the largest free block is 22.0 MiB, 18.0 MiB too small");
     assert_int_equal(oom_excess(&memory), 0);
@@ -63,7 +61,6 @@ TEST(test_fragmentation)
 TEST(test_over_limit)
 {
     struct oom_memory memory = in_pieces();
-
     memory.requested = memory.rounded = 40 * MIB + 512;
     memory.segment = 42 * MIB;
     expect(&memory, OOM_OVER_LIMIT, "60.0 MiB in use and 40.0 MiB asked for are 512 B more than 100 MiB");
@@ -77,7 +74,6 @@ TEST(test_over_limit)
 TEST(test_device)
 {
     struct oom_memory memory = in_pieces();
-
     memory.limit = 0;
     memory.reserved = 60 * MIB;
     memory.own_free = memory.own_largest = memory.with_pending = 0;
@@ -97,7 +93,6 @@ TEST(test_device)
 TEST(test_streams_and_pools)
 {
     struct oom_memory memory = in_pieces();
-
     memory.pending = 20 * MIB;
     memory.with_pending = 40 * MIB;
     expect(&memory, OOM_PENDING, "it would leave a block of 40.0 MiB");
@@ -114,7 +109,6 @@ TEST(test_streams_and_pools)
 TEST(test_own_block)
 {
     struct oom_memory memory = in_pieces();
-
     memory.own_largest = 40 * MIB;
     expect(&memory, OOM_NOT_SEARCHED, "the same request made again is served");
     memory.max_split_size = 41 * MIB;
@@ -132,7 +126,6 @@ TEST(test_own_block)
 TEST(test_segment_size)
 {
     struct oom_memory memory = in_pieces();
-
     memory.requested = memory.rounded = 5 * MIB;
     memory.segment = 20 * MIB;
     memory.reserved = memory.allocated = memory.live = 90 * MIB;

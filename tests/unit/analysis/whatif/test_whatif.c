@@ -22,7 +22,6 @@ static void play(const struct scene *scene, const struct whatif_setting *setting
 {
     struct varve_message message;
     struct whatif *whatif;
-
     assert_int_equal(whatif_open(scene->history, &whatif, &message), VARVE_OK);
     whatif_play(whatif, settings, count, threads, outcomes, NULL);
     whatif_close(whatif);
@@ -36,7 +35,6 @@ static int make(const char *policies, const char *const *confs, size_t conf_coun
     static const uint64_t limits[] = {64 * MIB, 128 * MIB};
     struct whatif_grid grid = {
         .policies = policies, .confs = confs, .conf_count = conf_count, .limits = limits, .limit_count = 2};
-
     *message = (struct varve_message){""};
     return whatif_settings_make(&grid, settings, message);
 }
@@ -46,26 +44,24 @@ TEST(test_settings)
     static const char *const confs[] = {"", "expandable_segments:True"};
     struct whatif_settings settings;
     struct varve_message message;
-    char name[128];
-    const char *policy_options;
-
     assert_int_equal(make("first-fit,pytorch", confs, 2, &settings, &message), VARVE_OK);
     assert_int_equal(settings.count, 8);
     assert_string_equal(settings.items[0].policy, "pytorch"); /* what others are compared with is in front */
     assert_string_equal(settings.items[7].policy, "first-fit");
     assert_string_equal(settings.items[7].conf, "expandable_segments:True");
     assert_int_equal(settings.items[7].memory_limit, 128 * MIB);
+    char name[128];
     whatif_setting_name(&settings.items[7], name, sizeof(name));
     assert_string_equal(name, "first-fit expandable_segments:True, limit 128 MiB");
     whatif_setting_name(&settings.items[7], name, 10); /* cut, not written past */
     assert_string_equal(name, "first-fit");
+    const char *policy_options;
     whatif_setting_policy(&(struct whatif_setting){.policy = "a:b=1:c=2"}, name, sizeof(name), &policy_options);
     assert_string_equal(name, "a");
     assert_string_equal(policy_options, "b=1:c=2");
     whatif_settings_free(&settings);
     for (int i = 0; i < 2; i++) {
         size_t count = 0;
-
         assert_int_equal(make(i == 0 ? NULL : "all", NULL, 0, &settings, &message), VARVE_OK);
         while (varve_alloc_policies()[count] != NULL) {
             count++;
@@ -80,7 +76,6 @@ TEST(test_settings)
 static struct scene *random_scene(uint64_t seed)
 {
     const struct scene_life life = {"", 0, 300, 32, 2, 1, false};
-
     return scene_random(&life, &seed);
 }
 
@@ -93,7 +88,6 @@ static void expect_same(const struct scene *scene, const struct whatif_setting *
                                      .capacity = setting->capacity};
     struct varve_message message = {""};
     struct replay_result result = {0};
-
     assert_int_equal(replay_run(scene->history, &options, &result, &message), outcome->error);
     if (outcome->error == VARVE_OK) {
         assert_memory_equal(&outcome->result.stats, &result.stats, sizeof(result.stats));
@@ -111,10 +105,9 @@ TEST(test_plays_are_replays)
     struct whatif_grid grid = {.confs = confs, .conf_count = 3, .capacities = capacities, .capacity_count = 2};
     struct whatif_outcome *outcomes = calloc(SETTINGS_MAX, sizeof(*outcomes));
     struct scene *scene = random_scene(test_first_seed(1));
-    struct whatif_settings settings;
     struct varve_message message = {""};
-
     assert_non_null(outcomes);
+    struct whatif_settings settings;
     assert_int_equal(whatif_settings_make(&grid, &settings, &message), VARVE_OK);
     assert_in_range(settings.count, 6, SETTINGS_MAX);
     settings.items[2].policy = "nosuch"; /* the others are played all the same */
@@ -137,7 +130,6 @@ TEST(test_stop_at_oom)
     struct scene *scene = random_scene(7);
     struct whatif_setting settings[2] = {{.memory_limit = 60 * MIB}, {.memory_limit = 60 * MIB, .stop_at_oom = true}};
     struct whatif_outcome outcomes[2];
-
     play(scene, settings, 2, 1, outcomes);
     assert_true(outcomes[0].result.ooms > 1);
     assert_int_equal(outcomes[1].result.ooms, 1);
@@ -153,7 +145,6 @@ TEST(test_demand)
     struct scene *scene = scene_of("", 100 * MIB, "a=30M+1 b=100 -a~900 +40M !80M -b");
     struct varve_message message = {""};
     struct whatif_demand demand;
-
     assert_int_equal(whatif_demand_load(scene->history, &demand, &message), VARVE_OK);
     assert_int_equal(demand.load, 40 * MIB + 100);
     assert_int_equal(demand.load_all, 120 * MIB + 100);
@@ -176,7 +167,6 @@ static void expect_metric(const struct whatif_outcome *outcome, enum whatif_metr
                           double expected)
 {
     double value = whatif_metric(metric, &outcome->result, &outcome->moments, load);
-
     if (fabs(value - expected) > 1e-12 * fabs(expected)) {
         fail_msg("%s: %g, not %g", whatif_metrics[metric].key, value, expected);
     }
@@ -189,7 +179,6 @@ TEST(test_metrics)
     struct whatif_setting settings[2] = {{.policy = NULL}, {.memory_limit = 40 * MIB}};
     struct whatif_outcome outcomes[2];
     uint64_t load = 44 * MIB - 100;
-
     play(scene, settings, 2, 1, outcomes);
     expect_metric(&outcomes[0], WHATIF_UTILIZATION_ACTIVE, load, 44.0 / 52);
     expect_metric(&outcomes[0], WHATIF_UTILIZATION_ALLOCATED, load, 44.0 / 52);

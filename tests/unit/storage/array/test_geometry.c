@@ -41,17 +41,15 @@ static void list_make(struct list *list, const struct varve_geometry *geometry)
 /* A view of contiguous elements: axes exchanged, sliced, expanded. */
 static struct varve_geometry random_geometry(uint64_t *random)
 {
-    struct varve_geometry geometry;
     unsigned ndim = (unsigned)random_below(random, 5);
     int64_t shape[VARVE_DIMS_MAX] = {0};
-
     for (unsigned i = 0; i < ndim; i++) {
         shape[i] = random_below(random, 12) == 0 ? 0 : 1 + (int64_t)random_below(random, 5);
     }
+    struct varve_geometry geometry;
     assert_int_equal(varve_geometry_contiguous(ndim, shape, &geometry, NULL), VARVE_OK);
     for (unsigned i = 0; i < ndim; i++) {
         int axis = (int)random_below(random, ndim);
-
         switch (random_below(random, 4)) {
         case 0:
             varve_geometry_transpose(&geometry, axis, (int)random_below(random, ndim), NULL);
@@ -77,13 +75,11 @@ static struct varve_geometry random_geometry(uint64_t *random)
 TEST(test_count_range_contiguous)
 {
     uint64_t random = test_first_seed(1);
-
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random);
         static struct list list;
         int64_t first, end, least = INT64_MAX, most = INT64_MIN;
         bool is_contiguous = true;
-
         list_make(&list, &geometry);
         assert_int_equal(varve_geometry_count(&geometry), list.count);
         for (size_t i = 0; i < list.count; i++) {
@@ -95,7 +91,6 @@ TEST(test_count_range_contiguous)
         assert_int_equal(varve_geometry_check(&geometry, list.count > 0 ? (uint64_t)most + 1 : 0, NULL), VARVE_OK);
         if (list.count > 0) {
             struct varve_geometry moved = geometry;
-
             moved.offset -= least + 1;
             assert_int_equal(varve_geometry_check(&geometry, (uint64_t)most, NULL), VARVE_ERROR_INVALID);
             assert_int_equal(varve_geometry_check(&moved, UINT64_MAX, NULL), VARVE_ERROR_INVALID);
@@ -109,11 +104,10 @@ TEST(test_count_range_contiguous)
 /* Python's slice.indices, by trying every position. */
 static size_t slice_positions(int64_t size, int64_t start, int64_t stop, int64_t step, int64_t *positions)
 {
-    int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1, at, end;
+    int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
     size_t count = 0;
-
-    at = start == VARVE_SLICE_NONE ? (step > 0 ? 0 : size - 1) : start < 0 ? start + size : start;
-    end = stop == VARVE_SLICE_NONE ? (step > 0 ? size : -1) : stop < 0 ? stop + size : stop;
+    int64_t at = start == VARVE_SLICE_NONE ? (step > 0 ? 0 : size - 1) : start < 0 ? start + size : start;
+    int64_t end = stop == VARVE_SLICE_NONE ? (step > 0 ? size : -1) : stop < 0 ? stop + size : stop;
     at = at < least ? least : at > most ? most : at;
     end = end < least ? least : end > most ? most : end;
     for (; step > 0 ? at < end : at > end; at += step) {
@@ -130,27 +124,23 @@ static int64_t random_bound(uint64_t *random)
 TEST(test_slice_and_select)
 {
     uint64_t random = test_first_seed(1);
-
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random), result = geometry;
-        int64_t start = random_bound(&random), stop = random_bound(&random), step, positions[64];
+        int64_t start = random_bound(&random), stop = random_bound(&random), positions[64];
         int axis = (int)random_below(&random, 7) - 3;
         bool exists = axis < (int)geometry.ndim && axis >= -(int)geometry.ndim;
         unsigned number = (unsigned)(axis < 0 ? axis + (int)geometry.ndim : axis);
-        size_t count;
-
-        step = (int64_t)random_below(&random, 7) - 3;
+        int64_t step = (int64_t)random_below(&random, 7) - 3;
         if (!exists || step == 0) {
             assert_int_equal(varve_geometry_slice(&result, axis, start, stop, step, NULL), VARVE_ERROR_INVALID);
             assert_memory_equal(&result, &geometry, sizeof(result));
             continue;
         }
         assert_int_equal(varve_geometry_slice(&result, axis, start, stop, step, NULL), VARVE_OK);
-        count = slice_positions(geometry.shape[number], start, stop, step, positions);
+        size_t count = slice_positions(geometry.shape[number], start, stop, step, positions);
         assert_int_equal(result.shape[number], count);
         for (size_t i = 0; i < count; i++) {
             struct varve_geometry expected = geometry, shown = result;
-
             assert_int_equal(varve_geometry_select(&expected, axis, positions[i], NULL), VARVE_OK);
             assert_int_equal(varve_geometry_select(&shown, axis, (int64_t)i - (int64_t)count, NULL), VARVE_OK);
             assert_int_equal(shown.offset, expected.offset);
@@ -165,10 +155,8 @@ TEST(test_slice_and_select)
 static unsigned random_shape(uint64_t *random, int64_t count, int64_t *shape)
 {
     unsigned ndim = 0;
-
     while (count > 1 && ndim < 5) {
         int64_t size = 1 + (int64_t)random_below(random, (uint64_t)count);
-
         while (count % size != 0) {
             size--;
         }
@@ -185,13 +173,10 @@ static unsigned random_shape(uint64_t *random, int64_t count, int64_t *shape)
 static bool has_view(const struct list *list, unsigned ndim, const int64_t *shape)
 {
     size_t block = list->count;
-
     for (unsigned axis = 0; axis < ndim; axis++) {
         size_t outer = list->count / block, inner = block / (size_t)shape[axis];
-
         for (size_t i = 0; i < outer * (size_t)shape[axis] * inner && shape[axis] > 1; i++) {
             size_t within = i % block, position = within / inner;
-
             if (position > 0 &&
                 list->offsets[i] - list->offsets[i - inner] != list->offsets[inner] - list->offsets[0]) {
                 return false;
@@ -206,16 +191,12 @@ TEST(test_reshape)
 {
     uint64_t random = test_first_seed(1);
     unsigned views = 0, refused = 0;
-
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random), result = geometry;
         static struct list before, after;
-        int64_t shape[VARVE_DIMS_MAX], asked[VARVE_DIMS_MAX];
-        unsigned ndim;
-        int error;
-
         list_make(&before, &geometry);
-        ndim = random_shape(&random, (int64_t)before.count, shape);
+        int64_t shape[VARVE_DIMS_MAX], asked[VARVE_DIMS_MAX];
+        unsigned ndim = random_shape(&random, (int64_t)before.count, shape);
         if (before.count == 0) {
             shape[0] = 0;
             ndim = 1;
@@ -224,7 +205,7 @@ TEST(test_reshape)
         if (ndim > 0 && before.count > 0 && random_below(&random, 3) == 0) {
             asked[random_below(&random, ndim)] = -1;
         }
-        error = varve_geometry_reshape(&result, ndim, asked, NULL);
+        int error = varve_geometry_reshape(&result, ndim, asked, NULL);
         if (error != VARVE_OK) {
             assert_int_equal(error, VARVE_ERROR_UNSUPPORTED);
             assert_memory_equal(&result, &geometry, sizeof(result));
@@ -246,16 +227,11 @@ TEST(test_reshape)
 TEST(test_permute_and_expand)
 {
     uint64_t random = test_first_seed(1);
-
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random), result = geometry;
         int axes[VARVE_DIMS_MAX] = {0};
-        int64_t shape[VARVE_DIMS_MAX], out[VARVE_DIMS_MAX];
-        unsigned ndim;
-
         for (unsigned i = 0; i < geometry.ndim; i++) {
             unsigned other = (unsigned)random_below(&random, i + 1);
-
             axes[i] = axes[other];
             axes[other] = (int)i;
         }
@@ -265,16 +241,17 @@ TEST(test_permute_and_expand)
         assert_int_equal(varve_geometry_permute(&result, axes, geometry.ndim, NULL), VARVE_OK);
         for (unsigned i = 0; i < geometry.ndim; i++) {
             int from = axes[i] < 0 ? axes[i] + (int)geometry.ndim : axes[i];
-
             assert_int_equal(result.shape[i], geometry.shape[from]);
             assert_int_equal(result.strides[i], geometry.strides[from]);
         }
+        int64_t shape[VARVE_DIMS_MAX], out[VARVE_DIMS_MAX];
         shape[0] = 2;
         memcpy(shape + 1, geometry.shape, geometry.ndim * sizeof(*shape));
         result = geometry;
         assert_int_equal(varve_geometry_expand(&result, geometry.ndim + 1, shape, NULL), VARVE_OK);
         assert_int_equal(varve_geometry_count(&result), 2 * varve_geometry_count(&geometry));
         assert_int_equal(result.strides[0], 0);
+        unsigned ndim;
         assert_int_equal(
             varve_shape_broadcast(geometry.ndim + 1, shape, geometry.ndim, geometry.shape, &ndim, out, NULL), VARVE_OK);
         assert_true(varve_geometry_has_shape(&result, ndim, out));
@@ -285,13 +262,9 @@ TEST(test_errors)
 {
     struct varve_geometry geometry;
     struct varve_message message = {""};
-    char text[VARVE_SHAPE_TEXT_BYTES];
     const int64_t huge[] = {INT64_C(1) << 31, INT64_C(1) << 31}, hidden[] = {INT64_MAX, 0, INT64_MAX};
     const int64_t negative[] = {3, -1}, usual[] = {2, 3}, other[] = {2, 4}, one[] = {5};
     const int twice[] = {0, -2};
-    int64_t shape[VARVE_DIMS_MAX];
-    unsigned ndim;
-
     assert_int_equal(varve_geometry_contiguous(2, huge, &geometry, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "shape (2147483648, 2147483648) has too many elements");
     assert_int_equal(varve_geometry_contiguous(3, hidden, &geometry, NULL), VARVE_ERROR_INVALID);
@@ -307,8 +280,11 @@ TEST(test_errors)
     assert_string_equal(message.text, "shape (2, 3) can't be expanded to (2, 4)");
     assert_int_equal(varve_geometry_reshape(&geometry, 2, other, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "shape (2, 3) can't be reshaped to (2, 4)");
+    int64_t shape[VARVE_DIMS_MAX];
+    unsigned ndim;
     assert_int_equal(varve_shape_broadcast(2, usual, 2, other, &ndim, shape, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "shapes (2, 3) and (2, 4) do not broadcast");
+    char text[VARVE_SHAPE_TEXT_BYTES];
     assert_string_equal(varve_shape_text(1, one, text, sizeof(text)), "(5,)");
     assert_string_equal(varve_shape_text(0, NULL, text, sizeof(text)), "()");
     assert_string_equal(varve_shape_text(2, usual, text, 4), "(2,");
@@ -319,10 +295,8 @@ TEST(test_check_of_any_numbers)
 {
     uint64_t random = test_first_seed(1);
     const int64_t odd[] = {INT64_MIN, INT64_MAX, -1, INT64_C(1) << 59, -(INT64_C(1) << 59), 0, 1, 2};
-
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = {.ndim = (unsigned)random_below(&random, VARVE_DIMS_MAX + 2)};
-
         geometry.offset = odd[random_below(&random, 8)];
         for (unsigned i = 0; i < VARVE_DIMS_MAX; i++) {
             geometry.shape[i] = random_below(&random, 3) == 0 ? odd[random_below(&random, 8)] : 2;
@@ -330,7 +304,6 @@ TEST(test_check_of_any_numbers)
         }
         if (varve_geometry_check(&geometry, 100, NULL) == VARVE_OK && varve_geometry_count(&geometry) > 0) {
             int64_t first, end;
-
             varve_geometry_range(&geometry, &first, &end);
             assert_true(first >= 0 && end <= 100);
         }
@@ -340,7 +313,6 @@ TEST(test_check_of_any_numbers)
 TEST(test_types)
 {
     enum varve_dtype dtype;
-
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
         assert_int_equal(varve_dtype_find(varve_dtype_name((enum varve_dtype)i), &dtype), VARVE_OK);
         assert_int_equal(dtype, i);

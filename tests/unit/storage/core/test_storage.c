@@ -15,7 +15,6 @@ static void test_device_copies(void **state)
 {
     const struct pool *pool = *state;
     struct varve_storage *host = rule_numbers(varve_memory_host(), 2, rule_23), *storage, *view;
-
     assert_false(varve_memory_is_addressable(pool->memory));
     assert_int_equal(varve_storage_to(host, pool->memory, VARVE_DTYPE_F32, &storage, &rule_message), VARVE_OK);
     assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_COPY), 1);
@@ -41,7 +40,6 @@ static void test_device_copies(void **state)
 static int far_open(struct varve_device **device_out, struct varve_message *message)
 {
     const struct varve_sim_options options = {.capacity_bytes = POOL_LIMIT, .first_addr = UINT64_C(1) << 46};
-
     return varve_sim_open(&options, device_out, message);
 }
 
@@ -53,11 +51,10 @@ static void test_peers(void **state)
 {
     const struct pool *pool = *state;
     struct pool other;
-    struct varve_storage *here = rule_numbers(pool->memory, 2, rule_23), *there;
+    struct varve_storage *here = rule_numbers(pool->memory, 2, rule_23);
     uint64_t copies = varve_sim_calls(pool->device, VARVE_DEVICE_COPY);
-
     rule_ok(pool_open(&other, &pool_far, &rule_message));
-    there = rule_numbers(other.memory, 2, rule_23);
+    struct varve_storage *there = rule_numbers(other.memory, 2, rule_23);
     rule_ok(varve_storage_copy(there, here, &rule_message));
     assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_COPY), copies);
     assert_int_equal(varve_sim_calls(other.device, VARVE_DEVICE_COPY), 2); /* of the numbers, and this one */
@@ -97,7 +94,6 @@ static int synchronize_counted(struct varve_device *device, uint64_t stream)
 static struct varve_device_ops counted_ops(const struct varve_device *device)
 {
     struct varve_device_ops ops = *device->ops;
-
     counted.ops = device->ops;
     ops.copy = copy_counted;
     ops.stream_synchronize = synchronize_counted;
@@ -114,7 +110,6 @@ static void test_copies_are_done(void **state)
     const int64_t count = (int64_t)(3 * MIB);
     struct varve_device_ops ops = counted_ops(pool->device);
     struct varve_storage *from, *to;
-
     rule_ok(varve_storage_full(NULL, VARVE_DTYPE_F32, 1, &count,
                                (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 3}, &from,
                                &rule_message));
@@ -137,18 +132,16 @@ static void test_between_devices(void **state)
     static const enum varve_dtype types[] = {VARVE_DTYPE_F32, VARVE_DTYPE_I16}; /* as it is; by way of host memory */
     const struct pool *pool = *state;
     const struct varve_device_ops *ops = pool->device->ops;
-    struct varve_device_ops both;
-    struct varve_storage *from, *to;
     struct pool other;
-    uint64_t stream, gone;
-
     rule_ok(pool_open(&other, &pool_apart, &rule_message));
-    from = rule_numbers(other.memory, 2, rule_23);
+    struct varve_storage *from = rule_numbers(other.memory, 2, rule_23);
+    uint64_t stream, gone;
     rule_ok(ops->stream_create(pool->device, &stream));
     rule_ok(ops->stream_create(other.device, &gone));
     rule_ok(ops->stream_destroy(other.device, gone));
     assert_int_equal(gone, stream);
-    both = counted_ops(other.device);
+    struct varve_device_ops both = counted_ops(other.device);
+    struct varve_storage *to;
     for (unsigned i = 0; i < 2; i++) {
         rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, types[i], 2, rule_23, &to,
                                     &rule_message));
@@ -180,7 +173,6 @@ static void test_batch_streams(void **state)
     struct varve_device_ops ops = counted_ops(pool->device);
     struct varve_storage *from = rule_numbers(NULL, 2, rule_23), *to = rule_numbers(pool->memory, 2, rule_23);
     const struct varve_storage_pair pair = {to, from};
-
     ops.stream_create = stream_create_counted;
     counted.streams = 0;
     pool->device->ops = &ops;
@@ -217,10 +209,9 @@ static struct varve_storage *make(unsigned way, const struct varve_storage_optio
                                   struct varve_storage *numbers)
 {
     const struct varve_scalar three = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
-    struct varve_storage *storage;
     struct varve_array array;
-
     varve_storage_get_array(numbers, &array);
+    struct varve_storage *storage;
     rule_ok(way == 0   ? varve_storage_full(options, VARVE_DTYPE_F32, 2, rule_23, three, &storage, &rule_message)
             : way == 1 ? varve_storage_from_array(options, &array, &storage, &rule_message)
                        : varve_storage_clone(numbers, options, &storage, &rule_message));
@@ -234,16 +225,13 @@ static void test_recycled_block(void **state)
     struct varve_device_ops ops = *pool->device->ops;
     struct varve_storage *numbers = rule_numbers(NULL, 2, rule_23), *before, *after;
     struct varve_storage_options options = {.memory = pool->memory};
-
     held.ops = pool->device->ops;
     ops.stream_synchronize = synchronize_held;
     rule_ok(held.ops->stream_create(pool->device, &held.stream));
     options.stream = held.stream;
     for (unsigned way = 0; way < 3; way++) {
-        const void *block;
-
         rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 2, rule_23, &before, &rule_message));
-        block = varve_storage_data(before);
+        const void *block = varve_storage_data(before);
         rule_ok(varve_host_stream_block(pool->device, held.stream));
         held.is_blocked = true;
         rule_ok(varve_storage_fill_on(before, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7},

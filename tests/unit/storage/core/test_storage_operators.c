@@ -14,9 +14,8 @@ static struct varve_storage *storage_of(struct varve_memory *memory, enum varve_
                                         const int64_t *shape, const void *elements)
 {
     struct varve_array array = {.data = (void *)(uintptr_t)elements, .dtype = dtype};
-    struct varve_storage *storage;
-
     rule_ok(varve_geometry_contiguous(ndim, shape, &array.geometry, NULL));
+    struct varve_storage *storage;
     rule_ok(
         varve_storage_from_array(&(struct varve_storage_options){.memory = memory}, &array, &storage, &rule_message));
     return storage;
@@ -31,7 +30,6 @@ struct operands {
 static void operands_make(struct operands *operands, struct varve_memory *memory)
 {
     static const float nothing[COUNT];
-
     operands->a = storage_of(memory, VARVE_DTYPE_F32, 2, shape_34, left);
     operands->b = storage_of(memory, VARVE_DTYPE_F32, 1, shape_4, right);
     operands->out = storage_of(memory, VARVE_DTYPE_F32, 2, shape_34, nothing);
@@ -57,9 +55,8 @@ static void test_overlap(void **state)
 {
     static const int64_t shape[] = {5};
     static const float before[] = {1, 2, 3, 4, 5}, after[] = {1, 2, 4, 6, 8};
-    struct varve_storage *whole, *a, *out;
-
-    whole = storage_of(((const struct pool *)*state)->memory, VARVE_DTYPE_F32, 1, shape, before);
+    struct varve_storage *whole = storage_of(((const struct pool *)*state)->memory, VARVE_DTYPE_F32, 1, shape, before);
+    struct varve_storage *a, *out;
     rule_ok(varve_storage_slice(whole, 0, 0, 4, 1, &a, &rule_message));
     rule_ok(varve_storage_slice(whole, 0, 1, 5, 1, &out, &rule_message));
     rule_ok(varve_storage_op_add(out, a, a, 0, &rule_message));
@@ -82,7 +79,6 @@ static void expect_refused(int error, int expected, const char *words)
 static void test_other_device(void **state)
 {
     struct operands near, away;
-
     operands_make(&near, varve_memory_host());
     operands_make(&away, ((const struct pool *)*state)->memory);
     expect_refused(varve_storage_op_add(near.out, near.a, away.a, 0, &rule_message), VARVE_ERROR_INVALID, "'apart'");
@@ -98,7 +94,6 @@ static void test_refusals(void **state)
     struct varve_memory *memory = ((const struct pool *)*state)->memory;
     struct varve_storage *integers = storage_of(memory, VARVE_DTYPE_I32, 2, shape_34, left);
     struct operands o;
-
     operands_make(&o, memory);
     expect_refused(varve_storage_op_add(o.row_sums, o.a, o.b, 0, &rule_message), VARVE_ERROR_INVALID,
                    "add: the result has shape (3, 4), not (3,)");
@@ -119,11 +114,10 @@ static void test_refusals(void **state)
 static void test_read_only(void **state)
 {
     const struct varve_foreign foreign = {.data = (void *)(uintptr_t)left, .bytes = sizeof(left), .is_read_only = true};
-    struct varve_geometry geometry;
-    struct varve_storage *fixed;
-
     (void)state;
+    struct varve_geometry geometry;
     rule_ok(varve_geometry_contiguous(2, shape_34, &geometry, NULL));
+    struct varve_storage *fixed;
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &geometry, NULL, &fixed, &rule_message), VARVE_OK);
     expect_refused(varve_storage_op_relu(fixed, fixed, 0, &rule_message), VARVE_ERROR_PERMISSION, "only be read");
     varve_storage_release(fixed, NULL);

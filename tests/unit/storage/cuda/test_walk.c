@@ -24,7 +24,6 @@ static uint32_t quotient(const struct walk_axis *axis, uint32_t index)
 static void division_check(uint32_t size, uint32_t index)
 {
     struct walk_axis axis = walk_axis_of(size);
-
     if (index < WALK_COUNT_MAX) {
         assert_int_equal(quotient(&axis, index), index / size);
     }
@@ -33,7 +32,6 @@ static void division_check(uint32_t size, uint32_t index)
 TEST(test_divisions)
 {
     uint64_t random = 20;
-
     for (uint32_t size = 1; size < 3000; size++) {
         for (uint32_t index = 0; index < 300; index++) {
             division_check(size, index);
@@ -45,7 +43,6 @@ TEST(test_divisions)
     for (int round = 0; round < 2000000; round++) {
         uint64_t number = random_next(&random);
         uint32_t size = (uint32_t)(number >> 33 >> (number % 31)), index = (uint32_t)number >> 1;
-
         size = size > 0 ? size : 1;
         division_check(size, index);
         division_check(size, index - index % size);
@@ -58,7 +55,6 @@ static struct elements_loop loop_of(unsigned ndim, const int64_t *shape, const p
                                     const ptrdiff_t *second)
 {
     struct elements_loop loop = {.operands = 2, .ndim = ndim, .data = {(char *)4096, (char *)65536}};
-
     memcpy(loop.shape, shape, ndim * sizeof(*shape));
     memcpy(loop.strides[0], first, ndim * sizeof(*first));
     memcpy(loop.strides[1], second, ndim * sizeof(*second));
@@ -73,16 +69,13 @@ struct sum {
 static int add(const struct walk *walk, void *context)
 {
     struct sum *sum = context;
-
     assert_in_range(walk->count, 1, WALK_COUNT_MAX - 1);
     sum->count += walk->count;
     sum->walks++;
     for (int k = 0; k < 2; k++) {
         unsigned __int128 total = (unsigned __int128)walk->addrs[k] * walk->count;
-
         for (uint32_t i = 0; i < walk->axis_count; i++) { /* each place of an axis comes equally often */
             const struct walk_axis *axis = &walk->axes[i];
-
             total += (unsigned __int128)((uint64_t)axis->size * (axis->size - 1) / 2) * (uint64_t)axis->strides[k] *
                      (walk->count / axis->size);
         }
@@ -99,7 +92,6 @@ static void parts_check(unsigned ndim, const int64_t *shape, uint64_t walks)
     unsigned __int128 addrs[2] = {0, 0};
     uint64_t count = 1;
     struct sum sum = {0};
-
     for (unsigned i = 0; i < ndim; i++) {
         count *= (uint64_t)shape[i];
     }
@@ -140,7 +132,6 @@ TEST(test_visits)
     const ptrdiff_t strides[] = {4, 4};
     struct elements_loop loop = loop_of(1, (const int64_t[]){INT64_C(1) << 34}, strides, strides);
     int visits = 0;
-
     assert_int_equal(walk_each(&loop, fail_at_second, &visits), VARVE_ERROR_IO);
     assert_int_equal(visits, 2);
     loop.shape[0] = 0;
@@ -164,7 +155,6 @@ TEST(test_units)
     const int64_t shape[] = {10, 24}, few[] = {10, 2};
     struct elements_loop shifted = loop_of(2, shape, rows, rows);
     struct elements_loop full = {.operands = 2, .ndim = VARVE_DIMS_MAX, .data = {(char *)1, (char *)1}};
-
     unit_check(loop_of(2, shape, rows, rows), 4, 0, 16, 2, 6);
     unit_check(loop_of(2, shape, rows, odd_rows), 4, 0, 4, 2, 24);
     unit_check(loop_of(2, shape, rows, rows), 4, 8, 8, 2, 12);

@@ -14,10 +14,9 @@ static char memory[256], before[256];
 
 static void refuse_copy(struct varve_array target, struct varve_array source, const char *text)
 {
-    struct varve_message message;
-
     memset(memory, 7, sizeof(memory));
     memcpy(before, memory, sizeof(memory));
+    struct varve_message message;
     assert_int_equal(varve_array_copy(&target, &source, &message), VARVE_ERROR_INVALID);
     if (strstr(message.text, text) == NULL) {
         fail_msg("\"%s\" does not say \"%s\"", message.text, text);
@@ -29,11 +28,9 @@ TEST(test_refusals)
 {
     struct varve_array row = {.data = memory, .dtype = VARVE_DTYPE_F32, .geometry = {{3}, {1}, 0, 1}};
     struct varve_array plane = {.data = memory, .dtype = VARVE_DTYPE_F32, .geometry = {{2, 4}, {4, 1}, 0, 2}};
-    struct varve_array bad;
-
     refuse_copy(plane, row, "shape (3,) can't be expanded to (2, 4)");
     refuse_copy(row, plane, "shape (2, 4) can't be expanded to (3,)");
-    bad = plane;
+    struct varve_array bad = plane;
     bad.geometry.strides[0] = 0;
     refuse_copy(bad, plane, "share addresses: stride 0 of axis 0");
     bad.geometry.strides[0] = -3;

@@ -20,7 +20,6 @@ static void elements_shuffle(char *bytes, enum varve_dtype dtype)
         uint64_t random = random_next(&random_state);
         double real = (double)(int64_t)random / (double)(UINT64_C(1) << random % 64);
         float narrow = (float)real;
-
         if (dtype == VARVE_DTYPE_F64 && random % 4 != 0) {
             memcpy(bytes + i * 8, &real, 8);
         } else if (dtype == VARVE_DTYPE_F32 && random % 4 != 0) {
@@ -34,11 +33,9 @@ static void elements_shuffle(char *bytes, enum varve_dtype dtype)
 static void compare_pair(enum varve_dtype target, enum varve_dtype source, const char *elements, char *one, char *other)
 {
     size_t bytes = varve_dtype_bytes(target);
-
     for (int round = 0; round < 20; round++) {
         int64_t count = (int64_t)random_below(&random_state, round < 10 ? 40 : COUNT + 1);
         size_t skip = random_below(&random_state, 8);
-
         memset(one, 0x5a, BYTES);
         memset(other, 0x5a, BYTES);
         elements_cast_find(target, source)(one + skip, elements, count);
@@ -58,12 +55,10 @@ static void compare_pair(enum varve_dtype target, enum varve_dtype source, const
 TEST(test_ways_agree)
 {
     char *elements = malloc(BYTES), *one = malloc(BYTES), *other = malloc(BYTES);
-
     random_state = test_first_seed(21);
     assert_true(elements != NULL && one != NULL && other != NULL);
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT * VARVE_DTYPE_LIMIT; i++) {
         enum varve_dtype source = (enum varve_dtype)(i / VARVE_DTYPE_LIMIT);
-
         elements_shuffle(elements, source);
         compare_pair((enum varve_dtype)(i % VARVE_DTYPE_LIMIT), source, elements, one, other);
     }

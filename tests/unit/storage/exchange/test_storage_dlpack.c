@@ -84,7 +84,6 @@ static struct varve_dlpack_tensor producer_fill(struct producer *producer)
 static struct varve_dlpack_versioned *produce(struct producer *producer)
 {
     struct varve_dlpack_tensor tensor = producer_fill(producer);
-
     producer->tensor->versioned = (struct varve_dlpack_versioned){
         .version = {1, 0}, .context = producer, .deleter = versioned_delete, .tensor = tensor};
     return &producer->tensor->versioned;
@@ -93,7 +92,6 @@ static struct varve_dlpack_versioned *produce(struct producer *producer)
 static struct varve_dlpack_managed *produce_unversioned(struct producer *producer)
 {
     struct varve_dlpack_tensor tensor = producer_fill(producer);
-
     producer->tensor->managed =
         (struct varve_dlpack_managed){.tensor = tensor, .context = producer, .deleter = managed_delete};
     return &producer->tensor->managed;
@@ -104,12 +102,10 @@ static struct varve_dlpack_managed *produce_unversioned(struct producer *produce
 TEST_WITH(test_export, NULL, nothing_is_left)
 {
     struct varve_storage *storage, *view;
-    struct varve_dlpack_versioned *tensor;
-    struct varve_dlpack_managed *managed;
     const int64_t smaller[] = {1};
-
     assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_I16, 2, shape_23, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_slice(storage, 1, VARVE_SLICE_NONE, 0, -1, &view, &message), VARVE_OK);
+    struct varve_dlpack_versioned *tensor;
     assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message), VARVE_OK);
     assert_int_equal(tensor->version.major, 1);
     assert_int_equal(tensor->flags, 0);
@@ -128,6 +124,7 @@ TEST_WITH(test_export, NULL, nothing_is_left)
     assert_int_equal(varve_storage_use_count(storage), 3); /* the two views' */
     assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_ERROR_BUSY);
     release(view);
+    struct varve_dlpack_managed *managed;
     assert_int_equal(varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
                      VARVE_OK);
     assert_ptr_equal(managed->tensor.data, varve_storage_data(storage));
@@ -145,12 +142,10 @@ TEST_WITH(test_export_types, NULL, nothing_is_left)
         {0, 32, 1}, {0, 16, 1}, {0, 8, 1},  {1, 8, 1},  {6, 8, 1},
     };
     const int64_t empty[] = {3, 0};
-
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
-        struct varve_dlpack_versioned *tensor;
         struct varve_storage *storage, *back;
-
         assert_int_equal(varve_storage_empty(NULL, i, i % 2 == 0 ? 0 : 2, empty, &storage, &message), VARVE_OK);
+        struct varve_dlpack_versioned *tensor;
         assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
                          VARVE_OK);
         assert_memory_equal(&tensor->tensor.dtype, &expected[i], sizeof(expected[i]));
@@ -170,16 +165,15 @@ TEST_WITH(test_export_copy, NULL, nothing_is_left)
 {
     struct producer producer;
     struct varve_dlpack_versioned *source = produce(&producer), *tensor;
-    struct varve_dlpack_managed *managed;
-    struct varve_storage *storage, *transposed;
-
     source->flags = VARVE_DLPACK_READ_ONLY;
+    struct varve_storage *storage, *transposed;
     assert_int_equal(varve_storage_from_dlpack(source, NULL, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &transposed, &message), VARVE_OK);
     assert_int_equal(varve_storage_to_dlpack(transposed, VARVE_DLPACK_STREAM_NONE, true, &tensor, &message), VARVE_OK);
     assert_int_equal(tensor->flags, VARVE_DLPACK_IS_COPIED);
     assert_memory_equal(tensor->tensor.strides, ((int64_t[]){2, 1}), 16);
     assert_int_equal(varve_storage_use_count(transposed), 1);
+    struct varve_dlpack_managed *managed;
     assert_int_equal(
         varve_storage_to_dlpack_unversioned(transposed, VARVE_DLPACK_STREAM_NONE, true, &managed, &message), VARVE_OK);
     release(storage);
@@ -194,22 +188,20 @@ TEST_WITH(test_export_copy, NULL, nothing_is_left)
 TEST_WITH(test_export_errors, NULL, nothing_is_left)
 {
     struct varve_sim_options sim = {.capacity_bytes = 64 * MIB};
-    struct varve_alloc_options options;
     struct varve_dlpack_versioned *tensor = NULL;
-    struct varve_dlpack_device device;
     struct varve_storage *storage;
-    struct varve_memory *memory;
-    struct varve_alloc *alloc;
-
     assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_F64, 2, shape_23, &storage, &message), VARVE_OK);
     for (int64_t stream = 0; stream < 3; stream++) {
         assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message), VARVE_ERROR_INVALID);
     }
     assert_string_equal(message.text, "stream 2 for elements in host memory, which has none");
     release(storage);
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_sim_open(&sim, &options.device, &message), VARVE_OK);
+    struct varve_alloc *alloc;
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
+    struct varve_memory *memory;
     assert_int_equal(varve_memory_open(alloc, &memory, &message), VARVE_OK);
     assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, VARVE_DTYPE_F64, 2,
                                          shape_23, &storage, &message),
@@ -217,6 +209,7 @@ TEST_WITH(test_export_errors, NULL, nothing_is_left)
     assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
                      VARVE_ERROR_UNSUPPORTED);
     assert_string_equal(message.text, "DLPack knows no memory of the device 'sim'");
+    struct varve_dlpack_device device;
     assert_int_equal(varve_storage_dlpack_device(storage, &device, NULL), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(varve_storage_use_count(storage), 1);
     release(storage);
@@ -238,7 +231,6 @@ struct waiting {
 static void *export_and_look(void *context)
 {
     struct waiting *waiting = context;
-
     waiting->error = varve_storage_to_dlpack(waiting->storage, VARVE_DLPACK_STREAM_NONE, false, &waiting->tensor, NULL);
     waiting->first = waiting->error == VARVE_OK ? *(uint32_t *)waiting->tensor->tensor.data : 0;
     return NULL;
@@ -248,22 +240,20 @@ TEST_WITH(test_export_waits, NULL, nothing_is_left)
 {
     const struct varve_host_options host = {.limit_bytes = 64 * MIB};
     struct varve_alloc_options options;
-    struct varve_memory *memory;
-    struct varve_alloc *alloc;
     struct waiting waiting = {.error = VARVE_ERROR_IO};
-    pthread_t thread;
-    uint64_t addr;
-
     varve_alloc_options_init(&options);
     assert_int_equal(varve_host_open(&host, &options.device, &message), VARVE_OK);
+    struct varve_alloc *alloc;
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
+    struct varve_memory *memory;
     assert_int_equal(varve_memory_open(alloc, &memory, &message), VARVE_OK);
     assert_int_equal(varve_storage_zeros(&(struct varve_storage_options){.memory = memory, .stream = 5},
                                          VARVE_DTYPE_I32, 2, shape_23, &waiting.storage, &message),
                      VARVE_OK);
-    addr = (uint64_t)(uintptr_t)varve_storage_data(waiting.storage);
+    uint64_t addr = (uint64_t)(uintptr_t)varve_storage_data(waiting.storage);
     assert_int_equal(varve_host_stream_block(options.device, 5), VARVE_OK);
     assert_int_equal(options.device->ops->fill(options.device, addr, 0x12345678, 4, 6, 5), VARVE_OK);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, export_and_look, &waiting), 0);
     usleep(20000); /* time to return too early */
     assert_int_equal(varve_host_stream_release(options.device, 5), VARVE_OK);
@@ -282,9 +272,8 @@ TEST_WITH(test_export_waits, NULL, nothing_is_left)
 
 static void expect(struct varve_storage *storage, size_t count, const float *expected)
 {
-    struct varve_storage *copy;
-
     assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
+    struct varve_storage *copy;
     assert_int_equal(varve_storage_clone(storage, NULL, &copy, &message), VARVE_OK);
     assert_int_equal(varve_storage_count(copy), count);
     if (count > 0) {
@@ -297,10 +286,9 @@ TEST_WITH(test_import_forms, NULL, nothing_is_left)
 {
     struct producer producer;
     struct varve_dlpack_versioned *tensor = produce(&producer);
-    struct varve_storage *storage;
-
     tensor->tensor.strides = NULL; /* contiguous */
     tensor->version.minor = 99;
+    struct varve_storage *storage;
     assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
     assert_ptr_equal(varve_storage_data(storage), producer.elements);
     expect(storage, 6, (const float[]){0, 1, 2, 3, 4, 5});
@@ -352,16 +340,15 @@ TEST_WITH(test_import_read_only, NULL, nothing_is_left)
     const struct varve_scalar one = {.kind = VARVE_SCALAR_INTEGER, .integer = 1};
     struct producer producer;
     struct varve_dlpack_versioned *tensor = produce(&producer);
-    struct varve_dlpack_managed *managed;
-    struct varve_storage *storage, *view, *copy;
-
     tensor->flags = VARVE_DLPACK_READ_ONLY;
+    struct varve_storage *storage, *view, *copy;
     assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_select(storage, 0, 0, &view, &message), VARVE_OK);
     assert_true(varve_storage_is_read_only(storage));
     assert_true(varve_storage_is_read_only(view));
     assert_int_equal(varve_storage_fill(view, one, &message), VARVE_ERROR_PERMISSION);
     assert_int_equal(varve_storage_copy(storage, view, &message), VARVE_ERROR_PERMISSION);
+    struct varve_dlpack_managed *managed;
     assert_int_equal(varve_storage_to_dlpack_unversioned(view, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
                      VARVE_ERROR_PERMISSION);
     assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message), VARVE_OK);
@@ -438,12 +425,10 @@ TEST_WITH(test_import_errors, NULL, nothing_is_left)
         {below_zero, VARVE_ERROR_INVALID, "the tensor's elements lie beyond all memory"},
         {beyond_the_end, VARVE_ERROR_INVALID, "the tensor's elements lie beyond all memory"},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct producer producer;
         struct varve_dlpack_versioned *tensor = produce(&producer);
         struct varve_storage *storage = NULL;
-
         cases[i].damage(tensor);
         message.text[0] = '\0';
         assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), cases[i].error);
@@ -463,13 +448,10 @@ TEST_WITH(test_import_anything, NULL, nothing_is_left)
 {
     uint64_t random = test_first_seed(31);
     unsigned taken = 0;
-
     for (unsigned round = 0; round < 20000; round++) {
         struct producer producer;
         struct varve_dlpack_versioned *tensor = produce(&producer);
         struct varve_storage *storage = NULL, *view;
-        int error;
-
         tensor->tensor.ndim = (int32_t)random_below(&random, 5);
         for (unsigned i = 0; i < 4; i++) {
             producer.shape[i] = (int64_t)(random_next(&random) >> random_below(&random, 64));
@@ -477,7 +459,7 @@ TEST_WITH(test_import_anything, NULL, nothing_is_left)
         }
         tensor->tensor.byte_offset = random_next(&random) >> random_below(&random, 64);
         tensor->tensor.dtype.bits = (uint8_t)(8 << random_below(&random, 5));
-        error = varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message);
+        int error = varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message);
         assert_int_equal(producer.deleted, error != VARVE_OK);
         if (error == VARVE_OK) {
             taken++;
@@ -527,7 +509,6 @@ static struct varve_storage *consume(struct varve_storage *storage, bool is_vers
     struct varve_dlpack_versioned *versioned;
     struct varve_dlpack_managed *managed;
     struct varve_storage *consumed;
-
     if (is_versioned) {
         assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &versioned, &message),
                          VARVE_OK);
@@ -547,7 +528,6 @@ static struct varve_storage *consume(struct varve_storage *storage, bool is_vers
 static void make_handles(struct producer *producer, bool is_versioned, struct handle handles[HANDLES])
 {
     struct handle all[HANDLES] = {{0}};
-
     if (is_versioned) {
         assert_int_equal(varve_storage_from_dlpack(produce(producer), NULL, NULL, &all[0].storage, &message), VARVE_OK);
     } else {
@@ -573,11 +553,9 @@ static void release_in_order(unsigned number, bool is_versioned)
 {
     struct handle handles[HANDLES];
     struct producer producer;
-
     make_handles(&producer, is_versioned, handles);
     for (unsigned left = HANDLES; left > 0; left--) {
         unsigned next = number % left;
-
         number /= left;
         for (unsigned i = 0; i < left; i++) {
             assert_ptr_equal(handle_data(&handles[i]), producer.elements);
@@ -615,7 +593,6 @@ static void *work(void *context)
     struct worker *worker = context;
     struct varve_dlpack_versioned *tensor;
     struct varve_storage *storage;
-
     for (unsigned i = 0; i < STEPS; i++) {
         if (worker->handle.storage == NULL) {
             break;
@@ -645,10 +622,9 @@ TEST_WITH(test_threads, NULL, nothing_is_left)
 {
     for (unsigned round = 0; round < 20; round++) {
         struct handle handles[HANDLES];
-        struct worker workers[HANDLES];
         struct producer producer;
-
         make_handles(&producer, round % 2 == 0, handles);
+        struct worker workers[HANDLES];
         for (unsigned i = 0; i < HANDLES; i++) {
             workers[i] = (struct worker){.handle = handles[i]};
             assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);

@@ -26,9 +26,8 @@ struct pool {
 static void pool_open(struct pool *pool)
 {
     const struct varve_cuda_options device = {.index = FAKE_ORDINAL + 4, .ordinal = FAKE_ORDINAL};
-    struct varve_alloc_options options;
-
     fake_reset();
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     assert_int_equal(cuda_device_open(&fake_driver, &device, &pool->device, NULL), VARVE_OK);
     fake.device = options.device = pool->device;
@@ -52,7 +51,6 @@ static void pool_close(struct pool *pool)
 static struct varve_storage *made(struct pool *pool, uint64_t stream)
 {
     struct varve_storage *storage;
-
     assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory, .stream = stream},
                                          VARVE_DTYPE_F32, 2, shape, &storage, &message),
                      VARVE_OK);
@@ -68,9 +66,8 @@ static void release(struct varve_storage *storage)
 static void export_for(struct pool *pool, int64_t stream, uint64_t producer, uint64_t waiting)
 {
     struct varve_storage *storage = made(pool, producer);
-    struct varve_dlpack_versioned *tensor;
-
     fake.orders = 0;
+    struct varve_dlpack_versioned *tensor;
     assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message), VARVE_OK);
     assert_int_equal(tensor->tensor.device.type, VARVE_DLPACK_CUDA);
     assert_int_equal(tensor->tensor.device.id, FAKE_ORDINAL);
@@ -87,10 +84,7 @@ static void export_for(struct pool *pool, int64_t stream, uint64_t producer, uin
 
 TEST(test_streams)
 {
-    struct varve_dlpack_versioned *tensor;
-    struct varve_storage *storage;
     struct pool pool;
-
     pool_open(&pool);
     export_for(&pool, VARVE_DLPACK_STREAM_NONE, STREAM, 0);
     export_for(&pool, VARVE_DLPACK_STREAM_LEGACY, STREAM, 0);
@@ -100,7 +94,8 @@ TEST(test_streams)
     export_for(&pool, STREAM, STREAM, UINT64_MAX);
     export_for(&pool, VARVE_DLPACK_STREAM_NONE, 0, UINT64_MAX);
     export_for(&pool, VARVE_DLPACK_STREAM_UNORDERED, STREAM, UINT64_MAX);
-    storage = made(&pool, STREAM);
+    struct varve_storage *storage = made(&pool, STREAM);
+    struct varve_dlpack_versioned *tensor;
     assert_int_equal(varve_storage_to_dlpack(storage, 0, false, &tensor, &message), VARVE_ERROR_INVALID);
     assert_int_equal(varve_storage_to_dlpack(storage, -2, false, &tensor, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "stream -2 of a CUDA device");
@@ -113,14 +108,11 @@ TEST(test_streams)
 /* The consumer's stream may still use the block when the consumer gives it back: nobody else gets it before. */
 TEST(test_block_waits_for_the_consumer)
 {
-    struct varve_dlpack_versioned *tensor;
-    struct varve_storage *storage;
     struct pool pool;
-    void *data;
-
     pool_open(&pool);
-    storage = made(&pool, STREAM);
-    data = varve_storage_data(storage);
+    struct varve_storage *storage = made(&pool, STREAM);
+    void *data = varve_storage_data(storage);
+    struct varve_dlpack_versioned *tensor;
     assert_int_equal(varve_storage_to_dlpack(storage, OTHER, false, &tensor, &message), VARVE_OK);
     release(storage);
     fake.is_event_pending = true;
@@ -140,18 +132,14 @@ TEST(test_block_waits_for_the_consumer)
 TEST(test_failing_driver)
 {
     bool has_failed = true;
-
     for (uint64_t call = 1; has_failed; call++) {
-        struct varve_dlpack_versioned *tensor;
-        struct varve_storage *storage;
         struct pool pool;
-        int error;
-
         pool_open(&pool);
-        storage = made(&pool, STREAM);
+        struct varve_storage *storage = made(&pool, STREAM);
         fake.fail_at = call;
         fake.fail_with = 719;
-        error = varve_storage_to_dlpack(storage, OTHER, false, &tensor, &message);
+        struct varve_dlpack_versioned *tensor;
+        int error = varve_storage_to_dlpack(storage, OTHER, false, &tensor, &message);
         has_failed = fake.fail_at == 0;
         fake.fail_at = 0;
         assert_true(error == VARVE_OK || has_failed);
@@ -168,13 +156,12 @@ TEST(test_failing_driver)
 
 TEST(test_import)
 {
-    struct varve_dlpack_versioned *tensor;
-    struct varve_storage *storage, *imported;
     struct pool pool;
-
     pool_open(&pool);
-    storage = made(&pool, STREAM);
+    struct varve_storage *storage = made(&pool, STREAM);
+    struct varve_dlpack_versioned *tensor;
     assert_int_equal(varve_storage_to_dlpack(storage, STREAM, false, &tensor, &message), VARVE_OK);
+    struct varve_storage *imported;
     assert_int_equal(varve_storage_from_dlpack(tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
     assert_ptr_equal(varve_storage_data(imported), varve_storage_data(storage));
     assert_ptr_equal(varve_storage_memory(imported), pool.memory);
@@ -209,7 +196,6 @@ static void count_deletion(struct varve_dlpack_versioned *self)
 static struct varve_dlpack_versioned tensor_at(uint64_t addr)
 {
     static int64_t sizes[] = {4, 4}, strides[] = {4, 1};
-
     return (struct varve_dlpack_versioned){
         .version = {1, 0},
         .deleter = count_deletion,
@@ -225,7 +211,6 @@ static struct varve_dlpack_versioned tensor_at(uint64_t addr)
 static void last_transfer_is(const char *name, uint64_t target, uint64_t source)
 {
     const struct fake_transfer *last = &fake.transfer[fake.transfers - 1];
-
     assert_in_range(fake.transfers, 1, FAKE_TRANSFERS);
     assert_string_equal(last->name, name);
     assert_int_equal(last->target, target);
@@ -237,15 +222,12 @@ static void last_transfer_is(const char *name, uint64_t target, uint64_t source)
 TEST(test_memory_of_others)
 {
     const struct varve_scalar three = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
-    struct varve_storage *imported, *row, *host, *own;
-    struct varve_dlpack_versioned tensor;
     struct pool pool;
-    uint64_t addr;
-
     pool_open(&pool);
     deletions = 0;
-    addr = fake_add(FAKE_SEGMENT, 0, FAKE_UNIT);
-    tensor = tensor_at(addr);
+    uint64_t addr = fake_add(FAKE_SEGMENT, 0, FAKE_UNIT);
+    struct varve_dlpack_versioned tensor = tensor_at(addr);
+    struct varve_storage *imported, *row, *host;
     assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
     assert_int_equal(varve_storage_fill(imported, three, &message), VARVE_OK);
     last_transfer_is("cuMemsetD32Async", addr, 0);
@@ -254,7 +236,7 @@ TEST(test_memory_of_others)
     assert_int_equal(varve_storage_select(imported, 0, 2, &row, &message), VARVE_OK);
     assert_int_equal(varve_storage_fill(row, three, &message), VARVE_OK);
     last_transfer_is("cuMemsetD32Async", addr + 32, 0);
-    own = made(&pool, STREAM);
+    struct varve_storage *own = made(&pool, STREAM);
     assert_int_equal(varve_storage_copy_on(imported, own, STREAM, &message), VARVE_OK);
     last_transfer_is("cuMemcpyAsync", addr, (uintptr_t)varve_storage_data(own));
     release(own);
@@ -270,10 +252,9 @@ TEST(test_memory_of_others)
 TEST(test_memory_of_nobody)
 {
     struct varve_dlpack_versioned tensor = tensor_at(UINT64_C(0x123456789000));
-    struct varve_storage *imported;
     struct pool pool;
-
     pool_open(&pool);
+    struct varve_storage *imported;
     assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
     assert_int_equal(varve_storage_fill(imported, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &message),
                      VARVE_ERROR_NOT_FOUND);

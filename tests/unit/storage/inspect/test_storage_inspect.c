@@ -20,7 +20,6 @@ static struct varve_message message;
 static double number_of(const cJSON *object, const char *key)
 {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
-
     assert_true(cJSON_IsNumber(value));
     return value->valuedouble;
 }
@@ -29,14 +28,11 @@ static double number_of(const cJSON *object, const char *key)
 static cJSON *json_of(const struct varve_storage *storage)
 {
     struct varve_storage_info info;
-    char text[2048];
-    size_t length;
-    cJSON *object;
-
     varve_storage_inspect(storage, &info);
-    length = varve_storage_info_json(&info, text, sizeof(text));
+    char text[2048];
+    size_t length = varve_storage_info_json(&info, text, sizeof(text));
     assert_int_equal(length, strlen(text));
-    object = cJSON_Parse(text);
+    cJSON *object = cJSON_Parse(text);
     assert_non_null(object);
     assert_int_equal(varve_storage_info_json(&info, text, length), length);
     assert_int_equal(strlen(text), length - 1);
@@ -47,14 +43,13 @@ static cJSON *json_of(const struct varve_storage *storage)
 TEST(test_text)
 {
     struct varve_storage *storage, *view;
-    struct varve_storage_info info;
-    char text[512], expected[512];
-
     assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.name = "weights"}, VARVE_DTYPE_F32, 2, shape,
                                          &storage, &message),
                      VARVE_OK);
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &view, &message), VARVE_OK);
+    struct varve_storage_info info;
     varve_storage_inspect(storage, &info);
+    char text[512], expected[512];
     varve_storage_info_text(&info, text, sizeof(text));
     snprintf(expected, sizeof(expected),
              "storage %d 'weights': f32 (2, 3), 24 bytes at %p on host, 2 references, 1 view",
@@ -74,28 +69,25 @@ TEST(test_text)
 TEST(test_json)
 {
     struct varve_storage_options options = {.name = "a \"b\"\n\xff\xc3\xa9"};
-    struct varve_storage *storage, *view;
     struct varve_device *device;
-    struct varve_alloc_options alloc_options;
-    struct varve_alloc *alloc;
-    const cJSON *block;
-    cJSON *object;
-
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = 64 * MIB}, &device, NULL),
                      VARVE_OK);
+    struct varve_alloc_options alloc_options;
     varve_alloc_options_init(&alloc_options);
     alloc_options.device = device;
+    struct varve_alloc *alloc;
     assert_int_equal(varve_alloc_open(&alloc_options, &alloc, &message), VARVE_OK);
     assert_int_equal(varve_memory_open(alloc, &options.memory, &message), VARVE_OK);
+    struct varve_storage *storage, *view;
     assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_I64, 2, shape, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_select(storage, 1, 2, &view, &message), VARVE_OK);
-    object = json_of(view);
+    cJSON *object = json_of(view);
     assert_int_equal(number_of(object, "base_id"), varve_storage_id(storage));
     assert_int_equal(number_of(object, "bytes"), 16);
     assert_int_equal(number_of(object, "offset"), 2);
     assert_int_equal(number_of(object, "base_bytes"), 48);
     assert_int_equal(number_of(object, "device_index"), 3);
-    block = cJSON_GetObjectItemCaseSensitive(object, "block");
+    const cJSON *block = cJSON_GetObjectItemCaseSensitive(object, "block");
     assert_int_equal(number_of(block, "bytes"), 512);
     assert_int_equal(number_of(block, "requested"), 48);
     assert_int_equal(number_of(object, "data_addr"), number_of(block, "addr") + 16);

@@ -64,7 +64,6 @@ static bool random_view(struct varve_array *view, unsigned ndim, const int64_t *
 static unsigned narrow_shape(unsigned ndim, const int64_t *shape, int64_t *narrow)
 {
     unsigned less = below(4) == 0 ? (unsigned)below(ndim + 1) : 0;
-
     for (unsigned i = less; i < ndim; i++) {
         narrow[i - less] = below(6) == 0 ? 1 : shape[i];
     }
@@ -77,10 +76,8 @@ static bool inputs_of_binary(struct scene *scene)
     int64_t shape[VARVE_DIMS_MAX], narrow[VARVE_DIMS_MAX], joined[VARVE_DIMS_MAX],
         sides[3] = {below(12), below(9), below(12)};
     unsigned ndim = random_views_shape(&random_state, shape, is_matmul ? 20 : 1500);
-
     for (unsigned i = 0; i < 2; i++) {
         unsigned narrow_ndim = narrow_shape(ndim, shape, narrow);
-
         if (is_matmul) {
             narrow[narrow_ndim++] = sides[i];
             narrow[narrow_ndim++] = sides[i + 1];
@@ -99,11 +96,9 @@ static bool input_of_reduction(struct scene *scene)
     int64_t shape[VARVE_DIMS_MAX], out_shape[VARVE_DIMS_MAX], reduced = 1;
     unsigned ndim = random_views_shape(&random_state, shape, ELEMENTS), out_ndim = 0;
     bool is_kept = below(2) == 0;
-
     scene->axis = ndim == 0 || below(4) == 0 ? VARVE_OP_ALL_AXES : (int)below((int64_t)ndim);
     for (unsigned i = 0; i < ndim; i++) {
         bool is_reduced = scene->axis == VARVE_OP_ALL_AXES || (int)i == scene->axis;
-
         reduced *= is_reduced ? shape[i] : 1;
         if (!is_reduced || is_kept) {
             out_shape[out_ndim++] = is_reduced ? 1 : shape[i];
@@ -123,7 +118,6 @@ static bool input_of_single(struct scene *scene)
 {
     int64_t shape[VARVE_DIMS_MAX];
     unsigned ndim = random_views_shape(&random_state, shape, ELEMENTS);
-
     for (unsigned i = 0; i < scene->count; i++) {
         if (!random_view(&scene->arrays[i], ndim, shape)) {
             return false;
@@ -143,7 +137,6 @@ static bool scene_make(struct scene *scene, enum varve_operator operation)
     enum varve_dtype dtype = (enum varve_dtype)below(VARVE_DTYPE_LIMIT);
     bool is_binary = operation <= VARVE_OPERATOR_DIV || operation == VARVE_OPERATOR_MATMUL;
     char *data = memory + below(9);
-
     *scene = (struct scene){.operation = operation, .count = is_binary ? 3 : operation <= VARVE_OPERATOR_MAX ? 2 : 1};
     for (unsigned i = 0; i < 3; i++) {
         scene->arrays[i] = (struct varve_array){.data = data, .dtype = dtype};
@@ -172,7 +165,6 @@ static void numbers_write(const struct scene *scene)
     static int8_t numbers[ROOM];
     struct varve_array to = scene->arrays[scene->count - 1], from = {.data = numbers, .dtype = VARVE_DTYPE_I8};
     int64_t count = (ROOM - 8) / (int64_t)varve_dtype_bytes(to.dtype);
-
     for (size_t i = 0; i < ROOM; i++) {
         memory[i] = (char)random_next(&random_state);
         numbers[i] = (int8_t)(scene->operation == VARVE_OPERATOR_DIV ? 1 << below(3) : below(5));
@@ -186,7 +178,6 @@ static int run(const struct scene *scene)
 {
     const struct varve_scalar start = {.kind = VARVE_SCALAR_INTEGER, .integer = 3}, step = {VARVE_SCALAR_REAL, 0, 0.5};
     const struct varve_array *out = &scene->arrays[0], *a = &scene->arrays[1], *b = &scene->arrays[2];
-
     switch (scene->operation) {
     case VARVE_OPERATOR_ADD:
         return varve_op_add(out, a, b, NULL);
@@ -213,24 +204,21 @@ static int run(const struct scene *scene)
 
 static bool play(enum varve_operator operation, int round)
 {
-    struct scene scene, apart;
-    struct varve_array into;
-
+    struct scene scene;
     if (!scene_make(&scene, operation)) {
         return false;
     }
     numbers_write(&scene);
     memcpy(expected, memory, ROOM);
-    apart = scene;
+    struct scene apart = scene;
     for (unsigned i = 0; i < scene.count; i++) {
         struct varve_geometry *geometry = &apart.arrays[i].geometry;
-
         apart.arrays[i].data = aside[i];
         assert_int_equal(varve_geometry_contiguous(geometry->ndim, geometry->shape, geometry, NULL), VARVE_OK);
         assert_int_equal(i == 0 ? VARVE_OK : varve_array_copy(&apart.arrays[i], &scene.arrays[i], NULL), VARVE_OK);
     }
     assert_int_equal(run(&apart), VARVE_OK);
-    into = scene.arrays[0];
+    struct varve_array into = scene.arrays[0];
     into.data = expected + ((char *)into.data - memory);
     assert_int_equal(varve_array_copy(&into, &apart.arrays[0], NULL), VARVE_OK);
     assert_int_equal(run(&scene), VARVE_OK);
@@ -249,11 +237,9 @@ TEST_WITH(test_views, setup, teardown)
         VARVE_OPERATOR_ADD, VARVE_OPERATOR_SUB, VARVE_OPERATOR_MUL,    VARVE_OPERATOR_DIV,    VARVE_OPERATOR_RELU,
         VARVE_OPERATOR_SUM, VARVE_OPERATOR_MAX, VARVE_OPERATOR_MATMUL, VARVE_OPERATOR_ARANGE, VARVE_OPERATOR_UNIFORM};
     int rounds = test_rounds(1000, 6000);
-
     random_state = test_first_seed(31);
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
         int compared = 0;
-
         for (int round = 0; round < rounds; round++) {
             compared += play(operations[i], round);
         }

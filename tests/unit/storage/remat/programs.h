@@ -19,9 +19,8 @@ static inline uint64_t programs_choose(void *source, uint64_t limit)
 static inline uint64_t programs_play(const struct remat_world_options *options, uint64_t seed, uint64_t steps)
 {
     struct remat_world world;
-    uint64_t random = seed, failures;
+    uint64_t random = seed;
     bool is_right = true;
-
     assert_int_equal(remat_world_open(&world, options, programs_choose, &random), 0);
     for (uint64_t i = 0; i < steps && is_right; i++) {
         is_right = remat_world_step(&world);
@@ -31,7 +30,7 @@ static inline uint64_t programs_play(const struct remat_world_options *options, 
         print_error("%s, search %d, dealloc %d, seed %" PRIu64 ": %s\n", options->heuristic, (int)options->search,
                     (int)options->dealloc, seed, world.wrong);
     }
-    failures = world.failures;
+    uint64_t failures = world.failures;
     remat_world_close(&world);
     assert_true(is_right);
     return failures;

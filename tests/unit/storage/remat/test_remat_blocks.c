@@ -18,16 +18,15 @@ static void test_output_evicted_in_its_run(void **state)
     struct varve_remat_op op = {.sizes = sizes, .aliases = aliases, .output_count = 2, .cost_ns = 1};
     struct pool *pool = *state;
     struct varve_remat_options options;
-    struct varve_remat_blocks *blocks;
-    struct varve_remat *remat;
-    uint32_t outputs[2], locked;
-
     varve_remat_options_init(&options);
     options.is_live = true;
+    struct varve_remat_blocks *blocks;
     assert_int_equal(varve_remat_blocks_open(pool->alloc, &blocks, NULL), VARVE_OK);
     varve_remat_blocks_drive(blocks, &options.driver);
+    struct varve_remat *remat;
     assert_int_equal(varve_remat_open(&options, &remat, NULL), VARVE_OK);
     assert_int_equal(varve_remat_blocks_attach(blocks, remat, NULL), VARVE_OK);
+    uint32_t outputs[2], locked;
     assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), VARVE_OK);
     op.output_count = 1;
     assert_int_equal(varve_remat_compute(remat, &op, &locked, NULL), VARVE_OK);

@@ -10,7 +10,6 @@
 static bool is_served(const struct varve_remat_heuristic *heuristic, enum varve_remat_search search)
 {
     bool is_random = heuristic->score == VARVE_REMAT_SCORE_RANDOM, is_union = heuristic->cost == VARVE_REMAT_COST_UNION;
-
     if (heuristic->is_window || heuristic->has_free_neighbours) {
         return false;
     }
@@ -30,7 +29,6 @@ static bool is_certain(const struct varve_remat_heuristic *heuristic, enum varve
 static void play_all(bool has_views, bool has_wide_views)
 {
     uint64_t seed = test_first_seed(1), failures = 0, programs = 0;
-
     for (const struct varve_remat_heuristic *h = varve_remat_heuristics(); h->name != NULL; h++) {
         for (unsigned i = 0; i < 36; i++) {
             struct remat_world_options options = {.heuristic = h->name,
@@ -42,7 +40,6 @@ static void play_all(bool has_views, bool has_wide_views)
                                                   .has_wide_views = has_wide_views,
                                                   .stumbles = i / 9 == 1,
                                                   .check_every = 1};
-
             if (is_served(h, options.search)) {
                 options.checks_victims = is_certain(h, options.search);
                 failures += programs_play(&options, seed++, 300);
@@ -73,19 +70,17 @@ TEST(test_wide_views)
 static void expect_victim(const char *heuristic, uint64_t cost_ns, uint32_t expected)
 {
     struct varve_remat_options options;
-    struct varve_remat *remat;
-    uint32_t outputs[5];
-
     varve_remat_options_init(&options);
     options.heuristic = varve_remat_heuristic_find(heuristic);
     options.budget = 40;
+    struct varve_remat *remat;
     assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
+    uint32_t outputs[5];
     for (uint32_t i = 0; i < 5; i++) {
         const struct varve_remat_op op = {.sizes = (const uint64_t[]){10},
                                           .aliases = (const int32_t[]){-1},
                                           .output_count = 1,
                                           .cost_ns = i == 3 ? cost_ns + 1 : cost_ns};
-
         assert_int_equal(varve_remat_compute(remat, &op, &outputs[i], NULL), 0);
     }
     for (uint32_t i = 0; i < 5; i++) {
@@ -108,14 +103,13 @@ static void expect_open(const char *heuristic, enum varve_remat_search search, b
                         enum varve_remat_dealloc dealloc, int expected)
 {
     struct varve_remat_options options;
-    struct varve_remat *remat;
     struct varve_message message = {.text = ""};
-
     varve_remat_options_init(&options);
     options.heuristic = varve_remat_heuristic_find(heuristic);
     options.search = search;
     options.is_live = is_live;
     options.dealloc = dealloc;
+    struct varve_remat *remat;
     assert_int_equal(varve_remat_open(&options, &remat, &message), expected);
     assert_true((remat == NULL) == (expected != 0) && (message.text[0] != '\0') == (expected != 0));
     varve_remat_close(remat);
@@ -124,7 +118,6 @@ static void expect_open(const char *heuristic, enum varve_remat_search search, b
 TEST(test_refused_options)
 {
     const int invalid = VARVE_ERROR_INVALID;
-
     expect_open("dtr", VARVE_REMAT_SEARCH_KINETIC, true, VARVE_REMAT_DEALLOC_EAGER, 0);
     expect_open("lru", VARVE_REMAT_SEARCH_KINETIC, false, VARVE_REMAT_DEALLOC_IGNORE, 0);
     expect_open("lru", VARVE_REMAT_SEARCH_SAMPLE, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
@@ -139,11 +132,10 @@ TEST(test_refused_options)
 /* Nothing changes, and the planner goes on. */
 static void expect_refused(struct varve_remat *remat, struct varve_remat_op op)
 {
-    uint32_t outputs[2];
     struct varve_message message = {.text = ""};
     struct varve_remat_counters before, after;
-
     varve_remat_get_counters(remat, &before);
+    uint32_t outputs[2];
     assert_int_equal(varve_remat_compute(remat, &op, outputs, &message), VARVE_ERROR_INVALID);
     assert_true(message.text[0] != '\0');
     varve_remat_get_counters(remat, &after);
@@ -157,11 +149,9 @@ TEST(test_refused_operators)
         .sizes = (const uint64_t[]){1, 2}, .aliases = (const int32_t[]){-1, -1}, .output_count = 2, .cost_ns = 5};
     struct varve_remat_op op = good;
     struct varve_remat_options options;
-    struct varve_remat *remat;
-    uint32_t outputs[2];
-
     varve_remat_options_init(&options);
     options.remat_limit_ns = 9;
+    struct varve_remat *remat;
     assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
     op.output_count = 0;
     expect_refused(remat, op);
@@ -175,6 +165,7 @@ TEST(test_refused_operators)
     op.inputs = &output;
     op.input_count = 1;
     expect_refused(remat, op); /* there is no tensor yet */
+    uint32_t outputs[2];
     assert_int_equal(varve_remat_compute(remat, &good, outputs, NULL), 0);
     op.aliases = (const int32_t[]){-1, 1};
     expect_refused(remat, op);

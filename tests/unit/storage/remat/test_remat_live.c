@@ -17,7 +17,6 @@ static const char *const heuristics[] = {"dtr", "dtr-eq", "dtr-local", "dtr-unio
 static void play_all(enum varve_remat_search search, uint64_t steps)
 {
     uint64_t seed = test_first_seed(1);
-
     for (unsigned i = 0; i < HEURISTICS; i++) {
         for (unsigned j = 0; j < 4; j++) {
             struct remat_world_options options = {.heuristic = heuristics[i],
@@ -31,11 +30,9 @@ static void play_all(enum varve_remat_search search, uint64_t steps)
                                                   .stumbles = j > 1,
                                                   .check_every = 1};
             const struct varve_remat_heuristic *heuristic = varve_remat_heuristic_find(heuristics[i]);
-
             if (search == VARVE_REMAT_SEARCH_SCAN ||
                 (heuristic->score == VARVE_REMAT_SCORE_QUOTIENT && heuristic->cost != VARVE_REMAT_COST_UNION)) {
                 uint64_t failures = programs_play(&options, seed++, steps);
-
                 assert_true(failures > 0 || !options.fails);
             }
         }
@@ -65,7 +62,6 @@ TEST(test_forgets)
         const char *heuristic;
         uint64_t operators;
     } programs[] = {{"dtr", 12000}, {"dtr-eq", 50000}, {"lru", 5000}};
-
     for (unsigned i = 0; i < 3; i++) {
         struct remat_world_options options = {.heuristic = programs[i].heuristic,
                                               .budget = 12000,
@@ -73,14 +69,12 @@ TEST(test_forgets)
                                               .has_views = true,
                                               .check_every = 1000};
         struct remat_world world;
-        struct varve_remat_counters c;
         uint64_t random = 7, warm = 0, most = 0;
-
         assert_int_equal(remat_world_open(&world, &options, programs_choose, &random), 0);
+        struct varve_remat_counters c;
         while (world.serial < programs[i].operators && remat_world_step(&world)) {
             if (world.serial % 1000 == 0) {
                 uint64_t *to = world.serial < programs[i].operators / 4 ? &warm : &most;
-
                 varve_remat_get_counters(world.remat, &c);
                 *to = c.metadata_bytes > *to ? c.metadata_bytes : *to;
             }
@@ -97,12 +91,11 @@ TEST(test_forgets)
 static struct varve_remat *open_live(const char *heuristic, uint64_t budget)
 {
     struct varve_remat_options options;
-    struct varve_remat *remat;
-
     varve_remat_options_init(&options);
     options.heuristic = varve_remat_heuristic_find(heuristic);
     options.budget = budget;
     options.is_live = true;
+    struct varve_remat *remat;
     assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
     return remat;
 }
@@ -116,7 +109,6 @@ static uint32_t make(struct varve_remat *remat, const uint32_t *input, uint64_t 
                                 .output_count = 1,
                                 .cost_ns = 1};
     uint32_t output;
-
     assert_int_equal(varve_remat_compute(remat, &op, &output, NULL), 0);
     return output;
 }
@@ -126,12 +118,10 @@ TEST(test_views_of_a_constant)
 {
     struct varve_remat *remat = open_live("dtr", VARVE_REMAT_UNLIMITED);
     uint32_t constant = make(remat, NULL, 100, false);
-    struct varve_remat_counters first, last;
-
     varve_remat_drop_recipe(remat, constant);
+    struct varve_remat_counters first, last;
     for (unsigned i = 0; i < 10000; i++) {
         uint32_t view = make(remat, &constant, 0, true), used = make(remat, &view, 10, false);
-
         varve_remat_release(remat, view); /* what is made of it still needs it */
         assert_true(varve_remat_is_defined(remat, view));
         varve_remat_release(remat, used);
@@ -152,16 +142,13 @@ TEST(test_views_of_a_constant)
 TEST(test_pinned_views)
 {
     static const char *const names[] = {"dtr", "dtr-eq"};
-
     for (unsigned i = 0; i < 2; i++) {
         struct varve_remat *remat = open_live(names[i], VARVE_REMAT_UNLIMITED);
         uint32_t weights = make(remat, NULL, 100, false);
         struct varve_remat_counters c;
-
         for (unsigned j = 0; j < 100; j++) {
             uint32_t next = make(remat, &weights, 100, false), view = make(remat, &next, 0, true);
             uint32_t other = make(remat, &next, 0, true);
-
             assert_int_equal(varve_remat_evict(remat, next, NULL), 0);
             assert_int_equal(varve_remat_materialize(remat, view, NULL), 0);
             varve_remat_drop_recipe(remat, view);
@@ -191,10 +178,8 @@ TEST(test_sums_of_costs)
     struct varve_remat_counters c;
     uint32_t outputs[4], last, more;
     int error = 0;
-
     for (unsigned i = 0; i < 2; i++) {
         struct varve_remat *remat = open_live(i == 0 ? "dtr" : "dtr-eq", VARVE_REMAT_UNLIMITED);
-
         op.cost_ns = UINT64_C(1) << 59;
         op.input_count = 0;
         assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), VARVE_ERROR_INVALID);
@@ -233,12 +218,9 @@ TEST(test_deep_chain)
         const char *heuristic;
         uint32_t length;
     } chains[] = {{"dtr-local", 100000}, {"dtr-eq", 100000}, {"dtr", 2000}};
-
     for (unsigned i = 0; i < 3; i++) {
         struct varve_remat *remat = open_live(chains[i].heuristic, VARVE_REMAT_UNLIMITED);
         uint32_t *chain = malloc(chains[i].length * sizeof(*chain));
-        struct varve_remat_counters c;
-
         for (uint32_t j = 0; j < chains[i].length; j++) {
             chain[j] = make(remat, j == 0 ? NULL : &chain[j - 1], 8, false);
         }
@@ -246,6 +228,7 @@ TEST(test_deep_chain)
             assert_int_equal(varve_remat_evict(remat, chain[j], NULL), 0);
         }
         assert_int_equal(varve_remat_materialize(remat, chain[chains[i].length - 1], NULL), 0);
+        struct varve_remat_counters c;
         varve_remat_get_counters(remat, &c);
         assert_int_equal(c.depth_max, chains[i].length);
         assert_int_equal(c.remats_direct, chains[i].length);
@@ -271,11 +254,10 @@ TEST(test_figure)
                                 .input_count = 1,
                                 .output_count = 1,
                                 .cost_ns = 1};
-    struct varve_message message;
-    struct varve_remat_counters before, after;
-
     varve_remat_pin(remat, pinned);
     make(remat, NULL, 30, false);
+    struct varve_message message;
+    struct varve_remat_counters before, after;
     for (unsigned i = 0; i < 2; i++) {
         varve_remat_set_budget(remat, i == 0 ? 100 : 119);
         varve_remat_get_counters(remat, &before);
@@ -303,12 +285,11 @@ TEST(test_forgotten_output)
                                       .output_count = 3,
                                       .cost_ns = 1};
     uint32_t outputs[3];
-    struct varve_remat_counters c;
-
     assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), 0);
     varve_remat_release(remat, outputs[1]);
     assert_int_equal(varve_remat_evict(remat, outputs[0], NULL), 0);
     assert_int_equal(varve_remat_materialize(remat, outputs[0], NULL), 0);
+    struct varve_remat_counters c;
     varve_remat_get_counters(remat, &c);
     assert_int_equal(c.duplicates, 1);
     assert_int_equal(c.duplicate_bytes, 40);
@@ -322,9 +303,8 @@ TEST(test_forgotten_output)
 TEST(test_search_of_another_heuristic)
 {
     struct varve_remat *remat = open_live("lru", 100);
-    uint32_t tensors[9];
-
     varve_remat_set_search(remat, VARVE_REMAT_SEARCH_SAMPLE);
+    uint32_t tensors[9];
     for (unsigned i = 0; i < 9; i++) {
         tensors[i] = make(remat, NULL, 12, false);
         assert_true(i < 8 || !varve_remat_is_defined(remat, tensors[0]));

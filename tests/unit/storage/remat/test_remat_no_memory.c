@@ -27,7 +27,6 @@ static bool refuses(void)
 void *malloc(size_t bytes)
 {
     static void *(*next)(size_t);
-
     if (refuses()) {
         return NULL;
     }
@@ -40,7 +39,6 @@ void *malloc(size_t bytes)
 void *realloc(void *old, size_t bytes)
 {
     static void *(*next)(void *, size_t);
-
     if (refuses()) {
         return NULL;
     }
@@ -55,7 +53,6 @@ static bool play(const struct remat_world_options *options, uint64_t seed, uint6
 {
     struct remat_world world;
     uint64_t random = seed, before = refusals;
-
     assert_int_equal(remat_world_open(&world, options, programs_choose, &random), 0);
     assert_true(remat_world_step(&world)); /* the world's own tables */
     until_refusal = nth;
@@ -72,7 +69,6 @@ static bool play(const struct remat_world_options *options, uint64_t seed, uint6
         uint32_t output;
         const struct varve_remat_op op = {
             .sizes = &bytes, .aliases = (const int32_t[]){-1}, .output_count = 1, .cost_ns = 1};
-
         assert_int_equal(varve_remat_compute(world.remat, &op, &output, NULL), VARVE_ERROR_NO_MEMORY);
     }
     assert_string_equal(world.wrong, "");
@@ -88,7 +84,6 @@ TEST(test_each_request)
     } planners[] = {{"dtr", VARVE_REMAT_SEARCH_SCAN},       {"dtr", VARVE_REMAT_SEARCH_KINETIC},
                     {"dtr-eq", VARVE_REMAT_SEARCH_KINETIC}, {"dtr-eq", VARVE_REMAT_SEARCH_SAMPLE},
                     {"dtr-union", VARVE_REMAT_SEARCH_SCAN}, {"lru", VARVE_REMAT_SEARCH_SCAN}};
-
     for (unsigned i = 0; i < sizeof(planners) / sizeof(planners[0]); i++) {
         for (unsigned j = 0; j < 2; j++) {
             struct remat_world_options options = {.heuristic = planners[i].heuristic,
@@ -100,7 +95,6 @@ TEST(test_each_request)
                                                   .has_views = true,
                                                   .has_wide_views = true};
             uint64_t nth = 1;
-
             while (play(&options, 3 + i, nth)) {
                 nth++;
             }

@@ -48,8 +48,6 @@ static const char choices[] =
 static FILE *python(const char *script)
 {
     static char command[4000];
-    FILE *pipe;
-
     snprintf(command, sizeof(command),
              "python3 -c 'import random\n"
              "def row(num, den):\n"
@@ -57,7 +55,7 @@ static FILE *python(const char *script)
              "        print(num, den >> 64, den %% 2**64, (num / den).hex())\n"
              "%s'",
              script);
-    pipe = popen(command, "r");
+    FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     return pipe;
 }
@@ -65,7 +63,6 @@ static FILE *python(const char *script)
 static uint64_t bits_of(double value)
 {
     uint64_t bits;
-
     memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
@@ -77,11 +74,9 @@ TEST(test_quotients)
     uint64_t high, low;
     int64_t num;
     double expected;
-
     for (; fscanf(pipe, "%" SCNd64 "%" SCNu64 "%" SCNu64 "%lf", &num, &high, &low, &expected) == 4; rows++) {
         struct score score = {.num = num, .den = (score_wide)high << 64 | low};
         double quotient = score_round(score);
-
         if (bits_of(quotient) != bits_of(expected) && !(quotient == 0 && expected == 0)) {
             fail_msg("%" PRId64 " / (%" PRIu64 " << 64 | %" PRIu64 "): %a, not %a", num, high, low, quotient, expected);
         }
@@ -110,7 +105,6 @@ static int against_middle(int64_t num, score_wide den, double quotient)
 TEST(test_nearest)
 {
     uint64_t random = test_first_seed(1);
-
     for (unsigned i = 0; i < 200000; i++) {
         uint64_t den = (random_next(&random) >> 2 | UINT64_C(1) << 61) + random_below(&random, 3);
         int64_t num = (int64_t)(den - random_below(&random, UINT64_C(1) << (1 + random_below(&random, 60))));
@@ -118,7 +112,6 @@ TEST(test_nearest)
         double below = nextafter(quotient, 0);
         int above_it = against_middle(num, den, quotient), below_it = against_middle(num, den, below);
         bool is_even = (bits_of(quotient) & 1) == 0;
-
         if (above_it > 0 || below_it < 0 || (above_it == 0 && !is_even) || (below_it == 0 && !is_even)) {
             fail_msg("%" PRId64 " / %" PRIu64 " is not %a", num, den, quotient);
         }
@@ -132,14 +125,11 @@ TEST(test_choices)
     unsigned rows = 0;
     uint64_t seed;
     uint32_t below;
-
     for (; fscanf(pipe, "%" SCNu64 "%" SCNu32, &seed, &below) == 2; rows++) {
         struct twister twister = {.next = 0};
-
         twister_seed(&twister, seed);
         for (unsigned i = 0; i < 2012; i++) {
             uint32_t choice = twister_below(&twister, below), expected = 0;
-
             if (i < 12 || i == 2011) {
                 assert_int_equal(fscanf(pipe, "%" SCNu32, &expected), 1);
                 assert_int_equal(choice, expected);

@@ -27,17 +27,14 @@ static uint32_t add_op(struct remat_graph *graph, uint32_t near, bool has_wide_v
     int32_t aliases[3];
     struct varve_remat_op op = {.inputs = inputs, .sizes = sizes, .aliases = aliases, .cost_ns = below(100)};
     uint32_t window = graph->tensor_count < near ? graph->tensor_count : near;
-
     op.input_count = graph->tensor_count > 0 ? below(5) : 0;
     op.output_count = 1 + below(3);
     for (unsigned i = 0; i < op.input_count; i++) {
         uint32_t range = below(20) == 0 ? graph->tensor_count : window;
-
         inputs[i] = graph->tensor_count - 1 - below(range);
     }
     for (unsigned i = 0; i < op.output_count; i++) {
         bool is_view = op.input_count > 0 && (has_wide_views || op.input_count == 1) && below(6) == 0;
-
         aliases[i] = is_view ? (int32_t)below(op.input_count) : -1;
         sizes[i] = is_view ? 0 : 1 + below(100);
         op.cost_ns = is_view ? 0 : op.cost_ns; /* regions have the costs of the moment at which they were found */
@@ -68,12 +65,10 @@ static void naive_open(struct naive *naive, const struct remat_graph *graph, enu
     memset(naive->first, 0xff, graph->storage_count * sizeof(uint32_t));
     for (uint32_t i = 0; i < graph->op_count; i++) {
         const struct remat_op *op = &graph->ops[i];
-
         for (uint32_t j = 0; j < op->input_count * op->output_count; j++) {
             uint32_t ends[] = {graph->tensors[op->inputs[j % op->input_count]].storage,
                                graph->tensors[remat_op_outputs(op)[j / op->input_count]].storage};
             uint32_t from = ends[direction == REACH_UP], to = ends[direction == REACH_DOWN];
-
             naive->edges[naive->edge_count].to = to;
             naive->edges[naive->edge_count].next = naive->first[from];
             naive->first[from] = naive->edge_count++;
@@ -94,16 +89,13 @@ static int64_t naive_walk(struct naive *naive, const struct remat_graph *graph, 
 {
     uint32_t depth = 0;
     int64_t cost = 0;
-
     memset(naive->is_inside, 0, graph->storage_count);
     memset(naive->is_end, 0, graph->storage_count);
     naive->stack[depth++] = base;
     while (depth > 0) {
         uint32_t from = naive->stack[--depth];
-
         for (uint32_t e = naive->first[from]; e != UINT32_MAX; e = naive->edges[e].next) {
             uint32_t to = naive->edges[e].to;
-
             if (graph->storages[to].is_resident) {
                 naive->is_end[to] = to != base;
             } else if (!naive->is_inside[to]) {
@@ -130,14 +122,12 @@ static void check_sets(const struct naive *naive, const struct remat_graph *grap
 static void check_walks(struct reach *reach, const struct remat_graph *graph, unsigned count)
 {
     struct reach_set sets[REACH_LANES][2];
+    uint64_t bytes = 0, visits = 0;
+    memset(sets, 0, sizeof(sets));
     struct reach_found found[REACH_LANES];
     uint32_t bases[REACH_LANES];
-    uint64_t bytes = 0, visits = 0;
-
-    memset(sets, 0, sizeof(sets));
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         struct naive naive;
-
         naive_open(&naive, graph, (enum reach_direction)d);
         for (unsigned i = 0; i < count; i++) {
             do {
@@ -169,7 +159,6 @@ TEST(test_walks)
         struct reach reach = {0};
         uint32_t storages = i % 12 == 0 ? 9000 : 2 + below(500), near = 1 + below(i % 3 == 0 ? 400 : 8);
         uint32_t resident = 1 + below(20);
-
         while (graph.storage_count < storages) {
             add_op(&graph, near, i % 2 == 1);
         }

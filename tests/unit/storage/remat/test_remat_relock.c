@@ -19,7 +19,6 @@ struct watch {
 static int watch_run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     struct watch *watch = context;
-
     watch->runs++;
     if (watch->runs_until_failure > 0 && --watch->runs_until_failure == 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "a run that fails");
@@ -37,7 +36,6 @@ static int watch_run(void *context, struct varve_remat_run *run, struct varve_me
 static void watch_forget_op(void *context, void *user)
 {
     struct watch *watch = context;
-
     assert_ptr_equal(user, watch);
     watch->ops--;
 }
@@ -45,15 +43,13 @@ static void watch_forget_op(void *context, void *user)
 static uint64_t watch_bytes_used(void *context)
 {
     const struct watch *watch = context;
-
     return watch->remat->used - watch->shared;
 }
 
 static void open_watched(struct watch *watch, uint64_t budget)
 {
-    struct varve_remat_options options;
-
     *watch = (struct watch){.remat = NULL};
+    struct varve_remat_options options;
     varve_remat_options_init(&options);
     options.heuristic = varve_remat_heuristic_find("dtr-eq");
     options.budget = budget;
@@ -73,7 +69,6 @@ static int compute(struct watch *watch, const uint32_t *inputs, unsigned count, 
                                       .output_count = 1,
                                       .cost_ns = 1,
                                       .user = watch};
-
     watch->ops++;
     return varve_remat_compute(watch->remat, &op, output_out, NULL);
 }
@@ -81,7 +76,6 @@ static int compute(struct watch *watch, const uint32_t *inputs, unsigned count, 
 static uint32_t make(struct watch *watch, const uint32_t *inputs, unsigned count, uint64_t bytes)
 {
     uint32_t output;
-
     assert_int_equal(compute(watch, inputs, count, bytes, &output), 0);
     return output;
 }
@@ -101,10 +95,9 @@ static void assert_unlocked(const struct watch *watch)
 TEST(test_failed_view_of_locked)
 {
     struct watch watch;
-    uint32_t base, view = 0;
-
+    uint32_t view = 0;
     open_watched(&watch, VARVE_REMAT_UNLIMITED);
-    base = make(&watch, NULL, 0, 10);
+    uint32_t base = make(&watch, NULL, 0, 10);
     varve_remat_lock(watch.remat, base);
     watch.runs_until_failure = 1;
     assert_int_equal(compute(&watch, &base, 1, 0, &view), VARVE_ERROR_IO);
@@ -126,13 +119,12 @@ struct program {
 
 static void make_program(struct watch *watch, struct program *program)
 {
-    uint32_t inputs[5];
-
     program->side = make(watch, NULL, 0, 40);
     program->view = make(watch, &program->side, 1, 0);
     for (unsigned i = 0; i < CHAIN; i++) {
         program->chain[i] = make(watch, i == 0 ? NULL : &program->chain[i - 1], i > 0, 35);
     }
+    uint32_t inputs[5];
     inputs[0] = inputs[4] = program->side;
     inputs[1] = program->view;
     inputs[2] = inputs[3] = program->chain[CHAIN - 1];
@@ -153,7 +145,6 @@ TEST(test_chain_beside_a_locked_input)
 {
     struct program program;
     struct watch watch;
-
     for (unsigned stumbles = 0; stumbles < 2; stumbles++) {
         open_watched(&watch, 100);
         make_program(&watch, &program);
@@ -181,20 +172,17 @@ TEST(test_chain_beside_a_locked_input)
 /* Whichever run fails: no lock is left, and the next attempt works. */
 TEST(test_failures_while_unlocked)
 {
-    struct program program;
     struct watch watch;
     uint64_t runs = 0, seen = 0;
-
     open_watched(&watch, 100);
+    struct program program;
     make_program(&watch, &program);
     for (uint64_t which = 1; runs == 0; which++) {
-        int error;
-
         evict_all(&watch);
         watch.stumbles = which % 2 == 0;
         watch.runs = watch.unlocks = 0;
         watch.runs_until_failure = which;
-        error = varve_remat_materialize(watch.remat, program.z, NULL);
+        int error = varve_remat_materialize(watch.remat, program.z, NULL);
         seen += watch.unlocks > 0;
         runs = error == 0 ? watch.runs : 0;
         assert_true(error == 0 || error == VARVE_ERROR_IO);
@@ -208,9 +196,8 @@ TEST(test_failures_while_unlocked)
 TEST(test_memory_in_common)
 {
     struct watch watch;
-    uint32_t constants[2];
-
     open_watched(&watch, 100);
+    uint32_t constants[2];
     constants[0] = make(&watch, NULL, 0, 40);
     varve_remat_drop_recipe(watch.remat, constants[0]);
     varve_remat_set_budget(watch.remat, 140);

@@ -29,7 +29,6 @@ struct memory {
 static size_t layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
 {
     struct memory *memory = context;
-
     memory->requested = bytes;
     *pieces_out = memory->pieces;
     return memory->count;
@@ -39,13 +38,12 @@ static size_t layout(void *context, uint64_t bytes, const struct varve_remat_pie
 static struct varve_remat *open_planner(struct memory *memory)
 {
     struct varve_remat_options options;
-    struct varve_remat *remat;
-    uint32_t tensors[STORAGES];
-
     varve_remat_options_init(&options);
     options.heuristic = varve_remat_heuristic_find("window");
     options.driver = (struct varve_remat_driver){.context = memory, .layout = layout};
+    struct varve_remat *remat;
     assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
+    uint32_t tensors[STORAGES];
     for (uint32_t i = 0; i < STORAGES; i++) {
         uint64_t magnitude = UINT64_C(1) << below(40);
         struct varve_remat_op op = {.inputs = i > 0 ? &tensors[below(i)] : NULL,
@@ -54,7 +52,6 @@ static struct varve_remat *open_planner(struct memory *memory)
                                     .input_count = i > 0,
                                     .output_count = 1,
                                     .cost_ns = below(6) == 0 ? 0 : random_below(&random_state, magnitude)};
-
         assert_int_equal(varve_remat_compute(remat, &op, &tensors[i], NULL), 0);
     }
     for (uint32_t i = 0; i < STORAGES; i++) {
@@ -71,7 +68,6 @@ static struct varve_remat *open_planner(struct memory *memory)
 static void lay_out(const struct varve_remat *remat, struct memory *memory)
 {
     uint32_t order[STORAGES], left = STORAGES;
-
     for (uint32_t i = 0; i < STORAGES; i++) {
         order[i] = i;
     }
@@ -79,7 +75,6 @@ static void lay_out(const struct varve_remat *remat, struct memory *memory)
     while (memory->count < PIECES && left > 0) {
         struct varve_remat_piece *piece = &memory->pieces[memory->count];
         uint32_t kind = below(4), which = below(left), storage = order[which];
-
         *piece = (struct varve_remat_piece){.storage = VARVE_REMAT_NONE,
                                             .bytes = 1 + below(60),
                                             .is_free = kind == 0,
@@ -101,10 +96,8 @@ static double cost_of(struct varve_remat *remat, const struct memory *memory, si
 {
     uint64_t size = 0;
     double sum = 0;
-
     for (size_t i = first; i < end; i++) {
         const struct varve_remat_piece *piece = &memory->pieces[i];
-
         if ((i > first && piece->begins_segment) ||
             (!piece->is_free && (piece->storage == VARVE_REMAT_NONE ||
                                  remat->graph.storages[piece->storage].pool_slot == VARVE_REMAT_NONE))) {
@@ -122,11 +115,9 @@ static void check(struct varve_remat *remat, const struct memory *memory, uint64
     size_t first = 0, end = 0;
     bool is_found = search_window(remat, bytes, &pieces, &first, &end);
     double best = INFINITY, found = is_found ? cost_of(remat, memory, first, end, bytes) : INFINITY;
-
     for (size_t i = 0; i < memory->count; i++) {
         for (size_t j = i + 1; j <= memory->count; j++) {
             double cost = cost_of(remat, memory, i, j, bytes);
-
             best = cost < best ? cost : best;
         }
     }
@@ -141,7 +132,6 @@ TEST(test_all_runs)
     for (unsigned i = 0; i < 300; i++) {
         struct memory memory = {.count = 0};
         struct varve_remat *remat = open_planner(&memory);
-
         for (unsigned j = 0; j < 4; j++) {
             lay_out(remat, &memory);
             check(remat, &memory, 1 + below(20));

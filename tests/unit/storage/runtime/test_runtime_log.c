@@ -17,10 +17,8 @@ static char path[64];
 
 static int log_setup(void **state)
 {
-    int file;
-
     snprintf(path, sizeof(path), "/tmp/varve-test-log-XXXXXX");
-    file = mkstemp(path);
+    int file = mkstemp(path);
     return file < 0 || close(file) != 0 ? -1 : pool_setup(state);
 }
 
@@ -33,7 +31,6 @@ static int log_teardown(void **state)
 static struct dtr_log *log_read(void)
 {
     struct dtr_log *log;
-
     runtime_ok(dtr_log_read(path, NULL, &log, &runtime_message));
     runtime_ok(dtr_log_check(log, &runtime_message));
     return log;
@@ -42,7 +39,6 @@ static struct dtr_log *log_read(void)
 static uint32_t calls_of(const struct dtr_log *log, const char *name)
 {
     uint32_t calls = 0;
-
     for (uint32_t i = 0; i < log->op_count; i++) {
         calls += strcmp(dtr_log_name(log, log->ops[i].name), name) == 0;
     }
@@ -52,18 +48,15 @@ static uint32_t calls_of(const struct dtr_log *log, const char *name)
 /* Plays the log without a budget; the planner's figures at the end of the program, before the end condition. */
 static struct varve_remat_counters played(const struct dtr_log *log)
 {
-    struct varve_remat_options options;
-    struct varve_remat_counters counters;
-    struct varve_remat *remat;
     uint32_t *made = malloc((log->tensor_count + 1U) * sizeof(*made));
     uint32_t next = 0;
-
     assert_non_null(made);
+    struct varve_remat_options options;
     varve_remat_options_init(&options);
+    struct varve_remat *remat;
     runtime_ok(varve_remat_open(&options, &remat, &runtime_message));
     for (size_t i = 0; i < log->end_event; i++) {
         const struct dtr_event event = log->events[i];
-
         if (event.kind == DTR_EVENT_COMPUTE) {
             const struct dtr_op *op = &log->ops[event.id];
             const struct varve_remat_op call = {.inputs = &log->inputs[op->first_input],
@@ -72,7 +65,6 @@ static struct varve_remat_counters played(const struct dtr_log *log)
                                                 .input_count = op->input_count,
                                                 .output_count = op->output_count,
                                                 .cost_ns = op->cost_ns};
-
             assert_int_equal(op->first_output, next);
             runtime_ok(varve_remat_compute(remat, &call, &made[next], &runtime_message));
             assert_int_equal(made[next], next);
@@ -85,6 +77,7 @@ static struct varve_remat_counters played(const struct dtr_log *log)
             varve_remat_pin(remat, event.id);
         }
     }
+    struct varve_remat_counters counters;
     varve_remat_get_counters(remat, &counters);
     varve_remat_close(remat);
     free(made);
@@ -103,14 +96,11 @@ static void test_played(void **state)
     const int64_t shape[] = {8, 300};
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 2, shape};
     const struct varve_storage_options options = {.memory = pool->memory};
-    struct varve_storage *storage;
-    struct varve_tensor *constant, *in[2], *out[2], *matrix, *turned, *product;
-    struct varve_remat_counters seen, counters;
-    struct dtr_log *log;
-
     runtime_ok(varve_runtime_new_log(runtime, path, &runtime_message));
+    struct varve_storage *storage;
     runtime_ok(
         varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(2), &storage, &runtime_message));
+    struct varve_tensor *constant, *in[2], *out[2], *matrix, *turned, *product;
     runtime_ok(varve_runtime_checkpoint(runtime, storage, &constant, &runtime_message));
     runtime_ok(varve_storage_release(storage, &runtime_message));
     in[0] = runtime_full(runtime, 1024, 5);
@@ -126,10 +116,10 @@ static void test_played(void **state)
     runtime_release_all(out, 2);
     runtime_ok(varve_tensor_op_add(in[1], constant, &out[0], &runtime_message));
     runtime_ok(varve_tensor_pin(out[0], &runtime_message));
-    seen = runtime_counters(runtime);
+    struct varve_remat_counters seen = runtime_counters(runtime);
     runtime_ok(varve_runtime_new_log(runtime, NULL, &runtime_message));
-    log = log_read();
-    counters = played(log);
+    struct dtr_log *log = log_read();
+    struct varve_remat_counters counters = played(log);
     assert_int_equal(counters.operators, seen.operators);
     assert_int_equal(counters.model_compute_ns, seen.model_compute_ns);
     assert_int_equal(counters.max_used_bytes, seen.max_used_bytes);
@@ -153,18 +143,15 @@ static void test_played(void **state)
 static void test_training(void **state)
 {
     struct training training = runtime_training(*state, true);
-    struct training_result result;
-    struct varve_remat_counters counters;
-    struct dtr_log *log;
-
     training.log = path;
+    struct training_result result;
     runtime_ok(training_run(&training, &result, &runtime_message));
-    log = log_read();
+    struct dtr_log *log = log_read();
     assert_true(log->has_start);
     assert_int_equal(calls_of(log, "matmul"), 3 * training.layers);
     assert_int_equal(calls_of(log, "exp"), training.layers);
     assert_int_equal(log->pins, training.layers);
-    counters = played(log);
+    struct varve_remat_counters counters = played(log);
     assert_int_equal(counters.operators, log->op_count);
     assert_int_equal(counters.max_used_bytes, result.peak_bytes);
     dtr_log_free(log);
@@ -178,21 +165,18 @@ static void test_names(void **state)
                                         "tab\there\x7f"};
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
     struct varve_tensor *in[2] = {runtime_full(runtime, 1024, 5)}, *out[2];
-    struct dtr_log *log;
-
     in[1] = in[0];
     varve_runtime_annotate_log(runtime, "nobody reads this");
     runtime_ok(varve_runtime_new_log(runtime, path, &runtime_message));
     for (unsigned i = 0; i < 3; i++) {
         const struct varve_recipe both = runtime_recipe(names[i], runtime_call_both, 2, 2);
-
         varve_runtime_annotate_log(runtime, names[i]);
         runtime_ok(varve_runtime_run(runtime, &both, in, out, &runtime_message));
         runtime_release_all(out, 2);
     }
     runtime_release_all(in, 1);
     runtime_end(runtime); /* the log ends, too */
-    log = log_read();
+    struct dtr_log *log = log_read();
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(calls_of(log, names[i]), 1);
     }
@@ -208,14 +192,12 @@ static void test_not_utf8(void **state)
 {
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
     const struct varve_recipe recipe = runtime_recipe_world(*state, "cut \xe2\x88 short");
-    struct varve_tensor *out;
-    struct dtr_log *log;
-
     runtime_ok(varve_runtime_new_log(runtime, path, &runtime_message));
+    struct varve_tensor *out;
     runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
     varve_tensor_release(out);
     runtime_end(runtime);
-    log = log_read();
+    struct dtr_log *log = log_read();
     assert_int_equal(log->op_count, 1);
     dtr_log_free(log);
 }
@@ -223,16 +205,13 @@ static void test_not_utf8(void **state)
 static void test_no_file(void **state)
 {
     struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
-    struct varve_tensor *one;
-    struct dtr_log *log;
-
     runtime_ok(varve_runtime_new_log(runtime, path, &runtime_message));
     runtime_failed(varve_runtime_new_log(runtime, "/nowhere/at/all", &runtime_message), VARVE_ERROR_IO,
                    "/nowhere/at/all");
-    one = runtime_full(runtime, 1024, 1); /* in the log before, still */
+    struct varve_tensor *one = runtime_full(runtime, 1024, 1); /* in the log before, still */
     varve_tensor_release(one);
     runtime_end(runtime);
-    log = log_read();
+    struct dtr_log *log = log_read();
     assert_int_equal(calls_of(log, "fill"), 1);
     dtr_log_free(log);
 }
@@ -242,14 +221,13 @@ static void die_after(unsigned operators)
 {
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 1, runtime_count};
     struct varve_runtime_options options = {.budget = 0};
-    struct varve_runtime *runtime;
-    struct varve_tensor *one;
     struct pool pool;
     bool is_done = pool_open(&pool, &pool_host, NULL) == VARVE_OK;
-
     options.memory = pool.memory;
+    struct varve_runtime *runtime;
     is_done = is_done && varve_runtime_open(&options, &runtime, NULL) == VARVE_OK &&
               varve_runtime_new_log(runtime, path, NULL) == VARVE_OK;
+    struct varve_tensor *one;
     for (unsigned i = 0; i < operators && is_done; i++) {
         is_done = varve_tensor_op_fill(runtime, &type, runtime_real(i), &one, NULL) == VARVE_OK;
         varve_tensor_release(is_done ? one : NULL);
@@ -260,18 +238,16 @@ static void die_after(unsigned operators)
 /* A program that is killed leaves what it had done, in whole lines. */
 static void test_killed(void **state)
 {
-    struct dtr_log *log;
-    int status;
     pid_t child = fork();
-
     (void)state;
     assert_true(child >= 0);
     if (child == 0) {
         die_after(100);
     }
+    int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    log = log_read();
+    struct dtr_log *log = log_read();
     assert_int_equal(calls_of(log, "fill"), 100);
     assert_int_equal(log->releases, 100);
     dtr_log_free(log);

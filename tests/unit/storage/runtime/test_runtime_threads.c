@@ -20,7 +20,6 @@ struct thread_work {
 static void *train(void *context)
 {
     struct thread_work *work = context;
-
     work->error = training_run(&work->training, &work->result, &work->message);
     return NULL;
 }
@@ -31,8 +30,6 @@ static void test_threads(void **state)
     struct training training = runtime_training(pool, false);
     struct training_result whole;
     static struct thread_work works[THREADS];
-    pthread_t threads[THREADS];
-
     runtime_ok(training_run(&training, &whole, &runtime_message));
     for (unsigned i = 0; i < THREADS; i++) {
         runtime_ok(pool_open(&works[i].pool, pool->kind, &runtime_message));
@@ -40,6 +37,7 @@ static void test_threads(void **state)
         works[i].training.options.memory = works[i].pool.memory;
         works[i].training.options.budget = whole.peak_bytes * (7 + i) / 10;
     }
+    pthread_t threads[THREADS];
     for (unsigned i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, train, &works[i]), 0);
     }

@@ -47,7 +47,6 @@ static void release(struct varve_storage *storage)
 static void write_and_wait(int ready)
 {
     struct varve_storage *storage;
-
     if (varve_storage_shared_attach(name, false, &storage, &message) == VARVE_OK) {
         for (int64_t i = 0; i < varve_storage_count(storage); i++) {
             ((int32_t *)varve_storage_data(storage))[i] = (int32_t)(i * i);
@@ -62,21 +61,19 @@ static void write_and_wait(int ready)
 TEST_WITH(test_a_process_is_killed, prepare, nothing_is_left)
 {
     const int64_t shape[] = {10, 10};
-    struct varve_storage *storage, *other;
-    char byte;
     int ready[2], status;
-    pid_t child;
-
     assert_int_equal(pipe(ready), 0);
+    struct varve_storage *storage, *other;
     assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_I32, 2, shape, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
     assert_int_equal(((int32_t *)varve_storage_data(storage))[99], 0);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         write_and_wait(ready[1]);
     }
     close(ready[1]);
+    char byte;
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -97,8 +94,6 @@ TEST_WITH(test_shared_errors, prepare, nothing_is_left)
     const int64_t shape[] = {4}, negative[] = {-4};
     struct varve_storage *storage, *second = NULL;
     uint32_t huge = 3000;
-    int fd;
-
     assert_int_equal(varve_storage_shared_unlink(name, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_storage_shared_create("a/b", VARVE_DTYPE_U8, 1, shape, &second, &message),
                      VARVE_ERROR_INVALID);
@@ -108,7 +103,7 @@ TEST_WITH(test_shared_errors, prepare, nothing_is_left)
     assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_storage_shared_create(name + 1, VARVE_DTYPE_F64, 1, shape, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_F64, 1, shape, &second, &message), VARVE_ERROR_BUSY);
-    fd = shm_open(name, O_RDWR, 0);
+    int fd = shm_open(name, O_RDWR, 0);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, &huge, sizeof(huge), 24), sizeof(huge)); /* the size of the only axis */
     assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_FORMAT);
@@ -130,7 +125,6 @@ TEST_WITH(test_shared_errors, prepare, nothing_is_left)
 static off_t file_size(void)
 {
     struct stat status;
-
     return stat(path, &status) == 0 ? status.st_size : -1;
 }
 
@@ -138,7 +132,6 @@ static struct varve_storage *map_file(const char *mode, uint64_t offset, int64_t
 {
     const struct varve_file file = {.path = path, .offset = offset, .mode = mode};
     struct varve_storage *storage;
-
     if (varve_storage_map(&file, VARVE_DTYPE_I16, 1, &count, &storage, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -149,7 +142,6 @@ static struct varve_storage *map_file(const char *mode, uint64_t offset, int64_t
 static int16_t element(struct varve_storage *storage, int64_t index)
 {
     int16_t value;
-
     memcpy(&value, (char *)varve_storage_data(storage) + index * 2, sizeof(value));
     return value;
 }
@@ -161,12 +153,11 @@ static void set_element(struct varve_storage *storage, int64_t index, int16_t va
 
 TEST_WITH(test_modes, prepare, nothing_is_left)
 {
-    struct varve_storage *storage, *copy, *view;
-
-    storage = map_file("w+", 0, 3000);
+    struct varve_storage *storage = map_file("w+", 0, 3000);
     assert_int_equal(file_size(), 6000);
     assert_int_equal(element(storage, 2999), 0);
     set_element(storage, 2999, 77);
+    struct varve_storage *view;
     assert_int_equal(varve_storage_slice(storage, 0, 10, 20, 1, &view, &message), VARVE_OK);
     assert_int_equal(varve_storage_flush(view, &message), VARVE_OK);
     release(storage);
@@ -175,7 +166,7 @@ TEST_WITH(test_modes, prepare, nothing_is_left)
     assert_int_equal(varve_storage_count(storage), 3000);
     assert_int_equal(element(storage, 2999), 77);
     assert_int_equal(varve_storage_copy(storage, storage, &message), VARVE_ERROR_PERMISSION);
-    copy = map_file("c", 0, 3000);
+    struct varve_storage *copy = map_file("c", 0, 3000);
     set_element(copy, 2999, 5);
     assert_int_equal(varve_storage_flush(copy, &message), VARVE_OK); /* which writes nothing */
     assert_int_equal(element(storage, 2999), 77);
@@ -197,7 +188,6 @@ static void refuse(struct varve_file file, int64_t count, int error, const char 
 {
     struct varve_storage *storage = NULL;
     off_t size = file_size();
-
     assert_int_equal(varve_storage_map(&file, VARVE_DTYPE_I32, 1, &count, &storage, &message), error);
     if (strstr(message.text, text) == NULL) {
         fail_msg("'%s' in '%s'", text, message.text);
@@ -208,8 +198,6 @@ static void refuse(struct varve_file file, int64_t count, int error, const char 
 
 TEST_WITH(test_file_errors, prepare, nothing_is_left)
 {
-    struct varve_storage *storage;
-
     refuse((struct varve_file){.path = path, .mode = "r"}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     refuse((struct varve_file){.path = path}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     release(map_file("w+", 0, 9));
@@ -222,6 +210,7 @@ TEST_WITH(test_file_errors, prepare, nothing_is_left)
     refuse((struct varve_file){.path = path, .mode = "r+", .offset = UINT64_MAX - 3}, 4, VARVE_ERROR_INVALID,
            "is beyond any file");
     refuse((struct varve_file){.path = "/dev/zero", .mode = "r"}, 4, VARVE_ERROR_INVALID, "is no regular file");
+    struct varve_storage *storage;
     assert_int_equal(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_flush(storage, &message), VARVE_ERROR_INVALID);
     release(storage);

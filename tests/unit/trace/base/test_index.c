@@ -226,11 +226,11 @@ TEST(test_ranges_as_pages)
     for (uint64_t step = 1; step < 30000; step++) {
         uint64_t start = random_below(&random_state, PAGES - 8);
         uint64_t end = start + 1 + random_below(&random_state, 4);
-        struct range range;
         uint64_t first = 0;
         for (uint64_t page = start; page < end && first == 0; page++) {
             first = pages[page];
         }
+        struct range range;
         assert_int_equal(ranges_first(&ranges, start, end, &range), first != 0);
         if (first != 0) {
             assert_int_equal(range.id, first);

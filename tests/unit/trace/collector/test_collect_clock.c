@@ -27,7 +27,6 @@ static uint64_t random_state;
 static void add(struct collect_clock *clock, uint64_t ticks, int64_t mono_ns)
 {
     const struct clock_anchor anchor = {.ticks = ticks, .mono_ns = mono_ns, .real_ns = mono_ns + 1};
-
     assert_int_equal(collect_clock_add(clock, &anchor), VARVE_OK);
 }
 
@@ -37,19 +36,16 @@ static int64_t naive_ns(const struct collect_clock *clock, uint64_t ticks)
 {
     const struct clock_anchor *anchors = clock->anchors;
     long double ns = -HUGE_VALL;
-
     for (size_t i = 0; i < clock->count && (i == 0 || anchors[i].ticks <= ticks); i++) {
         bool is_last = i + 1 == clock->count || anchors[i + 1].ticks > ticks;
         uint64_t until = is_last ? ticks : anchors[i + 1].ticks;
         size_t end = i == 0 ? 1 : i; /* of the stretch whose rate it is */
         long double rate = 1.0L;
-        long double here;
-
         if (clock->count > 1) {
             rate = (long double)(anchors[end].mono_ns - anchors[end - 1].mono_ns) /
                    (long double)(anchors[end].ticks - anchors[end - 1].ticks);
         }
-        here = anchors[i].mono_ns + floorl((long double)(int64_t)(until - anchors[i].ticks) * rate);
+        long double here = anchors[i].mono_ns + floorl((long double)(int64_t)(until - anchors[i].ticks) * rate);
         ns = here > ns ? here : ns;
     }
     return (int64_t)ns - clock->origin_mono_ns;
@@ -69,7 +65,6 @@ static void add_jittery_anchors(struct collect_clock *clock, size_t count)
 {
     uint64_t ticks = UINT64_C(5000000000000);
     int64_t mono_ns = INT64_C(77000000000);
-
     for (size_t i = 0; i < count; i++) {
         add(clock, ticks, mono_ns + (int64_t)(random_next(&random_state) % 200) - 100);
         ticks += 520000000;
@@ -80,7 +75,6 @@ static void add_jittery_anchors(struct collect_clock *clock, size_t count)
 TEST(test_no_anchor_and_one_anchor)
 {
     struct collect_clock clock;
-
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_MONOTONIC), VARVE_OK);
     assert_int_equal(collect_clock_ns(&clock, 12345), 12345);
     add(&clock, 1000, 500);
@@ -93,7 +87,6 @@ TEST(test_no_anchor_and_one_anchor)
 TEST(test_a_stretch_goes_on_at_the_rate_before_it)
 {
     struct collect_clock clock;
-
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, 1000, 7000);
     add(&clock, 3000, 8000);                               /* 0.5 ns a tick: holds before and after */
@@ -116,7 +109,6 @@ TEST(test_a_stretch_goes_on_at_the_rate_before_it)
 TEST(test_the_same_moment_twice_is_one_anchor)
 {
     struct collect_clock clock;
-
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, 1000, 100);
     add(&clock, 2000, 600);
@@ -129,17 +121,14 @@ TEST(test_the_same_moment_twice_is_one_anchor)
 
 TEST(test_against_linear_search)
 {
-    struct collect_clock clock;
-    uint64_t first, span;
-
     random_state = 3;
+    struct collect_clock clock;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add_jittery_anchors(&clock, 1500);
-    first = clock.anchors[0].ticks;
-    span = clock.anchors[clock.count - 1].ticks - first;
+    uint64_t first = clock.anchors[0].ticks;
+    uint64_t span = clock.anchors[clock.count - 1].ticks - first;
     for (int i = 0; i < 3000; i++) {
         uint64_t ticks = first - span / 50 + random_next(&random_state) % (span + span / 25);
-
         if (i % 4 == 0) { /* at an anchor, or next to it */
             ticks = clock.anchors[random_next(&random_state) % clock.count].ticks + random_next(&random_state) % 3 - 1;
         }
@@ -150,14 +139,12 @@ TEST(test_against_linear_search)
 
 TEST(test_grows_with_ticks)
 {
-    struct collect_clock clock;
-    uint64_t ticks;
     int64_t before = INT64_MIN;
-
     random_state = 5;
+    struct collect_clock clock;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add_jittery_anchors(&clock, 300);
-    ticks = clock.anchors[0].ticks - 1000000000;
+    uint64_t ticks = clock.anchors[0].ticks - 1000000000;
     while (ticks < clock.anchors[clock.count - 1].ticks + 1000000000) {
         int64_t now = collect_clock_ns(&clock, ticks);
         if (now < before) {
@@ -179,13 +166,11 @@ TEST(test_grows_with_ticks)
 /* The hint of the search belongs to a clock that has grown since: it must not be believed blindly. */
 TEST(test_new_anchor_between_questions)
 {
-    struct collect_clock clock;
-
     random_state = 9;
+    struct collect_clock clock;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     for (int i = 0; i < 2000; i++) {
         uint64_t ticks = 1000 * ((uint64_t)i + 1);
-
         add(&clock, ticks, (int64_t)(ticks / 2 + random_next(&random_state) % 20));
         for (int ask = 0; ask < 3; ask++) {
             uint64_t when = 1000 + random_next(&random_state) % (ticks + 500);
@@ -208,7 +193,6 @@ TEST(test_large_values_stay_exact)
     struct collect_clock clock;
     uint64_t ticks = UINT64_C(1) << 62;
     int64_t mono_ns = INT64_C(1) << 60;
-
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, ticks, mono_ns);
     add(&clock, ticks + 3000000000U, mono_ns + 1000000000);
@@ -222,7 +206,6 @@ TEST(test_large_values_stay_exact)
 static int64_t monotonic_ns(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
@@ -230,7 +213,6 @@ static int64_t monotonic_ns(void)
 static void nap(long ns)
 {
     struct timespec time = {0, ns};
-
     nanosleep(&time, NULL);
 }
 
@@ -239,12 +221,10 @@ static int64_t error_now(struct collect_clock *clock)
 {
     int64_t best_error = 0;
     uint64_t best_width = UINT64_MAX;
-
     for (int i = 0; i < 20; i++) {
         uint64_t before = collect_clock_now(clock);
         int64_t mono_ns = monotonic_ns();
         uint64_t after = collect_clock_now(clock);
-
         if (after - before < best_width) {
             best_width = after - before;
             best_error = collect_clock_ns(clock, before + best_width / 2) + clock->origin_mono_ns - mono_ns;
@@ -258,7 +238,6 @@ static void check_on_this_machine(enum varve_clock_kind kind)
 {
     struct collect_clock clock;
     int64_t worst = 0;
-
     assert_int_equal(collect_clock_open(&clock, kind), VARVE_OK);
     assert_int_equal(collect_clock_anchor(&clock), VARVE_OK);
     for (int anchor = 0; anchor < 5; anchor++) {
@@ -289,13 +268,11 @@ TEST(test_error_on_this_machine)
 TEST(test_anchor_names_one_moment)
 {
     struct collect_clock clock;
-    struct timespec real;
-    int64_t offset;
-
     assert_int_equal(collect_clock_open(&clock, collect_clock_choose()), VARVE_OK);
     assert_int_equal(collect_clock_anchor(&clock), VARVE_OK);
+    struct timespec real;
     clock_gettime(CLOCK_REALTIME, &real);
-    offset = (int64_t)real.tv_sec * 1000000000 + real.tv_nsec - monotonic_ns();
+    int64_t offset = (int64_t)real.tv_sec * 1000000000 + real.tv_nsec - monotonic_ns();
     assert_true(llabs(clock.anchors[0].real_ns - clock.anchors[0].mono_ns - offset) < 50000000);
     collect_clock_close(&clock);
 }

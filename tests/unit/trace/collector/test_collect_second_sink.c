@@ -12,7 +12,6 @@
 static void hand_flagged(struct ring_header *ring, enum varve_kind kind, uint64_t ticks, uint64_t tag)
 {
     struct varve_record record = hand_record(kind, ticks, 0, tag);
-
     record.dev_seq_kind_flags |= VARVE_FLAG_SECOND_SINK;
     hand_begin(ring);
     hand_commit(ring, &record);
@@ -23,7 +22,6 @@ static void expect_event(const struct sink_log *log, uint32_t process, uint32_t 
 {
     char text[1024] = "";
     size_t length = 0;
-
     for (uint32_t i = 0; i < log->record_count && length < sizeof(text); i++) {
         const struct sink_event *reported = &log->records[i];
         if (reported->origin.process == process && reported->origin.ring == ring) {
@@ -41,12 +39,10 @@ TEST(test_emits_what_the_workload_did_not)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
-    struct ring_header *one, *other;
     int32_t pid = lab_living(lab);
-
     hand_process(lab, pid);
-    one = hand_ring(lab, 1, 64);
-    other = hand_ring(lab, 1, 64);
+    struct ring_header *one = hand_ring(lab, 1, 64);
+    struct ring_header *other = hand_ring(lab, 1, 64);
     log->enabled_there[VARVE_KIND_MARK_END] = 0;
     hand_emit(one, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 0, 11);
     hand_flagged(one, VARVE_KIND_MARK_BEGIN, lab->begin + 3, 12);
@@ -80,10 +76,8 @@ TEST(test_orphans_have_numbers)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
-    struct ring_header *ring;
-
     hand_process(lab, lab_dead());
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     hand_flagged(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 1);
     hand_flagged(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 2, 2);
     for (uint32_t i = 0; i < 4; i++) {
@@ -102,10 +96,8 @@ TEST(test_unreadable_records_have_numbers)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
-    struct ring_header *ring;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 0, 1);
     ring_staging(ring)[0] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 9, 0, 9);
     ring->spill_flushed = RING_STAGING_RECORDS;
@@ -122,7 +114,6 @@ TEST(test_unreadable_records_have_numbers)
 static void expect_fact(const struct sink_log *log, unsigned times, const char *text)
 {
     unsigned found = 0;
-
     for (uint32_t i = 0; i < log->fact_count; i++) {
         found += strcmp(log->facts[i].text, text) == 0;
     }
@@ -139,7 +130,6 @@ static void expect_facts(const struct lab *lab, const struct sink_log *log, cons
     sqlite3 *db = lab_database(lab);
     sqlite3_stmt *row;
     unsigned rows = 0;
-
     assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &row, NULL), SQLITE_OK);
     while (sqlite3_step(row) == SQLITE_ROW) {
         expect_fact(log, times, (const char *)sqlite3_column_text(row, 0));
@@ -176,7 +166,6 @@ static const char thread_end_facts[] =
 static void emit_meta(struct lab *lab)
 {
     int64_t trace_id = (int64_t)lab->collector->directory.control->trace_id;
-
     LAB_OK(lab, collect_meta_integer(lab->collector, "trace_id", trace_id));
     LAB_OK(lab, collect_meta_text(lab->collector, "command", "# = \"a b\" #12"));
     LAB_OK(lab, collect_meta_integer(lab->collector, "least", INT64_MIN));
@@ -186,15 +175,13 @@ static void emit_meta(struct lab *lab)
 /* Two processes, one of which ends by exec, and one thread of the other. The ring of this one has lost 7. */
 static void make_lives(struct lab *lab)
 {
-    struct ring_header *ring;
-
     hand_process(lab, lab_dead())->state = PROCESS_STATE_EXECUTING;
     strcpy(lab->controls[0]->exec_path, "/bin/other one");
     lab->controls[0]->rank = 3;
     hand_emit(hand_ring(lab, 1, 64), VARVE_KIND_MARK_BEGIN, lab->begin + 1, 0, 1);
     hand_process(lab, lab_living(lab))->parent_id = 1;
     hand_emit(hand_ring(lab, 2, 64), VARVE_KIND_MARK_BEGIN, lab->begin + 2, 0, 2);
-    ring = hand_ring(lab, 2, 64);
+    struct ring_header *ring = hand_ring(lab, 2, 64);
     memcpy(ring->thread_name, "sixteen letters!", sizeof(ring->thread_name));
     ring->emitted = ring->lost = ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC] = 7;
     ring->lost_bytes = 700;
@@ -206,8 +193,6 @@ TEST(test_emits_the_rows_of_the_database)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
-    char text[128];
-
     emit_meta(lab);
     make_lives(lab);
     lab_rounds(lab, 10000000);
@@ -219,6 +204,7 @@ TEST(test_emits_the_rows_of_the_database)
     expect_facts(lab, log, "thread ", 1, thread_facts);
     expect_facts(lab, log, "thread_end ", 1, thread_end_facts); /* also of the one that lives */
     assert_int_equal(sink_facts(log, "process_end "), 1);
+    char text[128];
     snprintf(text, sizeof(text), "process_end 1 pid=%d end=3 exec=/bin/other one", lab->controls[0]->pid);
     expect_fact(log, 1, text);
     lab_sink_end(lab, log);
@@ -229,17 +215,15 @@ TEST(test_lost_at_the_end)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
-    struct ring_header *ring;
-    char text[128];
-
     hand_process(lab, lab_dead());
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 0, 1);
     ring->lost = ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC] = 5;
     ring->lost_bytes = 50;
     ring->emitted += 5;
     lab_drain(lab);
     lab_drain(lab);
+    char text[128];
     snprintf(text, sizeof(text), "thread_end p1.r1 pid=%d tid=101 emitted=1 lost=5 lost_bytes=50",
              lab->controls[0]->pid);
     expect_fact(log, 1, text);
@@ -252,8 +236,6 @@ TEST(test_everything_again)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
-    unsigned meta, clocks, records;
-
     emit_meta(lab);
     make_lives(lab);
     hand_process(lab, lab_dead());
@@ -263,9 +245,9 @@ TEST(test_everything_again)
     lab_drain(lab); /* processes 1 and 3 and a thread are closed by now */
     assert_int_equal(sink_facts(log, "process_end "), 2);
     assert_int_equal(sink_facts(log, "thread_end "), 3);
-    meta = sink_facts(log, "meta ");
-    clocks = sink_facts(log, "clock ");
-    records = log->record_count;
+    unsigned meta = sink_facts(log, "meta ");
+    unsigned clocks = sink_facts(log, "clock ");
+    unsigned records = log->record_count;
     for (unsigned traces = 1; traces <= 2; traces++) {
         lab->collector->next_anchor_ns = UINT64_MAX; /* no new ones meanwhile */
         assert_true(sink_start(log));
@@ -292,7 +274,6 @@ TEST(test_trace_begins_after_the_end)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
-
     assert_true(sink_start(log));
     collector_close(lab->collector);
     session_directory_remove(&lab->collector->directory);
@@ -308,17 +289,15 @@ TEST(test_without_database)
 {
     struct lab *lab = lab_begin();
     struct session_directory directory = lab->collector->directory;
-    struct sink_log *log;
-    char path[DIRECTORY_PATH_BYTES + 16];
-
     collector_close(lab->collector);
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "rm -f '%.1000s'/trace.db*", directory.path);
     assert_int_equal(system(path), 0);
     memset(lab->collector, 0, sizeof(*lab->collector));
     lab->collector->directory = directory;
     lab->collector->is_unstored = true;
     lab_open_collector(lab, STORE_CREATE);
-    log = lab_sink(lab, 1);
+    struct sink_log *log = lab_sink(lab, 1);
     emit_meta(lab);
     make_lives(lab);
     hand_flagged(lab->rings[1].ring, VARVE_KIND_MARK_BEGIN, lab->begin + 5, 9);
@@ -348,7 +327,6 @@ TEST(test_no_library)
     static const char *const paths[] = {"/nonexistent.so", VARVE_BUILD_DIR "/programs/lib_callback.so", SINK_FAKE};
     struct lab *lab = lab_begin();
     struct sink_log *log = sink_log_open(lab->folder);
-
     log->version = SINK_INTERFACE_VERSION + 1;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         lab->message.text[0] = '\0';

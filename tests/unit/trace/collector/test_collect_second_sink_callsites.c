@@ -10,7 +10,6 @@
 static struct writer callsite_file_of(const struct lab *lab, uint32_t process)
 {
     struct writer writer;
-
     snprintf(writer.path, sizeof(writer.path), "%.480s/p%u.sites", lab->collector->directory.path, process);
     writer.stream = fopen(writer.path, "w");
     assert_non_null(writer.stream);
@@ -20,7 +19,6 @@ static struct writer callsite_file_of(const struct lab *lab, uint32_t process)
 static void hand_callsite(struct ring_header *ring, uint64_t ticks, uint32_t callsite)
 {
     struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, ticks, 0x1000 * (uint64_t)callsite, 0);
-
     record.callsite = callsite;
     hand_begin(ring);
     hand_commit(ring, &record);
@@ -30,7 +28,6 @@ static void write_callsites(struct writer *writer)
 {
     const struct callsite_file_python python[] = {{7, 3}, {7, CALLSITE_FILE_PYTHON_ENTRY | 4}};
     const uint64_t pcs[] = {0x10100, 0x20200, UINT64_MAX};
-
     put_module(writer, 0, 0x10000, 0x1000, 0x8000, "/bin/x y", "\x01\xfe");
     put_module(writer, 1, 0x20000, 0x1000, 0, "/lib/none", "");
     put_code(writer, 7, "f", "a dir/m.py");
@@ -51,10 +48,8 @@ static void expect_callsites(const struct sink_log *log, int32_t pid, unsigned t
         {"callsite 1", "callsite=2 native= python=7:3,"}};
     size_t next = 0, count = sizeof(facts) / sizeof(facts[0]);
     char expected[256];
-
     for (uint32_t i = 0; i < log->fact_count; i++) {
         const char *fact = log->facts[i].text;
-
         if (strncmp(fact, "mod", 3) == 0 || strncmp(fact, "code", 4) == 0 || strncmp(fact, "call", 4) == 0) {
             snprintf(expected, sizeof(expected), "%.20s pid=%d %.200s", facts[next % count][0], pid,
                      facts[next % count][1]);
@@ -70,12 +65,9 @@ TEST(test_call_sites)
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
     int32_t pid = lab_living(lab);
-    struct ring_header *ring;
-    struct writer writer;
-
     hand_process(lab, pid);
-    ring = hand_ring(lab, 1, 64);
-    writer = callsite_file_of(lab, 1);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
+    struct writer writer = callsite_file_of(lab, 1);
     write_callsites(&writer);
     put_head(&writer, CALLSITE_FILE_TAG_STACK, 64); /* the next one is being written */
     assert_int_equal(fflush(writer.stream), 0);
@@ -106,10 +98,8 @@ TEST(test_damaged_afterwards)
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
     uint64_t pc = 0x10100;
-    struct writer writer;
-
     hand_process(lab, lab_living(lab));
-    writer = callsite_file_of(lab, 1);
+    struct writer writer = callsite_file_of(lab, 1);
     put_module(&writer, 0, 0x10000, 0x1000, 0, "/bin/x", "id");
     at[1] = ftell(writer.stream) + (long)sizeof(struct callsite_file_entry);
     put_code(&writer, 7, "f", "m.py");

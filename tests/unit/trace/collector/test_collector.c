@@ -25,10 +25,9 @@
 static bool has_file(const struct lab *lab, bool in_rings, const char *name)
 {
     char path[DIRECTORY_PATH_BYTES + 64];
-    struct stat status;
-
     snprintf(path, sizeof(path), "%s/%s", in_rings ? lab->collector->directory.rings : lab->collector->directory.path,
              name);
+    struct stat status;
     return stat(path, &status) == 0;
 }
 
@@ -66,10 +65,8 @@ TEST(test_killed_in_the_middle)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
-    struct ring_header *ring;
-
     hand_process(lab, pid)->parent_pid = (int32_t)getpid();
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 5);
     hand_begin(ring);
     lab_rounds(lab, 5000000);
@@ -88,7 +85,6 @@ TEST(test_exit_status_that_comes_first)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_dead();
-
     collect_process_reaped(lab->collector, pid, 3 << 8, 0);
     hand_process(lab, pid)->parent_pid = (int32_t)getpid();
     emit_marks(lab, hand_ring(lab, 1, 64), 1, 3);
@@ -103,7 +99,6 @@ TEST(test_exec_replaces)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
-
     hand_process(lab, pid)->start_ticks_proc = 77;
     lab->controls[0]->state = PROCESS_STATE_EXECUTING;
     strcpy(lab->controls[0]->exec_path, "/bin/other");
@@ -125,16 +120,13 @@ TEST(test_exec_replaces)
 TEST(test_retired_ring_goes)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring;
-    bool is_pending;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 4);
     emit_marks(lab, hand_ring(lab, 1, 64), 5, 6);
     ring->state = RING_STATE_RETIRED;
     lab_rounds(lab, 5000000);
-    is_pending = store_pending(lab->collector->store) == 6;       /* on a slow machine a commit came by itself */
+    bool is_pending = store_pending(lab->collector->store) == 6;  /* on a slow machine a commit came by itself */
     LAB_OK(lab, collector_commit(lab->collector, &lab->message)); /* its events, then its row */
     assert_true(!is_pending || has_file(lab, true, "p1.r1"));     /* the row is not committed yet */
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
@@ -153,10 +145,8 @@ TEST(test_retired_ring_goes)
 TEST(test_space_is_handed_back_after_the_commit)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 1024);
+    struct ring_header *ring = hand_ring(lab, 1, 1024);
     emit_marks(lab, ring, 1, 20);
     assert_int_equal(lab_rounds(lab, 2000000), 20);
     /* on a slow machine the time for a commit may have come already */
@@ -179,11 +169,8 @@ TEST(test_space_is_handed_back_after_the_commit)
 TEST(test_losses_are_in_the_rows)
 {
     struct lab *lab = lab_begin();
-    struct process_control *control;
-    struct ring_header *ring;
-
-    control = hand_process(lab, lab_dead());
-    ring = hand_ring(lab, 1, 64);
+    struct process_control *control = hand_process(lab, lab_dead());
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 5);
     ring->emitted += 7;
     ring->lost = 7;
@@ -208,7 +195,6 @@ static void emit_block(struct ring_header *ring, enum varve_kind kind, uint64_t 
                        struct varve_record record)
 {
     unsigned flags = varve_record_flags(&record);
-
     record.ticks = ticks;
     record.dev_seq_kind_flags = varve_record_tag(dev_seq, kind, flags);
     hand_begin(ring);
@@ -222,7 +208,6 @@ static void emit_block(struct ring_header *ring, enum varve_kind kind, uint64_t 
 static void emit_folded(struct lab *lab, struct ring_header *ring, struct ring_header *other)
 {
     const uint64_t found = UINT64_C(2048) << 32 | 1;
-
     emit_block(ring, VARVE_KIND_SEGMENT_ALLOC, lab->begin + 1, 1,
                (struct varve_record){.addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
     emit_block(
@@ -243,11 +228,9 @@ TEST(test_folded_records)
                                     VARVE_KIND_FREE_REQUESTED, VARVE_KIND_FREE_COMPLETED, VARVE_KIND_MERGE,
                                     VARVE_KIND_SPLIT,          VARVE_KIND_ALLOC};
     struct lab *lab = lab_begin();
-    struct ring_header *ring, *other;
-
     hand_process(lab, lab_dead());
-    ring = hand_ring(lab, 1, 64);
-    other = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
+    struct ring_header *other = hand_ring(lab, 1, 64);
     emit_folded(lab, ring, other);
     other->emitted += 2; /* two records are lost, of 4 events in all */
     other->lost = 2;
@@ -256,7 +239,6 @@ TEST(test_folded_records)
     finish(lab);
     for (size_t i = 0; i < sizeof(kinds); i++) {
         char sql[100];
-
         snprintf(sql, sizeof(sql), "SELECT kind FROM event WHERE seq = %zu AND dev_seq = %zu", i + 1, i + 1);
         lab_expect(lab, sql, kinds[i]);
     }
@@ -279,11 +261,8 @@ TEST(test_folded_records)
 TEST(test_nested_and_late_events)
 {
     struct lab *lab = lab_begin();
-    struct process_control *control;
-    struct ring_header *ring, *late;
-
-    control = hand_process(lab, lab_dead());
-    ring = hand_ring(lab, 1, 64);
+    struct process_control *control = hand_process(lab, lab_dead());
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 2);
     hand_begin(ring); /* the append that the handler had interrupted */
     ring->nested[0] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 3, 0, 3);
@@ -291,7 +270,7 @@ TEST(test_nested_and_late_events)
     ring->nested[0].dev_seq_kind_flags |= VARVE_FLAG_NESTED;
     ring->nested[1].dev_seq_kind_flags |= VARVE_FLAG_NESTED;
     ring->nested_count = 2;
-    late = hand_ring_file(lab, 1, 0, 64);
+    struct ring_header *late = hand_ring_file(lab, 1, 0, 64);
     emit_marks(lab, late, 5, 6);
     control->late_created = 1;
     finish(lab);
@@ -308,15 +287,12 @@ TEST(test_nested_and_late_events)
 static void die_and_recover(unsigned commits, bool takes_more, bool has_orphans)
 {
     struct lab *lab = lab_begin();
-    struct varve_collect_result result;
-    struct ring_header *rings[3];
-    char directory[128];
     pid_t pid = lab_living(lab);
     uint64_t at = 0;
-
     LAB_OK(lab,
            store_meta_integer(lab->collector->store, "trace_id", (int64_t)lab->collector->directory.control->trace_id));
     hand_process(lab, pid);
+    struct ring_header *rings[3];
     for (unsigned i = 0; i < 3; i++) {
         rings[i] = hand_ring(lab, 1, 256);
     }
@@ -342,7 +318,9 @@ static void die_and_recover(unsigned commits, bool takes_more, bool has_orphans)
     }
     lab_drop_collector(lab);
     lab_kill(lab, pid);
+    char directory[128];
     snprintf(directory, sizeof(directory), "%s.d", lab->database);
+    struct varve_collect_result result;
     LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, &result, &lab->message));
     assert_int_equal(result.events, at);
     expect_marks(lab, (int64_t)at);
@@ -366,15 +344,11 @@ TEST(test_recover_stores_each_event_once)
 TEST(test_death_between_commit_and_release)
 {
     struct lab *lab = lab_begin();
-    struct varve_collect_result result;
-    struct ring_header *ring;
-    char directory[128];
     pid_t pid = lab_living(lab);
-
     LAB_OK(lab,
            store_meta_integer(lab->collector->store, "trace_id", (int64_t)lab->collector->directory.control->trace_id));
     hand_process(lab, pid);
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 10);
     ring->nested[0] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 11, 0, 11);
     ring->nested[1] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 12, 0, 12);
@@ -387,7 +361,9 @@ TEST(test_death_between_commit_and_release)
     ring->tail = 0;
     ring->nested_count = 2;
     lab_drop_collector(lab);
+    char directory[128];
     snprintf(directory, sizeof(directory), "%s.d", lab->database);
+    struct varve_collect_result result;
     LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, &result, &lab->message));
     expect_marks(lab, 12);
     lab_end(lab);
@@ -402,7 +378,6 @@ static struct varve_record odd_record(uint64_t *random, uint64_t ticks)
     bool is_heap = random_next(random) % 3 != 0;
     unsigned kind = is_heap ? 32 + (unsigned)(random_next(random) % 16) : (unsigned)(random_next(random) % 256);
     struct varve_record record;
-
     memset(&record, 0, sizeof(record));
     record.ticks = ticks;
     record.addr = random_next(random) % 4 != 0 ? 0x1000 * (random_next(random) % 30) : random_next(random);
@@ -423,21 +398,18 @@ TEST(test_odd_records)
 {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct lab *lab = lab_begin();
-        struct ring_header *rings[3];
         uint64_t random = seed * 7919;
         unsigned unwritten = 0; /* no kind: zeros over a part of the ring */
         uint64_t events = 0;    /* more than records, where one has the flag that makes several of it */
-
         hand_process(lab, lab_dead());
+        struct ring_header *rings[3];
         for (unsigned i = 0; i < 3; i++) {
             rings[i] = hand_ring(lab, 1, 1024);
         }
         for (unsigned i = 0; i < 3000; i++) {
             const struct varve_record record = odd_record(&random, lab->begin + 10 * i);
-
-            struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
-
             unwritten += varve_record_kind(&record) == 0;
+            struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
             events += varve_record_kind(&record) != 0 ? varve_record_unfold(&record, parts) : 0;
             hand_begin(rings[i % 3]);
             hand_commit(rings[i % 3], &record);
@@ -459,7 +431,6 @@ TEST(test_many_short_rings)
 {
     struct lab *lab = lab_begin();
     uint64_t at = 0;
-
     hand_process(lab, lab_living(lab));
     for (unsigned round = 0; round < 25; round++) {
         for (unsigned i = 0; i < 12; i++) {

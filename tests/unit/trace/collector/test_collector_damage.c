@@ -63,7 +63,6 @@ static void other_version(struct victim *victim)
 static void cut_to(struct victim *victim, off_t bytes)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-
     snprintf(path, sizeof(path), "%s/p1.r2", victim->lab->collector->directory.rings);
     assert_int_equal(truncate(path, bytes), 0);
 }
@@ -86,7 +85,6 @@ static void cut_records(struct victim *victim)
 static void header_of_noise(struct victim *victim)
 {
     uint8_t *bytes = (uint8_t *)victim->ring;
-
     for (size_t i = 0; i < RING_HEADER_BYTES; i++) {
         bytes[i] = (uint8_t)random_next(&victim->random);
     }
@@ -112,7 +110,6 @@ static void name_without_end(struct victim *victim)
 static void records_of_noise(struct victim *victim)
 {
     uint8_t *bytes = (uint8_t *)ring_records(victim->ring);
-
     for (size_t i = 0; i < 20 * sizeof(struct varve_record); i++) {
         bytes[i] = (uint8_t)random_next(&victim->random);
     }
@@ -126,10 +123,8 @@ static void records_of_ones(struct victim *victim)
 static void write_spill(struct victim *victim, const void *bytes, size_t count)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-    FILE *file;
-
     snprintf(path, sizeof(path), "%s/p1.r2.spill1", victim->lab->collector->directory.path);
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
     fclose(file);
@@ -147,7 +142,6 @@ static void no_spill_file(struct victim *victim)
 static void spill_of_noise(struct victim *victim)
 {
     uint8_t bytes[10000];
-
     for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (uint8_t)random_next(&victim->random);
     }
@@ -157,7 +151,6 @@ static void spill_of_noise(struct victim *victim)
 static void spill_of_zeros(struct victim *victim)
 {
     uint8_t bytes[10000] = {0};
-
     write_spill(victim, bytes, sizeof(bytes));
 }
 
@@ -165,7 +158,6 @@ static void spill_of_zeros(struct victim *victim)
 static void spill_cut_behind_its_head(struct victim *victim)
 {
     const struct record_block block = {.records = RING_STAGING_RECORDS, .bytes = 100000};
-
     write_spill(victim, &block, sizeof(block));
 }
 
@@ -175,7 +167,6 @@ static void spill_with_wrong_contents(struct victim *victim)
         struct record_block block;
         uint8_t bytes[20000];
     } file = {.block = {.records = RING_STAGING_RECORDS, .bytes = sizeof(file.bytes)}};
-
     memset(file.bytes, 0x99, sizeof(file.bytes)); /* lengths of nine */
     write_spill(victim, &file, sizeof(file));
 }
@@ -183,14 +174,12 @@ static void spill_with_wrong_contents(struct victim *victim)
 static void spill_with_a_huge_block(struct victim *victim)
 {
     const struct record_block block = {.records = RING_STAGING_RECORDS, .bytes = UINT32_MAX};
-
     write_spill(victim, &block, sizeof(block));
 }
 
 static void spill_is_a_folder(struct victim *victim)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-
     snprintf(path, sizeof(path), "%s/p1.r2.spill1", victim->lab->collector->directory.path);
     assert_int_equal(mkdir(path, 0700), 0);
     no_spill_file(victim);
@@ -207,14 +196,12 @@ static void texts_without_end(struct victim *victim)
 
 static void sites_of_noise(struct victim *victim)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-    FILE *file;
-
     for (unsigned i = 0; i < 20; i++) {
         ring_records(victim->ring)[i].callsite = i * i * i * i * i;
     }
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/p1.sites", victim->lab->collector->directory.path);
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     assert_non_null(file);
     for (unsigned i = 0; i < 5000; i++) {
         fputc((int)(random_next(&victim->random) & 0xff), file);
@@ -274,7 +261,6 @@ static void expect_healthy(const struct lab *lab, const char *name, bool is_late
 {
     int64_t count = lab_integer(lab, "SELECT count(*) FROM event e JOIN thread t ON t.id = e.thread_id WHERE "
                                      "t.ring = 1 AND e.kind = 15 AND e.arg BETWEEN 1 AND 50");
-
     if (count != HEALTHY) {
         fail_msg("%s (%s): %lld of %u events of the ring beside it", name, is_late ? "later" : "from the beginning",
                  (long long)count, HEALTHY);
@@ -285,7 +271,6 @@ static void expect_healthy(const struct lab *lab, const char *name, bool is_late
 static bool is_undamaged(const struct lab *lab, int64_t count)
 {
     char query[400];
-
     snprintf(query, sizeof(query),
              "SELECT count(*) = %lld AND count(DISTINCT CASE WHEN e.kind = 32 AND e.size = 16 AND e.addr = "
              "e.arg AND "
@@ -300,14 +285,9 @@ static bool run_damage(const struct damage *damage, bool is_late)
 {
     struct lab *lab = lab_begin();
     struct victim victim = {.lab = lab, .random = 1234567};
-    struct ring_header *healthy;
-    struct varve_message message;
     pid_t pid = lab_living(lab);
-    bool is_silent;
-    int error;
-
     victim.control = hand_process(lab, pid);
-    healthy = hand_ring(lab, 1, 64);
+    struct ring_header *healthy = hand_ring(lab, 1, 64);
     victim.ring = hand_ring(lab, 1, 64);
     for (uint64_t at = 1; at <= 20; at++) {
         hand_emit(victim.ring, VARVE_KIND_HEAP_ALLOC, lab->begin + at, at, at);
@@ -323,7 +303,6 @@ static bool run_damage(const struct damage *damage, bool is_late)
     for (size_t i = 0; i < 7 && damage->fields[i].bytes != 0; i++) {
         const struct damaged_field *field = &damage->fields[i];
         uint8_t *page = field->is_of_page ? (uint8_t *)victim.control : (uint8_t *)victim.ring;
-
         memcpy(page + field->offset, &field->value, field->bytes); /* little endian */
     }
     if (damage->do_it != NULL) {
@@ -334,14 +313,15 @@ static bool run_damage(const struct damage *damage, bool is_late)
     }
     lab_rounds(lab, 1000000);
     collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
-    error = collector_drain(lab->collector, NULL, NULL, &message);
+    struct varve_message message;
+    int error = collector_drain(lab->collector, NULL, NULL, &message);
     if (error != VARVE_OK && error != VARVE_ERROR_IO) { /* IO: says that a ring could not be read to its end */
         fail_msg("%s: %s", damage->name, message.text);
     }
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
     expect_healthy(lab, damage->name, is_late);
-    is_silent = error == VARVE_OK && !is_undamaged(lab, is_late ? 40 : 20) &&
-                lab_integer(lab, "SELECT count(*) FROM data_loss") == 0;
+    bool is_silent = error == VARVE_OK && !is_undamaged(lab, is_late ? 40 : 20) &&
+                     lab_integer(lab, "SELECT count(*) FROM data_loss") == 0;
     if (is_silent) {
         print_error("%s (%s): nothing reports of it\n", damage->name, is_late ? "later" : "from the beginning");
     }
@@ -352,7 +332,6 @@ static bool run_damage(const struct damage *damage, bool is_late)
 TEST(test_damaged_from_the_beginning)
 {
     unsigned silent = 0;
-
     for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
         silent += run_damage(&damages[i], false);
     }
@@ -363,7 +342,6 @@ TEST(test_damaged_from_the_beginning)
 TEST(test_damaged_while_read)
 {
     unsigned silent = 0;
-
     for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
         if (strncmp(damages[i].name, "cut", 3) != 0 && strcmp(damages[i].name, "empty file") != 0) {
             silent += run_damage(&damages[i], true);

@@ -23,7 +23,6 @@ static char root[64];
 static void run(const char *before, const char *after)
 {
     char command[512];
-
     snprintf(command, sizeof(command), "%.60s%s%.300s", before, root, after);
     assert_int_equal(system(command), 0);
 }
@@ -47,12 +46,10 @@ static int end(void **state)
 static void put(const char *name, const char *text)
 {
     char path[400];
-    FILE *file;
-
     snprintf(path, sizeof(path), "%.*s", (int)(strrchr(name, '/') - name), name);
     run("mkdir -p ", path);
     snprintf(path, sizeof(path), "%s%.300s", root, name);
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs(text, file);
     fclose(file);

@@ -197,8 +197,8 @@ static void body_environment_replaced(void)
 TEST(test_environment)
 {
     struct outcome outcome = {0};
-    char expected[8192];
     isolate(body_environment_clean, &outcome);
+    char expected[8192];
     snprintf(expected, sizeof(expected), "%s|%s\n1\n", preload, folder);
     assert_string_equal(outcome.output, expected);
     isolate(body_environment_prepended, &outcome);
@@ -253,8 +253,8 @@ static void read_signals(const char *output, uint64_t *blocked, uint64_t *ignore
 TEST(test_signals_inherited)
 {
     struct outcome outcome = {0};
-    uint64_t blocked, ignored;
     isolate(body_signals_plain, &outcome);
+    uint64_t blocked, ignored;
     read_signals(outcome.output, &blocked, &ignored);
     assert_int_equal(blocked, 0);
     assert_int_equal(ignored & (1U << (SIGPIPE - 1) | 1U << (SIGCHLD - 1) | 1U << (SIGXFSZ - 1)), 0);
@@ -347,8 +347,6 @@ TEST(test_daemon_left_alone)
 
 static void refuse(char *program, const char *library, const char *session, int expected, const char *text)
 {
-    struct sigaction action;
-    sigset_t mask;
     struct launch launch;
     struct varve_message message = {""};
     char *argv[] = {program, NULL};
@@ -358,7 +356,9 @@ static void refuse(char *program, const char *library, const char *session, int 
     }
     assert_int_equal(launch.pid, -1);
     assert_int_equal(launch.signal_fd, -1);
+    struct sigaction action;
     sigaction(SIGPIPE, NULL, &action);
+    sigset_t mask;
     sigprocmask(SIG_BLOCK, NULL, &mask);
     assert_true(action.sa_handler == SIG_DFL && !sigismember(&mask, SIGTERM)); /* as it was */
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);                          /* no child left behind */

@@ -333,9 +333,9 @@ static int check_in_child(const char *name, bool as_nobody)
 TEST(test_secure_execution)
 {
     struct image image = make_image(ET_DYN, LOADER);
-    struct statvfs mount;
     make_file("mine", &image, sizeof(image), 06755);
     expect("mine", VARVE_OK, ""); /* setuid and setgid to what we are already */
+    struct statvfs mount;
     if (getuid() != 0 || statvfs(folder, &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
         skip("not root, or the temporary folder is mounted nosuid");
     }

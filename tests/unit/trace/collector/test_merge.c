@@ -38,13 +38,11 @@ static void emit_story(struct story *story, uint64_t begin)
     unsigned live[64] = {0}; /* step + 1 that allocated the address */
     uint64_t newest[RINGS_MOST] = {0};
     uint64_t now = begin + 10 * story->jitter_ns;
-
     assert_true(story->pool <= 64 && story->rings <= RINGS_MOST);
     for (unsigned i = 0; i < EVENTS; i++) {
         struct step *step = &story->steps[i];
         unsigned at = (unsigned)(random_next(&story->random) % story->pool);
         uint64_t jitter = story->jitter_ns > 0 ? random_next(&story->random) % (2 * story->jitter_ns) : 0;
-
         now += random_next(&story->random) % (story->pace_ns + 1);
         step->ring = (unsigned)(random_next(&story->random) % story->rings);
         step->addr = 0x1000 + 16 * (uint64_t)at;
@@ -62,7 +60,6 @@ static void emit_story(struct story *story, uint64_t begin)
 static void emit_step(struct ring_header *const *rings, const struct story *story, unsigned i)
 {
     const struct step *step = &story->steps[i];
-
     hand_emit(rings[step->ring], step->is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE, step->ticks, step->addr,
               i + 1);
 }
@@ -81,7 +78,6 @@ static unsigned read_events(const struct lab *lab, struct reported *reported, un
     sqlite3 *db = lab_database(lab);
     sqlite3_stmt *statement;
     unsigned count = 0;
-
     assert_int_equal(sqlite3_prepare_v2(db,
                                         "SELECT t.ring, e.kind, e.addr, e.arg, e.id, e.ts_ns FROM event e JOIN "
                                         "thread t ON t.id = e.thread_id ORDER BY e.seq",
@@ -106,7 +102,6 @@ static unsigned next_step(const struct story *story, unsigned *next_of_ring, con
                           const char *what)
 {
     unsigned at = next_of_ring[reported->ring];
-
     while (at < EVENTS && story->steps[at].ring != reported->ring) {
         at++;
     }
@@ -124,7 +119,6 @@ static void check_story(const struct lab *lab, const struct story *story, const 
     static uint64_t ids[EVENTS];
     unsigned next_of_ring[RINGS_MOST] = {0};
     unsigned count = read_events(lab, reported, EVENTS + 1);
-
     if (count != EVENTS) {
         fail_msg("%s: %u events", what, count);
     }
@@ -132,7 +126,6 @@ static void check_story(const struct lab *lab, const struct story *story, const 
     for (unsigned i = 0; i < count; i++) {
         unsigned at = next_step(story, next_of_ring, &reported[i], what);
         const struct step *step = &story->steps[at];
-
         if (step->is_alloc) {
             ids[at] = reported[i].id;
         } else if (reported[i].id == 0 || reported[i].id != ids[step->of_alloc]) {
@@ -146,11 +139,8 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
                       bool is_live)
 {
     static struct story story;
-    struct ring_header *rings[RINGS_MOST];
     struct lab *lab = lab_begin();
-    char what[128];
     unsigned done = 0;
-
     memset(&story, 0, sizeof(story));
     story.rings = rings_count;
     story.pool = pool;
@@ -159,13 +149,13 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
     story.random = seed;
     emit_story(&story, lab->begin);
     hand_process(lab, lab_living(lab));
+    struct ring_header *rings[RINGS_MOST];
     for (unsigned i = 0; i < rings_count; i++) {
         rings[i] = hand_ring(lab, 1, 4096);
         rings[i]->emitted += is_live ? 1 : 0; /* always in the middle of one: its next may be as old as its last */
     }
     while (done < EVENTS) {
         unsigned until = is_live ? done + 1 + (unsigned)(random_next(&story.random) % 100) : EVENTS;
-
         for (; done < until && done < EVENTS; done++) {
             emit_step(rings, &story, done);
         }
@@ -178,6 +168,7 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
     }
     lab_drain(lab);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message)); /* rows of threads */
+    char what[128];
     snprintf(what, sizeof(what), "%u rings, %u addresses, jitter %llu ns, pace %llu ns, seed %llu%s", rings_count, pool,
              (unsigned long long)jitter_ns, (unsigned long long)pace_ns, (unsigned long long)seed,
              is_live ? ", live" : "");
@@ -221,17 +212,15 @@ TEST(test_frees_wait_for_their_allocation)
                                                {VARVE_KIND_HEAP_REALLOC, VARVE_KIND_HEAP_FREE},
                                                {VARVE_KIND_MMAP, VARVE_KIND_MUNMAP}};
     struct lab *lab = lab_begin();
-    struct ring_header *rings[2];
     uint64_t addr = 0x10000, count = 0;
-
     hand_process(lab, lab_living(lab));
+    struct ring_header *rings[2];
     rings[0] = hand_ring(lab, 1, 64);
     rings[1] = hand_ring(lab, 1, 64);
     for (unsigned i = 0; i < 3 * 2 * 2; i++, addr += 0x1000, count++) {
         uint64_t ticks = lab->begin + 1000000 * (uint64_t)i;
         struct varve_record alloc = hand_record(kinds[i % 3][0], ticks + (i % 2 == 0 ? 0 : 300), addr, 0);
         struct varve_record release = hand_record(kinds[i % 3][1], ticks, addr, 0);
-
         alloc.size = release.size = 0x1000;
         alloc.cause = kinds[i % 3][0] == VARVE_KIND_MMAP ? VARVE_CAUSE_MMAP : VARVE_CAUSE_MALLOC;
         for (unsigned k = 0; k < 2; k++) {
@@ -250,11 +239,9 @@ TEST(test_frees_wait_for_their_allocation)
 TEST(test_free_of_nothing_goes_on)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring, *other;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
-    other = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
+    struct ring_header *other = hand_ring(lab, 1, 64);
     hand_emit(ring, VARVE_KIND_HEAP_FREE, lab->begin + 1000, 0x1000, 0);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1001, 0, 3);
     hand_emit(other, VARVE_KIND_MARK_BEGIN, lab->begin + 2000, 0, 1);
@@ -272,10 +259,8 @@ TEST(test_many_frees_of_nothing_wait_once)
 {
     struct lab *lab = lab_begin();
     uint64_t first = lab->begin + UINT64_C(100000000000);
-    struct ring_header *rings[2];
-    uint64_t moved;
-
     hand_process(lab, lab_living(lab));
+    struct ring_header *rings[2];
     for (unsigned i = 0; i < 2; i++) {
         rings[i] = hand_ring(lab, 1, 1024);
     }
@@ -284,6 +269,7 @@ TEST(test_many_frees_of_nothing_wait_once)
     }
     lab_rounds(lab, 1000000);
     assert_int_equal(lab->collector->seq, 0);
+    uint64_t moved;
     for (unsigned i = 0; i < 1000; i += 100) {
         lab->collector->watermark = first + MERGE_HOLD_BACK_NS + 1000 * (uint64_t)i;
         LAB_OK(lab, merge_run(lab->collector, &moved, &lab->message));
@@ -298,11 +284,10 @@ TEST(test_order_is_by_time)
 {
     static struct reported reported[EVENTS];
     struct lab *lab = lab_begin();
-    struct ring_header *rings[RINGS_MOST];
     uint64_t ticks[RINGS_MOST], random = 5;
     int64_t before = INT64_MIN;
-
     hand_process(lab, lab_living(lab));
+    struct ring_header *rings[RINGS_MOST];
     for (unsigned i = 0; i < RINGS_MOST; i++) {
         rings[i] = hand_ring(lab, 1, 1024);
         ticks[i] = lab->begin;
@@ -330,19 +315,16 @@ TEST(test_order_is_by_time)
 TEST(test_event_in_the_middle_holds_others_back)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *slow, *fast;
-    struct varve_record record;
     uint64_t ticks = lab->begin;
-
     hand_process(lab, lab_living(lab));
-    slow = hand_ring(lab, 1, 64);
-    fast = hand_ring(lab, 1, 64);
+    struct ring_header *slow = hand_ring(lab, 1, 64);
+    struct ring_header *fast = hand_ring(lab, 1, 64);
     hand_emit(slow, VARVE_KIND_MARK_BEGIN, ticks + 10, 0, 1);
     hand_begin(slow);
     hand_emit(fast, VARVE_KIND_MARK_BEGIN, ticks + 5, 0, 2);
     hand_emit(fast, VARVE_KIND_MARK_BEGIN, ticks + 20, 0, 3);
     assert_int_equal(lab_rounds(lab, 20000000), 2); /* 2 and 1, not 3 */
-    record = hand_record(VARVE_KIND_MARK_BEGIN, ticks + 15, 0, 4);
+    struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, ticks + 15, 0, 4);
     hand_commit(slow, &record);
     assert_int_equal(lab_rounds(lab, 20000000), 2);
     lab_drain(lab);
@@ -354,10 +336,8 @@ TEST(test_event_in_the_middle_holds_others_back)
 TEST(test_newest_events_wait_a_moment)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 1000000);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns() + 300000000, 0, 1); /* 300 ms ahead */
     assert_int_equal(lab_rounds(lab, 15000000), 0);

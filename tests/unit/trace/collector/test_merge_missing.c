@@ -17,7 +17,6 @@
 static uint64_t time_until_moved(struct lab *lab)
 {
     uint64_t begin = collect_monotonic_ns();
-
     while (lab_rounds(lab, 1000000) == 0) {
         if (collect_monotonic_ns() - begin > HANGS_NS) {
             fail_msg("an event is held back for ever");
@@ -29,10 +28,8 @@ static uint64_t time_until_moved(struct lab *lab)
 /* It may be about to bring an event that is older than all that is seen; but its owner may be dead. */
 static void check_missing(struct lab *lab, struct ring_header *ring, const uint32_t *given_up, uint32_t missing)
 {
-    uint64_t took_ns;
-
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
-    took_ns = time_until_moved(lab);
+    uint64_t took_ns = time_until_moved(lab);
     if (took_ns < UINT64_C(500000000)) {
         fail_msg("waited only %llu ms for %u that are missing", (unsigned long long)(took_ns / 1000000), missing);
     }
@@ -49,11 +46,9 @@ static void check_missing(struct lab *lab, struct ring_header *ring, const uint3
 TEST(test_missing_rings_hold_back_for_a_second)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring;
-
     hand_process(lab, lab_living(lab));
     lab->controls[0]->ring_count = 40; /* 1 … 38 were never made: a second for all of them together */
-    ring = hand_ring_file(lab, 1, 39, 64);
+    struct ring_header *ring = hand_ring_file(lab, 1, 39, 64);
     lab_rounds(lab, 2000000);
     check_missing(lab, ring, &lab->collector->processes[0]->rings_missing, 38);
 }
@@ -61,10 +56,8 @@ TEST(test_missing_rings_hold_back_for_a_second)
 TEST(test_missing_processes_hold_back_for_a_second)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 2000000);
     lab->collector->directory.counts->process_count = 8; /* 2 … 8 are missing */
     check_missing(lab, ring, &lab->collector->processes_missing, 7);
@@ -74,17 +67,14 @@ TEST(test_missing_processes_hold_back_for_a_second)
 TEST(test_ring_that_comes_late_is_in_order)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring, *late;
-    uint64_t taken_ticks;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 2000000);
     lab->controls[0]->ring_count++; /* the number is taken … */
-    taken_ticks = collect_monotonic_ns();
+    uint64_t taken_ticks = collect_monotonic_ns();
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, taken_ticks + 2000, 0, 2);
     assert_int_equal(lab_rounds(lab, 100000000), 0);
-    late = hand_ring_file(lab, 1, 2, 64); /* … and here is its ring */
+    struct ring_header *late = hand_ring_file(lab, 1, 2, 64); /* … and here is its ring */
     hand_emit(late, VARVE_KIND_MARK_BEGIN, taken_ticks + 1000, 0, 1);
     assert_int_equal(lab_rounds(lab, 20000000), 2);
     lab_drain(lab);
@@ -96,14 +86,12 @@ TEST(test_ring_that_comes_late_is_in_order)
 TEST(test_ring_that_comes_very_late_is_stored)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring, *late;
-
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     lab->controls[0]->ring_count++;
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
     time_until_moved(lab);
-    late = hand_ring_file(lab, 1, 2, 64);
+    struct ring_header *late = hand_ring_file(lab, 1, 2, 64);
     hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
     lab_rounds(lab, 20000000);
     lab_drain(lab);
@@ -116,11 +104,9 @@ TEST(test_ring_that_comes_very_late_is_stored)
 static void check_late_process(bool is_last_look, bool is_replaced, bool is_first_over)
 {
     struct lab *lab = lab_begin();
-    struct ring_header *ring, *late;
     pid_t child = lab_living(lab), first = lab_living(lab);
-
     hand_process(lab, first);
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     lab->collector->directory.counts->process_count = 2;
     if (is_replaced) {
         hand_process(lab, child)->start_ticks_proc = 7;
@@ -136,7 +122,7 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
         assert_int_equal(lab->collector->first_open, lab->collector->process_count);
     }
     hand_control(lab, 2, child)->start_ticks_proc = 7;
-    late = hand_ring(lab, 2, 64);
+    struct ring_header *late = hand_ring(lab, 2, 64);
     hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
     if (!is_last_look) {
         time_until_moved(lab); /* looked for every second */

@@ -24,7 +24,6 @@ static struct varve_message message;
 static struct varve_collect_options options_make(void)
 {
     struct varve_collect_options options;
-
     varve_collect_options_init(&options);
     options.database_path = "/tmp/of a run.db";
     options.cupti_path = "/proc/self/exe"; /* any file that can be read */
@@ -42,7 +41,6 @@ static int make(const struct varve_collect_options *options)
 TEST(test_nothing)
 {
     struct varve_collect_options options = options_make();
-
     options.cupti_path = "/nowhere"; /* not asked for: nobody looks */
     assert_int_equal(make(&options), VARVE_OK);
     assert_null(variables.items[0]);
@@ -53,7 +51,6 @@ TEST(test_nothing)
 TEST(test_all)
 {
     struct varve_collect_options options = options_make();
-
     options.cupti = true;
     options.torch = VARVE_TORCH_ALLOCATE;
     unsetenv("PYTHONPATH");
@@ -71,9 +68,6 @@ TEST(test_all)
 TEST(test_observe)
 {
     struct varve_collect_options options = options_make();
-    char folder[4096];
-    char expected[8192];
-
     options.torch = VARVE_TORCH_OBSERVE;
     options.torch_path = NULL; /* not needed for that */
     setenv("PYTHONPATH", "/a:/b", 1);
@@ -85,8 +79,10 @@ TEST(test_observe)
     record_variables_free(&variables);
 
     options.database_path = "plain"; /* the program may go elsewhere: absolute, whatever was given */
+    char folder[4096];
     assert_non_null(getcwd(folder, sizeof(folder)));
     assert_int_equal(make(&options), VARVE_OK);
+    char expected[8192];
     snprintf(expected, sizeof(expected), "%s/plain.torch", folder);
     assert_string_equal(history, expected);
     record_variables_free(&variables);
@@ -95,7 +91,6 @@ TEST(test_observe)
 TEST(test_cupti)
 {
     struct varve_collect_options options = options_make();
-
     options.cupti = true;
     setenv("PYTHONPATH", "/a", 1);
     assert_int_equal(make(&options), VARVE_OK);
@@ -113,7 +108,6 @@ TEST(test_cupti)
 TEST(test_missing)
 {
     struct varve_collect_options options = options_make();
-
     options.cupti = true;
     options.cupti_path = "/nowhere/libvarve-cupti.so";
     assert_int_equal(make(&options), VARVE_ERROR_NOT_FOUND);

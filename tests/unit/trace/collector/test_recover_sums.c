@@ -17,7 +17,6 @@
 static void expect_stat(const struct lab *lab, const char *name, int64_t expected)
 {
     char sql[160];
-
     snprintf(sql, sizeof(sql), "SELECT ifnull(sum(value), 0) FROM stats WHERE name = '%s'", name);
     lab_expect(lab, sql, expected);
 }
@@ -25,7 +24,6 @@ static void expect_stat(const struct lab *lab, const char *name, int64_t expecte
 static void recover(struct lab *lab, struct varve_collect_result *result)
 {
     char directory[128];
-
     snprintf(directory, sizeof(directory), "%s.d", lab->database);
     LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, result, &lab->message));
 }
@@ -57,12 +55,9 @@ static void catch_up(struct lab *lab)
 TEST(test_what_ended_before)
 {
     struct lab *lab = lab_begin();
-    struct varve_collect_result result;
-    struct ring_header *ring;
     pid_t pid = lab_living(lab);
-
     hand_process(lab, pid)->unattached = 7;
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit(lab, ring, 5);
     lose(ring, 3);
     ring = hand_ring(lab, 1, 64);
@@ -75,6 +70,7 @@ TEST(test_what_ended_before)
     emit(lab, hand_ring(lab, 2, 64), 4);
     lab->collector->directory.counts->unattached = 1;
     lab_drop_collector(lab);
+    struct varve_collect_result result;
     recover(lab, &result);
     expect_stat(lab, "events_emitted", 5 + 3 + 11 + 4 + 7 + 2 + 1);
     expect_stat(lab, "events_stored", 9);
@@ -92,13 +88,12 @@ TEST(test_what_ended_before)
 TEST(test_numbers_of_the_pages)
 {
     struct lab *lab = lab_begin();
-    struct varve_collect_result result;
-
     hand_process(lab, lab_dead())->ring_count = BIG;
     lab->controls[0]->unattached = UINT64_MAX;
     emit(lab, hand_ring_file(lab, 1, 5, 64), 4);
     lab->collector->directory.counts->process_count = BIG;
     lab_drop_collector(lab);
+    struct varve_collect_result result;
     recover(lab, &result);
     lab_expect(lab, "SELECT count(*) FROM event", 4);
     lab_expect(lab, "SELECT count(*) FROM thread", 1);
@@ -111,7 +106,6 @@ TEST(test_numbers_while_it_records)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
-
     hand_process(lab, pid)->ring_count = BIG;
     emit(lab, hand_ring_file(lab, 1, 3, 64), 2);
     emit(lab, hand_ring_file(lab, 1, 9, 64), 3);
@@ -135,12 +129,11 @@ TEST(test_numbers_while_it_records)
 TEST(test_made_and_gone)
 {
     struct lab *lab = lab_begin();
-    struct varve_collect_result result;
-
     hand_process(lab, lab_dead())->rings_made = 2; /* and the one that is there */
     emit(lab, hand_ring(lab, 1, 64), 4);
     lab->collector->directory.counts->process_pages = 2;
     lab_drop_collector(lab);
+    struct varve_collect_result result;
     recover(lab, &result);
     lab_expect(lab, "SELECT value FROM data_loss WHERE name = 'rings_missing' AND idx = 1", 2);
     lab_expect(lab, "SELECT value FROM data_loss WHERE name = 'processes_missing'", 1);
@@ -159,13 +152,8 @@ static void emit_block(struct ring_header *ring, enum varve_kind kind, uint64_t 
 TEST(test_half_a_folded_record)
 {
     struct lab *lab = lab_begin();
-    struct varve_collect_result result;
-    struct ring_header *ring;
-    char path[128];
-    sqlite3 *db;
-
     hand_process(lab, lab_dead());
-    ring = hand_ring(lab, 1, 64);
+    struct ring_header *ring = hand_ring(lab, 1, 64);
     emit_block(
         ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0,
         (struct varve_record){.ticks = lab->begin + 1, .addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
@@ -179,7 +167,9 @@ TEST(test_half_a_folded_record)
     lab_rounds(lab, 1000000);
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
     lab_drop_collector(lab);
+    char path[128];
     snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db,
                                   "DELETE FROM event WHERE seq = 3; DELETE FROM thread;"
@@ -187,6 +177,7 @@ TEST(test_half_a_folded_record)
                                   NULL, NULL, NULL),
                      SQLITE_OK);
     sqlite3_close(db);
+    struct varve_collect_result result;
     recover(lab, &result);
     lab_expect(lab, "SELECT count(*) FROM event", 3);
     lab_expect(lab, "SELECT kind FROM event WHERE seq = 2", VARVE_KIND_SPLIT);

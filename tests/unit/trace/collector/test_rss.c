@@ -14,7 +14,6 @@
 static pid_t hand_true_process(struct lab *lab)
 {
     pid_t pid = lab_living(lab);
-
     hand_process(lab, pid)->start_ticks_proc = collect_process_started(pid);
     return pid;
 }
@@ -22,7 +21,6 @@ static pid_t hand_true_process(struct lab *lab)
 static void sample_often(struct lab *lab, unsigned samples)
 {
     uint64_t moved;
-
     for (unsigned i = 0; i < samples; i++) {
         lab->collector->rss.next_ns = 0;
         LAB_OK(lab, collector_round(lab->collector, false, &moved, &lab->message));
@@ -38,7 +36,6 @@ static void finish(struct lab *lab)
 TEST(test_samples_of_two)
 {
     struct lab *lab = lab_begin();
-
     hand_true_process(lab);
     hand_true_process(lab);
     sample_often(lab, 50);
@@ -69,7 +66,6 @@ TEST(test_pid_given_out_anew)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
-
     hand_process(lab, pid)->start_ticks_proc = collect_process_started(pid) + 1;
     sample_often(lab, 5);
     lab_kill(lab, pid);
@@ -84,7 +80,6 @@ TEST(test_rows_are_bounded)
 {
     struct lab *lab = lab_begin();
     pid_t pid = hand_true_process(lab);
-
     sample_often(lab, 3000);
     lab_kill(lab, pid);
     finish(lab);
@@ -99,14 +94,12 @@ static int64_t peak_by_waitpid(uint64_t peak_bytes, uint64_t own_bytes)
 {
     struct lab *lab = lab_begin();
     pid_t pid = hand_true_process(lab);
-    int64_t peak;
-
     lab->controls[0]->parent_pid = (int32_t)getpid();
     lab->collector->rss.own_bytes = own_bytes;
     sample_often(lab, 3);
     collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), peak_bytes);
     finish(lab);
-    peak = lab_integer(lab, "SELECT peak_rss_bytes FROM process");
+    int64_t peak = lab_integer(lab, "SELECT peak_rss_bytes FROM process");
     lab_end(lab);
     return peak;
 }
@@ -114,7 +107,6 @@ static int64_t peak_by_waitpid(uint64_t peak_bytes, uint64_t own_bytes)
 TEST(test_waitpid_knows_more)
 {
     const int64_t huge = INT64_C(1) << 40;
-
     assert_int_equal(peak_by_waitpid((uint64_t)huge, 1), huge);
     assert_true(peak_by_waitpid((uint64_t)huge, (uint64_t)huge) < huge); /* it may have been the collector's */
     assert_true(peak_by_waitpid(1, 0) > 1);

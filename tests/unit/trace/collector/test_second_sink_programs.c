@@ -16,8 +16,6 @@ static pid_t launch(const struct sink_run *run, const char *command)
 {
     char text[256], path[512];
     char *argv[8] = {NULL};
-    pid_t child;
-
     snprintf(text, sizeof(text), "%s", command);
     for (size_t i = 0; i < 7; i++) {
         argv[i] = strtok(i == 0 ? text : NULL, " ");
@@ -25,7 +23,7 @@ static pid_t launch(const struct sink_run *run, const char *command)
     snprintf(path, sizeof(path), "%s/programs/%s", VARVE_BUILD_DIR, argv[0]);
     argv[0] = path;
     fflush(NULL);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -55,7 +53,6 @@ static void follow(struct sink_run *run)
 static int await(pid_t child)
 {
     int wait_status = 0;
-
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     return wait_status;
 }
@@ -72,10 +69,8 @@ static void expect_nothing_of_the_library_s(const struct sink_log *log)
 /* Runs it to its end and compares. */
 static void record(struct sink_run *run, const char *command)
 {
-    int wait_status;
-
     follow(run);
-    wait_status = await(launch(run, command));
+    int wait_status = await(launch(run, command));
     sink_finish(run, command);
     if (wait_status != 0) {
         fail_msg("%s: wait status %#x", command, (unsigned)wait_status);
@@ -87,7 +82,6 @@ static void record(struct sink_run *run, const char *command)
 TEST(test_threads_and_their_ends)
 {
     struct sink_run run;
-
     begin(&run, SESSION_OVERFLOW_SPILL, 64);
     record(&run, "threadend 30");
     assert_int_equal(run.log->opened, 2); /* by the program and the collector */
@@ -101,7 +95,6 @@ TEST(test_forks)
 {
     static const char *const commands[] = {"forker storm 20", "forker threads 5", "forker vfork"};
     struct sink_run run;
-
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         begin(&run, SESSION_OVERFLOW_SPILL, 256);
         record(&run, commands[i]);
@@ -116,7 +109,6 @@ TEST(test_forks)
 TEST(test_exec)
 {
     struct sink_run run;
-
     begin(&run, SESSION_OVERFLOW_SPILL, 256);
     record(&run, "execer chain 3");
     assert_int_equal(run.log->opened, 1 + 4);
@@ -130,7 +122,6 @@ TEST(test_exec)
 TEST(test_handlers_of_a_timer)
 {
     struct sink_run run;
-
     begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     run.has_handlers = true;
     record(&run, "signaler 20000");
@@ -144,14 +135,12 @@ TEST(test_call_sites)
     static uint8_t reported[65536];
     struct sink_run run;
     unsigned callsites = 0;
-
     begin(&run, SESSION_OVERFLOW_SPILL, 256);
     run.session.directory.control->stacks = SESSION_STACKS_NATIVE;
     run.session.directory.control->stack_depth = 16;
     record(&run, "counted");
     for (uint32_t i = 0; i < run.log->fact_count; i++) {
         unsigned number = 0;
-
         if (strncmp(run.log->facts[i].text, "callsite 1 ", 11) == 0 &&
             sscanf(strstr(run.log->facts[i].text, "callsite="), "callsite=%u", &number) == 1) {
             assert_true(number > 0 && number < sizeof(reported));
@@ -162,7 +151,6 @@ TEST(test_call_sites)
     assert_true(callsites > 10 && sink_facts(run.log, "module 1 ") > 1);
     for (uint32_t i = 0; i < run.log->record_count; i++) {
         uint32_t number = run.log->records[i].record.callsite;
-
         assert_true(number < sizeof(reported));
         assert_true(number == 0 || reported[number] == 1);
     }
@@ -174,11 +162,9 @@ static void run_switched(uint32_t overflow)
 {
     struct sink_run run;
     int wait_status = 0;
-    pid_t child;
-
     begin(&run, overflow, 512);
     follow(&run);
-    child = launch(&run, "churn --ops 15000 --seed 5 --pace 5");
+    pid_t child = launch(&run, "churn --ops 15000 --seed 5 --pace 5");
     while (waitpid(child, &wait_status, WNOHANG) == 0) {
         sink_enable(run.log, 0);
         usleep(4000);
@@ -207,7 +193,6 @@ TEST(test_killed)
     struct sink_run run;
     int wait_status;
     pid_t child;
-
     for (unsigned turn = 0; turn < 3; turn++) {
         begin(&run, SESSION_OVERFLOW_DROP, 1024);
         run.is_killed = true;

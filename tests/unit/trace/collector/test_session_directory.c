@@ -40,7 +40,6 @@ static int fixture_begin(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     const char *base = getenv("TMPDIR");
-
     if (fixture == NULL) {
         return -1;
     }
@@ -62,9 +61,8 @@ static int fixture_begin(void **state)
 static int fixture_end(void **state)
 {
     struct fixture *fixture = *state;
-    char command[256];
-
     session_directory_close(&fixture->directory);
+    char command[256];
     snprintf(command, sizeof(command), "rm -rf '%s' /dev/shm/varve-%u-%016llx", fixture->folder, (unsigned)geteuid(),
              (unsigned long long)fixture->settings.trace_id);
     free(fixture);
@@ -82,19 +80,16 @@ static void create(struct fixture *fixture)
 static bool exists(const char *folder, const char *name)
 {
     char path[DIRECTORY_PATH_BYTES + 64];
-    struct stat status;
-
     snprintf(path, sizeof(path), "%s/%s", folder, name);
+    struct stat status;
     return lstat(path, &status) == 0;
 }
 
 static void touch(const char *folder, const char *name)
 {
     char path[DIRECTORY_PATH_BYTES + 64];
-    int fd;
-
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     close(fd);
 }
@@ -111,17 +106,16 @@ static void expect_error(const struct fixture *fixture, int error, int expected,
 TEST_WITH(test_create_makes_what_the_workload_needs, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    char resolved[4096], link[4200], rings[4096];
-    struct stat status;
-
     create(fixture);
     assert_string_equal(fixture->directory.path, fixture->path);
     assert_true(exists(fixture->path, "owner"));
+    struct stat status;
     assert_int_equal(stat(fixture->path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700); /* what a program allocates is nobody else's business */
     assert_int_equal(stat(fixture->directory.rings, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700);
     assert_true(exists(fixture->directory.rings, "session"));
+    char resolved[4096], link[4200], rings[4096];
     snprintf(link, sizeof(link), "%s/ring", fixture->path);
     assert_non_null(realpath(link, resolved));
     assert_non_null(realpath(fixture->directory.rings, rings));
@@ -139,11 +133,9 @@ TEST_WITH(test_relative_path_becomes_absolute, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error;
-
     assert_true(here >= 0);
     assert_int_equal(chdir(fixture->folder), 0);
-    error = session_directory_create(&fixture->directory, "trace.db", &fixture->settings, &fixture->message);
+    int error = session_directory_create(&fixture->directory, "trace.db", &fixture->settings, &fixture->message);
     assert_int_equal(fchdir(here), 0);
     close(here);
     assert_int_equal(error, VARVE_OK);
@@ -155,14 +147,13 @@ TEST_WITH(test_real_folder_where_shared_memory_is_taken, fixture_begin, fixture_
 {
     struct fixture *fixture = *state;
     char taken[128];
-    struct stat status;
-
     snprintf(taken, sizeof(taken), "/dev/shm/varve-%u-%016llx", (unsigned)getuid(),
              (unsigned long long)fixture->settings.trace_id);
     if (mkdir(taken, 0700) != 0) {
         skip("no folder can be made in /dev/shm"); /* all other tests run on real folders */
     }
     create(fixture);
+    struct stat status;
     assert_int_equal(lstat(fixture->directory.rings, &status), 0);
     assert_true(S_ISDIR(status.st_mode));
     assert_memory_equal(fixture->directory.rings, fixture->path, strlen(fixture->path));
@@ -181,8 +172,6 @@ TEST_WITH(test_create_errors, fixture_begin, fixture_end)
     struct fixture *fixture = *state;
     bool is_root = geteuid() == 0;
     char path[256];
-    int error;
-
     snprintf(path, sizeof(path), "%s/missing/trace.db", fixture->folder);
     expect_error(fixture, session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
                  VARVE_ERROR_NOT_FOUND, path);
@@ -197,7 +186,7 @@ TEST_WITH(test_create_errors, fixture_begin, fixture_end)
         assert_int_equal(chmod(fixture->folder, 0711), 0);
         assert_int_equal(seteuid(65534), 0);
     }
-    error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+    int error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
     if (is_root) {
         assert_int_equal(seteuid(0), 0);
     }
@@ -209,14 +198,11 @@ TEST_WITH(test_too_long_paths, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char path[DIRECTORY_PATH_BYTES + 100];
-
     memset(path, 'x', sizeof(path));
     path[0] = '/';
     for (size_t length = DIRECTORY_PATH_BYTES - 30; length < sizeof(path); length++) {
-        int error;
-
         path[length] = '\0';
-        error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+        int error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
         assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_IO);
         if (length >= DIRECTORY_PATH_BYTES) {
             expect_error(fixture, error, VARVE_ERROR_INVALID, "too long");
@@ -234,16 +220,13 @@ TEST_WITH(test_second_recorder_is_refused, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     int wait_status = 0;
-    pid_t child;
-
     create(fixture);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         struct session_directory other;
         struct varve_message message = {""};
         int error = session_directory_create(&other, fixture->database, &fixture->settings, &message);
-
         if (error != VARVE_ERROR_BUSY || strstr(message.text, "in use") == NULL) {
             _exit(1);
         }
@@ -258,10 +241,8 @@ TEST_WITH(test_second_recorder_is_refused, fixture_begin, fixture_end)
 TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    size_t length;
     int wait_status = 0;
     pid_t child = fork();
-
     assert_true(child >= 0);
     if (child == 0) {
         if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message) !=
@@ -278,7 +259,7 @@ TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
         session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message),
         VARVE_ERROR_BUSY, "varve recover"); /* its data are worth something */
     assert_true(exists(fixture->path, "owner"));
-    length = strlen(fixture->path);
+    size_t length = strlen(fixture->path);
     memcpy(fixture->path + length, "//", sizeof("//")); /* as a shell completes it */
     assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
     fixture->path[length] = '\0';
@@ -290,8 +271,6 @@ TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
 TEST_WITH(test_adopt_errors, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    char path[4200];
-
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
                  VARVE_ERROR_NOT_FOUND, fixture->path);
     touch(fixture->folder, "trace.db.d");
@@ -305,6 +284,7 @@ TEST_WITH(test_adopt_errors, fixture_begin, fixture_end)
     session_directory_close(&fixture->directory);
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
                  VARVE_ERROR_VERSION, "version");
+    char path[4200];
     snprintf(path, sizeof(path), "%s/session", fixture->directory.rings);
     assert_int_equal(truncate(path, 100), 0);
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
@@ -320,7 +300,6 @@ TEST_WITH(test_adopt_errors, fixture_begin, fixture_end)
 TEST_WITH(test_adopt_without_rings, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-
     create(fixture);
     session_directory_clear(&fixture->directory);
     assert_false(exists(fixture->path, "ring"));
@@ -374,7 +353,6 @@ TEST_WITH(test_names, fixture_begin, fixture_end)
                                       "p1.r1.spill1.",
                                       "p1.spill1"};
     struct session_file file;
-
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_true(session_file_parse(good[i].name, &file));
         assert_int_equal(file.kind, good[i].file.kind);
@@ -394,8 +372,6 @@ TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
     static const char *const in_directory[] = {"trace.db",    "trace.db-wal", "trace.db-shm",    "trace.db-journal",
                                                "allocations", "p1.sites",     "p12.r345.spill67"};
     struct fixture *fixture = *state;
-    char rings[4096];
-
     create(fixture);
     for (size_t i = 0; i < sizeof(in_rings) / sizeof(in_rings[0]); i++) {
         touch(fixture->directory.rings, in_rings[i]);
@@ -403,6 +379,7 @@ TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
     for (size_t i = 0; i < sizeof(in_directory) / sizeof(in_directory[0]); i++) {
         touch(fixture->path, in_directory[i]);
     }
+    char rings[4096];
     snprintf(rings, sizeof(rings), "%s", fixture->directory.rings);
     session_directory_remove(&fixture->directory);
     session_directory_remove(&fixture->directory); /* gone already: no harm */
@@ -416,8 +393,6 @@ TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
 TEST_WITH(test_remove_spares_what_is_not_ours, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    char path[DIRECTORY_PATH_BYTES + 16];
-
     create(fixture);
     touch(fixture->path, "notes.txt");
     touch(fixture->path, "photo.png"); /* begins like our files */
@@ -426,6 +401,7 @@ TEST_WITH(test_remove_spares_what_is_not_ours, fixture_begin, fixture_end)
     session_directory_remove(&fixture->directory);
     assert_true(exists(fixture->path, "notes.txt"));
     assert_true(exists(fixture->path, "photo.png"));
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/precious", fixture->directory.rings);
     assert_int_equal(unlink(path), 0);
     rmdir(fixture->directory.rings);
@@ -439,8 +415,6 @@ TEST_WITH(test_recording_that_a_process_has_mapped, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct session_mapped mapped;
-    int owner_fd;
-
     assert_false(session_mapped_find(getpid(), &mapped));
     fixture->settings.attached_pid = 4711;
     create(fixture);
@@ -453,7 +427,7 @@ TEST_WITH(test_recording_that_a_process_has_mapped, fixture_begin, fixture_end)
     assert_false(session_collector_is(getppid(), fixture->settings.trace_id, NULL));
     fixture->directory.control->state = SESSION_STATE_CLOSED;
     assert_true(session_mapped_find(getpid(), &mapped) && mapped.is_finishing);
-    owner_fd = fixture->directory.owner_fd; /* this process goes on, and is not the collector */
+    int owner_fd = fixture->directory.owner_fd; /* this process goes on, and is not the collector */
     fixture->directory.owner_fd = -1;
     close(owner_fd);
     assert_true(session_mapped_find(getpid(), &mapped));
@@ -463,10 +437,9 @@ TEST_WITH(test_recording_that_a_process_has_mapped, fixture_begin, fixture_end)
 TEST_WITH(test_page_that_is_removed, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    struct session_mapped mapped;
-
     create(fixture);
     session_file_remove(&fixture->directory, "session");
+    struct session_mapped mapped;
     assert_true(session_mapped_find(getpid(), &mapped));
     assert_int_equal(mapped.collector, getpid());
     assert_true(mapped.is_removed);

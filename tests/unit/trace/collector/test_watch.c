@@ -14,16 +14,14 @@
 
 static void round_now(struct lab *lab)
 {
-    uint64_t moved;
-
     lab->collector->live.next_ns = lab->collector->live.next_moment_ns = 0;
+    uint64_t moved;
     LAB_OK(lab, collector_round(lab->collector, false, &moved, &lab->message));
 }
 
 static bool has_figures(const struct lab *lab)
 {
     struct stat status;
-
     return fstatat(lab->collector->directory.rings_fd, "live.db", &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
@@ -33,11 +31,10 @@ static int64_t figure(const struct varve_watch *watch, const char *sql)
     size_t count;
     void *bytes = varve_watch_read(watch, &count);
     unsigned char *copy = sqlite3_malloc64(count + 1);
-    sqlite3 *db;
-
     assert_non_null(bytes);
     memcpy(copy, bytes, count);
     free(bytes);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
     assert_int_equal(sqlite3_deserialize(db, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
                                          SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY),
@@ -48,7 +45,6 @@ static int64_t figure(const struct varve_watch *watch, const char *sql)
 static struct varve_watch *watch(struct lab *lab)
 {
     struct varve_watch *made = NULL;
-
     LAB_OK(lab, varve_watch_open(lab->collector->directory.path, &made, &lab->message));
     return made;
 }
@@ -71,13 +67,11 @@ static void settle(struct lab *lab)
 TEST(test_only_while_watched)
 {
     struct lab *lab = lab_begin();
-    struct varve_watch *first, *second;
-
     watch_allow(&lab->collector->directory);
     round_now(lab);
     assert_false(has_figures(lab));
-    first = watch(lab);
-    second = watch(lab);
+    struct varve_watch *first = watch(lab);
+    struct varve_watch *second = watch(lab);
     round_now(lab);
     assert_true(has_figures(lab));
     varve_watch_close(first);
@@ -93,13 +87,10 @@ TEST(test_only_while_watched)
 TEST(test_figures)
 {
     struct lab *lab = lab_begin();
-    struct varve_watch *top;
-    struct ring_header *ring;
-
     watch_allow(&lab->collector->directory);
     hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 1024);
-    top = watch(lab);
+    struct ring_header *ring = hand_ring(lab, 1, 1024);
+    struct varve_watch *top = watch(lab);
     round_now(lab);
     assert_int_equal(figure(top, "SELECT events_per_s IS NULL FROM recording"), 1);
     emit(lab, ring, 1, 100);
@@ -126,7 +117,6 @@ static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kin
                        uint64_t size)
 {
     struct varve_record record = hand_record(kind, lab->begin + number, addr, 0);
-
     record.dev_seq_kind_flags = varve_record_tag(number, kind, 0);
     record.id_stream = number;
     record.arg = kind == VARVE_KIND_ALLOC ? UINT64_C(2048) << 32 | 1 : number; /* cut from all of segment 1 */
@@ -141,13 +131,10 @@ static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kin
 TEST(test_allocator)
 {
     struct lab *lab = lab_begin();
-    struct varve_watch *top;
-    struct ring_header *ring;
-
     watch_allow(&lab->collector->directory);
     hand_process(lab, lab_living(lab))->rank = 5;
-    ring = hand_ring(lab, 1, 1024);
-    top = watch(lab);
+    struct ring_header *ring = hand_ring(lab, 1, 1024);
+    struct varve_watch *top = watch(lab);
     emit_block(lab, ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0x700000000, 1 << 20);
     emit_block(lab, ring, VARVE_KIND_SEGMENT_ALLOC, 2, 0x710000000, 1 << 21);
     emit_block(lab, ring, VARVE_KIND_ALLOC, 3, 0x700000000, 4096);
@@ -166,10 +153,8 @@ TEST(test_allocator)
 TEST(test_what_becomes_of_it)
 {
     struct lab *lab = lab_begin();
-    struct varve_watch *top;
-
     watch_allow(&lab->collector->directory);
-    top = watch(lab);
+    struct varve_watch *top = watch(lab);
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_RECORDING);
     round_now(lab);
     lab->collector->directory.control->state = SESSION_STATE_CLOSED;
@@ -188,10 +173,8 @@ TEST(test_what_becomes_of_it)
 TEST(test_died)
 {
     struct lab *lab = lab_begin();
-    struct varve_watch *top;
-
     watch_allow(&lab->collector->directory);
-    top = watch(lab);
+    struct varve_watch *top = watch(lab);
     round_now(lab);
     lab_drop_collector(lab);
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_DEAD);
@@ -223,7 +206,6 @@ static bool is_found(const struct lab *lab, int32_t pid)
     char *paths[64];
     const size_t count = varve_watch_find(pid, paths, 64);
     bool is_there = false;
-
     for (size_t i = 0; i < count; i++) {
         is_there = is_there || strcmp(paths[i], lab->collector->directory.path) == 0;
         free(paths[i]);
@@ -234,7 +216,6 @@ static bool is_found(const struct lab *lab, int32_t pid)
 TEST(test_found)
 {
     struct lab *lab = lab_begin();
-
     assert_true(is_found(lab, 0));
     assert_true(is_found(lab, (int32_t)getpid()));
     assert_false(is_found(lab, 1));

@@ -33,7 +33,6 @@ static uint64_t awkward_word(void)
                                         UINT64_C(0x00ff00ff00ff00ff),
                                         UINT64_C(0xff00000000000000)};
     uint64_t one = 1;
-
     switch (random_next(&random_state) % 4) {
     case 0:
         return extremes[random_next(&random_state) % (sizeof(extremes) / sizeof(extremes[0]))];
@@ -50,7 +49,6 @@ static void fill_awkward(struct varve_record *records, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t words[8];
-
         for (size_t word = 0; word < 8; word++) {
             words[word] = awkward_word();
         }
@@ -70,10 +68,8 @@ static size_t packed_room(size_t count)
 static uint8_t *pack_exactly(const struct varve_record *records, size_t count, size_t *bytes_out)
 {
     uint8_t *packed = malloc(packed_room(count));
-    size_t bytes;
-
     assert_non_null(packed);
-    bytes = record_pack(records, count, packed);
+    size_t bytes = record_pack(records, count, packed);
     if (bytes > count * RECORD_PACKED_MAX) {
         fail_msg("%zu records took %zu bytes", count, bytes);
     }
@@ -88,7 +84,6 @@ static void check_round_trip(const struct varve_record *records, size_t count, c
     size_t bytes;
     uint8_t *packed = pack_exactly(records, count, &bytes);
     struct varve_record *unpacked = malloc(count * sizeof(*unpacked) + 1);
-
     assert_non_null(unpacked);
     if (!record_unpack(packed, bytes, unpacked, count)) {
         fail_msg("%s, round %d: %zu records were refused", what, round, count);
@@ -105,7 +100,6 @@ static void check_round_trip(const struct varve_record *records, size_t count, c
 TEST(test_any_words_come_back)
 {
     struct varve_record *records = malloc(MOST_RECORDS * sizeof(*records));
-
     random_state = 1;
     assert_non_null(records);
     for (int round = 0; round < 2000; round++) {
@@ -122,7 +116,6 @@ TEST(test_any_words_come_back)
 TEST(test_each_byte_comes_back)
 {
     struct varve_record pair[2];
-
     for (size_t at = 0; at < sizeof(pair); at++) {
         for (unsigned value = 1; value < 256; value += 127) {
             memset(pair, 0, sizeof(pair));
@@ -140,9 +133,6 @@ TEST(test_worst_case_fits)
 {
     size_t count = RING_STAGING_RECORDS;
     struct varve_record *records = malloc(count * sizeof(*records));
-    size_t bytes;
-    uint8_t *packed;
-
     assert_non_null(records);
     for (size_t i = 0; i < count; i++) {
         uint64_t words[8];
@@ -151,7 +141,8 @@ TEST(test_worst_case_fits)
         }
         memcpy(&records[i], words, sizeof(words));
     }
-    packed = pack_exactly(records, count, &bytes);
+    size_t bytes;
+    uint8_t *packed = pack_exactly(records, count, &bytes);
     assert_true(bytes > count * 60); /* the case is as bad as it is meant to be */
     free(packed);
     check_round_trip(records, count, "worst case", 0);
@@ -165,8 +156,6 @@ TEST(test_heap_events_are_small)
     size_t count = RING_STAGING_RECORDS;
     struct varve_record *records = calloc(count, sizeof(*records));
     uint64_t ticks = UINT64_C(0x0003a1b2c3d4e5f6);
-    size_t bytes;
-
     random_state = 7;
     assert_non_null(records);
     for (size_t i = 0; i < count; i++) {
@@ -180,6 +169,7 @@ TEST(test_heap_events_are_small)
         records[i].callsite = (uint32_t)(1 + random_next(&random_state) % 300);
         records[i].cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
     }
+    size_t bytes;
     free(pack_exactly(records, count, &bytes));
     if (bytes >= count * 14) {
         fail_msg("%zu heap events took %zu bytes, %.1f each", count, bytes, (double)bytes / (double)count);
@@ -191,15 +181,13 @@ TEST(test_heap_events_are_small)
 /* Cut anywhere, or with one byte or one record too many or too few, it is refused. */
 TEST(test_wrong_lengths_are_refused)
 {
-    struct varve_record records[12];
     struct varve_record *unpacked = malloc(13 * sizeof(*unpacked));
-    uint8_t *packed;
-    size_t bytes;
-
     random_state = 11;
     assert_non_null(unpacked);
+    struct varve_record records[12];
     fill_awkward(records, 12);
-    packed = pack_exactly(records, 12, &bytes);
+    size_t bytes;
+    uint8_t *packed = pack_exactly(records, 12, &bytes);
     for (size_t cut = 0; cut < bytes; cut++) {
         uint8_t *part = malloc(cut > 0 ? cut : 1);
         assert_non_null(part);
@@ -227,14 +215,12 @@ TEST(test_wrong_lengths_are_refused)
 TEST(test_garbage_stays_in_bounds)
 {
     unsigned taken = 0;
-
     random_state = 13;
     for (int round = 0; round < 20000; round++) {
         size_t count = 1 + random_next(&random_state) % 4;
         size_t bytes = random_next(&random_state) % 64;
         uint8_t *garbage = malloc(bytes > 0 ? bytes : 1);
         struct varve_record *unpacked = malloc(count * sizeof(*unpacked));
-
         assert_non_null(garbage);
         assert_non_null(unpacked);
         for (size_t i = 0; i < bytes; i++) {
@@ -255,13 +241,11 @@ TEST(test_flipped_bits)
 {
     struct varve_record records[8];
     struct varve_record *unpacked = malloc(sizeof(records));
-    uint8_t *packed;
-    size_t bytes;
-
     random_state = 17;
     assert_non_null(unpacked);
     fill_awkward(records, 8);
-    packed = pack_exactly(records, 8, &bytes);
+    size_t bytes;
+    uint8_t *packed = pack_exactly(records, 8, &bytes);
     for (size_t bit = 0; bit < bytes * 8; bit++) {
         packed[bit / 8] ^= (uint8_t)(1U << (bit % 8));
         if (record_unpack(packed, bytes, unpacked, 8) && memcmp(records, unpacked, sizeof(records)) == 0) {
@@ -280,10 +264,8 @@ TEST(test_long_words_are_refused)
     static const uint64_t heads[] = {0x0090,   0x0900,    0x9000,     0xf090,       0xf900,      0x9f000,
                                      0x90f000, 0x900f000, 0x9000f000, 0x900000f000, 0xff0000f000};
     struct varve_record record;
-
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         uint8_t one[RECORD_PACKED_MAX] = {0};
-
         memcpy(one, &heads[i], sizeof(heads[i]));
         for (size_t bytes = 0; bytes < sizeof(one); bytes++) {
             if (record_unpack(one, bytes, &record, 1)) {

@@ -38,7 +38,6 @@ static void show_difference(sqlite3 *db, const char *sql, const char *table)
 {
     sqlite3_stmt *statement = NULL;
     char row[1024] = "";
-
     assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &statement, NULL), SQLITE_OK);
     if (sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < sqlite3_column_count(statement); i++) {
@@ -53,12 +52,11 @@ static void show_difference(sqlite3 *db, const char *sql, const char *table)
 
 static void expect_equal(const struct lab *lab, const struct studio *studio)
 {
-    char sql[1024];
     char path[DIRECTORY_PATH_BYTES + 16];
-    sqlite3 *db;
-
     snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    char sql[1024];
     snprintf(sql, sizeof(sql), "ATTACH '%s' AS other", studio->database);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
@@ -96,12 +94,11 @@ static void rebuild_as_reported(struct scene *scene, struct studio *studio)
 TEST(test_in_order)
 {
     struct scene scene;
-    struct studio studio;
-
     scene_begin(&scene);
     scene_play(&scene, 20000);
     scene_finish(&scene);
     assert_int_equal(scene.tape.record_count, 20000);
+    struct studio studio;
     rebuild_as_reported(&scene, &studio);
     expect_equal(scene.lab, &studio);
     studio_expect(&studio, STUDIO_STAT("records_missing"), 0);
@@ -115,12 +112,11 @@ TEST(test_in_order)
 TEST(test_shuffled_and_twice)
 {
     struct scene scene;
-    struct studio studio;
-
     scene_begin(&scene);
     scene_play(&scene, 12000);
     scene_finish(&scene);
     shuffle(&scene, scene.tape.records, scene.tape.record_count);
+    struct studio studio;
     studio_open(&studio);
     tape_play(studio.rebuild, scene.tape.records, scene.tape.record_count / 2);
     tape_play(studio.rebuild, scene.tape.rest, scene.tape.rest_count);
@@ -136,11 +132,10 @@ TEST(test_shuffled_and_twice)
 TEST(test_early_ones_come_late)
 {
     struct scene scene;
-    struct studio studio;
-
     scene_begin(&scene);
     scene_play(&scene, 30000);
     scene_finish(&scene);
+    struct studio studio;
     studio_open(&studio);
     tape_play(studio.rebuild, scene.tape.rest, scene.tape.rest_count / 2);
     for (size_t from = 10000; from < scene.tape.record_count; from += 8) {
@@ -160,10 +155,9 @@ TEST(test_early_ones_come_late)
 /* The first row that a query gives is one too many. */
 static void expect_no_row(const struct scene *scene, const struct studio *studio, const char *sql)
 {
-    char path[DIRECTORY_PATH_BYTES + 64];
     sqlite3 *db;
-
     assert_int_equal(sqlite3_open_v2(studio->database, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    char path[DIRECTORY_PATH_BYTES + 64];
     snprintf(path, sizeof(path), "ATTACH '%s.d/trace.db' AS live", scene->lab->database);
     assert_int_equal(sqlite3_exec(db, path, NULL, NULL, NULL), SQLITE_OK);
     show_difference(db, sql, "holes");
@@ -175,15 +169,12 @@ static void expect_no_row(const struct scene *scene, const struct studio *studio
 TEST(test_holes)
 {
     struct scene scene;
-    struct studio studio;
-    char late[128];
-    size_t kept;
-
     scene_begin(&scene);
     scene_play(&scene, 12000);
     scene_finish(&scene);
     shuffle(&scene, scene.tape.records, scene.tape.record_count);
-    kept = scene.tape.record_count / 10 * 9;
+    size_t kept = scene.tape.record_count / 10 * 9;
+    struct studio studio;
     studio_open(&studio);
     tape_play(studio.rebuild, scene.tape.records, kept);
     tape_play(studio.rebuild, scene.tape.rest, scene.tape.rest_count);
@@ -191,6 +182,7 @@ TEST(test_holes)
     studio_finish(&studio);
     studio_expect(&studio, STUDIO_CONSERVED, 0);
     studio_expect(&studio, "SELECT count(*) FROM event WHERE ring_seq IS NOT NULL", (int64_t)kept);
+    char late[128];
     snprintf(late, sizeof(late),
              "SELECT count(*) FROM event e JOIN event f ON f.seq = e.seq + 1 AND f.ts_ns < e.ts_ns - %d",
              MERGE_HOLD_BACK_NS);
@@ -214,12 +206,9 @@ TEST(test_holes)
 TEST(test_dropped_at_the_very_end)
 {
     struct scene scene;
-    struct studio studio;
-    struct ring_header *ring;
-
     scene_begin(&scene);
     hand_process(scene.lab, lab_dead());
-    ring = hand_ring(scene.lab, 1, 64);
+    struct ring_header *ring = hand_ring(scene.lab, 1, 64);
     emit_lost(ring, scene.now);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, scene.now, 0, 1);
     ring->emitted += 5;
@@ -227,6 +216,7 @@ TEST(test_dropped_at_the_very_end)
     ring->lost_bytes += 500;
     scene_finish(&scene);
     lab_expect(scene.lab, "SELECT lost FROM thread", 8);
+    struct studio studio;
     rebuild_as_reported(&scene, &studio);
     expect_equal(scene.lab, &studio);
     studio_expect(&studio, STUDIO_CONSERVED, 0);
@@ -238,9 +228,7 @@ TEST(test_dropped_at_the_very_end)
 TEST(test_exec)
 {
     struct scene scene;
-    struct studio studio;
     pid_t pid = lab_dead();
-
     scene_begin(&scene);
     for (uint32_t process = 1; process <= 2; process++) {
         struct process_control *control = hand_process(scene.lab, pid);
@@ -250,6 +238,7 @@ TEST(test_exec)
         hand_emit(hand_ring(scene.lab, process, 64), VARVE_KIND_MARK_BEGIN, scene.now + process * 1000000, 0, process);
     }
     scene_finish(&scene);
+    struct studio studio;
     rebuild_as_reported(&scene, &studio);
     expect_equal(scene.lab, &studio);
     studio_expect(&studio, "SELECT count(*) FROM process WHERE end_cause = 'exec'", 1);
@@ -261,14 +250,12 @@ TEST(test_exec)
 TEST(test_still_running)
 {
     struct scene scene;
-    struct studio studio;
-    pid_t pid;
-
     scene_begin(&scene);
-    pid = lab_living(scene.lab);
+    pid_t pid = lab_living(scene.lab);
     hand_process(scene.lab, pid);
     hand_emit(hand_ring(scene.lab, 1, 64), VARVE_KIND_MARK_BEGIN, scene.now, 0, 1);
     scene_finish(&scene);
+    struct studio studio;
     studio_open(&studio);
     tape_play(studio.rebuild, scene.tape.rest, scene.tape.rest_count);
     tape_play(studio.rebuild, scene.tape.records, scene.tape.record_count);

@@ -9,7 +9,6 @@
 static void play_thread_end(struct studio *studio, uint32_t ring, uint64_t emitted, uint64_t lost)
 {
     const struct varve_sink_thread_end end = {origin_of(1, ring), emitted, lost, lost * 100};
-
     assert_int_equal(varve_rebuild_thread_end(studio->rebuild, &end), VARVE_OK);
 }
 
@@ -18,7 +17,6 @@ static void play_thread_end(struct studio *studio, uint32_t ring, uint64_t emitt
 TEST(test_gap_in_the_middle)
 {
     struct studio studio;
-
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 100);
     play_marks(&studio, 1, 1, 151, 200);
@@ -45,7 +43,6 @@ TEST(test_gap_in_the_middle)
 TEST(test_late_start)
 {
     struct studio studio;
-
     studio_open(&studio);
     play_marks(&studio, 1, 1, 5000000, 5000100);
     play_marks(&studio, 1, 1, 4999990, 4999994);
@@ -67,7 +64,6 @@ TEST(test_first_of_equal_ones)
 {
     static const uint64_t numbers[] = {1, 2, 9, 4, 3, 3, 4, 9, 2, 11, 9, 1};
     struct studio studio;
-
     studio_open(&studio);
     for (uint64_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         struct varve_sink_origin origin = origin_of(1, 0);
@@ -92,7 +88,6 @@ TEST(test_first_of_equal_ones)
 TEST(test_losses_and_gaps)
 {
     struct studio studio;
-
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 10);
     play_lost(&studio, 1, 1, 14, 3); /* 11 to 13 */
@@ -117,7 +112,6 @@ TEST(test_only_descriptions)
 {
     struct studio studio;
     struct varve_sink_thread thread = {origin_of(1, 2), 1000500, "silent"};
-
     studio_open(&studio);
     play_clock(&studio, TRACE_ID);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
@@ -143,7 +137,6 @@ TEST(test_numbers_that_jump)
 {
     struct studio studio;
     const uint64_t far = UINT64_C(1) << 40;
-
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 1000);
     play_mark(&studio, 1, 1, far);
@@ -167,7 +160,6 @@ TEST(test_impossible_records)
     struct studio studio;
     struct varve_sink_origin origin = origin_of(1, 1);
     const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000, 0, 1);
-
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 5);
     play_lost(&studio, 1, 1, 8, 1000);       /* only 6 and 7 can be meant */

@@ -19,7 +19,6 @@ TEST(test_ten_thousand_processes)
 {
     struct studio studio;
     uint32_t processes = (uint32_t)test_rounds(PROCESSES / 8, PROCESSES);
-
     studio_open(&studio);
     for (uint32_t process = 1; process <= processes; process++) {
         const struct varve_sink_process reported = {.process = process,
@@ -32,7 +31,6 @@ TEST(test_ten_thousand_processes)
                                                     .command_line = "cc -c file.c"};
         const struct varve_sink_process_end end = {process, reported.pid, VARVE_SINK_END_EXITED, ""};
         const struct varve_sink_callsite callsite = {.process = process, .pid = reported.pid, .callsite = 1};
-
         assert_int_equal(varve_rebuild_process(studio.rebuild, &reported), VARVE_OK);
         assert_int_equal(varve_rebuild_process_end(studio.rebuild, &end), VARVE_OK);
         assert_int_equal(varve_rebuild_callsite(studio.rebuild, &callsite), VARVE_OK);
@@ -54,7 +52,6 @@ TEST(test_ten_thousand_processes)
 static long resident_kib(void)
 {
     struct rusage usage;
-
     assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
     return usage.ru_maxrss;
 }
@@ -64,7 +61,6 @@ static void play_noise(struct studio *studio, uint64_t *seed, uint32_t ring, uin
 {
     const struct varve_sink_origin origin = origin_of(1, ring);
     struct varve_record record = hand_record(VARVE_KIND_MARK_END, 1000000 + number * 10, 0, number);
-
     record.addr = random_next(seed);
     record.size = random_next(seed);
     record.requested = random_next(seed);
@@ -79,7 +75,6 @@ TEST(test_many_threads)
     const int64_t events = (int64_t)THREADS * THREAD_RECORDS;
     uint64_t seed = 99;
     long before = resident_kib();
-
     studio_open(&studio);
     for (uint64_t number = 1; number <= THREAD_RECORDS; number++) {
         for (uint32_t ring = 1; ring <= THREADS; ring++) {
@@ -115,7 +110,6 @@ TEST(test_one_after_the_other)
 {
     struct studio studio;
     const uint32_t rings = 400;
-
     studio_open(&studio);
     for (uint32_t ring = rings; ring > 0; ring--) {
         const struct varve_sink_origin origin = origin_of(1 + ring % 3, ring);
@@ -136,13 +130,11 @@ TEST(test_one_after_the_other)
 /* Rings that would need more descriptors at a time than there are. */
 TEST(test_few_descriptors)
 {
-    struct studio studio;
     struct rlimit limit;
-    struct rlimit low;
-
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    low = limit;
+    struct rlimit low = limit;
     low.rlim_cur = 40;
+    struct studio studio;
     studio_open(&studio);
     for (uint64_t number = 1; number <= THREAD_RECORDS; number++) {
         for (uint32_t ring = 1; ring <= 60; ring++) {
@@ -164,7 +156,6 @@ TEST(test_backwards)
 {
     struct studio studio;
     const uint64_t records = (uint64_t)test_rounds(20000, 100000);
-
     studio_open(&studio);
     for (uint64_t turn = 0; turn < 7; turn++) {
         for (uint64_t number = records - turn; number > 0 && number <= records; number -= number > 7 ? 7 : number) {
@@ -189,11 +180,9 @@ TEST(test_target_exists)
 {
     struct studio studio;
     struct varve_rebuild *other = NULL;
-    FILE *file;
-
     studio_open(&studio);
     play_mark(&studio, 1, 1, 1);
-    file = fopen(studio.database, "w");
+    FILE *file = fopen(studio.database, "w");
     assert_non_null(file);
     assert_true(fputs("mine", file) > 0);
     assert_int_equal(fclose(file), 0);
@@ -219,9 +208,8 @@ TEST(test_places_that_cannot_be)
 {
     struct studio studio;
     struct varve_rebuild *rebuild = NULL;
-    char path[256];
-
     studio_open(&studio);
+    char path[256];
     snprintf(path, sizeof(path), "%s/none/x.db", studio.folder);
     assert_int_equal(varve_rebuild_open(path, false, &rebuild, &studio.message), VARVE_ERROR_NOT_FOUND);
     assert_null(rebuild);
@@ -236,7 +224,6 @@ TEST(test_places_that_cannot_be)
 TEST(test_nothing_in_it)
 {
     struct studio studio;
-
     studio_open(&studio);
     assert_int_equal(varve_rebuild_finish(studio.rebuild, NULL, NULL, &studio.result, &studio.message),
                      VARVE_ERROR_FORMAT);
@@ -249,15 +236,13 @@ TEST(test_nothing_in_it)
 TEST(test_no_space)
 {
     static const rlim_t limits[] = {20000, 300000, 2000000};
-    struct rlimit limit;
-
     signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         struct rlimit low = {limits[i], limit.rlim_max};
         struct studio studio;
         int code = VARVE_OK;
-
         studio_open(&studio);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
         for (uint64_t number = 1; code == VARVE_OK && number <= 100000; number++) {
@@ -280,7 +265,6 @@ TEST(test_no_space)
 static void count_stages(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     unsigned *stages = context;
-
     if (strcmp(stage, "writing events") == 0 && done == total && total == 100) {
         (*stages)++;
     }
@@ -290,7 +274,6 @@ TEST(test_progress)
 {
     struct studio studio;
     unsigned stages = 0;
-
     studio_open(&studio);
     for (uint64_t number = 1; number <= 100; number++) {
         play_mark(&studio, 1, 1, number);

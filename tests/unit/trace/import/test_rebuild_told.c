@@ -17,10 +17,9 @@ static void play_meta(struct studio *studio, uint64_t trace_id, const char *valu
 /* Process 1 of both has records before anybody is described; the first to be heard of is taken. */
 TEST(test_two_recordings)
 {
-    struct studio studio;
     struct varve_sink_origin other = origin_of(1, 1);
-
     other.pid = 9999;
+    struct studio studio;
     studio_open(&studio);
     for (uint64_t number = 1; number <= 100; number++) {
         const struct varve_record record = hand_record(VARVE_KIND_MARK_END, 1000000 + number, 0, number);
@@ -50,7 +49,6 @@ TEST(test_two_recordings)
 TEST(test_one_number_several_pids)
 {
     struct studio studio;
-
     for (unsigned turn = 0; turn < 2; turn++) {
         studio_open(&studio);
         for (int32_t pid = 11; pid <= 13; pid++) {
@@ -72,7 +70,6 @@ TEST(test_one_number_several_pids)
 TEST(test_nothing_but_records)
 {
     struct studio studio;
-
     studio_open(&studio);
     play_marks(&studio, 2, 0, 3, 100);
     play_marks(&studio, 2, 1, 1, 100);
@@ -94,7 +91,6 @@ TEST(test_nothing_but_records)
 TEST(test_no_anchor)
 {
     struct studio studio;
-
     studio_open(&studio);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
     play_marks(&studio, 1, 1, 1, 100);
@@ -110,7 +106,6 @@ TEST(test_anchors_shuffled)
 {
     struct studio studio;
     struct varve_sink_clock clock = {TRACE_ID, 3000000, 30000000, 7};
-
     studio_open(&studio);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
     assert_int_equal(varve_rebuild_clock(studio.rebuild, &clock), VARVE_OK);
@@ -128,7 +123,6 @@ TEST(test_anchors_shuffled)
 TEST(test_stats_add_up)
 {
     struct studio studio;
-
     studio_open(&studio);
     play_mark(&studio, 1, 1, 1);
     assert_int_equal(varve_rebuild_stat(studio.rebuild, "discarded", true, 5), VARVE_OK);
@@ -158,7 +152,6 @@ static void play_module(struct studio *studio, uint32_t number, uint64_t base, c
                                              .build_id_bytes = 2,
                                              .build_id = build_id,
                                              .path = path};
-
     assert_int_equal(varve_rebuild_module(studio->rebuild, &module), VARVE_OK);
 }
 
@@ -166,7 +159,6 @@ static void play_callsite(struct studio *studio, uint32_t number, uint64_t pc)
 {
     const struct varve_sink_callsite callsite = {
         .process = 1, .pid = 1001, .callsite = number, .native_count = 1, .native = &pc};
-
     assert_int_equal(varve_rebuild_callsite(studio->rebuild, &callsite), VARVE_OK);
 }
 
@@ -184,7 +176,6 @@ TEST(test_call_sites_reported_again)
 {
     struct studio studio;
     struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, 1000000, 0x5000, 0);
-
     studio_open(&studio);
     for (unsigned turn = 0; turn < 3; turn++) {
         play_callsites(&studio);

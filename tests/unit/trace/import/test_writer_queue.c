@@ -76,11 +76,10 @@ static void writer_open(const char *folder, char *path, size_t bytes, struct var
 TEST(test_all_arrive)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
+    struct varve_message message = {""};
+    assert_non_null(mkdtemp(folder));
     char path[sizeof(folder) + 16];
     struct varve_writer *writer;
-    struct varve_message message = {""};
-    sqlite3 *db;
-    assert_non_null(mkdtemp(folder));
     writer_open(folder, path, sizeof(path), &writer);
     for (uint64_t i = 0; i < EVENTS; i += EVENTS / 10) {
         const struct varve_writer_symbol symbol = {.function = "f", .line = (uint32_t)i + 1};
@@ -91,6 +90,7 @@ TEST(test_all_arrive)
     assert_int_equal(varve_writer_events(writer), EVENTS);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(entries_of(folder), 1);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM event"), EVENTS);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM event WHERE ts_ns = (seq - 1) * 10 AND dev_seq = seq "
@@ -112,13 +112,13 @@ TEST(test_all_arrive)
 TEST(test_error_comes_back)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
+    struct varve_message message = {""};
+    assert_non_null(mkdtemp(folder));
     char path[sizeof(folder) + 16];
     struct varve_writer *writer;
-    struct varve_message message = {""};
-    struct rlimit before;
-    assert_non_null(mkdtemp(folder));
     writer_open(folder, path, sizeof(path), &writer);
     assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
+    struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit limit = {.rlim_cur = 2 << 20, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
@@ -138,9 +138,9 @@ TEST(test_error_comes_back)
 TEST(test_abandon)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
+    assert_non_null(mkdtemp(folder));
     char path[sizeof(folder) + 16];
     struct varve_writer *writer;
-    assert_non_null(mkdtemp(folder));
     writer_open(folder, path, sizeof(path), &writer);
     assert_int_equal(events_write(writer, 0, EVENTS / 2), VARVE_OK);
     varve_writer_abandon(writer);
@@ -181,8 +181,6 @@ static void ranges_compare(const struct ranges *ranges)
 
 static void neighbours_compare(const struct ranges *ranges, uint32_t start)
 {
-    struct range before;
-    struct range after;
     uint32_t below = start - 1;
     uint32_t above = (uint32_t)range_of(start).end;
     while (below > 0 && pages[below] == 0) {
@@ -191,6 +189,8 @@ static void neighbours_compare(const struct ranges *ranges, uint32_t start)
     while (above < PAGES && pages[above] == 0) {
         above++;
     }
+    struct range before;
+    struct range after;
     ranges_around(ranges, start, &before, &after);
     assert_int_equal(before.id != 0, below > 0);
     assert_int_equal(after.id != 0, above < PAGES);
@@ -202,7 +202,6 @@ TEST(test_neighbours_join)
 {
     struct ranges ranges = {0};
     uint64_t random = 7;
-
     pages = calloc(PAGES, sizeof(*pages));
     assert_non_null(pages);
     for (uint32_t page = 1; page < PAGES;) { /* one third do not touch the one before */

@@ -65,11 +65,10 @@ static void step(struct lab *lab, struct model *model, uint64_t *random)
     uint32_t p = 1 + (uint32_t)random_below(random, PROCESSES);
     size_t i = (size_t)random_below(random, ADDRESSES);
     struct event event = {.addr = 0x10000 + 1024 * i, .process_id = p};
-    struct naive *share;
-
     if (model->has_ended[p]) {
         return;
     }
+    struct naive *share;
     if (model->blocks[p][i].site == 0) {
         model->blocks[p][i].site = 1 + (uint32_t)random_below(random, SITES);
         model->blocks[p][i].size = 1 + random_below(random, 1000);
@@ -101,7 +100,6 @@ static void step(struct lab *lab, struct model *model, uint64_t *random)
 static void end_process(struct lab *lab, struct model *model, uint32_t p, bool keep)
 {
     const struct domain_totals *domain = &lab->derive->domains[slot_of(DOMAIN_HEAP, 0)];
-
     lab->derive->ended_shares = keep ? 0 : UINT64_C(1) << 20;
     for (unsigned n = 1; n <= SITES && !keep; n++) {
         if (domain->callsites[n].owner != p) {
@@ -128,7 +126,6 @@ static int note(void *context, uint32_t process_id, uint32_t callsite, const str
     struct found *found = context;
     const struct naive one = {share->allocations, share->frees,      share->bytes,           share->live_allocations,
                               share->live_bytes,  share->peak_bytes, share->peak_allocations};
-
     assert_in_range(process_id, 0, PROCESSES);
     assert_in_range(callsite, 1, SITES);
     add(&found->shares[process_id][callsite], &one);
@@ -140,7 +137,6 @@ static void expect_shares(const struct lab *lab, const struct model *model, cons
     struct found found = {0};
     struct found expected = {0};
     const struct totals_share_reading reading = {.wanted = is_wanted, .take = note, .context = &found};
-
     assert_int_equal(totals_shares_each(&lab->derive->domains[slot_of(DOMAIN_HEAP, 0)], lab->derive->processes,
                                         lab->derive->process_limit, slot_of(DOMAIN_HEAP, 0), &reading),
                      VARVE_OK);
@@ -159,10 +155,8 @@ static void expect_sums(const struct lab *lab, const struct model *model, const 
     struct naive expected[SITES + 1] = {0};
     struct naive found[SITES + 1] = {0};
     uint64_t live = 0;
-
     for (uint32_t n = 1; n <= SITES; n++) {
         const struct callsite_total *total = &totals->callsites[n];
-
         for (unsigned p = 0; p <= PROCESSES; p++) {
             add(&expected[joined[n]], &model->shares[p][n]);
         }
@@ -177,7 +171,6 @@ static void expect_sums(const struct lab *lab, const struct model *model, const 
     for (uint64_t id = 1; id <= lab->derive->scratch.count; id++) {
         const struct scratch_row *row = scratch_peek(&lab->derive->scratch, id);
         uint32_t process = lab->derive->threads[row->thread_id].process_id;
-
         if (row->free_seq == 0) {
             live++;
             assert_int_equal(row->callsite, joined[model->blocks[process][(row->addr - 0x10000) / 1024].site]);
@@ -191,10 +184,8 @@ TEST(test_random)
     for (uint64_t seed = 1; seed <= 12; seed++) {
         struct lab *lab;
         struct model model = {0};
-        struct varve_message message;
         uint32_t joined[SITES + 1] = {0};
         uint64_t random = seed;
-
         assert_int_equal(lab_begin((void **)&lab), 0);
         if (seed % 2 == 0) {
             derive_forget(lab->derive);
@@ -209,12 +200,12 @@ TEST(test_random)
         expect_shares(lab, &model, NULL);
         for (uint32_t n = 1; n <= SITES; n++) {
             uint32_t into = 1 + (uint32_t)random_below(&random, n);
-
             joined[n] = random_below(&random, 3) == 0 || joined[into] != into ? n : into;
         }
         assert_int_equal(join_callsites(lab->derive, joined, SITES + 1), VARVE_OK);
         expect_shares(lab, &model, joined);
         expect_sums(lab, &model, joined);
+        struct varve_message message;
         assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);
         lab_end((void **)&lab);
     }
@@ -224,7 +215,6 @@ TEST(test_random)
 TEST(test_one_process)
 {
     struct lab *lab;
-
     assert_int_equal(lab_begin((void **)&lab), 0);
     for (unsigned i = 0; i < 100; i++) {
         take(lab, (struct event){.kind = VARVE_KIND_HEAP_ALLOC,

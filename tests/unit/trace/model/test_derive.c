@@ -32,10 +32,10 @@
 /* Its code; for many events in turn, which are checked together. */
 static int take_unchecked(struct lab *lab, struct event *event)
 {
-    struct varve_message message;
     event->seq = ++lab->seq;
     event->ts_ns = (int64_t)lab->seq * 100;
     event->process_id = event->thread_id = 1;
+    struct varve_message message;
     return derive_event(lab->derive, event, &message);
 }
 
@@ -86,7 +86,6 @@ TEST_WITH(test_impossible_sizes, lab_begin, lab_end)
     struct lab *lab = *state;
     struct event honest = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
     struct event failed = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0, UINT64_MAX);
-    struct varve_message message;
     honest = take(lab, honest);
     for (uint64_t i = 1; i <= 50000; i++) {
         /* as large as a pointer: many of these are too much together */
@@ -100,6 +99,7 @@ TEST_WITH(test_impossible_sizes, lab_begin, lab_end)
     const struct total *heap_total = &lab->derive->domains[DOMAIN_HEAP].all;
     assert_true(heap_total->live_bytes > (UINT64_C(1) << 61) && heap_total->live_bytes < INT64_MAX);
     assert_true(derive_sizes_refused(lab->derive) > 12500 + 1000);
+    struct varve_message message;
     assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);
     for (uint64_t i = 0; i <= 50000; i++) {
         struct event release = heap(VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 0x1000 + 16 * i, 0);
@@ -175,7 +175,6 @@ TEST_WITH(test_full_disk_changes_nothing, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct rlimit before;
-    struct varve_message message;
     struct event alloc = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -184,6 +183,7 @@ TEST_WITH(test_full_disk_changes_nothing, lab_begin, lab_end)
     alloc.seq = 1;
     alloc.process_id = 1;
     alloc.thread_id = 1;
+    struct varve_message message;
     int code = derive_event(lab->derive, &alloc, &message);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(code, VARVE_ERROR_FULL);
@@ -198,9 +198,9 @@ TEST_WITH(test_damaged_numbers_are_refused, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event event = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
-    struct varve_message message;
     event.thread_id = UINT32_MAX;
     event.process_id = 1;
+    struct varve_message message;
     assert_int_equal(derive_event(lab->derive, &event, &message), VARVE_ERROR_INVALID);
     event.thread_id = 1;
     event.process_id = UINT32_MAX;

@@ -133,12 +133,12 @@ TEST_WITH(test_oom, lab_begin, lab_end)
 TEST_WITH(test_order, lab_begin, lab_end)
 {
     struct lab *lab = *state;
-    struct varve_message message;
     struct event event = {.seq = 1, .process_id = 1, .thread_id = 1, .kind = VARVE_KIND_MARK_BEGIN, .dev_seq = 1};
     assert_false(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 2;
     assert_true(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 1;
+    struct varve_message message;
     assert_int_equal(derive_event(lab->derive, &event, &message), VARVE_OK);
     event.dev_seq = 2;
     assert_false(derive_is_out_of_order(lab->derive, &event));

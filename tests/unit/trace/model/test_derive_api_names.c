@@ -84,9 +84,9 @@ TEST_WITH(test_names, lab_begin, lab_end)
     struct lab *lab = *state;
     struct event name = {.kind = VARVE_KIND_DEVICE_NAME, .process_id = 2};
     char text[33] = "NVIDIA H200";
-    uint64_t words[4];
     take(lab, device(1, 0, 0xaa));
     take(lab, device(2, 0, 0xbb));
+    uint64_t words[4];
     memcpy(words, text, sizeof(words));
     name.addr = words[0];
     name.size = words[1];

@@ -99,7 +99,6 @@ static void say(struct scene *scene, const struct event *event, const char *text
                               (int64_t)event->requested,
                               (int64_t)event->arg};
     const int count = (int)(sizeof(values) / sizeof(values[0]));
-
     for (int i = 0; i < count; i++) {
         sqlite3_bind_int64(scene->say, i + 1, values[i]);
     }
@@ -111,14 +110,13 @@ static void say(struct scene *scene, const struct event *event, const char *text
 
 static void take_named(struct scene *scene, struct event event, unsigned thread, const char *text, double score)
 {
-    struct varve_message message;
-
     event.seq = ++scene->seq;
     event.ts_ns = 50 * (int64_t)event.seq + (int64_t)below(scene, 50);
     event.thread_id = THREADS * event.process_id + thread;
     event.pid = 1000 + (int32_t)event.process_id;
     event.tid = 2000 + (int32_t)event.thread_id;
     say(scene, &event, text, score);
+    struct varve_message message;
     assert_int_equal(derive_event(scene->derive, &event, &message), VARVE_OK);
     assert_int_equal(store_append(scene->store, &event, &message), VARVE_OK);
     if (derive_check(scene->derive, &message) != VARVE_OK) {
@@ -328,7 +326,6 @@ static void take_record(void *context, const struct varve_record *record)
 static void name_event(struct event *event, const char *text)
 {
     uint64_t words[4] = {0};
-
     memcpy(words, text, strlen(text));
     event->addr = words[0];
     event->size = words[1];
@@ -339,7 +336,6 @@ static void name_event(struct event *event, const char *text)
 static void emit_mark(struct scene *scene, struct event event)
 {
     const char *text = texts[PICK(0, 2, 4)];
-
     name_event(&event, text);
     event.kind = PICK(VARVE_KIND_MARK_BEGIN, VARVE_KIND_MARK_END);
     take_named(scene, event, THREAD_OTHER, text, NAN);
@@ -374,7 +370,6 @@ static double random_score(struct scene *scene)
     uint64_t choice = below(scene, 2 * sizeof(special) / sizeof(special[0]));
     uint64_t bits = (1 + below(scene, 2046)) << 52 | random_next(&scene->random) >> 12; /* any normal one */
     double score;
-
     memcpy(&score, &bits, sizeof(score));
     return choice < sizeof(special) / sizeof(special[0]) ? special[choice] : score;
 }
@@ -403,7 +398,6 @@ static void emit_remat(struct scene *scene, struct event event)
 {
     double score = NAN;
     const char *text = NULL;
-
     event.kind = PICK(VARVE_KIND_OP_NAME, VARVE_KIND_OP, VARVE_KIND_OP, VARVE_KIND_OP, VARVE_KIND_EVICT,
                       VARVE_KIND_EVICT, VARVE_KIND_EVICT, VARVE_KIND_REMAT, VARVE_KIND_REMAT, VARVE_KIND_PIN,
                       VARVE_KIND_PIN, VARVE_KIND_UNPIN, VARVE_KIND_BUDGET);
@@ -435,7 +429,6 @@ static void emit_wasted(struct scene *scene)
 {
     for (uint64_t runs = 14; runs <= 19; runs++) {
         struct event event = {.process_id = 1, .kind = VARVE_KIND_EVICT, .id = 100 + runs, .pool = 1, .size = 512};
-
         event.cause = VARVE_CAUSE_EVICT_BUDGET;
         take_named(scene, event, THREAD_OTHER, NULL, 0.0);
         event.kind = VARVE_KIND_OP;
@@ -510,9 +503,9 @@ static void scene_resume(struct scene *scene)
 
 static void scene_begin(struct scene *scene)
 {
-    struct varve_message message;
     enum store_mode mode = scene->way == WAY_PRIVATE ? STORE_CREATE_PRIVATE : STORE_CREATE;
     unlink("trace.db");
+    struct varve_message message;
     assert_int_equal(store_open("trace.db", mode, &scene->store, &message), VARVE_OK);
     assert_int_equal(derive_open("allocations", &scene->derive, &message), VARVE_OK);
     if (scene->way == WAY_TOTALS || scene->way == WAY_ALLOCATIONS) {
@@ -547,7 +540,6 @@ static void scene_begin(struct scene *scene)
 
 static void scene_record(struct scene *scene)
 {
-    struct varve_message message;
     uint64_t resume_at = scene->way == WAY_RESUMED ? below(scene, EVENTS) : EVENTS * 2;
     for (uint32_t process = 1; process < PROCESSES; process++) {
         emit_devices(scene, process);
@@ -567,6 +559,7 @@ static void scene_record(struct scene *scene)
         }
     }
     emit_wasted(scene);
+    struct varve_message message;
     for (int i = 0; i < 2; i++) { /* the second time as after a full disk */
         assert_int_equal(derive_finish(scene->derive, scene->store, NULL, NULL, &message), VARVE_OK);
     }
@@ -653,7 +646,6 @@ static void scene_compare(struct scene *scene)
 {
     size_t bytes;
     char *definitions = file_read(VARVE_SOURCE_DIR "/tests/unit/trace/model/derived_tables.sql", &bytes);
-    sqlite3_stmt *tables;
     size_t count = 0;
     run_sql(scene->db, "ATTACH 'trace.db' AS trace");
     run_sql(scene->db, definitions);
@@ -663,13 +655,13 @@ static void scene_compare(struct scene *scene)
                            "ALTER TABLE allocation DROP COLUMN id; ALTER TABLE storage DROP COLUMN id;"
                            "ALTER TABLE storage DROP COLUMN base_id; ALTER TABLE storage DROP COLUMN allocation_id");
     }
+    sqlite3_stmt *tables;
     assert_int_equal(sqlite3_prepare_v2(scene->db,
                                         "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name IN"
                                         " (SELECT name FROM trace.sqlite_schema) ORDER BY name",
                                         -1, &tables, NULL),
                      SQLITE_OK);
     while (sqlite3_step(tables) == SQLITE_ROW) {
-        char sql[128];
         const char *table = (const char *)sqlite3_column_text(tables, 0);
         const char *where = part_of(scene->way, scene->is_silent, table);
         count++;
@@ -677,6 +669,7 @@ static void scene_compare(struct scene *scene)
             continue;
         }
         expect_equal(scene->db, table, where);
+        char sql[128];
         snprintf(sql, sizeof(sql), "SELECT count(*) FROM main.%s", table);
         if (query_integer(scene->db, sql) == 0) {
             fail_msg("%s: nothing to compare", table);

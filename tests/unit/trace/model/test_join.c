@@ -21,7 +21,6 @@ TEST(test_shares)
         {99, AT_ONCE, JOIN_SMALL},    {100, AT_ONCE, JOIN_LARGE}, {97, AFTER_PEAK, JOIN_SMALL},
         {98, AFTER_PEAK, JOIN_LARGE}, {1, NEVER, JOIN_LARGE}, /* of some 5,000 bytes that stay */
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lab *lab;
         uint8_t sizes[4] = {0};
@@ -31,7 +30,6 @@ TEST(test_shares)
                                     .size = cases[i].size,
                                     .callsite = 2};
         const struct event small_free = {.kind = VARVE_KIND_HEAP_FREE, .cause = VARVE_CAUSE_FREE, .addr = 0x20000};
-
         assert_int_equal(lab_begin((void **)&lab), 0);
         take(lab, small);
         if (cases[i].freed == AT_ONCE) {
@@ -41,8 +39,6 @@ TEST(test_shares)
          * is the peak, 975,000 bytes with the small one if that is live; 5,002 bytes stay. */
         for (unsigned k = 0; k < 20000; k++) {
             struct event event = small;
-            struct varve_message message;
-
             event.callsite = 1;
             event.addr = 0x10000;
             event.size = k == 0 ? 975000 - cases[i].size : k == 1 ? 25000 - 19998 : 1;
@@ -50,10 +46,10 @@ TEST(test_shares)
             event.seq = ++lab->seq;
             event.ts_ns = (int64_t)lab->seq;
             event.process_id = event.thread_id = 1;
+            struct varve_message message;
             assert_int_equal(derive_event(lab->derive, &event, &message), VARVE_OK);
             if (k != 1) {
                 struct event end = small_free;
-
                 end.addr = 0x10000;
                 end.seq = ++lab->seq;
                 end.ts_ns = (int64_t)lab->seq;

@@ -183,8 +183,8 @@ static void compare_moment(sqlite3 *db, const struct moment *moment, int *keyfra
 
 static void run_history(struct run *run, uint64_t seed, bool is_silent, uint64_t events, int limit)
 {
-    struct varve_message message;
     *run = (struct run){.random = seed * 104729};
+    struct varve_message message;
     assert_int_equal(varve_writer_open("trace.db", false, &run->writer, &message), VARVE_OK);
     for (unsigned d = 0; d < DEVICES; d++) {
         model_init(&run->devices[d], d, is_silent, &run->random, take_record, run);
@@ -205,11 +205,11 @@ static void run_history(struct run *run, uint64_t seed, bool is_silent, uint64_t
 
 static sqlite3 *run_finish(struct run *run)
 {
-    struct varve_message message;
-    sqlite3 *db;
     assert_int_not_equal(access("trace.db", F_OK), 0);
+    struct varve_message message;
     assert_int_equal(varve_writer_finish(run->writer, NULL, NULL, &message), VARVE_OK);
     assert_string_equal(only_file(), "trace.db");
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2("trace.db", &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     return db;
 }
@@ -299,9 +299,7 @@ TEST_WITH(test_rows, enter, leave)
         {.function = "malloc", .module = "libc.so.6"},
         {.function = "main", .file = "a.c", .line = 7},
         {.function = "<module>", .file = "a.py", .line = 9, .is_python = true}};
-    uint32_t numbers[3];
     struct varve_record record = one_alloc;
-    sqlite3 *db;
     assert_int_equal(varve_writer_open("trace.db", false, &writer, &message), VARVE_OK);
     assert_int_equal(varve_writer_process(writer, &process), 1);
     assert_int_equal(varve_writer_meta_text(writer, "block_sizes", "requested"), VARVE_OK);
@@ -309,6 +307,7 @@ TEST_WITH(test_rows, enter, leave)
     assert_int_equal(varve_writer_device(writer, 0, "sim", 1 << 20), VARVE_OK);
     assert_int_equal(varve_writer_stream(writer, 0, 1, UINT64_C(0xffff800000000000)), VARVE_OK);
     assert_int_equal(varve_writer_pool(writer, 0, 3, 5, 6, true), VARVE_OK);
+    uint32_t numbers[3];
     for (int i = 0; i < 3; i++) {
         numbers[i] = varve_writer_symbol(writer, &symbols[i]);
         assert_int_equal(varve_writer_symbol(writer, &symbols[i]), numbers[i]);
@@ -318,6 +317,7 @@ TEST_WITH(test_rows, enter, leave)
     assert_int_equal(varve_writer_event(writer, &record, 1000), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
     assert_string_equal(only_file(), "trace.db");
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2("trace.db", &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM process WHERE pid = 77 AND rank = 3"), 1);
     assert_int_equal(query_integer(db, "SELECT handle FROM stream"), (int64_t)UINT64_C(0xffff800000000000));
@@ -336,7 +336,6 @@ TEST_WITH(test_processes_and_threads, enter, leave)
 {
     struct varve_writer *writer;
     struct varve_message message;
-    sqlite3 *db;
     assert_int_equal(varve_writer_open("threads.db", false, &writer, &message), VARVE_OK);
     assert_int_equal(varve_writer_process(writer, &(struct varve_writer_process){.pid = 70, .rank = -1}), 1);
     assert_int_equal(varve_writer_thread(writer, 71, "worker"), 1);
@@ -351,6 +350,7 @@ TEST_WITH(test_processes_and_threads, enter, leave)
     assert_int_equal(varve_writer_event(writer, &one_alloc, 4), VARVE_OK);
     assert_int_equal(varve_writer_stat(writer, "odd", true, UINT64_MAX), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2("threads.db", &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     query_expect(db, "SELECT pid, tid, name, emitted, stored FROM thread ORDER BY id",
                  "70 71 worker 2 2\n70 72 - 1 1\n80 80 - 1 1\n");

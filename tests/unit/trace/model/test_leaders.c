@@ -34,7 +34,6 @@ static void step(struct lab *lab, struct model *model, uint64_t *random)
     const unsigned d = (unsigned)random_below(random, 2);
     const size_t i = (size_t)random_below(random, ADDRESSES);
     struct event event = {.addr = 0x10000 + 64 * i};
-
     if (d != 0) {
         event = free_of(0x7f0000000000 + 0x100000 * i);
     }
@@ -42,7 +41,6 @@ static void step(struct lab *lab, struct model *model, uint64_t *random)
     if (model->blocks[d][i].site == 0) {
         const uint32_t site = 1 + (uint32_t)random_below(random, SITES);
         const uint64_t size = 1 + random_below(random, 2000);
-
         event.kind = d == 0 ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_DEV_ALLOC;
         event.cause = d == 0 ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_CUDA_MALLOC;
         event.pool = d == 0 ? 0 : KIND_OF(VARVE_MEMORY_DEVICE, 1);
@@ -82,7 +80,6 @@ static void expect_order(const struct leaders *leaders, const struct naive *site
 {
     for (uint32_t n = 1; n <= SITES; n++) {
         unsigned before = 0;
-
         for (uint32_t k = 1; k <= SITES; k++) {
             before += k != n && key_of(&sites[k], order) >= key_of(&sites[n], order);
         }
@@ -95,7 +92,6 @@ static void expect_order(const struct leaders *leaders, const struct naive *site
 static void expect_leaders(const struct leaders *leaders, struct model *model)
 {
     static const unsigned domains[] = {DOMAIN_HEAP, DOMAIN_DEVICE};
-
     assert_true(leaders->count <= 2 * 3 * MOST);
     for (unsigned d = 0; d < 2; d++) {
         for (unsigned order = 0; order < 3; order++) {
@@ -104,7 +100,6 @@ static void expect_leaders(const struct leaders *leaders, struct model *model)
         for (uint32_t n = 1; n <= SITES; n++) {
             const struct leader *leader = find(leaders, domains[d], n);
             struct naive *site = &model->sites[d][n];
-
             if (leader != NULL) {
                 assert_int_equal(leader->total.allocations, site->allocations);
                 assert_int_equal(leader->total.bytes, site->bytes);
@@ -124,7 +119,6 @@ TEST_WITH(test_random, lab_begin, lab_end)
     struct model model = {0};
     struct leaders leaders = {0};
     uint64_t random = test_first_seed(20261);
-
     for (unsigned i = 1; i <= EVENTS; i++) {
         step(lab, &model, &random);
         if (i % LOOK_EVERY == 0) {
@@ -139,7 +133,6 @@ TEST_WITH(test_nothing, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct leaders leaders = {0};
-
     assert_int_equal(leaders_look(&leaders, lab->derive, MOST), VARVE_OK);
     assert_int_equal(leaders.count, 0);
     leaders_free(&leaders);

@@ -19,7 +19,6 @@ TEST(test_streams)
 {
     unsigned first = varve_stream_number(0, 0x1000);
     unsigned second = varve_stream_number(0, 0x2000);
-
     assert_int_equal(varve_stream_number(0, 0), 0);
     assert_int_equal(varve_stream_number(7, 0), 0);
     assert_true(first > 0 && second > 0 && first != second);
@@ -31,7 +30,6 @@ TEST(test_streams)
 TEST(test_devices)
 {
     static const unsigned char uuid[16] = {1, 2, 3};
-
     assert_false(varve_device_is_described(3));
     varve_device_describe(3, uuid, 1 << 30, "a device whose name is longer than a record has room for");
     assert_true(varve_device_is_described(3));
@@ -41,15 +39,13 @@ TEST(test_devices)
 
 TEST(test_fork)
 {
-    int status;
-    pid_t pid;
-
     varve_stream_number(0, 0xabc0);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         /* the child counts from 1 again, and knows no device */
         _exit(varve_stream_number(5, 0xdef0) == 1 && !varve_device_is_described(3) ? 0 : 1);
     }
+    int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
 }
@@ -62,7 +58,6 @@ static unsigned seen[THREADS][HANDLES];
 static void *number_all(void *mine)
 {
     unsigned *numbers = mine;
-
     for (unsigned i = 0; i < HANDLES; i++) {
         numbers[i] = varve_stream_number(i & 1, 0x10000 + 16 * (uint64_t)i);
     }
@@ -73,7 +68,6 @@ TEST(test_threads_agree)
 {
     pthread_t threads[THREADS];
     static unsigned char is_taken[65536];
-
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, number_all, seen[i]), 0);
     }

@@ -22,7 +22,6 @@ static long parent_by_plugin(void *plugin)
 {
     void *symbol = dlsym(plugin, "plugin_parent");
     long (*function)(void);
-
     memcpy(&function, &symbol, sizeof(function));
     return function();
 }
@@ -42,7 +41,6 @@ TEST(test_what_is_not_bound)
     const struct elf_replacement of_bound = replacement((uintptr_t)dlsym(RTLD_DEFAULT, "getppid"));
     const struct elf_replacement of_unbound = replacement(NOWHERE);
     void *plugin = dlopen(VARVE_BUILD_DIR "/programs/lib_deep_plugin.so", RTLD_LAZY | RTLD_LOCAL);
-
     assert_non_null(plugin);
     for (unsigned round = 0; round < 3; round++) { /* none of them binds it */
         assert_true(elf_entries_replace(round < 2 ? &of_bound : &of_unbound, 1, false) > 0);

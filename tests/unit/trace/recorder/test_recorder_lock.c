@@ -19,9 +19,8 @@ static int waiter_tid; /* atomic */
 
 static void *wait_for_lock(void *context)
 {
-    struct recorder_signals saved;
-
     (void)context;
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     __atomic_store_n(&waiter_tid, (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
     recorder_lock(&lock);
@@ -34,15 +33,12 @@ static char state_of(int tid)
 {
     char path[64];
     char text[256] = "";
-    const char *at;
-    FILE *file;
-
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     assert_non_null(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     fclose(file);
-    at = strrchr(text, ')');
+    const char *at = strrchr(text, ')');
     return at != NULL && at[1] != '\0' ? at[2] : '?';
 }
 
@@ -50,10 +46,9 @@ static char state_of(int tid)
  * holder from ever giving the lock back. */
 TEST(test_waiter_sleeps)
 {
-    pthread_t waiter;
     unsigned asleep = 0;
-
     recorder_lock(&lock);
+    pthread_t waiter;
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_lock, NULL), 0);
     while (__atomic_load_n(&waiter_tid, __ATOMIC_ACQUIRE) == 0) {
         usleep(1000);
@@ -82,7 +77,6 @@ static void emit_one(void)
 {
     const struct varve_record record = {
         .addr = 1, .size = 10, .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0)};
-
     varve_emit(&record);
 }
 
@@ -90,11 +84,9 @@ static void emit_one(void)
 static void scenario_stopped_in_attach(struct session *session, void *context)
 {
     const struct session_counts *counts = session->directory.counts;
-    struct recorder_process *process;
-
     (void)context;
     CHECK(recorder_session() != NULL, "no session");
-    process = recorder_process_page();
+    struct recorder_process *process = recorder_process_page();
     recorder_lock(&process->lock);
     emit_one();
     emit_one();
@@ -117,7 +109,6 @@ static pthread_key_t late_key;
 static void emit_late(void *rounds)
 {
     uintptr_t left = (uintptr_t)rounds;
-
     if (left > 1) {
         pthread_setspecific(late_key, (void *)(left - 1));
     }
@@ -135,14 +126,12 @@ static void *live_shortly(void *context)
 /* A thread was stopped while it wrote into the ring that all late events share. */
 static void scenario_stopped_in_late_ring(struct session *session, void *context)
 {
-    struct recorder_process *process;
-    pthread_t thread;
-
     (void)session, (void)context;
     emit_one();
     CHECK(pthread_key_create(&late_key, emit_late) == 0, "no key");
-    process = recorder_process_current();
+    struct recorder_process *process = recorder_process_current();
     recorder_lock(&process->late_lock);
+    pthread_t thread;
     CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
     CHECK(pthread_join(thread, NULL) == 0, "no join");
     CHECK(__atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE) > 0, "nothing was late");

@@ -64,7 +64,6 @@ static void model_store(struct model *model, unsigned kind, uint64_t addr, uint6
 static void model_emit(struct model *model, bool drops, unsigned kind, uint64_t addr, uint64_t size)
 {
     uint64_t used = model->ring_head - model->ring_tail;
-
     if (drops && model->lost_open > 0 && used < model->capacity) {
         model_store(model, VARVE_KIND_LOST, 0, model->lost_open_bytes, model->lost_open);
         model->lost_open = model->lost_open_bytes = 0;
@@ -86,11 +85,9 @@ static void model_emit(struct model *model, bool drops, unsigned kind, uint64_t 
 static void step_emit(struct run *run, unsigned burst)
 {
     static const enum varve_kind kinds[] = {VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE, VARVE_KIND_MMAP};
-
     for (unsigned i = 0; i < burst; i++) {
         enum varve_kind kind = kinds[random_next(&run->random) % 3];
         uint64_t size = random_next(&run->random) >> (random_next(&run->random) % 56 + 8);
-
         run->emitted++;
         emit(kind, run->emitted, size);
         model_emit(&run->model, run->overflow == SESSION_OVERFLOW_DROP, kind, run->emitted, size);
@@ -100,11 +97,9 @@ static void step_emit(struct run *run, unsigned burst)
 static void step_take(struct run *run, uint64_t most)
 {
     struct varve_record record;
-
     while (most-- > 0 && consumer_next(&run->consumer, run->session, &record)) {
         size_t at = run->model.taken++;
         const struct expected *expected = &run->model.list[at];
-
         CHECK(at < run->model.count, "record %zu was never emitted", at);
         CHECK(varve_record_kind(&record) == expected->kind && record.addr == expected->addr &&
                   record.size == expected->size && record.arg == expected->arg,
@@ -129,11 +124,9 @@ static void step_release(struct run *run)
 /* The collector dies and another one goes on where the last commit ended. */
 static void step_reopen(struct run *run)
 {
-    struct ring_reader *reader;
-
     consumer_close(&run->consumer);
     consumer_open(&run->consumer, run->session, 1, 1);
-    reader = run->consumer.reader;
+    struct ring_reader *reader = run->consumer.reader;
     reader->read = reader->ring->tail;
     reader->spill_read = reader->ring->spill_tail;
     reader->stored = reader->read + reader->spill_read;
@@ -146,7 +139,6 @@ static void check_losses(const struct run *run)
 {
     const struct ring_header *ring = run->consumer.reader->ring;
     const struct model *model = &run->model;
-
     CHECK(ring->lost == model->lost && ring->lost_bytes == model->lost_bytes, "lost %llu (%llu bytes), not %llu (%llu)",
           (unsigned long long)ring->lost, (unsigned long long)ring->lost_bytes, (unsigned long long)model->lost,
           (unsigned long long)model->lost_bytes);
@@ -160,7 +152,6 @@ static void run_steps(struct run *run, const struct settings *settings)
 {
     for (int step = 0; step < STEPS; step++) {
         uint64_t draw = random_next(&run->random);
-
         switch (draw % 16) {
         case 0:
             step_emit(run, (unsigned)(draw >> 32) % settings->burst);
@@ -216,7 +207,6 @@ static void scenario_model(struct session *session, void *context)
 {
     const struct settings *settings = context;
     struct run *run = calloc(1, sizeof(*run));
-
     CHECK(run != NULL, "no memory");
     run->session = session;
     run->random = settings->seed;
@@ -247,12 +237,10 @@ static void scenario_model(struct session *session, void *context)
 static void run_model(uint32_t overflow, unsigned burst, uint64_t sums[4])
 {
     static const uint32_t capacities[] = {64, 128, 1024, 2048};
-
     memset(sums, 0, 4 * sizeof(sums[0]));
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + (IS_TSAN ? 4 : 12); seed++) {
         struct settings settings = {overflow, capacities[seed % 4], seed * 7919, burst};
         char what[64];
-
         snprintf(what, sizeof(what), "seed %llu, %u records", (unsigned long long)seed, settings.capacity);
         run_in_session(overflow, settings.capacity, scenario_model, &settings, what);
         for (size_t i = 0; i < 4; i++) {
@@ -264,7 +252,6 @@ static void run_model(uint32_t overflow, unsigned burst, uint64_t sums[4])
 TEST(test_spill_loses_nothing)
 {
     uint64_t sums[4];
-
     run_model(SESSION_OVERFLOW_SPILL, 6000, sums);
     assert_true(sums[0] > 2000);  /* through the ring */
     assert_true(sums[1] > 10000); /* through the spill */
@@ -276,7 +263,6 @@ TEST(test_spill_loses_nothing)
 TEST(test_block_loses_nothing)
 {
     uint64_t sums[4];
-
     run_model(SESSION_OVERFLOW_BLOCK, 3000, sums);
     assert_true(sums[0] > 1000);
     assert_true(sums[1] > 5000);
@@ -286,7 +272,6 @@ TEST(test_block_loses_nothing)
 TEST(test_drop_counts_and_emits)
 {
     uint64_t sums[4];
-
     run_model(SESSION_OVERFLOW_DROP, 3000, sums);
     assert_true(sums[0] > 1000);
     assert_true(sums[2] > 5000);
@@ -296,10 +281,8 @@ TEST(test_drop_counts_and_emits)
 /* All fields of a record, not only those that the model looks at. */
 static void scenario_fields(struct session *session, void *context)
 {
-    struct varve_record record, back, started;
-    struct consumer consumer;
-
     (void)context;
+    struct varve_record record, back, started;
     for (unsigned pass = 0; pass < 3000; pass++) { /* through the ring and through the spill */
         memset(&record, (int)(pass * 37 % 255) + 1, sizeof(record));
         record.ticks = 0;
@@ -307,6 +290,7 @@ static void scenario_fields(struct session *session, void *context)
         record.dev_seq_kind_flags = varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
         varve_emit(&record);
     }
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
     CHECK(consumer_next(&consumer, session, &started) && consumer_next(&consumer, session, &started), "start");
@@ -331,13 +315,11 @@ TEST(test_every_field_comes_back)
 /* The header's constant part: what a collector and a reader of crashed runs rest on. */
 static void scenario_header(struct session *session, void *context)
 {
-    const struct ring_header *ring;
-    struct consumer consumer;
-
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
-    ring = consumer.reader->ring;
+    const struct ring_header *ring = consumer.reader->ring;
     CHECK(ring->magic == RING_MAGIC && ring->version == VARVE_TRANSPORT_VERSION, "magic or version");
     CHECK(ring->process_id == 1 && ring->ring_index == 1, "p%u.r%u", ring->process_id, ring->ring_index);
     CHECK(ring->tid == (uint32_t)getpid(), "tid %u", ring->tid);

@@ -24,7 +24,6 @@ static void emit_more(uint64_t count)
 static void start_timer(long first_us, long every_us)
 {
     const struct itimerval timer = {.it_value = {.tv_usec = first_us}, .it_interval = {.tv_usec = every_us}};
-
     CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0, "setitimer");
 }
 
@@ -38,7 +37,6 @@ static pid_t handler_child;
 static void catch_alarm(void (*handler)(int number))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
 }
 
@@ -60,17 +58,16 @@ static void on_alarm(int number)
 /* The child was waiting for room in a ring that is its parent's: it goes on at once, in one of its own. */
 static void check_child_of_handler(struct session *session)
 {
-    struct varve_record record;
-    struct consumer consumer;
     uint64_t count = 0;
-
     CHECK(support_naps() <= SUPPORT_NAPS_MAX, "the child went on waiting: %llu naps",
           (unsigned long long)support_naps());
     CHECK(own_ring() == NULL && varve_producer_current->busy == 0, "the child is still attached");
     emit_more(5);
     CHECK(own_ring() != NULL && own_ring()->lost == 0, "no ring of its own");
+    struct consumer consumer;
     consumer_open(&consumer, session, 2, 1);
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         count += varve_record_kind(&record) == VARVE_KIND_HEAP_ALLOC;
     }
@@ -82,28 +79,27 @@ static void check_child_of_handler(struct session *session)
 
 static void scenario_handler_runs(struct session *session, void *context)
 {
-    struct consumer consumer;
-    struct varve_record record;
-    uint64_t begin_ns, took_ns, handled = 0, count = 0;
+    uint64_t handled = 0, count = 0;
     pid_t self = getpid();
     int wait_status = 0;
-
     handler_forks = *(const bool *)context;
     catch_alarm(on_alarm);
     emit_more(62);
     start_timer(100000, 0);
-    begin_ns = support_monotonic_ns();
+    uint64_t begin_ns = support_monotonic_ns();
     emit_more(1); /* waits for 1 s, then spills */
     if (getpid() != self) {
         check_child_of_handler(session);
     }
-    took_ns = support_monotonic_ns() - begin_ns;
+    uint64_t took_ns = support_monotonic_ns() - begin_ns;
     CHECK(took_ns >= 800 * MS, "the wait for the collector took %llu ms", (unsigned long long)(took_ns / MS));
     CHECK(handler_ran_ns >= begin_ns && handler_ran_ns <= begin_ns + took_ns, "the handler did not run");
     CHECK(!handler_forks || (waitpid(handler_child, &wait_status, 0) == handler_child && wait_status == 0),
           "the child ended with status %d", wait_status);
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         count++;
         if (varve_record_kind(&record) == VARVE_KIND_HEAP_FREE) {
@@ -120,9 +116,8 @@ static void scenario_handler_runs(struct session *session, void *context)
 static void run_blocked(scenario run, void *context, const char *what)
 {
     struct session_control settings = session_settings(SESSION_OVERFLOW_BLOCK, 64);
-    struct session session;
-
     settings.block_timeout_ns = 1000 * MS;
+    struct session session;
     session_begin(&session, &settings);
     run_scenario(&session, run, context, what);
     session_end(&session);
@@ -131,7 +126,6 @@ static void run_blocked(scenario run, void *context, const char *what)
 TEST(test_handler_runs_during_the_wait)
 {
     bool forks = false;
-
     if (IS_TSAN) {
         skip("the sanitizer delivers signals at its own moments, and none during the wait");
     }
@@ -155,10 +149,7 @@ static void on_tick(int number)
 /* More than there is space to put aside: the rest of the handlers has to wait as well. */
 static void scenario_many_handlers(struct session *session, void *context)
 {
-    struct consumer consumer;
-    struct varve_record record;
     uint64_t frees = 0;
-
     (void)context;
     catch_alarm(on_tick);
     emit_more(62);
@@ -166,8 +157,10 @@ static void scenario_many_handlers(struct session *session, void *context)
     emit_more(1);
     start_timer(0, 0);
     CHECK(handled_events >= 100, "%llu events of handlers", (unsigned long long)handled_events);
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         if (varve_record_kind(&record) == VARVE_KIND_HEAP_FREE) {
             frees++;

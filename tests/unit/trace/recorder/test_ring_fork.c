@@ -20,7 +20,6 @@ static pid_t bare_fork(void)
 static void await(pid_t child, const char *what)
 {
     int wait_status = 0;
-
     CHECK(child > 0, "%s: no child", what);
     CHECK(waitpid(child, &wait_status, 0) == child, "%s: waitpid", what);
     CHECK(verdict->reason[0] == '\0', "%s", what);
@@ -31,12 +30,11 @@ static void await(pid_t child, const char *what)
 static void check_series(struct session *session, uint32_t process_id, uint32_t parent_id, uint64_t first,
                          uint64_t last)
 {
-    struct varve_record record;
     struct consumer consumer;
-
     consumer_open(&consumer, session, process_id, 1);
     check_conserved(consumer.reader->ring, "series");
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     CHECK(consumer_next(&consumer, session, &record) && varve_record_kind(&record) == VARVE_KIND_PROCESS_START &&
               record.arg == parent_id,
           "process %u does not begin with its parent %u", process_id, parent_id);
@@ -71,19 +69,15 @@ static void scenario_family(struct session *session, void *context)
     const struct family *family = context;
     size_t bytes = ring_file_bytes(64);
     uint8_t *before = malloc(bytes);
-    struct consumer parent;
-    pid_t child;
-
     CHECK(before != NULL, "no memory");
     emit_series(1, family->before);
+    struct consumer parent;
     consumer_open(&parent, session, 1, 1);
     memcpy(before, parent.reader->ring, bytes);
-    child = family->fork();
+    pid_t child = family->fork();
     if (child == 0) {
-        pid_t grandchild;
-
         emit_series(1001, 1100);
-        grandchild = family->fork();
+        pid_t grandchild = family->fork();
         if (grandchild == 0) {
             emit_series(2001, 2002);
             _exit(0);
@@ -110,7 +104,6 @@ TEST(test_children_attach_anew)
                                       {fork, 200, "fork while spilling"},
                                       {fork, 5000, "fork with a spill file"},
                                       {bare_fork, 5000, "the bare system call with a spill file"}};
-
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         if (IS_TSAN && families[i].fork == bare_fork) {
             skip_part("the sanitizer's run time does not survive %s", families[i].name);
@@ -123,17 +116,15 @@ TEST(test_children_attach_anew)
 /* A child that never emits leaves nothing behind. */
 static void scenario_silent(struct session *session, void *context)
 {
-    struct consumer consumer;
-    pid_t child;
-
     (void)context;
     emit_series(1, 1);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         _exit(0);
     }
     await(child, "silent child");
     CHECK(session->directory.counts->process_count == 1, "%u processes", session->directory.counts->process_count);
+    struct consumer consumer;
     CHECK(!consumer_try_open(&consumer, session, 2, 1), "the silent child has a ring");
 }
 
@@ -146,10 +137,8 @@ TEST(test_silent_child)
  */
 static void scenario_early(struct session *session, void *context)
 {
-    pid_t child;
-
     (void)context;
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         emit_series(1, 5);
         _exit(0);
@@ -172,7 +161,6 @@ static uint32_t stop; /* atomic */
 static void *emit_until_stopped(void *context)
 {
     uint64_t count = 0;
-
     (void)context;
     while (__atomic_load_n(&stop, __ATOMIC_RELAXED) == 0) {
         emit(VARVE_KIND_HEAP_ALLOC, ++count, 1);
@@ -182,11 +170,9 @@ static void *emit_until_stopped(void *context)
 
 static void scenario_storm(struct session *session, void *context)
 {
-    pthread_t threads[3];
-    void *count;
-
     (void)context;
     emit_series(1, 1);
+    pthread_t threads[3];
     for (unsigned i = 0; i < 3; i++) {
         CHECK(pthread_create(&threads[i], NULL, emit_until_stopped, NULL) == 0, "no thread");
     }
@@ -200,10 +186,10 @@ static void scenario_storm(struct session *session, void *context)
         check_series(session, 2 + i, 1, 100, 150);
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    void *count;
     for (unsigned i = 0; i < 3; i++) {
-        struct consumer consumer;
-
         pthread_join(threads[i], &count);
+        struct consumer consumer;
         consumer_open(&consumer, session, 1, 2 + i);
         check_conserved(consumer.reader->ring, "thread of the storm");
         consumer_close(&consumer);
@@ -233,15 +219,13 @@ static bool is_child;
 
 static void on_signal(int number)
 {
-    pid_t child;
-
     (void)number;
     CHECK(children < CHILDREN_MOST, "too many children");
     if (step_is_ending) {
         step_handler_done();
         return;
     }
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         step_is_traced = 0;
         is_child = true;
@@ -259,12 +243,11 @@ static void on_signal(int number)
 static void check_child(struct session *session, uint32_t process_id, uint64_t from, uint64_t total)
 {
     bool has_freed = !present->emits;
-    struct varve_record record;
     struct consumer consumer;
     uint64_t next = 0;
-
     consumer_open(&consumer, session, process_id, 1);
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         if (varve_record_kind(&record) == VARVE_KIND_HEAP_FREE) {
             CHECK(!has_freed, "process %u: the handler's event comes twice", process_id);
@@ -284,10 +267,8 @@ static void check_child(struct session *session, uint32_t process_id, uint64_t f
 
 static void scenario_handler(struct session *session, void *context)
 {
-    uint64_t total;
-
     present = context;
-    total = present->before + present->stepped + 3;
+    uint64_t total = present->before + present->stepped + 3;
     step_handle(SIGUSR1, on_signal);
     emit_series(1, present->before);
     current = present->before + 1;
@@ -318,7 +299,6 @@ static void scenario_handler(struct session *session, void *context)
 static int choose_by_gap(void *context, uint64_t step)
 {
     const struct settings *settings = context;
-
     return step % settings->gap == settings->gap / 2 ? SIGUSR1 : 0;
 }
 
@@ -326,14 +306,12 @@ static void run_handler(struct settings settings)
 {
     const struct session_control control = session_settings(settings.overflow, 64);
     struct stepping stepping = {.choose = choose_by_gap, .context = &settings};
-    struct session session;
-    int wait_status;
-
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer takes its own locks in a fork");
     }
+    struct session session;
     session_begin(&session, &control);
-    wait_status = step_scenario(&session, scenario_handler, &settings, &stepping);
+    int wait_status = step_scenario(&session, scenario_handler, &settings, &stepping);
     child_judge(wait_status, settings.name);
     assert_true(verdict->figures[0] >= 10);
     session_end(&session);

@@ -34,7 +34,6 @@ static void on_signal(int number)
 static void scenario_killed(struct session *session, void *context)
 {
     const struct settings *settings = context;
-
     (void)session;
     step_handle(SIGUSR1, on_signal);
     for (uint64_t i = 1; i <= settings->before; i++) {
@@ -52,7 +51,6 @@ static void scenario_killed(struct session *session, void *context)
 static int choose(void *context, uint64_t step)
 {
     const struct settings *settings = context;
-
     if (step == settings->kill_at && step != 0) {
         return SIGKILL;
     }
@@ -95,21 +93,19 @@ static uint64_t check_ring(struct session *session, const struct settings *setti
     uint64_t acknowledged = verdict->figures[FIGURE_PROGRAM];
     struct found found = {0};
     struct varve_message message = {""};
-    struct varve_record record;
     struct consumer consumer;
-    const struct ring_header *ring;
-    uint64_t in_flight; /* 2: with a `lost` record in front, or of a handler that came before the clock was read */
-
     if (!consumer_try_open(&consumer, session, 1, 1)) {
         fail_msg("%s: no ring", what);
     }
     consumer.process.has_ended = true;
-    ring = consumer.reader->ring;
+    const struct ring_header *ring = consumer.reader->ring;
     ring_reader_refresh(consumer.reader);
-    in_flight = ring->emitted - ring->head - ring->spill_head - ring->lost;
+    /* 2: with a `lost` record in front, or of a handler that came before the clock was read */
+    uint64_t in_flight = ring->emitted - ring->head - ring->spill_head - ring->lost;
     if (ring_check(ring, false, &message) != VARVE_OK || in_flight > 2) {
         fail_msg("%s: %llu events in flight %s", what, (unsigned long long)in_flight, message.text);
     }
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         find(&found, &record, what);
     }
@@ -136,13 +132,10 @@ static struct outcome run_once(struct settings *settings)
 {
     const struct session_control control = session_settings(settings->overflow, 64);
     struct stepping stepping = {.choose = choose, .context = settings, .step_handlers = true};
-    struct outcome outcome;
     struct session session;
-    char what[96];
-    int wait_status;
-
     session_begin(&session, &control);
-    wait_status = step_scenario(&session, scenario_killed, settings, &stepping);
+    int wait_status = step_scenario(&session, scenario_killed, settings, &stepping);
+    char what[96];
     snprintf(what, sizeof(what), "%s, signal at %llu, killed at %llu", settings->name,
              (unsigned long long)settings->signal_at, (unsigned long long)settings->kill_at);
     if (settings->kill_at == 0) {
@@ -150,6 +143,7 @@ static struct outcome run_once(struct settings *settings)
     } else if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL) {
         fail_msg("%s: wait status %d", what, wait_status);
     }
+    struct outcome outcome;
     outcome.nested = check_ring(&session, settings, what);
     outcome.steps = stepping.steps;
     session_end(&session);
@@ -160,14 +154,12 @@ static struct outcome run_once(struct settings *settings)
 static void run_case(struct settings settings)
 {
     uint64_t random = settings.before * 31 + settings.signal_at + 1;
-    uint64_t steps, stride;
-
     if (IS_TSAN) {
         skip("single steps through the sanitizer's run time take minutes");
     }
-    steps = run_once(&settings).steps;
+    uint64_t steps = run_once(&settings).steps;
     assert_true(steps > settings.stepped * 20);
-    stride = steps / RUNS_PER_CASE + 1;
+    uint64_t stride = steps / RUNS_PER_CASE + 1;
     for (uint64_t at = 1; at < steps; at += stride) {
         settings.kill_at = at + random_next(&random) % stride;
         if (settings.kill_at < steps) {
@@ -196,12 +188,11 @@ TEST(test_killed_while_dropping)
  * the compiler: tried out. */
 static void run_nested_case(struct settings settings)
 {
-    struct outcome plain, signalled = {0, 0};
-
+    struct outcome signalled = {0, 0};
     if (IS_TSAN) {
         skip("single steps through the sanitizer's run time take minutes");
     }
-    plain = run_once(&settings);
+    struct outcome plain = run_once(&settings);
     while (signalled.nested == 0) {
         settings.signal_at += plain.steps / 37 + 1;
         if (settings.signal_at >= plain.steps) {
@@ -222,7 +213,6 @@ TEST(test_killed_with_nested_events)
 TEST(test_killed_while_flushing)
 {
     struct settings settings = {.name = "flush", .before = 62 + RING_STAGING_RECORDS, .stepped = 1};
-
     if (IS_TSAN) {
         skip("single steps through the sanitizer's run time take minutes");
     }

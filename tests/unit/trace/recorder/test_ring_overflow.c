@@ -26,7 +26,6 @@ static uint64_t next_addr = 1;
 static void emit_checked(uint64_t count)
 {
     sigset_t before, after;
-
     sigprocmask(SIG_SETMASK, NULL, &before);
     for (uint64_t i = 0; i < count; i++) {
         errno = 4711;
@@ -44,7 +43,6 @@ static void emit_checked(uint64_t count)
 static uint64_t emit_timed(uint64_t count)
 {
     uint64_t begin = support_monotonic_ns();
-
     emit_checked(count);
     return support_monotonic_ns() - begin;
 }
@@ -60,7 +58,6 @@ static void check_waited(uint64_t took_ns, uint64_t least_ns, const char *what)
 static void emit_without_waiting(uint64_t count, const char *what)
 {
     uint64_t before = support_naps();
-
     emit_checked(count);
     CHECK(support_naps() - before <= SUPPORT_NAPS_MAX, "%s: %llu naps", what,
           (unsigned long long)(support_naps() - before));
@@ -84,12 +81,10 @@ static void stream_open(struct session *session, struct stream *stream)
 /* All that is there. A gap in the addresses must be reported in front of it, with its bytes. */
 static void stream_take(struct session *session, struct stream *stream)
 {
-    struct varve_record record;
-
     ring_reader_refresh(stream->consumer.reader);
+    struct varve_record record;
     while (consumer_next(&stream->consumer, session, &record)) {
         uint64_t end = stream->next + record.arg;
-
         if (varve_record_kind(&record) == VARVE_KIND_LOST) {
             CHECK(record.size == (stream->next + end - 1) * record.arg / 2, "%llu bytes lost from %llu to %llu",
                   (unsigned long long)record.size, (unsigned long long)stream->next, (unsigned long long)end);
@@ -108,7 +103,6 @@ static void stream_take(struct session *session, struct stream *stream)
 static void stream_finish(struct session *session, struct stream *stream, uint64_t lost)
 {
     const struct ring_header *ring = stream->consumer.reader->ring;
-
     emit_checked(3);
     stream_take(session, stream);
     check_conserved(ring, "at the end");
@@ -124,9 +118,8 @@ static void stream_finish(struct session *session, struct stream *stream, uint64
 
 static void limit_file_size(rlim_t bytes)
 {
-    struct rlimit limit;
-
     signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit;
     CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0, "getrlimit");
     limit.rlim_cur = bytes == RLIM_INFINITY ? limit.rlim_max : bytes;
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
@@ -150,7 +143,6 @@ static void fill_disk(void)
 static void move_folder(const struct session *session, bool is_away)
 {
     char away[DIRECTORY_PATH_BYTES + 8];
-
     snprintf(away, sizeof(away), "%s.away", session->directory.path);
     CHECK(rename(is_away ? session->directory.path : away, is_away ? away : session->directory.path) == 0, "rename");
 }
@@ -158,9 +150,8 @@ static void move_folder(const struct session *session, bool is_away)
 static void scenario_spill_fails(struct session *session, void *context)
 {
     bool is_folder_away = *(const bool *)context;
-    struct stream stream;
-
     emit_checked(64); /* the last two go to the staging slots already */
+    struct stream stream;
     stream_open(session, &stream);
     if (is_folder_away) {
         move_folder(session, true);
@@ -184,7 +175,6 @@ static void scenario_spill_fails(struct session *session, void *context)
 TEST(test_spill_fails)
 {
     bool is_folder_away = false;
-
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_spill_fails, &is_folder_away, "full disk");
     is_folder_away = true;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_spill_fails, &is_folder_away, "no folder");
@@ -195,15 +185,13 @@ TEST(test_spill_fails)
 static void scenario_patience_is_spent(struct session *session, void *context)
 {
     const struct session_counts *counts = session->directory.counts;
-    struct stream stream;
-    uint64_t used_ns;
-
     (void)context;
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
     fill_disk();
     emit_checked(64 - 3 + RING_STAGING_RECORDS + 1); /* waits, drops one */
-    used_ns = counts->patience_used_ns;
+    uint64_t used_ns = counts->patience_used_ns;
     CHECK(used_ns >= 1000 * MS, "waited %llu ns", (unsigned long long)used_ns);
     stream_take(session, &stream);
     limit_file_size(RLIM_INFINITY);
@@ -230,10 +218,9 @@ TEST(test_patience_is_spent)
 /* A block that was cut short by a full disk is written anew over its beginning. */
 static void scenario_cut_block(struct session *session, void *context)
 {
-    struct stream stream;
-
     (void)context;
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
     fill_disk();
     fill_ring_and_staging(63);
@@ -266,11 +253,9 @@ static void *take_later(void *context)
 {
     struct helper *helper = context;
     char path[64], state = 0;
-
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)helper->waits);
     while (state != 'S') {
         FILE *file = fopen(path, "r");
-
         CHECK(file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1, "%s", path);
         fclose(file);
     }
@@ -282,14 +267,13 @@ static void *take_later(void *context)
 static void scenario_rescued(struct session *session, void *context)
 {
     struct helper helper = {.session = session, .waits = gettid()};
-    pthread_t thread;
-
     (void)context;
     emit_checked(1);
     stream_open(session, &helper.stream);
     consumer_share(&helper.stream.consumer, own_ring());
     fill_disk();
     emit_checked(64 - 3 + RING_STAGING_RECORDS);
+    pthread_t thread;
     CHECK(pthread_create(&thread, NULL, take_later, &helper) == 0, "no thread");
     emit_checked(1);
     CHECK(__atomic_load_n(&helper.has_come, __ATOMIC_ACQUIRE), "it did not wait");
@@ -308,9 +292,8 @@ TEST(test_wait_ends_when_there_is_room)
 static void scenario_block(struct session *session, void *context)
 {
     bool is_disk_full = *(const bool *)context;
-    struct stream stream;
-
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
     emit_checked(64 - 3);
     if (is_disk_full) {
@@ -328,12 +311,10 @@ static void scenario_block(struct session *session, void *context)
 TEST(test_block_waits_once)
 {
     bool is_disk_full = false;
-
     for (int i = 0; i < 2; i++) {
         struct session_control settings = session_settings(SESSION_OVERFLOW_BLOCK, 64);
-        struct session session;
-
         settings.block_timeout_ns = 200 * MS;
+        struct session session;
         session_begin(&session, &settings);
         run_scenario(&session, scenario_block, &is_disk_full, is_disk_full ? "block, full disk" : "block");
         session_end(&session);
@@ -355,7 +336,6 @@ static void emit_folded(void)
         .callsite = 1,
         .dev_seq_kind_flags = varve_record_tag(1, VARVE_KIND_FREE_REQUESTED, VARVE_FLAG_FOLDED),
     };
-
     varve_emit(&record);
 }
 
@@ -363,16 +343,12 @@ static void emit_folded(void)
 static void scenario_folded_dropped(struct session *session, void *context)
 {
     const uint64_t dropped = 10;
-    const struct ring_header *ring;
-    struct consumer consumer;
-    struct varve_record record;
     uint64_t reported = 0, bytes = 0;
-
     (void)context;
     for (uint64_t i = 0; i < 64 - 2 + dropped; i++) { /* the ring has two records of the start */
         emit_folded();
     }
-    ring = own_ring();
+    const struct ring_header *ring = own_ring();
     check_conserved(ring, "with folded records");
     CHECK(ring->emitted == 64 + dropped && ring->lost == dropped, "%llu lost", (unsigned long long)ring->lost);
     CHECK(ring->lost_folded == 3 * dropped, "%llu folded", (unsigned long long)ring->lost_folded);
@@ -380,8 +356,10 @@ static void scenario_folded_dropped(struct session *session, void *context)
               ring->lost_by_kind[VARVE_KIND_FREE_COMPLETED] == dropped &&
               ring->lost_by_kind[VARVE_KIND_MERGE] == 2 * dropped,
           "losses by kind");
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
     }
     ring_reader_release(consumer.reader);
@@ -408,10 +386,9 @@ TEST(test_folded_records_are_dropped)
 
 static void scenario_dead(struct session *session, void *context)
 {
-    struct stream stream;
-
     (void)context;
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
     fill_disk();
     emit_without_waiting(64 + RING_STAGING_RECORDS + 300, "emitting for nobody");
@@ -423,10 +400,9 @@ TEST(test_nobody_waits_for_a_dead_collector)
 {
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_BLOCK; overflow++) {
         struct session_control settings = session_settings(overflow, 64);
-        struct session session;
-
         settings.block_timeout_ns = 5000 * MS;
         settings.heartbeat_ns = support_monotonic_ns() - 10000 * MS;
+        struct session session;
         session_begin(&session, &settings);
         run_scenario(&session, scenario_dead, NULL, "dead collector");
         session_end(&session);
@@ -438,7 +414,6 @@ TEST(test_nobody_waits_for_a_dead_collector)
 static void limit_descriptors(rlim_t count)
 {
     struct rlimit limit;
-
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
     limit.rlim_cur = count == RLIM_INFINITY ? limit.rlim_max : count;
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
@@ -447,7 +422,6 @@ static void limit_descriptors(rlim_t count)
 static void *allow_descriptors(void *context)
 {
     struct timespec time = {0, 100000000};
-
     (void)context;
     nanosleep(&time, NULL);
     limit_descriptors(RLIM_INFINITY);
@@ -457,12 +431,11 @@ static void *allow_descriptors(void *context)
 /* No descriptor to get memory for the second part of the ring with: tried again, nothing is lost. */
 static void scenario_descriptors_return(struct session *session, void *context)
 {
-    struct stream stream;
-    pthread_t thread;
-
     (void)context;
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
+    pthread_t thread;
     CHECK(pthread_create(&thread, NULL, allow_descriptors, NULL) == 0, "no thread");
     limit_descriptors(0);
     emit_checked(3000);
@@ -476,12 +449,11 @@ static void scenario_descriptors_return(struct session *session, void *context)
 /* No more memory for the file of the ring: what does not fit spills, through staging slots on the disk. */
 static void scenario_short_ring(struct session *session, void *context)
 {
-    char path[DIRECTORY_PATH_BYTES + 32];
-    struct stream stream;
-
     (void)context;
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
+    char path[DIRECTORY_PATH_BYTES + 32];
     snprintf(path, sizeof(path), "%s/p1.r1", session->directory.rings);
     CHECK(unlink(path) == 0, "unlink");
     emit_checked(3000);
@@ -511,17 +483,15 @@ static void *emit_unattached(void *context)
 
 static void scenario_unattached(struct session *session, void *context)
 {
-    const struct process_control *control;
-    char away[DIRECTORY_PATH_BYTES + 8];
-    struct stream stream;
-    pthread_t thread;
-
     (void)context;
     emit_checked(1);
+    struct stream stream;
     stream_open(session, &stream);
-    control = recorder_process_current()->control;
+    const struct process_control *control = recorder_process_current()->control;
+    char away[DIRECTORY_PATH_BYTES + 8];
     snprintf(away, sizeof(away), "%s.away", session->directory.rings);
     CHECK(rename(session->directory.rings, away) == 0, "rename");
+    pthread_t thread;
     CHECK(pthread_create(&thread, NULL, emit_unattached, NULL) == 0, "no thread");
     pthread_join(thread, NULL);
     CHECK(rename(away, session->directory.rings) == 0, "rename");

@@ -32,11 +32,10 @@ static void look_in(int folder, bool is_memory, struct piece_files *files)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY);
     DIR *directory = fdopendir(fd);
+    CHECK(directory != NULL, "no folder");
     struct dirent *entry;
     struct stat status;
     unsigned number;
-
-    CHECK(directory != NULL, "no folder");
     while ((entry = readdir(directory)) != NULL) {
         if (sscanf(entry->d_name, "p1.r1.spill%u", &number) == 1) {
             CHECK(fstatat(folder, entry->d_name, &status, 0) == 0, "%s", entry->d_name);
@@ -55,7 +54,6 @@ static struct piece_files look(const struct session *session)
 {
     const struct session_counts *counts = session->directory.counts;
     struct piece_files files = {0};
-
     look_in(session->directory.rings_fd, true, &files);
     look_in(session->directory.fd, false, &files);
     CHECK(counts->spill_bytes == files.bytes, "counted %llu bytes, there are %llu",
@@ -80,7 +78,6 @@ static void emit_to(uint64_t *next, uint64_t end)
 static uint64_t take_one(struct session *session, struct consumer *consumer)
 {
     struct varve_record record;
-
     do {
         if (!consumer_next(consumer, session, &record)) {
             return UINT64_MAX;
@@ -100,11 +97,9 @@ static void take_to(struct session *session, struct consumer *consumer, uint64_t
 /* Another collector goes on where the one before has released. */
 static void take_over(struct session *session, struct consumer *consumer)
 {
-    struct ring_reader *reader;
-
     consumer_close(consumer);
     consumer_open(consumer, session, 1, 1);
-    reader = consumer->reader;
+    struct ring_reader *reader = consumer->reader;
     reader->read = reader->ring->tail;
     reader->spill_read = reader->ring->spill_tail;
     ring_reader_refresh(reader);
@@ -115,13 +110,10 @@ static void take_over(struct session *session, struct consumer *consumer)
 static void scenario_order(struct session *session, void *context)
 {
     struct session_control *control = session->directory.control;
-    struct piece_files files, fewer;
-    struct consumer consumer;
     uint64_t emitted = 0, taken = 0;
-
     (void)context;
     emit_to(&emitted, EVENTS);
-    files = look(session);
+    struct piece_files files = look(session);
     CHECK(files.count >= 3 && files.in_memory == files.count, "%u pieces, %u in memory", files.count, files.in_memory);
     control->growth_bytes_max = files.memory_bytes + 100000; /* a block or three more, then the disk */
     emit_to(&emitted, 2 * EVENTS);
@@ -132,8 +124,10 @@ static void scenario_order(struct session *session, void *context)
     emit_to(&emitted, 3 * EVENTS);
     CHECK(look(session).in_memory > files.in_memory, "not back in memory");
     CHECK(own_ring()->lost == 0, "%llu lost", (unsigned long long)own_ring()->lost);
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
+    struct piece_files fewer;
     for (unsigned i = 1; i < 40; i++) {
         files = look(session);
         take_to(session, &consumer, &taken, 3 * EVENTS * i / 40);
@@ -168,11 +162,10 @@ TEST(test_records_come_in_order)
 /* A thread that ends, and one that goes on: what was taken whole goes in either case. */
 static void scenario_again(struct session *session, void *context)
 {
-    struct consumer consumer;
     uint64_t emitted = 0, taken = 0;
-
     (void)context;
     emit_to(&emitted, 1);
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     for (unsigned i = 0; i < 20; i++) {
         emit_to(&emitted, emitted + 1000 + random_next(&random_state) % 20000);
@@ -197,14 +190,12 @@ TEST(test_pieces_go_again)
 /* How many records stand in a piece, and with which it begins. */
 static uint64_t records_of(const struct session *session, unsigned number, uint64_t *first)
 {
-    struct record_block block;
     uint64_t count = 0;
     char name[32];
-    int fd;
-
     snprintf(name, sizeof(name), "p1.r1.spill%u", number);
-    fd = session_file_open(&session->directory, name, O_RDONLY);
+    int fd = session_file_open(&session->directory, name, O_RDONLY);
     CHECK(fd >= 0, "%s", name);
+    struct record_block block;
     for (off_t at = 0; pread(fd, &block, sizeof(block), at) == (ssize_t)sizeof(block);
          at += (off_t)record_block_stride(&block)) {
         *first = count == 0 ? block.position : *first;
@@ -218,15 +209,14 @@ static uint64_t records_of(const struct session *session, unsigned number, uint6
 static void scenario_missing(struct session *session, void *context)
 {
     unsigned missing = *(const unsigned *)context;
-    struct consumer consumer;
-    uint64_t emitted = 0, taken = 0, first = 0, gone, in_ring;
-    char name[32];
-
+    uint64_t emitted = 0, taken = 0, first = 0;
     emit_to(&emitted, EVENTS);
-    gone = records_of(session, missing, &first);
-    in_ring = own_ring()->head - 2; /* what began the process and the thread */
+    uint64_t gone = records_of(session, missing, &first);
+    uint64_t in_ring = own_ring()->head - 2; /* what began the process and the thread */
+    char name[32];
     snprintf(name, sizeof(name), "p1.r1.spill%u", missing);
     session_file_remove(&session->directory, name);
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
     take_to(session, &consumer, &taken, in_ring + first);

@@ -42,7 +42,6 @@ struct seen {
 static void see(struct seen *seen, const struct varve_record *record, bool in_order)
 {
     unsigned flags = varve_record_flags(record);
-
     switch (varve_record_kind(record)) {
     case VARVE_KIND_HEAP_ALLOC:
         CHECK(record->addr > seen->program || !in_order, "the program's event %llu comes after %llu",
@@ -71,16 +70,14 @@ static void see(struct seen *seen, const struct varve_record *record, bool in_or
 static void check_all(struct session *session, uint64_t program)
 {
     struct seen *seen = calloc(1, sizeof(*seen));
-    struct varve_record record;
-    struct consumer consumer;
     uint64_t in_ring = 0, handlers_ahead = 0;
-    const struct ring_header *ring;
-
     CHECK(seen != NULL, "no memory");
+    struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
-    ring = consumer.reader->ring;
+    const struct ring_header *ring = consumer.reader->ring;
     check_conserved(ring, "at the end");
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         in_ring += varve_record_kind(&record) == VARVE_KIND_HEAP_ALLOC ? 1 : 0;
         see(seen, &record, true);
@@ -106,7 +103,6 @@ static void scenario_stepped(struct session *session, void *context)
 {
     const struct settings *settings = context;
     uint64_t total = settings->before + settings->stepped;
-
     step_handle(SIGUSR1, on_signal);
     step_handle(SIGUSR2, on_signal);
     for (uint64_t i = 1; i <= settings->before; i++) {
@@ -125,7 +121,6 @@ static void scenario_stepped(struct session *session, void *context)
 static int choose_by_gap(void *context, uint64_t step)
 {
     struct settings *settings = context;
-
     if (settings->once != 0) {
         return step == settings->once ? SIGUSR1 : 0;
     }
@@ -144,16 +139,14 @@ static uint64_t run_stepped(struct settings settings)
 {
     const struct session_control control = session_settings(settings.overflow, 64);
     struct stepping stepping = {.choose = choose_by_gap, .context = &settings, .step_handlers = settings.nests};
-    struct session session;
-    char what[96];
-    int wait_status;
-
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
     settings.gap *= IS_ASAN ? 5 : 1; /* with more instructions between */
+    struct session session;
     session_begin(&session, &control);
-    wait_status = step_scenario(&session, scenario_stepped, &settings, &stepping);
+    int wait_status = step_scenario(&session, scenario_stepped, &settings, &stepping);
+    char what[96];
     snprintf(what, sizeof(what), "overflow %u, %llu before, gap %llu, %llu steps, %llu signals", settings.overflow,
              (unsigned long long)settings.before, (unsigned long long)settings.gap, (unsigned long long)stepping.steps,
              (unsigned long long)stepping.sent);
@@ -244,7 +237,6 @@ static void scenario_timer(struct session *session, void *context)
     const struct itimerval never = {{0, 0}, {0, 0}};
     uint64_t end = support_monotonic_ns() + UINT64_C(300000000);
     uint64_t i = 0;
-
     (void)context;
     step_handle(SIGALRM, on_signal);
     CHECK(setitimer(ITIMER_REAL, &every, NULL) == 0, "no timer");

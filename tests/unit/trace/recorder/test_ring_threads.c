@@ -50,7 +50,6 @@ static void wait_for(const uint32_t *flag)
 static void nap(long ns)
 {
     struct timespec time = {0, ns};
-
     nanosleep(&time, NULL);
 }
 
@@ -59,7 +58,6 @@ static void nap(long ns)
 static void *produce(void *context)
 {
     struct producer_job *job = context;
-
     for (uint64_t i = 1; i <= job->count; i++) {
         emit(VARVE_KIND_HEAP_ALLOC, i, i);
         if (i == 1) {
@@ -79,7 +77,6 @@ static void take_lost(struct stream *stream, const struct varve_record *record)
 {
     uint64_t first = stream->next;
     uint64_t end = first + record->arg;
-
     CHECK(record->arg > 0, "a loss of nothing at %llu", (unsigned long long)first);
     CHECK(record->size == (first + end - 1) * record->arg / 2, "bytes lost from %llu on: %llu",
           (unsigned long long)first, (unsigned long long)record->size);
@@ -90,7 +87,6 @@ static void take_lost(struct stream *stream, const struct varve_record *record)
 static void take_one(struct stream *stream, const struct varve_record *record)
 {
     unsigned kind = varve_record_kind(record);
-
     CHECK(record->ticks >= stream->ticks, "time goes back at %llu", (unsigned long long)stream->next);
     stream->ticks = record->ticks;
     if (!stream->has_started) {
@@ -109,9 +105,8 @@ static void take_one(struct stream *stream, const struct varve_record *record)
 static void consume_some(struct session *session, struct stream *stream, uint64_t *random)
 {
     uint64_t most = random_next(random) % 3000;
-    struct varve_record record;
-
     ring_reader_refresh(stream->consumer.reader);
+    struct varve_record record;
     while (most-- > 0 && consumer_next(&stream->consumer, session, &record)) {
         take_one(stream, &record);
     }
@@ -124,7 +119,6 @@ static void consume_some(struct session *session, struct stream *stream, uint64_
 static bool is_complete(const struct stream *stream, const struct producer_job *job)
 {
     uint64_t lost = __atomic_load_n(&job->ring->lost, __ATOMIC_ACQUIRE);
-
     return stream->next - 1 + (lost - stream->lost) >= job->count;
 }
 
@@ -132,7 +126,6 @@ static void consume_all(struct session *session, struct producer_job *jobs, stru
 {
     uint64_t random = 99;
     unsigned complete = 0;
-
     for (unsigned i = 0; i < PRODUCERS; i++) {
         wait_for(&jobs[i].is_ready);
         consumer_open(&streams[i].consumer, session, 1, jobs[i].ring->ring_index);
@@ -155,7 +148,6 @@ static void scenario_concurrent(struct session *session, void *context)
     const struct concurrent *concurrent = context;
     struct producer_job jobs[PRODUCERS] = {0};
     struct stream streams[PRODUCERS] = {0};
-
     for (unsigned i = 0; i < PRODUCERS; i++) {
         jobs[i].count = concurrent->count;
         jobs[i].random = 17 + i;
@@ -165,7 +157,6 @@ static void scenario_concurrent(struct session *session, void *context)
     consume_all(session, jobs, streams);
     for (unsigned i = 0; i < PRODUCERS; i++) {
         const struct ring_header *ring = streams[i].consumer.own;
-
         __atomic_store_n(&jobs[i].may_end, 1, __ATOMIC_RELEASE);
         pthread_join(jobs[i].thread, NULL);
         check_conserved(ring, "at the end");
@@ -182,9 +173,8 @@ static void run_concurrent(uint32_t overflow)
 {
     struct concurrent concurrent = {overflow, IS_TSAN ? 30000 : 150000};
     struct session_control settings = session_settings(overflow, 1024);
-    struct session session;
-
     settings.block_timeout_ns = overflow == SESSION_OVERFLOW_BLOCK ? UINT64_C(60000000000) : 1000000;
+    struct session session;
     session_begin(&session, &settings);
     run_scenario(&session, scenario_concurrent, &concurrent, "three producers, one consumer");
     session_end(&session);
@@ -216,7 +206,6 @@ TEST(test_drop_emits_each_gap)
 static void *emit_few(void *context)
 {
     uint64_t base = (uint64_t)(uintptr_t)context;
-
     for (uint64_t i = 0; i < 10; i++) {
         emit(VARVE_KIND_HEAP_ALLOC, base * 100 + i, 1);
     }
@@ -229,16 +218,15 @@ static void scenario_thread_ends(struct session *session, void *context)
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1); /* ring 1 */
     for (uint32_t i = 2; i < 12; i++) {
-        struct varve_record record;
-        struct consumer consumer;
         pthread_t thread;
-
         CHECK(pthread_create(&thread, NULL, emit_few, (void *)(uintptr_t)i) == 0, "no thread");
         pthread_join(thread, NULL);
+        struct consumer consumer;
         consumer_open(&consumer, session, 1, i);
         check_conserved(consumer.reader->ring, "after the thread's end");
         ring_reader_refresh(consumer.reader);
         CHECK(consumer.reader->is_retired && !consumer.reader->is_in_flight, "ring %u is not retired", i);
+        struct varve_record record;
         CHECK(consumer_next(&consumer, session, &record), "ring %u is empty", i);
         CHECK(varve_record_kind(&record) == VARVE_KIND_THREAD_START, "kind %u", varve_record_kind(&record));
         for (uint64_t at = 0; at < 10; at++) {
@@ -266,7 +254,6 @@ static pthread_key_t stubborn_key;
 static void stubborn(void *value)
 {
     uintptr_t left = (uintptr_t)value;
-
     emit(VARVE_KIND_HEAP_FREE, left, 3);
     pthread_setspecific(stubborn_key, (void *)(left - 1)); /* NULL: not called any more */
 }
@@ -281,12 +268,11 @@ static void *end_stubbornly(void *context)
 static uint64_t count_frees(struct session *session, uint32_t index, unsigned flags)
 {
     struct consumer consumer;
-    struct varve_record record;
     uint64_t ticks = 0, count = 0;
-
     consumer_open(&consumer, session, 1, index);
     check_conserved(consumer.reader->ring, "late");
     ring_reader_refresh(consumer.reader);
+    struct varve_record record;
     while (consumer_next(&consumer, session, &record)) {
         CHECK(record.ticks >= ticks, "time goes back in ring %u", index);
         ticks = record.ticks;
@@ -301,12 +287,11 @@ static uint64_t count_frees(struct session *session, uint32_t index, unsigned fl
 
 static void scenario_late(struct session *session, void *context)
 {
-    pthread_t threads[LATE_THREADS];
-    uint64_t in_time = 0, late;
-
+    uint64_t in_time = 0;
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
     CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* its turn comes after the recorder's */
+    pthread_t threads[LATE_THREADS];
     for (uintptr_t i = 0; i < LATE_THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, end_stubbornly, (void *)(i + 1)) == 0, "no thread");
     }
@@ -316,7 +301,7 @@ static void scenario_late(struct session *session, void *context)
     for (uint32_t index = 2; index < 2 + LATE_THREADS; index++) {
         in_time += count_frees(session, index, 0);
     }
-    late = count_frees(session, 0, VARVE_FLAG_LATE);
+    uint64_t late = count_frees(session, 0, VARVE_FLAG_LATE);
     CHECK(late == LATE_THREADS, "%llu late events of %u threads", (unsigned long long)late, LATE_THREADS);
     CHECK(in_time == LATE_THREADS * (ROUNDS - 1), "%llu events in time", (unsigned long long)in_time);
     CHECK(recorder_process_current()->control->late_created == 1, "nobody knows of ring 0");
@@ -332,14 +317,13 @@ TEST(test_late_events_have_their_ring)
 /* A recording that is being closed takes no new threads on; those that are in it go on harmlessly. */
 static void scenario_closed(struct session *session, void *context)
 {
-    pthread_t thread;
-    struct consumer consumer;
-
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
     __atomic_store_n(&session->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
+    pthread_t thread;
     CHECK(pthread_create(&thread, NULL, emit_few, (void *)(uintptr_t)1) == 0, "no thread");
     pthread_join(thread, NULL);
+    struct consumer consumer;
     CHECK(!consumer_try_open(&consumer, session, 1, 2), "a thread joined a closed session");
     for (uint64_t i = 0; i < 10000; i++) {
         emit(VARVE_KIND_HEAP_ALLOC, i, 1);

@@ -24,7 +24,6 @@ static uint64_t events_so_far;
 static void expect_unpublished(const struct sink_event *reported)
 {
     const struct ring_header *ring = own_ring(); /* NULL: it begins */
-
     CHECK(reported->ring_seq == events_so_far + 1, "%llu is reported after %llu",
           (unsigned long long)reported->ring_seq, (unsigned long long)events_so_far);
     CHECK(ring == NULL || ring->head + ring->spill_head == events_so_far, "%llu are published, %llu were reported",
@@ -37,13 +36,11 @@ static void scenario_fields(struct session *session, void *context)
 {
     struct sink_log *log = context;
     uint64_t random = 7;
-
     (void)session;
     log->inside = (uintptr_t)expect_unpublished;
     second_sink_open();
     for (unsigned kind = 1; kind < VARVE_KIND_PROCESS_START; kind++) {
         struct varve_record record = record_make(kind, random_next(&random) >> 16, 4096);
-
         record.requested = random_next(&random) >> 40;
         record.arg = random_next(&random) >> 8;
         record.id_stream = random_next(&random);
@@ -61,7 +58,6 @@ static void scenario_fields(struct session *session, void *context)
 TEST(test_fields)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     sink_record(&run, scenario_fields, "fields");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + VARVE_KIND_PROCESS_START - 1);
@@ -75,7 +71,6 @@ TEST(test_fields)
 static uint64_t come_back(struct sink_log *log, uint64_t at)
 {
     const struct ring_header *ring = own_ring();
-
     while (ring->spill_head > 0 && ring->spill_head - ring->spill_flushed < RING_STAGING_RECORDS) {
         sink_emit(at, at);
         at++;
@@ -89,14 +84,12 @@ static void scenario_bursts(struct session *session, void *context)
 {
     struct sink_log *log = context;
     uint64_t random = 99, at = 1;
-
     (void)session;
     sink_emit(at, at + 9); /* before the library is open */
     at += 10;
     second_sink_open();
     for (unsigned burst = 0; burst < 12; burst++) {
         uint64_t count = burst == 5 ? 3 * RING_STAGING_RECORDS : random_next(&random) % 300;
-
         log->enabled[VARVE_KIND_HEAP_FREE] = burst % 3 != 1;
         log->enabled[VARVE_KIND_LOST] = burst % 4 != 3;
         sink_emit(at, at + count);
@@ -117,7 +110,6 @@ static void scenario_bursts(struct session *session, void *context)
 static void run_bursts(uint32_t overflow)
 {
     struct sink_run run;
-
     sink_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 256 : 64);
     sink_record(&run, scenario_bursts, "bursts");
     assert_true(sink_count(run.log, true, 1, 1) > 100);
@@ -168,7 +160,6 @@ static void scenario_interrupted(struct session *session, void *context)
 {
     struct sink_log *log = context;
     struct sigaction action = {.sa_handler = on_signal};
-
     (void)session;
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
     second_sink_open();
@@ -185,12 +176,11 @@ static void scenario_interrupted(struct session *session, void *context)
 
 TEST(test_interrupted_tellings)
 {
-    struct sink_run run;
     unsigned nested = 0;
-
     if (IS_TSAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
+    struct sink_run run;
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_DROP; overflow++) {
         sink_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 512 : 64);
         run.has_handlers = true;
@@ -225,7 +215,6 @@ static void scenario_forked_inside(struct session *session, void *context)
 {
     struct sink_log *log = context;
     struct sigaction action = {.sa_handler = on_fork_signal};
-
     (void)session;
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
     second_sink_open();
@@ -242,7 +231,6 @@ static void scenario_forked_inside(struct session *session, void *context)
 TEST(test_handler_forks_inside)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_forked_inside, "forked inside");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);
@@ -258,7 +246,6 @@ static pthread_key_t stubborn_key;
 static void stubborn(void *value)
 {
     uintptr_t left = (uintptr_t)value;
-
     emit(VARVE_KIND_HEAP_FREE, left, 3);
     pthread_setspecific(stubborn_key, (void *)(left - 1)); /* NULL: not called any more */
 }
@@ -267,7 +254,6 @@ static void stubborn(void *value)
 static void *end_stubbornly(void *context)
 {
     uint64_t first = (uint64_t)(uintptr_t)context;
-
     sink_emit(first, first + 50);
     pthread_setspecific(stubborn_key, (void *)(uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN));
     return NULL;
@@ -276,7 +262,6 @@ static void *end_stubbornly(void *context)
 static void run_threads(uint64_t first)
 {
     pthread_t threads[THREADS];
-
     for (unsigned i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, end_stubbornly, (void *)(uintptr_t)(first + 100 * i)) == 0,
               "no thread");
@@ -302,7 +287,6 @@ static void scenario_threads(struct session *session, void *context)
 TEST(test_threads_and_their_late_events)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_threads, "threads");
     assert_int_equal(sink_count(run.log, false, 1, 1), 2 + 10);
@@ -326,7 +310,6 @@ static pid_t bare_fork(void)
 static void await(pid_t child)
 {
     int wait_status = 0;
-
     CHECK(child > 0 && waitpid(child, &wait_status, 0) == child && wait_status == 0, "wait status %#x",
           (unsigned)wait_status);
 }
@@ -334,11 +317,9 @@ static void await(pid_t child)
 /* A child cannot use the library: it goes on without, and without the detour. Its own children likewise. */
 static void act_as_child(pid_t (*fork_as)(void), uint64_t base)
 {
-    pid_t grandchild;
-
     sink_emit(base, base + 10);
     CHECK(!sink_detour_is_on(), "a child takes the detour");
-    grandchild = fork_as();
+    pid_t grandchild = fork_as();
     if (grandchild == 0) {
         sink_emit(base + 500, base + 700); /* more than fits */
         CHECK(!sink_detour_is_on(), "a grandchild takes the detour");
@@ -352,14 +333,12 @@ static void act_as_child(pid_t (*fork_as)(void), uint64_t base)
 static void scenario_family(struct session *session, void *context)
 {
     pid_t (*const forks[])(void) = {fork, bare_fork};
-
     (void)session;
     (void)context;
     second_sink_open();
     sink_emit(1, 100);
     for (unsigned i = 0; i < 2 - IS_TSAN; i++) { /* its run time does not survive a bare system call */
         pid_t child = forks[i]();
-
         if (child == 0) {
             act_as_child(forks[i], 1000 * (i + 1));
         }
@@ -371,12 +350,11 @@ static void scenario_family(struct session *session, void *context)
 
 TEST(test_children_are_reported_by_the_collector)
 {
-    struct sink_run run;
     unsigned families = 2 - IS_TSAN;
-
     if (IS_TSAN) {
         skip_part("the sanitizer's run time does not survive the bare system call");
     }
+    struct sink_run run;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_family, "family");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100 + 10 * families);

@@ -18,7 +18,6 @@
 static void scenario_switched(struct session *session, void *context)
 {
     struct sink_log *log = context;
-
     (void)session;
     log->threads_at_open = 1; /* now, and not in the collector */
     second_sink_open();
@@ -26,7 +25,6 @@ static void scenario_switched(struct session *session, void *context)
     CHECK(sink_detour_is_on(), "the detour did not begin");
     for (uint64_t turn = 1; turn <= 3; turn++) {
         uint64_t base = turn * 100000;
-
         sink_enable(log, 0);
         sink_emit(base, base + MISSES);
         CHECK(sink_detour_is_on() == (log->reports_starts == 0), "the detour, turn %u", (unsigned)turn);
@@ -44,7 +42,6 @@ static void scenario_switched(struct session *session, void *context)
 static void run_switched(bool reports_starts)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     run.log->reports_starts = reports_starts;
     sink_record(&run, scenario_switched, "switched");
@@ -68,7 +65,6 @@ TEST(test_detour_stays_without_notice)
 static void scenario_one_kind(struct session *session, void *context)
 {
     struct sink_log *log = context;
-
     (void)session;
     second_sink_open();
     sink_emit(1, 1);
@@ -84,7 +80,6 @@ static void scenario_one_kind(struct session *session, void *context)
 TEST(test_one_kind_is_wanted)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_one_kind, "one kind");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 1 + 1);
@@ -96,15 +91,13 @@ TEST(test_one_kind_is_wanted)
 static void scenario_enabled_later(struct session *session, void *context)
 {
     struct sink_log *log = context;
-    pid_t child;
-
     (void)session;
     second_sink_open();
     sink_enable(log, 0);
     sink_emit(1, MISSES);
     CHECK(!sink_detour_is_on(), "the detour did not end");
     sink_enable(log, 1);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         sink_emit(1, RING_STAGING_RECORDS + 200);
         CHECK(!sink_detour_is_on(), "a child takes the detour");
@@ -119,7 +112,6 @@ static void scenario_enabled_later(struct session *session, void *context)
 TEST(test_enabled_without_notice)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_enabled_later, "enabled later");
     assert_true(sink_count(run.log, true, 1, 1) > 0);
@@ -145,17 +137,15 @@ static void *emit_until_stopped(void *context)
 static void scenario_contended(struct session *session, void *context)
 {
     struct sink_log *log = context;
-    pthread_t threads[THREADS];
-
     (void)session;
     log->threads_at_open = 1;
     second_sink_open();
+    pthread_t threads[THREADS];
     for (unsigned i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, emit_until_stopped, NULL) == 0, "no thread");
     }
     for (unsigned turn = 0; turn < 8; turn++) {
         uint64_t end = support_monotonic_ns() + UINT64_C(20000000000);
-
         sink_enable(log, 0);
         while (turn % 2 == 0 && sink_detour_is_on()) {
             CHECK(support_monotonic_ns() < end, "the detour does not end");
@@ -176,7 +166,6 @@ static void scenario_contended(struct session *session, void *context)
 TEST(test_switched_among_threads)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     sink_record(&run, scenario_contended, "contended");
     assert_true(sink_count(run.log, true, 1, SINK_ANY) > 0);
@@ -198,8 +187,6 @@ static void *emit_few(void *context)
 static void scenario_own_threads(struct session *session, void *context)
 {
     struct sink_log *log = context;
-    pthread_t thread;
-
     (void)session;
     log->threads_at_load = 2;
     log->threads_at_open = 2;
@@ -212,6 +199,7 @@ static void scenario_own_threads(struct session *session, void *context)
     CHECK(sink_wait(&log->emits_done, 50) && sink_wait(&log->starts_done, 1), "they do not obey");
     CHECK(sink_detour_is_on(), "off at the end");
     ATOMIC_SET(log->must_stop, 1);
+    pthread_t thread;
     CHECK(pthread_create(&thread, NULL, emit_few, NULL) == 0, "no thread");
     pthread_join(thread, NULL);
     CHECK(recorder_process_current()->control->ring_count == 3, "%u rings",
@@ -222,7 +210,6 @@ static void scenario_own_threads(struct session *session, void *context)
 TEST(test_own_threads_are_not_the_program_s)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_own_threads, "own threads");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 10);
@@ -238,7 +225,6 @@ static bool is_version_other; /* than the library's */
 static void scenario_refused(struct session *session, void *context)
 {
     struct sink_log *log = context;
-
     log->version += is_version_other; /* the collector has it open */
     sink_emit(1, 50);
     second_sink_open();
@@ -251,11 +237,9 @@ static void scenario_refused(struct session *session, void *context)
 
 static void run_refused(const char *path, uint32_t sink, bool is_other_version)
 {
-    struct session_control *control;
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    control = run.session.directory.control;
+    struct session_control *control = run.session.directory.control;
     control->sink = sink;
     snprintf(control->sink_path, sizeof(control->sink_path), "%s", path);
     is_version_other = is_other_version;
@@ -296,7 +280,6 @@ static void scenario_exit(struct session *session, void *context)
 TEST(test_goes_on_without_at_exit)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_exit, "exit");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);
@@ -330,7 +313,6 @@ static void scenario_started_at_exit(struct session *session, void *context)
 TEST(test_trace_begins_at_exit)
 {
     struct sink_run run;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_started_at_exit, "a trace begins at exit");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);

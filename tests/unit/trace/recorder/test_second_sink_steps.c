@@ -44,7 +44,6 @@ static void on_signal(int number)
 static void scenario_stepped(struct session *session, void *context)
 {
     const struct settings *settings = context;
-
     (void)session;
     step_handle(SIGUSR1, on_signal);
     step_handle(SIGUSR2, on_signal);
@@ -65,7 +64,6 @@ static void scenario_stepped(struct session *session, void *context)
 static int choose(void *context, uint64_t step)
 {
     struct settings *settings = context;
-
     if (settings->kill_at != 0 && step == settings->kill_at) {
         return SIGKILL;
     }
@@ -90,11 +88,9 @@ static void check_order(const struct sink_log *log, const char *what)
 {
     static uint8_t seen[MOST];
     uint64_t program = 0;
-
     memset(seen, 0, sizeof(seen));
     for (uint32_t i = 0; i < log->record_count; i++) {
         const struct varve_record *record = &log->records[i].record;
-
         if (varve_record_kind(record) == VARVE_KIND_HEAP_ALLOC) {
             if (record->addr <= program) {
                 fail_msg("%s: %llu after %llu", what, (unsigned long long)record->addr, (unsigned long long)program);
@@ -113,19 +109,17 @@ static void check_order(const struct sink_log *log, const char *what)
 static uint64_t run_stepped(struct settings settings)
 {
     struct stepping stepping = {.choose = choose, .context = &settings};
-    struct sink_run run;
-    char what[128];
-    int wait_status;
-
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
     stepping.step_handlers = settings.nests || settings.kill_at != 0 || settings.signal_at != 0;
+    struct sink_run run;
     sink_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
     run.is_killed = settings.kill_at != 0;
     run.has_handlers = true;
     sink_follow(&run);
-    wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
+    int wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
+    char what[128];
     snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps", settings.name,
              settings.overflow, (unsigned long long)settings.gap, (unsigned long long)settings.signal_at,
              (unsigned long long)settings.kill_at, (unsigned long long)stepping.steps);
@@ -187,7 +181,6 @@ TEST(test_handlers_interrupt_each_other)
 static void on_begin(int number)
 {
     struct sink_log *log = present;
-
     (void)number;
     sink_enable(log, 1);
     CHECK(sink_start(log), "`started` does not come to an end");
@@ -199,7 +192,6 @@ static void scenario_begins(struct session *session, void *context)
 {
     const struct settings *settings = context;
     uint64_t misses = 0;
-
     (void)session;
     step_handle(SIGUSR1, on_begin);
     present->threads_at_open = 1;
@@ -225,12 +217,10 @@ static uint64_t run_begins(uint64_t signal_at)
     struct settings settings = {.signal_at = signal_at};
     struct stepping stepping = {.choose = choose, .context = &settings};
     struct sink_run run;
-    char what[64];
-    int wait_status;
-
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 16384); /* nobody reads it */
     present = run.log;
-    wait_status = step_scenario(&run.session, scenario_begins, &settings, &stepping);
+    int wait_status = step_scenario(&run.session, scenario_begins, &settings, &stepping);
+    char what[64];
     snprintf(what, sizeof(what), "a trace begins at step %llu", (unsigned long long)signal_at);
     child_judge(wait_status, what);
     sink_end(&run);
@@ -239,12 +229,10 @@ static uint64_t run_begins(uint64_t signal_at)
 
 TEST(test_trace_begins_when_the_detour_ends)
 {
-    uint64_t steps;
-
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
-    steps = run_begins(0);
+    uint64_t steps = run_begins(0);
     assert_true(steps > 300);
     for (uint64_t at = steps - 160; at + 20 < steps; at++) { /* the last ones are past it */
         run_begins(at);
@@ -258,7 +246,6 @@ static void run_killed(struct settings settings)
 {
     uint64_t random = settings.before * 31 + settings.signal_at + 1;
     uint64_t steps = run_stepped(settings), stride = steps / RUNS_PER_CASE + 1;
-
     for (uint64_t at = 1; at < steps; at += stride) {
         settings.kill_at = at + random_next(&random) % stride;
         if (settings.kill_at < steps) {

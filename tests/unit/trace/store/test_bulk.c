@@ -164,10 +164,10 @@ TEST_WITH(test_lock_page, begin, end)
 TEST_WITH(test_full_disk, begin, end)
 {
     struct fixture *fixture = *state;
-    struct rlimit before;
     database_begin(fixture);
     struct store_bulk *bulk = bulk_open(fixture->path, PAGE_BYTES);
     assert_non_null(bulk);
+    struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit limit = {.rlim_cur = 3 << 19, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);

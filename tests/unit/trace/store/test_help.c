@@ -22,7 +22,6 @@ static int enter(void **state)
 {
     struct varve_message message = {""};
     sqlite3 *db = NULL;
-
     *state = NULL;
     if (sqlite3_open(":memory:", &db) != SQLITE_OK || schema_create(db, "memory", &message) != VARVE_OK) {
         return -1;
@@ -39,7 +38,6 @@ static int leave(void **state)
 static void expect_no_rows(sqlite3 *db, const char *sql)
 {
     sqlite3_stmt *query;
-
     if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
         fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     }

@@ -42,10 +42,9 @@ static int leave(void **state)
 static unsigned files(void)
 {
     DIR *folder = opendir(".");
-    const struct dirent *entry;
     unsigned count = 0;
-
     assert_non_null(folder);
+    const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL) {
         count += entry->d_name[0] != '.';
     }
@@ -58,12 +57,10 @@ static unsigned files(void)
 static void work_until_memory_ends(bool in_child)
 {
     struct varve_writer *writer;
-    pid_t child;
-
     if (varve_writer_open("o.db", false, &writer, NULL) != VARVE_OK) {
         _exit(1);
     }
-    child = in_child ? fork() : 0;
+    pid_t child = in_child ? fork() : 0;
     if (child == 0) {
         memory_exhausted();
     }
@@ -75,7 +72,6 @@ static int status_of(bool in_child)
 {
     pid_t pid = fork();
     int status = 0;
-
     assert_true(pid >= 0);
     if (pid == 0) {
         work_until_memory_ends(in_child);
@@ -102,15 +98,13 @@ TEST_WITH(test_a_child_leaves_the_folder, enter, leave)
 TEST_WITH(test_moving, enter, leave)
 {
     struct varve_message message = {""};
-    size_t bytes;
-    char *text;
-
     file_write("from", "new", 3);
     file_write("to", "old", 3);
     assert_int_equal(varve_publish_move("from", "to", false, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "was created meanwhile"));
     assert_int_equal(access("from", F_OK), 0);
-    text = file_read("to", &bytes);
+    size_t bytes;
+    char *text = file_read("to", &bytes);
     assert_string_equal(text, "old");
     free(text);
     assert_int_equal(varve_publish_move("from", "to", true, &message), VARVE_OK);
@@ -145,7 +139,6 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
 TEST_WITH(test_moving_in_two_steps, enter, leave)
 {
     struct varve_message message = {""};
-
     file_write("single", "new", 3);
     assert_int_equal(mkdir("full", 0700), 0);
     file_write("full/file", "new", 3);
@@ -190,10 +183,8 @@ TEST(test_what_may_be_shown)
         {"\xe2\x80", 0, 0},
         {"", 0, 0},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         size_t bytes = strlen(cases[i].text);
-
         if (varve_utf8_length(cases[i].text, bytes) != cases[i].length ||
             varve_utf8_shown(cases[i].text, bytes) != cases[i].shown) {
             fail_msg("case %zu", i);
@@ -204,10 +195,9 @@ TEST(test_what_may_be_shown)
 TEST(test_messages_can_be_shown)
 {
     struct varve_message message;
-    char text[600];
-
     varve_message_set(&message, 0, "%s", "a\x1b[31m\nb\tc\xc2\x9b\x9b\xff…");
     assert_string_equal(message.text, "a?[31m b c????…");
+    char text[600];
     memset(text, 'x', sizeof(text));
     memcpy(text + sizeof(message.text) - 3, "…", 4); /* its last byte does not fit */
     varve_message_set(&message, 0, "%s", text);
@@ -217,9 +207,8 @@ TEST(test_messages_can_be_shown)
 
 TEST(test_cut_texts)
 {
-    char buffer[64];
-
     assert_int_equal(format_width("a\x9b\x9b…"), 4);
+    char buffer[64];
     format_head(buffer, sizeof(buffer), "\x1b\x9b……", 3);
     assert_string_equal(buffer, "??…");
     format_tail(buffer, sizeof(buffer), "……\x9b\xff", 3);

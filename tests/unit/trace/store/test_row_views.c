@@ -107,10 +107,10 @@ static void step(sqlite3 *db, const struct view *view, uint64_t *random)
 {
     char names[512];
     char values[1024];
-    char sql[2048];
     unsigned long long key = 1 + random_below(random, KEYS);
     unsigned column = 1 + (unsigned)random_below(random, 3);
     row_write(view, random, names, values, sizeof(values) < sizeof(names) ? sizeof(values) : sizeof(names));
+    char sql[2048];
     for (unsigned i = 0; i < 2; i++) {
         const char *name = i == 0 ? view->name : "model";
         unsigned long long choice = (key + column) % 8;

@@ -49,22 +49,22 @@ static int folder_make(void **state)
 
 static int folder_remove(void **state)
 {
-    char command[96];
     (void)state;
+    char command[96];
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     return system(command);
 }
 
 static struct store *store_make(void)
 {
-    struct varve_message message;
-    struct store *store;
     for (size_t i = 0; i < 3; i++) {
         static const char *const suffixes[] = {"", "-wal", "-shm"};
         char name[96];
         snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
         unlink(name);
     }
+    struct varve_message message;
+    struct store *store;
     assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
     for (uint32_t i = 1; i <= SYMBOLS; i++) {
         char name[16];
@@ -151,9 +151,7 @@ TEST(test_lists_come_back)
     uint64_t seed = test_first_seed(1);
     for (int round = 0; round < 5; round++) {
         struct stack_nodes nodes = {0};
-        struct varve_message message;
         struct store *store = store_make();
-        sqlite3 *db;
         random_lists(lists, &seed);
         for (uint32_t i = 0; i < STACKS; i++) {
             enter(&nodes, store, &lists[i]);
@@ -167,8 +165,10 @@ TEST(test_lists_come_back)
         assert_int_equal(nodes.index.count, count_beginnings(lists));
         assert_true(index_check(&nodes.index));
         stack_nodes_free(&nodes);
+        struct varve_message message;
         assert_int_equal(store_commit(store, NULL, 0, &message), VARVE_OK);
         store_close(store);
+        sqlite3 *db;
         assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
         for (uint32_t i = 0; i < STACKS; i++) {
             expect_frames(db, i + 1, &lists[i]);
@@ -192,8 +192,8 @@ TEST(test_plan)
         "SELECT * FROM event e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = e.callsite_id)",
         "SELECT (SELECT max(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE seq = 3",
     };
-    sqlite3 *db;
     store_close(store_make());
+    sqlite3 *db;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     /* with figures, such as ANALYZE leaves behind in a finished database */
     assert_int_equal(
@@ -207,9 +207,9 @@ TEST(test_plan)
         SQLITE_OK);
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
         char sql[512];
-        sqlite3_stmt *plan;
         int searches = 0;
         snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN %s", queries[i]);
+        sqlite3_stmt *plan;
         assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &plan, NULL), SQLITE_OK);
         while (sqlite3_step(plan) == SQLITE_ROW) {
             const char *detail = (const char *)sqlite3_column_text(plan, 3);

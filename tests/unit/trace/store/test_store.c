@@ -164,8 +164,8 @@ static int take_odd(void *context, struct event *event)
 static void expect_view(const struct fixture *fixture, struct reader *reader)
 {
     sqlite3 *db;
-    sqlite3_stmt *query;
     assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    sqlite3_stmt *query;
     assert_int_equal(sqlite3_prepare_v2(db, "SELECT * FROM event ORDER BY seq", -1, &query, NULL), SQLITE_OK);
     while (sqlite3_step(query) == SQLITE_ROW) {
         uint64_t values[19];
@@ -405,16 +405,16 @@ static void run_sql(const char *path, const char *sql)
 TEST_WITH(test_foreign_files_are_left_alone, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    struct stat before;
-    struct stat after;
     char missing[160];
     snprintf(missing, sizeof(missing), "%s/nowhere/trace.db", fixture->directory);
     expect_refusal(fixture, missing, STORE_CREATE, VARVE_ERROR_NOT_FOUND);
     expect_refusal(fixture, missing, STORE_RESUME, VARVE_ERROR_NOT_FOUND);
     run_sql(fixture->path, "CREATE TABLE notes(text); INSERT INTO notes VALUES ('mine')");
+    struct stat before;
     assert_int_equal(stat(fixture->path, &before), 0);
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
     expect_refusal(fixture, fixture->path, STORE_CREATE, VARVE_ERROR_INVALID);
+    struct stat after;
     assert_int_equal(stat(fixture->path, &after), 0);
     assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof(before.st_mtim));
     assert_int_equal(look(fixture, "SELECT count(*) FROM notes"), 1);

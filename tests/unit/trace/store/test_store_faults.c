@@ -134,11 +134,11 @@ static int finish(struct fixture *fixture)
 TEST_WITH(test_finish_after_full_disks, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    struct stat status;
     open_new(fixture);
     append(fixture, 1, 30000);
     OK(store_commit(fixture->store, NULL, 0, &fixture->message));
     append(fixture, 30001, 60000);
+    struct stat status;
     assert_int_equal(stat(fixture->path, &status), 0);
     int failures = 0;
     int code = VARVE_ERROR_FULL;
@@ -275,8 +275,6 @@ TEST_WITH(test_killed_collector_is_continued, fixture_begin, fixture_end)
 TEST_WITH(test_finished_database_is_one_file, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    char name[160];
-    sqlite3 *db;
     open_new(fixture);
     OK(store_callsite_origin(fixture->store, 1, 1, 1, 1));
     append(fixture, 1, 9000);
@@ -286,6 +284,7 @@ TEST_WITH(test_finished_database_is_one_file, fixture_begin, fixture_end)
     OK(finish(fixture));
     store_close(fixture->store);
     fixture->store = NULL;
+    char name[160];
     snprintf(name, sizeof(name), "%s-wal", fixture->path);
     assert_int_not_equal(access(name, F_OK), 0);
     snprintf(name, sizeof(name), "%s-shm", fixture->path);
@@ -293,6 +292,7 @@ TEST_WITH(test_finished_database_is_one_file, fixture_begin, fixture_end)
     assert_int_equal(chmod(fixture->path, 0444), 0);
     assert_int_equal(chmod(fixture->directory, 0555), 0);
     snprintf(name, sizeof(name), "file:%s?mode=ro&immutable=0", fixture->path);
+    sqlite3 *db;
     assert_int_equal(sqlite3_open_v2(name, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, "SELECT * FROM total", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
@@ -350,7 +350,6 @@ TEST_WITH(test_events_wait_for_a_commit, fixture_begin, fixture_end)
 TEST_WITH(test_bytes_per_event, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    struct stat status;
     const uint64_t count = 150000;
     const struct event event = heap_event(1);
     const struct store_thread thread = {
@@ -362,6 +361,7 @@ TEST_WITH(test_bytes_per_event, fixture_begin, fixture_end)
     assert_true(look(fixture, "SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") > 0);
     assert_true(look(fixture, "SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") <= (int64_t)(45 * count));
     OK(finish(fixture));
+    struct stat status;
     assert_int_equal(stat(fixture->path, &status), 0);
     assert_true((uint64_t)status.st_size <= 100 * count);
 }

@@ -64,13 +64,11 @@ static bool equal_texts(const char *row, const char *text)
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
     struct fake_symbol *added = &store->symbols[store->symbol_count];
-
     if (count_call(store) != VARVE_OK) {
         return 0;
     }
     for (uint32_t i = 0; i < store->symbol_count; i++) {
         struct fake_symbol *row = &store->symbols[i];
-
         if (equal_texts(row->function, symbol->function) && equal_texts(row->file, symbol->file) &&
             equal_texts(row->module, symbol->module) && row->row.line == symbol->line &&
             row->row.is_python == symbol->is_python && row->row.is_inlined == symbol->is_inlined) {
@@ -173,7 +171,6 @@ enum fake_name { MALLOC, NEW, WORK, LOOP, LIST_RESIZE, LOOP_COLD, RUN, NAMELESS,
 int symbols_open(struct symbols **symbols_out, struct varve_message *message)
 {
     static char fake;
-
     (void)message;
     *symbols_out = (struct symbols *)(void *)&fake;
     return VARVE_OK;
@@ -189,7 +186,6 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
 {
     struct symbols_frame frame = {NULL, NULL, 0, false};
     uint64_t name = address / 0x100;
-
     assert_non_null(symbols);
     assert_true(path && (build_id || build_id_bytes == 0));
     if (name < sizeof(fake_names) / sizeof(*fake_names)) {
@@ -210,7 +206,6 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
 static struct store *new_store(void)
 {
     struct store *store = calloc(1, sizeof(*store));
-
     assert_non_null(store);
     return store;
 }
@@ -225,12 +220,8 @@ static const struct fake_frame *innermost(const struct store *store, uint32_t ca
 TEST(test_modules_come_and_go)
 {
     const uint64_t at = 0x5100;
-    struct writer writer;
-    struct callsites *callsites;
     struct store *store = new_store();
-    uint32_t number[8];
-
-    writer = writer_open("modules");
+    struct writer writer = writer_open("modules");
     put_native(&writer, 1, at); /* before there is one */
     put_module(&writer, 0, 0x5000, 0x1000, 0x5000, "/lib/a", "");
     put_native(&writer, 2, at);
@@ -243,8 +234,10 @@ TEST(test_modules_come_and_go)
     put_gone(&writer, 1); /* long gone */
     put_native(&writer, 6, 0x5001);
     put_native(&writer, 7, 0);
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    uint32_t number[8];
     for (uint32_t i = 1; i <= 7; i++) {
         number[i] = callsites_global(callsites, 1, i);
     }
@@ -255,7 +248,6 @@ TEST(test_modules_come_and_go)
     for (uint32_t callsite = 1; callsite <= 7; callsite++) {
         static const char *const modules[] = {"", "-", "/lib/a", "-", "/lib/b", "/lib/c", "-", "-"};
         const struct fake_frame *node = innermost(store, number[callsite]);
-
         assert_int_equal(node->parent, 0);
         assert_string_equal(store->symbols[node->symbol - 1].module, modules[callsite]);
     }
@@ -283,10 +275,8 @@ static const char *describe(const struct store *store, uint32_t callsite)
     static char text[2048];
     size_t used = 0;
     uint32_t depth = 0;
-
     for (uint32_t node = store->callsite_node[callsite]; node != 0; node = store->nodes[node - 1].parent) {
         const struct fake_symbol *symbol = &store->symbols[store->nodes[node - 1].symbol - 1];
-
         depth++;
         assert_int_equal(store->nodes[node - 1].pc < 0, symbol->row.is_python);
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s:%u ", symbol->function, symbol->row.line);
@@ -306,11 +296,7 @@ static const char *merge(const uint64_t *pcs, unsigned native_count, const struc
                          unsigned python_count)
 {
     struct store *store = new_store();
-    struct writer writer;
-    struct callsites *callsites;
-    const char *text;
-
-    writer = writer_open("merge");
+    struct writer writer = writer_open("merge");
     put_module(&writer, 0, PYTHON_MODULE, 0x10000, PYTHON_MODULE, "/usr/bin/python3.11", "x");
     put_module(&writer, 1, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_module(&writer, 2, OUR_MODULE, 0x10000, OUR_MODULE, "/usr/lib/libvarve_preload.so", "z");
@@ -318,11 +304,12 @@ static const char *merge(const uint64_t *pcs, unsigned native_count, const struc
     put_code(&writer, 2, "two", "2.py");
     put_code(&writer, 3, "three", "3.py");
     put_callsite(&writer, 1, pcs, native_count, python, python_count);
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 1), 1);
     assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
-    text = describe(store, 1);
+    const char *text = describe(store, 1);
     callsites_close(callsites);
     free(store);
     fclose(writer.stream);
@@ -378,20 +365,17 @@ TEST(test_store_errors)
 {
     const struct callsite_file_python python = {1, 5 | CALLSITE_FILE_PYTHON_ENTRY};
     const uint64_t pcs[2] = {native(PLAIN_MODULE, WORK, 1), native(PLAIN_MODULE, INLINED, 2)};
-    struct varve_message message;
     uint64_t complete = 0;
-    struct writer writer;
     int result = VARVE_ERROR_DATABASE, calls = 1;
-
-    writer = writer_open("errors");
+    struct writer writer = writer_open("errors");
     put_module(&writer, 0, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
     put_callsite(&writer, 1, pcs, 2, &python, 1);
+    struct varve_message message;
     for (; result != VARVE_OK; calls++) {
         struct store *store = new_store();
-        struct callsites *callsites;
-
         store->fail_after = calls;
+        struct callsites *callsites;
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
         callsites_process_end(callsites, 1);
@@ -416,12 +400,7 @@ TEST(test_fuzz)
     const struct callsite_file_python python[2] = {{1, 10}, {2, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
     const uint64_t pcs[3] = {native(PLAIN_MODULE, MALLOC, 1), native(PLAIN_MODULE, LOOP, 3), 0x300};
     uint64_t seed = 4711, random = 0;
-    uint8_t sound[4096], bytes[4096];
-    struct writer writer;
-    size_t size;
-    FILE *stream;
-
-    writer = writer_open("sound");
+    struct writer writer = writer_open("sound");
     put_module(&writer, 0, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
     put_code(&writer, 2, "two", "2.py");
@@ -430,16 +409,15 @@ TEST(test_fuzz)
     }
     put_gone(&writer, 0);
     fclose(writer.stream);
-    stream = fopen(writer.path, "r");
+    FILE *stream = fopen(writer.path, "r");
     assert_non_null(stream);
-    size = fread(sound, 1, sizeof(sound), stream);
+    uint8_t sound[4096], bytes[4096];
+    size_t size = fread(sound, 1, sizeof(sound), stream);
     fclose(stream);
     for (int round = 0; round < 3000; round++) {
         struct writer fuzzed = writer_open("fuzzed");
         struct store *store = new_store();
-        struct callsites *callsites;
         size_t length = size;
-
         memcpy(bytes, sound, size);
         for (int i = round % 8; i >= 0; i--) {
             random = random_next(&seed);
@@ -450,11 +428,11 @@ TEST(test_fuzz)
         }
         put(&fuzzed, bytes, length);
         fclose(fuzzed.stream);
+        struct callsites *callsites;
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         assert_int_equal(callsites_process(callsites, 1, fuzzed.path), VARVE_OK);
         for (uint32_t i = 1; i <= 8; i++) {
             uint32_t number = callsites_global(callsites, 1, i);
-
             assert_true(number <= callsites->stacks.count);
             assert_int_equal(callsites_global(callsites, 1, i), number);
         }

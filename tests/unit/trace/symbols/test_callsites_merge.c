@@ -58,7 +58,6 @@ static uint32_t node_count;
 static void make_frames(void)
 {
     uint32_t next = 0;
-
     for (uint32_t i = 0; i < FRAMES; i++) {
         frames[i] = (struct callsites_frame){.position = i + 100, .owner = 1, .is_python = i >= 12};
         frames[i].position |= i >= 12 && i % 3 == 0 ? CALLSITE_FILE_PYTHON_ENTRY : 0;
@@ -119,7 +118,6 @@ static unsigned model_python(const struct path *python, unsigned at, bool is_one
 {
     while (at < python->count) {
         uint32_t frame = python->frames[at++];
-
         path_add(out, frame);
         if (is_one && (frames[frame - 1].position & CALLSITE_FILE_PYTHON_ENTRY)) {
             break;
@@ -131,10 +129,8 @@ static unsigned model_python(const struct path *python, unsigned at, bool is_one
 static unsigned count_loops(const struct path *path, unsigned from)
 {
     unsigned count = 0;
-
     for (unsigned i = from; i < path->count; i++) {
         const struct callsites_frame *frame = &frames[path->frames[i] - 1];
-
         count += frame->is_python ? (frame->position & CALLSITE_FILE_PYTHON_ENTRY) != 0
                                   : (frame_roles[path->frames[i] - 1] & CALLSITES_ROLE_LOOP) != 0;
     }
@@ -152,17 +148,14 @@ static unsigned find_frame(const struct path *path, unsigned from, uint32_t fram
 static void model_merge(const struct path *native, const struct path *python, struct path *out)
 {
     unsigned at = 0, i = 0;
-
     out->count = 0;
     if (count_loops(native, 0) == 0) {
         at = model_python(python, 0, false, out);
     }
     while (i < native->count) {
         uint32_t frame = native->frames[i++];
-
         if (frame == NATIVE_CUT && at < python->count) {
             unsigned mark = find_frame(python, at, PYTHON_CUT);
-
             for (; mark < python->count && at < mark; at++) {
                 path_add(out, python->frames[at]);
             }
@@ -186,11 +179,9 @@ static void model_merge(const struct path *native, const struct path *python, st
 static void expect_path(const struct callsites_merge *merge, uint32_t line, const struct path *path)
 {
     uint32_t depth = line != 0 ? merge->lines[line].depth : 0;
-
     for (unsigned i = 0; i < path->count; i++) {
         const struct callsites_resolved *of = &resolved[path->frames[i] - 1];
         const bool has_pc = path->frames[i] <= 12 && path->frames[i] != NATIVE_CUT;
-
         for (uint32_t k = 0; k < of->count; k++, depth--) {
             assert_int_not_equal(line, 0);
             assert_int_equal(written[line].symbol, symbols[of->start + k].symbol);
@@ -213,10 +204,8 @@ static uint32_t vary(struct path *path, uint64_t *seed, uint32_t first, uint32_t
     unsigned fresh = (unsigned)random_below(seed, 6), count = keep + fresh;
     struct path next = {.count = count < FRAMES_MAX / 4 ? count : FRAMES_MAX / 4};
     uint32_t node = 0;
-
     for (unsigned i = 0; i < next.count; i++) { /* from the outermost */
         uint32_t frame = first + (uint32_t)random_below(seed, last - first + 1);
-
         frame = frame == last && random_below(seed, 4) != 0 ? first : frame; /* marks are rare */
         frame = i < keep ? path->frames[path->count - 1 - i] : frame;
         next.frames[next.count - 1 - i] = frame;
@@ -232,7 +221,6 @@ TEST(test_against_the_model)
     static struct pair stacks[2000];
     struct path one = {.count = 0}, other = {.count = 0}, expected;
     uint64_t seed = 41;
-
     make_frames();
     for (unsigned i = 0; i < 2000; i++) {
         stacks[i].first = random_below(&seed, 8) == 0 ? 0 : vary(&one, &seed, 1, 12);
@@ -254,10 +242,8 @@ TEST(test_against_the_model)
     assert_int_equal(callsites_merge_extend(&merge), VARVE_OK);
     for (unsigned round = 0; round < 2; round++) {
         uint32_t before = written_count;
-
         for (unsigned i = 0; i < 2000; i++) {
             uint32_t line;
-
             assert_int_equal(callsites_merge_stack(&merge, stacks[i], &line), VARVE_OK);
             model_merge(&native[i], &python[i], &expected);
             expect_path(&merge, line, &expected);

@@ -60,7 +60,6 @@ TEST(test_allocation_functions)
         "std::_Vector_base<int, std::allocator<int> >::_M_allocate(unsigned long)",
         "std::__cxx11::basic_string<char>::_M_create(unsigned long&, unsigned long)",
         "node* std::_Rb_tree<int>::_M_create_node<int const&>(int const&)"};
-
     expect_all(names, sizeof(names) / sizeof(*names), true);
 }
 
@@ -91,7 +90,6 @@ TEST(test_allocation_functions_of_gpus)
         "c10::Allocator*)",
         "at::native::empty_cuda(c10::ArrayRef<long>, std::optional<c10::ScalarType>)",
         "at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>)"};
-
     expect_all(names, sizeof(names) / sizeof(*names), true);
 }
 
@@ -119,7 +117,6 @@ TEST(test_other_functions)
                                         "cudaLaunchKernel",
                                         "cuLaunchKernel",
                                         "my_cudaMalloc"};
-
     expect_all(names, sizeof(names) / sizeof(*names), false);
 }
 

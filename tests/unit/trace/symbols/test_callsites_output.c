@@ -72,7 +72,6 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
     struct fake_symbol text;
-
     snprintf(text.text, sizeof(text.text), "%s %s %s %u%s%s", symbol->function ? symbol->function : "-",
              symbol->file ? symbol->file : "-", symbol->module ? symbol->module : "-", symbol->line,
              symbol->is_python ? " python" : "", symbol->is_inlined ? " inlined" : "");
@@ -182,7 +181,6 @@ static const volatile char *torn; /* a mapping of a file that was cut; NULL: non
 int symbols_open(struct symbols **symbols_out, struct varve_message *message)
 {
     static char fake;
-
     (void)message;
     opened++;
     *symbols_out = (struct symbols *)(void *)&fake;
@@ -200,7 +198,6 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
     char name[64];
     char file[64];
     struct symbols_frame frame = {name, file, (uint32_t)(address % 16), address % 7 == 0};
-
     (void)symbols;
     (void)build_id;
     (void)build_id_bytes;
@@ -235,11 +232,9 @@ static void make_stacks(uint64_t seed)
         const struct stack *before = &stacks[random_below(&seed, i)];
         unsigned shared = (unsigned)random_below(&seed, before->native_count + 1);
         unsigned more = (unsigned)random_below(&seed, 6);
-
         stack->native_count = shared + more <= 24 ? shared + more : 24;
         for (unsigned k = 0; k < stack->native_count; k++) {
             unsigned outer = stack->native_count - k; /* from 1, counted from the outermost */
-
             stack->pcs[k] = outer <= shared ? before->pcs[before->native_count - outer]
                                             : (random_below(&seed, 3) == 0 ? PYTHON_MODULE : PLAIN_MODULE) + 1 +
                                                   random_below(&seed, 100 + i);
@@ -256,7 +251,6 @@ static void make_stacks(uint64_t seed)
 static struct writer begin_file(const char *name)
 {
     struct writer writer = writer_open(name);
-
     put_module(&writer, 0, PYTHON_MODULE, 0x10000, PYTHON_MODULE, "/usr/bin/python3.11", "x");
     put_module(&writer, 1, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
@@ -268,7 +262,6 @@ static struct writer begin_file(const char *name)
 static void put_stack(struct writer *writer, struct callsites *callsites, uint32_t number)
 {
     const struct stack *stack = &stacks[number];
-
     put_callsite(writer, number, stack->pcs, stack->native_count, stack->python, stack->python_count);
     fflush(writer->stream);
     assert_true(callsites_global(callsites, 1, number) > 0);
@@ -283,7 +276,6 @@ static void nap(void)
 static void await_rows(struct callsites *callsites, struct store *store)
 {
     bool has_more;
-
     for (int i = 0; i < 20000 && (callsites->output == NULL || callsites->output->stacks == 0); i++) {
         store->room = 1000;
         callsites_step(callsites, store, &has_more);
@@ -296,9 +288,8 @@ static void await_rows(struct callsites *callsites, struct store *store)
 static void run(struct callsites *callsites, struct store *store, bool is_beside, uint64_t seed)
 {
     struct writer writer = begin_file("run");
-    bool has_more;
-
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    bool has_more;
     for (uint32_t i = 1; i <= STACKS; i++) {
         put_stack(&writer, callsites, i);
         if (is_beside && i == STACKS / 2) {
@@ -320,7 +311,6 @@ static void run(struct callsites *callsites, struct store *store, bool is_beside
 static struct store *new_store(void)
 {
     struct store *store = calloc(1, sizeof(*store));
-
     assert_non_null(store);
     return store;
 }
@@ -344,9 +334,8 @@ TEST(test_rows_while_it_runs)
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct store *whole = new_store();
         struct store *beside = new_store();
-        struct callsites *callsites;
-
         make_stacks(seed);
+        struct callsites *callsites;
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         run(callsites, whole, false, seed);
         assert_int_equal(callsites_finish(callsites, whole, NULL, NULL, NULL), VARVE_OK);
@@ -372,7 +361,6 @@ TEST(test_rows_while_it_runs)
 TEST(test_ends_that_are_repeated)
 {
     unsigned all_failures = 0;
-
     make_stacks(7);
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct store *whole = new_store();
@@ -380,8 +368,6 @@ TEST(test_ends_that_are_repeated)
         struct callsites *callsites;
         uint64_t random = seed;
         unsigned failures = 0;
-        int error;
-
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         run(callsites, whole, false, seed);
         assert_int_equal(callsites_finish(callsites, whole, NULL, NULL, NULL), VARVE_OK);
@@ -389,6 +375,7 @@ TEST(test_ends_that_are_repeated)
 
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         run(callsites, store, seed % 2 == 0, seed);
+        int error;
         do {
             store->fails_in = failures < 5 ? 2 + (unsigned)random_below(&random, 4000) : 0;
             error = callsites_finish(callsites, store, NULL, NULL, NULL);
@@ -411,7 +398,6 @@ TEST(test_close_at_any_time)
     for (unsigned i = 0; i < 3; i++) {
         struct store *store = new_store();
         struct callsites *callsites;
-
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         run(callsites, store, i > 0, i);
         if (i != 1) {
@@ -428,16 +414,15 @@ TEST(test_a_torn_file)
     const uint64_t pcs[4] = {PLAIN_MODULE + 5, TORN_MODULE + 18, TORN_MODULE + 50, PLAIN_MODULE + 37};
     struct writer writer = begin_file("torn");
     struct store *store = new_store();
-    struct callsites *callsites;
     unsigned unnamed = 0, named = 0;
     int file = open(writer.path, O_RDONLY | O_CLOEXEC);
     void *mapping = mmap(NULL, 1U << 20, PROT_READ, MAP_SHARED, file, 0); /* far beyond its end */
-
     assert_true(file >= 0 && mapping != MAP_FAILED);
     torn = (const char *)mapping + (1U << 19);
     put_module(&writer, 2, TORN_MODULE, 0x10000, TORN_MODULE, "/lib/torn", "z");
     put_callsite(&writer, 1, pcs, 4, NULL, 0);
     fflush(writer.stream);
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 1), 1);
@@ -448,7 +433,6 @@ TEST(test_a_torn_file)
     assert_int_equal(store->sites[1].depth, 4);
     for (uint32_t i = 0; i < store->node_count; i++) {
         const char *text = store->symbols[store->nodes[i].symbol - 1].text;
-
         unnamed += strcmp(text, "- - /lib/torn 0") == 0;
         named += text[0] == 'f';
     }
@@ -467,11 +451,9 @@ TEST(test_a_torn_file)
 static void path_text(const struct store *store, uint32_t node, char *text, size_t bytes)
 {
     size_t used = 0;
-
     text[0] = '\0';
     for (; node != 0; node = store->nodes[node - 1].parent) {
         const struct fake_node *at = &store->nodes[node - 1];
-
         used += (size_t)snprintf(text + used, bytes - used, "%s @%lld\n", store->symbols[at->symbol - 1].text,
                                  (long long)at->pc);
         assert_true(used < bytes);
@@ -481,7 +463,6 @@ static void path_text(const struct store *store, uint32_t node, char *text, size
 static void expect_path(const struct store *a, uint32_t a_node, const struct store *b, uint32_t b_node)
 {
     static char a_text[65536], b_text[65536];
-
     path_text(a, a_node, a_text, sizeof(a_text));
     path_text(b, b_node, b_text, sizeof(b_text));
     assert_string_equal(a_text, b_text);
@@ -493,7 +474,6 @@ static void expect_joined(const struct store *whole, const struct store *store, 
     static bool is_kept[NODES_MAX + 1];
     static uint32_t first_at[NODES_MAX + 1];
     int64_t small = 0;
-
     memset(is_kept, 0, sizeof(is_kept));
     memset(first_at, 0, sizeof(first_at));
     for (uint32_t id = 1; id <= whole->site_last; id++) {
@@ -505,7 +485,6 @@ static void expect_joined(const struct store *whole, const struct store *store, 
     for (uint32_t id = 1; id <= whole->site_last; id++) {
         const struct fake_site *site = &store->sites[id];
         uint32_t above = whole->sites[id].node;
-
         if (sizes[id] == JOIN_LARGE) {
             assert_true(joined[id] == id && site->is_there && site->depth == whole->sites[id].depth);
             expect_path(whole, above, store, site->node);
@@ -525,7 +504,6 @@ static void expect_joined(const struct store *whole, const struct store *store, 
         assert_int_equal(site->is_there, joined[id] == id);
         if (site->is_there) {
             const struct fake_node *node = &store->nodes[site->node - 1];
-
             assert_string_equal(store->symbols[node->symbol - 1].text, "(smaller call sites) - - 0");
             assert_true(node->pc == -1 && site->symbol == node->symbol);
             expect_path(whole, above, store, node->parent);
@@ -538,15 +516,12 @@ TEST(test_small_ones)
 {
     static uint8_t sizes[STACKS + 1];
     static uint32_t joined[STACKS + 1];
-
     for (uint64_t seed = 11; seed <= 16; seed++) {
         struct store *whole = new_store();
         struct store *store = new_store();
-        struct callsites *callsites;
         uint64_t random = seed;
-        uint32_t count;
-
         make_stacks(seed);
+        struct callsites *callsites;
         assert_int_equal(callsites_open(&callsites), VARVE_OK);
         run(callsites, whole, false, seed);
         assert_int_equal(callsites_finish(callsites, whole, NULL, NULL, NULL), VARVE_OK);
@@ -556,7 +531,7 @@ TEST(test_small_ones)
         assert_int_equal(callsites_hold(callsites, NULL), VARVE_OK);
         run(callsites, store, seed % 2 == 0, seed);
         assert_true(store->node_count == 0 && store->site_last == 0); /* held back */
-        count = callsites_count(callsites);
+        uint32_t count = callsites_count(callsites);
         assert_int_equal(count, whole->site_last);
         memset(sizes, 0, sizeof(sizes));
         for (uint32_t id = 1; id <= count; id++) {

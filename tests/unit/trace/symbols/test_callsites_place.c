@@ -37,7 +37,6 @@ static int place_of(const char *stack)
 {
     struct callsites_line lines[32] = {{0}};
     const uint32_t count = (uint32_t)strlen(stack);
-
     for (uint32_t i = 0; i < count; i++) {
         lines[count - i] =
             (struct callsites_line){.parent = count - i - 1, .symbol = i + 1, .roles = roles_of(stack[i])};
@@ -82,7 +81,6 @@ TEST(test_places)
         /* the driver alone, called from Python by something else */
         {"ddip", 2 + 1},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         if (place_of(cases[i].stack) != cases[i].place) {
             fail_msg("%s: place %d, expected %d", cases[i].stack, place_of(cases[i].stack), cases[i].place);

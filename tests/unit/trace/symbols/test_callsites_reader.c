@@ -45,7 +45,6 @@ int store_each_stat(struct store *store, const char *name, int (*take)(void *con
                     void *context, struct varve_message *message)
 {
     int result = VARVE_OK;
-
     (void)message;
     assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
     for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++) {
@@ -70,7 +69,6 @@ int store_each_callsite_origin(struct store *store,
                                void *context, struct varve_message *message)
 {
     int result = VARVE_OK;
-
     (void)message;
     for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++) {
         result = take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].callsite, 1);
@@ -84,11 +82,8 @@ TEST(test_equal_stacks_of_two_processes)
     const struct callsite_file_python other[2] = {{7, 10}, {7, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
     const struct callsite_file_python inner[2] = {{7, 10}, {7, 12}};
     const uint64_t first[2] = {0x10500, 0x20100}, second[2] = {0x70500, 0x90100};
-    struct writer a, b;
-    struct callsites *callsites;
-
-    a = writer_open("same.a");
-    b = writer_open("same.b");
+    struct writer a = writer_open("same.a");
+    struct writer b = writer_open("same.b");
     put_module(&a, 0, 0x10000, 0x1000, 0x10000, "/bin/x", "idid");
     put_module(&a, 1, 0x20000, 0x1000, 0x20000, "/lib/y", "");
     put_module(&b, 0, 0x90000, 0x1000, 0x90000, "/lib/y", "");
@@ -105,6 +100,7 @@ TEST(test_equal_stacks_of_two_processes)
     put_callsite(&a, 3, NULL, 0, python, 2);
     put_callsite(&b, 9, NULL, 0, other, 2);
 
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, a.path), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_OK);
@@ -133,26 +129,23 @@ TEST(test_equal_stacks_of_two_processes)
 /* One byte more at a time: a site is known exactly when its entry is complete. */
 TEST(test_growing_file)
 {
-    struct writer whole, part;
-    struct callsites *callsites;
-    long complete[4];
-    char bytes[4096];
-    size_t count;
-    FILE *stream;
-
-    whole = writer_open("whole");
+    struct writer whole = writer_open("whole");
     put_module(&whole, 0, 0x1000, 0x1000, 0, "/bin/grow", "0123456789");
+    long complete[4];
     for (uint32_t i = 1; i <= 3; i++) {
         put_native(&whole, i, 0x1000 + 8 * i);
         complete[i] = ftell(whole.stream);
     }
     fclose(whole.stream);
-    stream = fopen(whole.path, "r");
+    FILE *stream = fopen(whole.path, "r");
     assert_non_null(stream);
-    count = fread(bytes, 1, sizeof(bytes), stream);
+    char bytes[4096];
+    size_t count = fread(bytes, 1, sizeof(bytes), stream);
     fclose(stream);
 
+    struct writer part;
     snprintf(part.path, sizeof(part.path), "%s/part", callsite_file_folder());
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, part.path), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 1), 0); /* not there yet */
@@ -174,7 +167,6 @@ TEST(test_growing_file)
 static struct callsites *open_two(const struct writer *a, const struct writer *b)
 {
     struct callsites *callsites;
-
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, a->path), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 2, b->path), VARVE_OK);
@@ -184,16 +176,13 @@ static struct callsites *open_two(const struct writer *a, const struct writer *b
 TEST(test_resume_keeps_numbers)
 {
     struct store fake = {.origin_count = 0}, *store = &fake;
-    struct writer a, b;
-    struct callsites *callsites;
-    uint32_t first[6], number;
-
-    a = writer_open("resume.a");
-    b = writer_open("resume.b");
+    struct writer a = writer_open("resume.a");
+    struct writer b = writer_open("resume.b");
     put_native(&a, 1, 0x111);
     put_native(&b, 1, 0x222);
     put_native(&b, 2, 0x111);
-    callsites = open_two(&a, &b);
+    struct callsites *callsites = open_two(&a, &b);
+    uint32_t first[6];
     first[0] = callsites_global(callsites, 2, 1); /* the second file is read first */
     first[1] = callsites_global(callsites, 1, 1);
     assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
@@ -217,7 +206,7 @@ TEST(test_resume_keeps_numbers)
     assert_int_equal(callsites_global(callsites, 2, 2), 2);
     assert_int_equal(callsites_global(callsites, 2, 3), 3);
     assert_int_equal(callsites_global(callsites, 1, 4), 1);
-    number = callsites_global(callsites, 1, 2);
+    uint32_t number = callsites_global(callsites, 1, 2);
     assert_true(number > 3);
     put_native(&b, 4, 0x333);
     put_native(&b, 5, 0x666);
@@ -256,7 +245,6 @@ static void put_nodes(struct writer *writer, uint32_t tag, uint32_t first, uint3
                       unsigned count)
 {
     const struct callsite_file_nodes chain = {first, parent};
-
     put_head(writer, tag, sizeof(chain) + count * sizeof(*frames));
     put(writer, &chain, sizeof(chain));
     put(writer, frames, count * sizeof(*frames));
@@ -266,7 +254,6 @@ static void put_nodes(struct writer *writer, uint32_t tag, uint32_t first, uint3
 static void put_site(struct writer *writer, uint32_t number, uint32_t native, uint32_t python)
 {
     const struct callsite_file_site site = {number, native, python, 0};
-
     put_head(writer, CALLSITE_FILE_TAG_SITE, sizeof(site));
     put(writer, &site, sizeof(site));
     put_padding(writer, 0);
@@ -281,7 +268,6 @@ struct heard {
 static void hear(void *context, uint32_t process_id, const struct callsite_file_entry *entry, const uint8_t *payload)
 {
     struct heard *heard = context;
-
     assert_int_equal(process_id, 1);
     if (entry->tag == CALLSITE_FILE_TAG_STACK) {
         assert_true(heard->count < 4);
@@ -298,8 +284,6 @@ TEST(test_nodes)
     const struct callsite_file_python python[] = {{0, 7}, {0, 5}};
     static struct heard heard;
     struct writer writer = writer_open("nodes");
-    struct callsites *callsites;
-
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 1, 0, outer, 2);
     put_nodes(&writer, CALLSITE_FILE_TAG_PYTHON, 3, 0, lines, 2);
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 5, 2, &inner, 1);
@@ -307,6 +291,7 @@ TEST(test_nodes)
     put_callsite(&writer, 2, list, 3, python, 2);
     put_site(&writer, 3, 2, 0);
     put_callsite(&writer, 4, list + 1, 2, NULL, 0);
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     callsites_listen(callsites, hear, &heard);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
@@ -340,8 +325,6 @@ TEST(test_senseless_nodes)
 {
     const uint64_t frame = 0x100, line = 0x500000000;
     struct writer writer = writer_open("senseless");
-    struct callsites *callsites;
-
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 1, 0, &frame, 1);
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 2, 3, &frame, 1); /* no such parent */
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 2, 2, &frame, 1); /* its own */
@@ -354,6 +337,7 @@ TEST(test_senseless_nodes)
     put_site(&writer, 1, 0, 1);
     put_site(&writer, 1, UINT32_MAX, 0);
     put_site(&writer, 1, 1, 0);
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 1), 1);
@@ -369,7 +353,6 @@ TEST(test_senseless_nodes)
 static void check_damaged(const char *path, uint32_t known)
 {
     struct callsites *callsites;
-
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, path), VARVE_OK);
     for (uint32_t i = 1; i <= 3; i++) {
@@ -400,13 +383,10 @@ TEST(test_damage_ends_the_file)
                  {CALLSITE_FILE_TAG_MODULE_GONE, 16},
                  {CALLSITE_FILE_TAG_STACK, 0xfffffff8U},
                  {CALLSITE_FILE_TAG_MODULE, 1U << 20}};
-
     for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
-        struct writer writer;
         uint8_t ones[64];
-
         memset(ones, 0xff, sizeof(ones));
-        writer = writer_open("damage");
+        struct writer writer = writer_open("damage");
         put_native(&writer, 1, 0x100);
         put_native(&writer, 2, 0x200);
         put(&writer, &heads[i], sizeof(heads[i]));
@@ -425,19 +405,17 @@ TEST(test_head_is_written_last)
     static const uint8_t none[4096];
     const uint64_t lost = 7;
     struct writer writer = writer_open("mapped");
-    struct callsites *callsites;
-    long at;
-
     put_head(&writer, CALLSITE_FILE_TAG_LOST, sizeof(lost));
     put(&writer, &lost, sizeof(lost));
     put_native(&writer, 1, 0x100);
     put_head(&writer, CALLSITE_FILE_TAG_PADDING, 64);
     put(&writer, none, 64);
-    at = ftell(writer.stream);
+    long at = ftell(writer.stream);
     put(&writer, none, 8);
     put(&writer, "payload.", 8);
     put(&writer, none, sizeof(none));
     assert_int_equal(fflush(writer.stream), 0);
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     assert_true(callsites_global(callsites, 1, 1) != 0);
@@ -456,9 +434,7 @@ TEST(test_head_is_written_last)
 /* Values that make no sense cost their own entry and nothing else. */
 TEST(test_senseless_numbers)
 {
-    struct writer writer;
-
-    writer = writer_open("senseless");
+    struct writer writer = writer_open("senseless");
     put_native(&writer, 0, 0x100);
     put_native(&writer, 0xffffffffU, 0x100);
     put_native(&writer, 1, 0x100);
@@ -481,17 +457,12 @@ TEST(test_senseless_numbers)
 TEST(test_memory)
 {
     const uint32_t count = 100000;
-    struct mallinfo2 before, after;
-    struct writer writer;
-    struct callsites *callsites;
     uint64_t pcs[30], seed = 1, random = 0;
-
-    writer = writer_open("large");
+    struct writer writer = writer_open("large");
     put_module(&writer, 0, 0x100000, 0x1000000, 0x100000, "/usr/bin/large", "id");
     setvbuf(writer.stream, NULL, _IOFBF, 1 << 16);
     for (uint32_t i = 1; i <= count; i++) {
         const struct callsite_file_stack callsite = {i, 30, 0};
-
         random = i % 64 == 1 ? random_next(&seed) : random;
         for (unsigned depth = 0; depth < 30; depth++) {
             pcs[depth] = 0x100000 + ((random >> depth) & 0xffff) * 16;
@@ -503,13 +474,14 @@ TEST(test_memory)
         put(&writer, pcs, sizeof(pcs));
     }
     assert_int_equal(fclose(writer.stream), 0);
-    before = mallinfo2();
+    struct mallinfo2 before = mallinfo2();
+    struct callsites *callsites;
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     for (uint32_t i = 1; i <= count; i++) {
         assert_int_equal(callsites_global(callsites, 1, i), i);
     }
-    after = mallinfo2();
+    struct mallinfo2 after = mallinfo2();
     /* Zero under a sanitizer's allocator; two frames for each stack that no other has is a bad case. */
     assert_true(callsites->frames.count > count);
     assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < 40U << 20);

@@ -38,8 +38,8 @@ TEST(test_match)
     unsigned matched = 0;
     for (unsigned i = 0; i < 200000; i++) {
         char pattern[16];
-        char text[16];
         random_text(&random, "ab**", pattern);
+        char text[16];
         random_text(&random, "ab", text);
         if (plumbing_match(pattern, text) != naive_match(pattern, text)) {
             fail_msg("'%s' against '%s'", pattern, text);

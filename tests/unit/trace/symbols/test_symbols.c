@@ -46,20 +46,17 @@ static const char cxx_source[] = "#include <map>\n"
 static int set_up_both(void **state)
 {
     int result = set_up(state);
-
     write_file("small.cc", cxx_source);
     return result;
 }
 
 static void check_variant(const char *tool, const char *compile, const char *name, int depth_min)
 {
-    struct symbols *symbols;
     int deepest = 0;
-    unsigned count;
-
     assert_int_equal(shell("%s -o %s", compile, name), 0);
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
-    count = compare_code(symbols, tool, name, name, 3, &deepest);
+    unsigned count = compare_code(symbols, tool, name, name, 3, &deepest);
     symbols_close(symbols);
     assert_true(count > 60);
     assert_true(deepest >= depth_min);
@@ -105,12 +102,10 @@ TEST(test_link_time_optimisation)
 
 TEST(test_split_dwarf)
 {
-    struct symbols *symbols;
-    struct answer answer;
-
     assert_int_equal(shell("gcc -g -O2 -gsplit-dwarf -c small.c -o split.o && gcc -g split.o -o split"), 0);
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
-    answer = resolve(symbols, path_of("split"), address_of("split", "outer"));
+    struct answer answer = resolve(symbols, path_of("split"), address_of("split", "outer"));
     assert_string_equal(answer.function[answer.count - 1], "outer");
     assert_string_equal(answer.file[answer.count - 1], "small.c");
     symbols_close(symbols);
@@ -119,12 +114,9 @@ TEST(test_split_dwarf)
 TEST(test_symbol_table_only)
 {
     struct symbols *symbols;
-    struct answer answer;
-    uint64_t outer;
-
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_int_equal(shell("gcc -O2 small.c -o plain && g++ -O2 small.cc -o plainxx"), 0);
-    answer = resolve(symbols, path_of("plain"), address_of("plain", "give_up"));
+    struct answer answer = resolve(symbols, path_of("plain"), address_of("plain", "give_up"));
     assert_string_equal(answer.function[0], "give_up");
     assert_string_equal(answer.file[0], "");
     answer = resolve(symbols, path_of("plainxx"), address_of("plainxx", "_Z3runi") + 5);
@@ -133,7 +125,7 @@ TEST(test_symbol_table_only)
     answer = resolve(symbols, path_of("plainxx"), address_of("plainxx", "_Z3runi.cold"));
     assert_string_equal(answer.function[0], "run(int) [clone .cold]");
     /* Stripped: what is exported keeps its name, and nothing else gets that of its neighbour. */
-    outer = address_of("plain", "outer");
+    uint64_t outer = address_of("plain", "outer");
     assert_int_equal(shell("gcc -O2 -rdynamic small.c -o exported && strip exported && strip plain -o bare"), 0);
     answer = resolve(symbols, path_of("bare"), outer);
     assert_string_equal(answer.function[0], "");
@@ -142,17 +134,14 @@ TEST(test_symbol_table_only)
 
 TEST(test_dynamic_symbols)
 {
-    struct symbols *symbols;
-    struct answer answer;
-    uint64_t outer, middle;
-
     assert_int_equal(shell("gcc -O2 -fPIC -shared small.c -o lib.so"), 0);
-    outer = address_of("lib.so", "outer");
-    middle = address_of("lib.so", "deregister_tm_clones");
+    uint64_t outer = address_of("lib.so", "outer");
+    uint64_t middle = address_of("lib.so", "deregister_tm_clones");
     assert_true(outer && middle);
     assert_int_equal(shell("strip lib.so"), 0);
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
-    answer = resolve(symbols, path_of("lib.so"), outer + 1);
+    struct answer answer = resolve(symbols, path_of("lib.so"), outer + 1);
     assert_string_equal(answer.function[0], "outer");
     answer = resolve(symbols, path_of("lib.so"), middle);
     assert_string_equal(answer.function[0], "");
@@ -162,7 +151,6 @@ TEST(test_dynamic_symbols)
 TEST(test_demangle)
 {
     struct symbols *symbols;
-
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_string_equal(symbols_demangle(symbols, "_Znwm"), "operator new(unsigned long)");
     assert_string_equal(symbols_demangle(symbols, "_ZN3foo3barEv.cold"), "foo::bar() [clone .cold]");
@@ -186,25 +174,19 @@ TEST(test_demangle)
 TEST(test_ranges_against_model)
 {
     uint64_t seed = 99;
-
     for (int round = 0; round < 200; round++) {
         struct symbols_ranges table = {NULL, 0, 0};
-
         for (uint32_t i = 0; i < (uint32_t)(round % 40); i++) {
-            uint64_t random, low, length;
-
-            random = random_next(&seed);
-            low = (random >> 40) % 200;
-            length = (random >> 20) % ((random >> 60) ? 20 : 150);
+            uint64_t random = random_next(&seed);
+            uint64_t low = (random >> 40) % 200;
+            uint64_t length = (random >> 20) % ((random >> 60) ? 20 : 150);
             assert_true(symbols_ranges_add(&table, low, low + length, i, 0));
         }
         symbols_ranges_sort(&table);
         for (uint64_t address = 0; address < 400; address++) {
             const struct symbols_range *found = symbols_ranges_find(&table, address), *best = NULL;
-
             for (size_t i = 0; i < table.count; i++) {
                 const struct symbols_range *range = &table.ranges[i];
-
                 if (range->low <= address && address < range->high &&
                     (!best || range->low > best->low || (range->low == best->low && range->high < best->high))) {
                     best = range;

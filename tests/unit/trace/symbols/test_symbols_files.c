@@ -19,10 +19,6 @@
 
 TEST(test_mini_debug_info)
 {
-    struct symbols *symbols;
-    struct answer answer;
-    uint64_t clones;
-
     if (shell("xz --version >log") != 0) {
         skip("xz is not installed");
     }
@@ -30,17 +26,17 @@ TEST(test_mini_debug_info)
                            "--keep-symbol deregister_tm_clones mini.so mini.debug && "
                            "nm mini.debug >log && xz -k mini.debug"),
                      0);
-    clones = address_of("mini.so", "deregister_tm_clones");
+    uint64_t clones = address_of("mini.so", "deregister_tm_clones");
     assert_int_equal(shell("strip mini.so && objcopy --add-section .gnu_debugdata=mini.debug.xz mini.so"), 0);
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
-    answer = resolve(symbols, path_of("mini.so"), clones);
+    struct answer answer = resolve(symbols, path_of("mini.so"), clones);
     assert_string_equal(answer.function[0], "deregister_tm_clones");
     symbols_close(symbols);
 }
 
 TEST(test_debuglink)
 {
-    struct symbols *symbols;
     int deepest = 0;
 
     /* Without a build id the checksum decides; beside the file, in .debug, below a root. */
@@ -48,6 +44,7 @@ TEST(test_debuglink)
                            "objcopy --only-keep-debug link link.debug && strip link && "
                            "objcopy --add-gnu-debuglink=link.debug link"),
                      0);
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     compare_code(symbols, "addr2line", "link", "link.full", 7, &deepest);
     symbols_close(symbols);
@@ -83,13 +80,12 @@ TEST(test_debuglink)
 
 TEST(test_build_id_tree)
 {
-    struct symbols *symbols;
     int deepest = 0;
-
     assert_int_equal(shell("gcc -g -O2 small.c -Wl,--build-id=0xab00112233445566778899aabbccddeeff001122 -o byid && "
                            "cp byid byid.full && mkdir -p tree/.build-id/ab && objcopy --only-keep-debug byid "
                            "tree/.build-id/ab/00112233445566778899aabbccddeeff001122.debug && strip byid"),
                      0);
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_int_equal(symbols_add_debug_root(symbols, path_of("tree")), VARVE_OK);
     compare_code(symbols, "addr2line", "byid", "byid.full", 5, &deepest);
@@ -109,7 +105,6 @@ static void assert_unknown(struct symbols *symbols, const char *path, const uint
                            uint64_t address)
 {
     struct answer answer = {.count = 0};
-
     assert_int_equal(symbols_resolve(symbols, path, id, id_bytes, address, take_frame, &answer), VARVE_OK);
     assert_int_equal(answer.count, 1);
     assert_string_equal(answer.function[0], "");
@@ -121,11 +116,9 @@ TEST(test_files_that_changed)
 {
     static const uint8_t id[4] = {0xab, 1, 2, 3}, other[4] = {0xab, 1, 2, 4};
     struct answer answer = {.count = 0};
-    struct symbols *symbols;
-    uint64_t outer;
-
     assert_int_equal(shell("gcc -g -O2 small.c -Wl,--build-id=0xab010203 -o kept"), 0);
-    outer = address_of("kept", "outer");
+    uint64_t outer = address_of("kept", "outer");
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_int_equal(symbols_resolve(symbols, path_of("kept"), id, 4, outer, take_frame, &answer), VARVE_OK);
     assert_string_equal(answer.function[answer.count - 1], "outer");
@@ -148,25 +141,19 @@ TEST(test_files_that_changed)
 TEST(test_damaged_files)
 {
     uint64_t seed = 12345, random, start, end;
-    struct answer answer;
-    struct symbols *symbols;
-
     assert_int_equal(shell("gcc -g -O2 small.c -o sound"), 0);
     code_range("sound", &start, &end);
+    struct answer answer;
+    struct symbols *symbols;
     for (int round = 0; round < 40; round++) {
         struct stat status = {.st_size = 0};
-        uint64_t size;
-        int file;
-
         assert_int_equal(shell("cp sound damaged"), 0);
-        file = open(path_of("damaged"), O_RDWR | O_CLOEXEC);
+        int file = open(path_of("damaged"), O_RDWR | O_CLOEXEC);
         assert_true(file >= 0 && fstat(file, &status) == 0);
-        size = status.st_size > 0 ? (uint64_t)status.st_size : 1;
+        uint64_t size = status.st_size > 0 ? (uint64_t)status.st_size : 1;
         for (int i = 0; i < 1 + round; i++) {
-            uint8_t byte;
-
             random = random_next(&seed);
-            byte = (uint8_t)(random >> 33);
+            uint8_t byte = (uint8_t)(random >> 33);
             assert_int_equal(pwrite(file, &byte, 1, (off_t)((random >> 20) % size)), 1);
         }
         if (round % 5 == 4) {
@@ -186,20 +173,16 @@ TEST(test_damaged_files)
 
 TEST(test_few_modules_stay_open)
 {
-    struct symbols *symbols;
-    char path[600];
     unsigned open_count = 0;
-    uint64_t outer;
-
     assert_int_equal(shell("gcc -g -O2 small.c -o many && for i in $(seq 40); do ln many many.$i; done"), 0);
-    outer = address_of("many", "outer");
+    uint64_t outer = address_of("many", "outer");
+    struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
+    char path[600];
     for (int round = 0; round < 2; round++) {
         for (int i = 1; i <= 40; i++) {
-            struct answer answer;
-
             snprintf(path, sizeof(path), "%s/many.%d", symbols_folder(), i);
-            answer = resolve(symbols, path, outer);
+            struct answer answer = resolve(symbols, path, outer);
             assert_string_equal(answer.function[answer.count - 1], "outer");
         }
     }

@@ -31,21 +31,18 @@ static double raster[ADDRESS_MAP_LINES][ADDRESS_MAP_COLUMNS];
 static double weight(const struct page_allocation *one)
 {
     int64_t end = one->free_ns < END_NS ? one->free_ns : END_NS;
-
     return (double)one->size * ((double)(end - one->alloc_ns) + 1);
 }
 
 static int compare_weight(const void *left, const void *right)
 {
     double a = weight(left), b = weight(right);
-
     return (a < b) - (a > b);
 }
 
 static double overlap(double from, double to, double begin, double end)
 {
     double low = from > begin ? from : begin, high = to < end ? to : end;
-
     return high > low ? high - low : 0;
 }
 
@@ -54,10 +51,8 @@ static void fill_naively(const struct page_allocation *one)
     double line_bytes = (double)SPAN / ADDRESS_MAP_LINES, column_ns = (double)END_NS / ADDRESS_MAP_COLUMNS;
     double begin = (double)(one->addr - BEGIN_ADDR), end = begin + (double)one->size;
     double end_ns = (double)(one->free_ns < END_NS ? one->free_ns : END_NS);
-
     for (int line = 0; line < ADDRESS_MAP_LINES; line++) {
         double bytes = overlap(line * line_bytes, (line + 1) * line_bytes, begin, end);
-
         for (int column = 0; bytes > 0 && column < ADDRESS_MAP_COLUMNS; column++) {
             raster[line][column] +=
                 bytes * overlap(column * column_ns, (column + 1) * column_ns, (double)one->alloc_ns, end_ns) /
@@ -70,10 +65,8 @@ static void fill_naively(const struct page_allocation *one)
 static const char *find_array(const char *json, const char *key)
 {
     char quoted[40];
-    const char *found;
-
     snprintf(quoted, sizeof(quoted), "\"%s\":[", key);
-    found = strstr(json, quoted);
+    const char *found = strstr(json, quoted);
     assert_non_null(found);
     return found + strlen(quoted);
 }
@@ -82,7 +75,6 @@ static int64_t next_number(const char **text)
 {
     char *end;
     int64_t number = strtoll(*text, &end, 10);
-
     assert_true(end != *text);
     *text = end + 1;
     return number;
@@ -93,13 +85,11 @@ static void check_blocks(const char *json)
     const char *text = find_array(json, "blocks");
     double sum = 0, expected = 0;
     int64_t begin = 0;
-
     for (int i = 0; i < ADDRESS_MAP_BLOCKS_MAX; i++) {
-        int64_t place = next_number(&text), size = next_number(&text), lifetime;
-
+        int64_t place = next_number(&text), size = next_number(&text);
         assert_true(place >= 0 && place + size <= (int64_t)SPAN);
         begin += next_number(&text);
-        lifetime = next_number(&text);
+        int64_t lifetime = next_number(&text);
         lifetime = lifetime == -1 ? END_NS - begin : lifetime; /* never freed */
         assert_true(lifetime >= 0);
         sum += (double)size * ((double)lifetime + 1);
@@ -116,11 +106,9 @@ static void check_raster(const char *json)
     const char *text = find_array(json, "raster");
     int64_t run = 0, value = 0;
     int full = 0;
-
     for (int line = 0; line < ADDRESS_MAP_LINES; line++) {
         for (int column = 0; column < ADDRESS_MAP_COLUMNS; column++) {
             double share = raster[line][column] * 99 > 99 ? 99 : raster[line][column] * 99;
-
             if (run == 0) {
                 run = next_number(&text);
                 value = next_number(&text);
@@ -139,21 +127,15 @@ static void check_raster(const char *json)
 TEST(test_largest_and_raster)
 {
     uint64_t random = test_first_seed(1);
-    struct database *database;
-    struct varve_message message;
-    struct address_maps maps;
-    struct page_writer writer;
     char *json;
     size_t bytes;
     FILE *out = memory_stream(&json, &bytes);
-
     trace_database_make(DATABASE, (const char *const[]){NULL});
     sql_run(DATABASE, "INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', '');"
                       "INSERT INTO meta VALUES ('duration_ns', 124976963);"
                       "INSERT INTO total_stat VALUES (1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)");
     for (int i = 0; i < COUNT; i++) {
         struct page_allocation *one = &allocations[i];
-
         *one = (struct page_allocation){.domain = 1, .process_id = 1, .alloc_seq = i};
         one->size = 100000 + random_below(&random, 200000);
         one->addr = BEGIN_ADDR + random_below(&random, SPAN - one->size);
@@ -174,7 +156,10 @@ TEST(test_largest_and_raster)
     /* so that there is one band, which begins and ends where it should */
     allocations[0].addr = BEGIN_ADDR;
     allocations[0].size = SPAN;
+    struct database *database;
+    struct varve_message message;
     assert_int_equal(database_open(DATABASE, DATABASE_ANY, &database, &message), VARVE_OK);
+    struct address_maps maps;
     address_maps_init(&maps, database);
     assert_int_equal(maps.count, 1);
     for (int i = 0; i < COUNT; i++) {
@@ -184,6 +169,7 @@ TEST(test_largest_and_raster)
     for (int i = 0; i < COUNT; i++) {
         address_maps_fill(&maps, &allocations[i]);
     }
+    struct page_writer writer;
     page_writer_init(&writer, out);
     address_maps_write(&maps, database, &writer);
     page_writer_free(&writer);

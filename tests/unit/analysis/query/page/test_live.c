@@ -53,11 +53,10 @@ static const char random_sql[] =
 
 static void make_database(int64_t events)
 {
-    sqlite3 *db;
     char sql[100], *error = NULL;
-
     remove(DATABASE);
     trace_database_make(DATABASE, (const char *const[]){NULL});
+    sqlite3 *db;
     assert_int_equal(sqlite3_open(DATABASE, &db), SQLITE_OK);
     sqlite3_create_function(db, "below", 1, SQLITE_UTF8, NULL, below, NULL, NULL);
     snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; CREATE TEMP TABLE x AS SELECT %" PRId64 " AS v", events);
@@ -72,7 +71,6 @@ static int64_t naive(struct database *database, const struct live_series *series
 {
     struct cursor cursor;
     int64_t bytes = 0;
-
     cursor_open(
         &cursor, database,
         "SELECT sum(a.size) FROM allocation a LEFT JOIN callsite c ON c.id = a.callsite_id WHERE a.domain = ?1 "
@@ -94,16 +92,14 @@ static void check(struct live *live, struct database *database)
 {
     for (size_t moment = 0; moment < live->moment_count; moment++) {
         int64_t all = 0;
-        char sql[300];
-
         assert_true(moment == 0 || live->moments[moment - 1].seq < live->moments[moment].seq);
         for (size_t i = 0; i < live->row_count; i++) {
             const struct live_row *row = &live->rows[i];
-
             assert_int_equal(row->bytes[moment],
                              naive(database, &live->series[row->series], row->line, live->moments[moment].seq));
             all += row->bytes[moment];
         }
+        char sql[300];
         snprintf(sql, sizeof(sql),
                  "SELECT sum(size) FROM allocation WHERE domain <> 7 AND alloc_seq <= %" PRId64
                  " AND coalesce(free_requested_seq, free_completed_seq, 9223372036854775807) > %" PRId64,
@@ -116,12 +112,11 @@ TEST(test_random)
 {
     random_state = test_first_seed(1);
     for (int round = 0; round < test_rounds(ROUNDS / 4, ROUNDS); round++) {
+        make_database(round == 0 ? 1 : 1 + (int64_t)random_below(&random_state, 600));
         struct database *database;
         struct varve_message message;
-        struct live live;
-
-        make_database(round == 0 ? 1 : 1 + (int64_t)random_below(&random_state, 600));
         assert_int_equal(database_open(DATABASE, DATABASE_ANY, &database, &message), VARVE_OK);
+        struct live live;
         live_init(&live, database);
         assert_true(live.moment_count > 0 && live.moment_count <= LIVE_MOMENTS_MAX);
         page_allocations_visit(database, live_add, &live);

@@ -20,7 +20,6 @@ static char *written(const char *text)
     size_t bytes;
     struct page_writer writer;
     FILE *stream = memory_stream(&out, &bytes);
-
     page_writer_init(&writer, stream);
     page_text(&writer, text);
     page_writer_free(&writer);
@@ -31,7 +30,6 @@ static char *written(const char *text)
 static void expect(const char *text, const char *json)
 {
     char *out = written(text);
-
     assert_string_equal(out, json);
     free(out);
 }
@@ -51,16 +49,13 @@ TEST(test_text)
 TEST(test_any_bytes)
 {
     uint64_t random = test_first_seed(1);
-
     for (int round = 0; round < 2000; round++) {
         char text[64] = {0};
         size_t length = random_below(&random, sizeof(text) - 1);
-        char *out;
-
         for (size_t i = 0; i < length; i++) {
             text[i] = (char)(1 + random_below(&random, 255));
         }
-        out = written(text);
+        char *out = written(text);
         length = strlen(out);
         assert_true(length >= 2 && out[0] == '"' && out[length - 1] == '"');
         for (size_t i = 1; i + 1 < length; i++) {
@@ -74,15 +69,12 @@ TEST(test_any_bytes)
 TEST(test_long_names_are_cut)
 {
     char *text = memory_resize(NULL, (1 << 20) + 1);
-
     for (size_t before = 0; before < 4; before++) {
-        char *out;
-
         for (size_t i = 0; i < 1 << 20; i++) {
             text[i] = i < before ? 'a' : "\xf0\x9f\x8c\xb2"[(i - before) % 4];
         }
         text[1 << 20] = '\0';
-        out = written(text);
+        char *out = written(text);
         assert_true(strlen(out) <= PAGE_NAME_BYTES_MAX + 5);
         assert_non_null(strstr(out, "\x9f\x8c\xb2\xe2\x80\xa6\"")); /* whole characters, and an ellipsis */
         assert_null(strstr(out, "fffd"));
@@ -97,7 +89,6 @@ TEST(test_names_have_one_number)
     size_t bytes;
     struct page_writer writer;
     FILE *stream = memory_stream(&out, &bytes);
-
     page_writer_init(&writer, stream);
     page_open(&writer, '[');
     page_name(&writer, "one");
@@ -120,7 +111,6 @@ TEST(test_deltas)
     size_t bytes;
     struct page_writer writer;
     FILE *stream = memory_stream(&out, &bytes);
-
     page_writer_init(&writer, stream);
     page_open(&writer, '{');
     page_member_deltas(&writer, "a", numbers, 3);
@@ -138,7 +128,6 @@ TEST(test_html)
     char *out;
     size_t bytes;
     FILE *stream = memory_stream(&out, &bytes);
-
     page_html(stream, "<b a=\"1\">&\\\n\x01\xff</b>");
     memory_stream_end(stream, &out);
     assert_string_equal(out, "&#60;b a=&#34;1&#34;&#62;&#38;&#92;\n\xef\xbf\xbd\xef\xbf\xbd&#60;/b&#62;");

@@ -16,7 +16,6 @@ static struct varve_message message;
 static struct lttng_recording_options options_for(const char *name)
 {
     struct lttng_recording_options options = {.name = name, .output = place("trace-%s", name), .buffer_bytes = 1};
-
     return options;
 }
 
@@ -24,7 +23,6 @@ static struct lttng_recording *must_start(const char *name)
 {
     struct lttng_recording_options options = options_for(name);
     struct lttng_recording *session;
-
     if (lttng_recording_start(&options, &session, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
@@ -42,12 +40,10 @@ static void must_stop(struct lttng_recording *session, struct lttng_recording_lo
 TEST(test_life)
 {
     struct lttng_recording_loss loss = {1, 1};
-    struct lttng_recording *session;
-
     lttng_or_skip();
     assert_int_equal(daemon_pid(), 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    session = must_start("life");
+    struct lttng_recording *session = must_start("life");
     assert_int_not_equal(daemon_pid(), 0);
     assert_int_not_equal(parent_pid(daemon_pid()), getpid());
     assert_false(exists(place("home/.lttngrc")));
@@ -63,14 +59,10 @@ TEST(test_life)
 
 TEST(test_side_by_side)
 {
-    struct lttng_recording *first;
-    struct lttng_recording *second;
-    pid_t pid;
-
     lttng_or_skip();
-    first = must_start("first");
-    second = must_start("second");
-    pid = daemon_pid();
+    struct lttng_recording *first = must_start("first");
+    struct lttng_recording *second = must_start("second");
+    pid_t pid = daemon_pid();
     emit(100, "");
     must_stop(first, NULL);
     assert_int_equal(daemon_pid(), pid);
@@ -85,18 +77,15 @@ TEST(test_side_by_side)
 TEST(test_daemon_of_others)
 {
     struct lttng_recording_options options = options_for("ours");
-    struct lttng_recording *session;
-    struct lttng_recording *twin;
-    pid_t pid;
-
     lttng_or_skip();
     shell("lttng-sessiond --daemonize --no-kernel");
     shell("lttng create theirs --output=%s", place("theirs"));
-    pid = daemon_pid();
-    session = must_start("ours");
+    pid_t pid = daemon_pid();
+    struct lttng_recording *session = must_start("ours");
     assert_true(holds(place("home/.lttngrc"), "session=theirs\n"));
 
     options.output = place("taken");
+    struct lttng_recording *twin;
     assert_int_equal(lttng_recording_start(&options, &twin, &message), VARVE_ERROR_IO);
     assert_non_null(strstr(message.text, "already exists"));
 
@@ -120,10 +109,8 @@ TEST(test_daemon_of_others)
 /* Between two events: LTTng delivers all. */
 TEST(test_killed)
 {
-    struct lttng_recording *session;
-
     lttng_or_skip();
-    session = must_start("killed");
+    struct lttng_recording *session = must_start("killed");
     emit(2999, "kill");
     must_stop(session, NULL);
     assert_events(2999, place("trace-killed"));
@@ -137,7 +124,6 @@ TEST(test_killed_in_an_event)
     lttng_limit_set(UINT64_C(60000000000)); /* which any wait for ever would take */
     for (int i = 0; i < 4; i++) {
         struct lttng_recording *session = must_start("storm");
-
         emit(1, "storm");
         must_stop(session, NULL);
         assert_family_ends();
@@ -148,15 +134,13 @@ TEST(test_killed_in_an_event)
 
 TEST(test_discarded)
 {
-    struct lttng_recording_loss loss;
-    struct lttng_recording *session;
-
     lttng_or_skip();
-    session = must_start("discarded");
+    struct lttng_recording *session = must_start("discarded");
     emit(1, ""); /* the consumer is there from now on */
     consumer_signal(SIGSTOP);
     emit(100000, "");
     consumer_signal(SIGCONT);
+    struct lttng_recording_loss loss;
     must_stop(session, &loss);
     assert_in_range(loss.discarded_events, 1, 99999);
     assert_events(100001 - loss.discarded_events, place("trace-discarded"));
@@ -166,17 +150,15 @@ TEST(test_discarded)
 TEST(test_adopt)
 {
     struct lttng_recording_options options = options_for("orphan");
-    struct lttng_recording *session;
-    int status;
-    pid_t pid;
-
     lttng_or_skip();
+    struct lttng_recording *session;
     assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_NOT_FOUND);
     assert_null(session);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         _exit(lttng_recording_start(&options, &session, NULL) == VARVE_OK ? 0 : 1);
     }
+    int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     emit(10, "");
@@ -191,7 +173,6 @@ static void daemon_killed(const char *name, bool consumer_too)
 {
     struct lttng_recording_options options = options_for(name);
     struct lttng_recording *session = must_start(name);
-
     emit(77, "");
     if (consumer_too) {
         consumer_signal(SIGKILL);
@@ -217,14 +198,12 @@ TEST(test_daemon_killed)
 TEST(test_daemon_hangs)
 {
     struct lttng_recording_options options = options_for("hanging");
-    struct lttng_recording *session;
-    pid_t pid;
-
     lttng_or_skip();
     shell("lttng-sessiond --daemonize --no-kernel");
-    pid = daemon_pid();
+    pid_t pid = daemon_pid();
     assert_int_equal(kill(pid, SIGSTOP), 0);
     lttng_limit_set(300000000);
+    struct lttng_recording *session;
     assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
     assert_null(session);
     assert_non_null(strstr(message.text, "LTTng did not answer within 0.3 s"));
@@ -237,21 +216,19 @@ TEST(test_daemon_hangs)
  * ending, and the variables do not reach it. */
 TEST(test_surroundings)
 {
-    struct lttng_recording *session;
-    sigset_t blocked;
-    sigset_t before;
-    char command[64];
-
     lttng_or_skip();
+    sigset_t blocked;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);
+    sigset_t before;
     sigprocmask(SIG_BLOCK, &blocked, &before);
     signal(SIGCHLD, SIG_IGN);
     assert_int_equal(setenv("LD_PRELOAD", "libvarve-is-not-here.so", 1), 0);
-    session = must_start("around");
+    struct lttng_recording *session = must_start("around");
     assert_int_equal(unsetenv("LD_PRELOAD"), 0);
     assert_true(signal(SIGCHLD, SIG_DFL) == SIG_IGN);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    char command[64];
     snprintf(command, sizeof(command), "/proc/%d/environ", (int)daemon_pid());
     shell("grep -q LTTNG_HOME %s && ! grep -q LD_PRELOAD %s", command, command);
     must_stop(session, NULL);
@@ -277,10 +254,8 @@ TEST(test_buffer_sizes)
         {UINT64_C(3) << 20, UINT64_C(24) << 30, 2, 1U << 16, 16}, /* rounded down */
         {UINT64_C(4) << 30, UINT64_C(24) << 30, 2, 4U << 20, 16},
     };
-
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lttng_buffers plan = lttng_buffers_plan(cases[i].bytes, cases[i].free_bytes, cases[i].cpus);
-
         if (plan.sub_buffer_bytes != cases[i].sub_buffer_bytes || plan.sub_buffers != cases[i].sub_buffers) {
             fail_msg("case %zu: %u x %llu", i, plan.sub_buffers, (unsigned long long)plan.sub_buffer_bytes);
         }
@@ -295,9 +270,8 @@ TEST(test_wrong_options)
 {
     static const char *const names[] = {"", "two words", "a/b", "-x;y", "\303\244"};
     struct lttng_recording_options options = options_for("fine");
-    struct lttng_recording *session;
-
     lttng_or_skip();
+    struct lttng_recording *session;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         options.name = names[i];
         assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_INVALID);
@@ -312,13 +286,12 @@ TEST(test_wrong_options)
 TEST(test_daemon_missing)
 {
     struct lttng_recording_options options = options_for("missing");
-    struct lttng_recording *session;
-
     lttng_or_skip();
     assert_int_equal(setenv("PATH", place("nowhere"), 1), 0);
     assert_false(lttng_recording_is_possible(&message));
     assert_non_null(strstr(message.text, "lttng-sessiond is not in PATH"));
     assert_non_null(strstr(message.text, "apt install lttng-tools"));
+    struct lttng_recording *session;
     assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
     assert_null(session);
@@ -329,14 +302,13 @@ TEST(test_daemon_missing)
 TEST(test_daemon_fails)
 {
     struct lttng_recording_options options = options_for("failing");
-    struct lttng_recording *session;
-    char path[8192];
-
     lttng_or_skip();
     shell("mkdir -p %s && printf '#!/bin/sh\nexit 3\n' > %s/lttng-sessiond && chmod 755 %s/lttng-sessiond",
           place("fake"), place("fake"), place("fake"));
+    char path[8192];
     snprintf(path, sizeof(path), "%s:%s", place("fake"), place_path);
     assert_int_equal(setenv("PATH", path, 1), 0);
+    struct lttng_recording *session;
     assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
     assert_non_null(strstr(message.text, "lttng-sessiond cannot be started (exit status 3)"));
     assert_null(session);

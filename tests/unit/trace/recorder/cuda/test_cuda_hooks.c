@@ -46,7 +46,6 @@ TEST(test_table)
 {
     for (size_t i = 0; i < CUDA_HOOK_COUNT; i++) {
         size_t length = strlen(rows[i].symbol);
-
         assert_memory_equal(rows[i].exported, rows[i].symbol, length);
         assert_int_equal((rows[i].flags & CUDA_HOOK_PER_THREAD) != 0, strcmp(rows[i].exported + length, "_ptsz") == 0);
         assert_in_range(rows[i].version, 2000, CUDA_HOOK_VERSION_KNOWN);

@@ -33,7 +33,6 @@ static void expect_field(unsigned at, const char *field, uint64_t is, uint64_t s
 static void expect_record(unsigned at, const struct expected *expected, unsigned flags)
 {
     const struct varve_record *record = &seen.records[at];
-
     if (at >= seen.count) {
         fail_msg("record %u is not there; it should be of kind %d", at, expected->kind);
     }
@@ -56,7 +55,6 @@ static unsigned expect_beginning(void)
         {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_BEGIN, 0, 0, 0, 0, 0, 130001, 0, false},
         {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0, false},
     };
-
     for (unsigned i = 0; i < 2; i++) {
         expect_record(i, &story[i], 0);
     }
@@ -70,7 +68,6 @@ static unsigned expect_end(unsigned at)
         {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0, false},
         {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END, 0, 0, 0, 0, 0, 0, 0, false},
     };
-
     for (unsigned i = 0; i < 2; i++) {
         expect_record(at + i, &story[i], 0);
     }
@@ -81,14 +78,11 @@ static unsigned expect_end(unsigned at)
 static void expect_all(const struct run *run, const struct expected *expected, unsigned count)
 {
     unsigned flags = (run->records & VARVE_RECORDS_CUDA) != 0 ? DUPLICATE : 0;
-    unsigned at;
-
     play(run);
-    at = expect_beginning();
+    unsigned at = expect_beginning();
     for (unsigned i = 0; i < count; i++) {
         bool is_name = expected[i].kind == VARVE_KIND_DEVICE || expected[i].kind == VARVE_KIND_DEVICE_NAME ||
                        expected[i].kind == VARVE_KIND_STREAM;
-
         expect_record(at, &expected[i], is_name ? 0 : flags);
         at++;
     }
@@ -150,7 +144,6 @@ TEST(test_linear)
         FREE(CU_MEM_HOST_UNREGISTER, PINNED, 0x7000040000),
         FREE(CU_IPC_CLOSE_MEM_HANDLE, DEVICE, 0x7000050000),
     };
-
     EXPECT("linear", expected, .how = NULL);
     EXPECT("linear", expected, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA);
     EXPECT("linear", expected, .without_activity = true);
@@ -174,7 +167,6 @@ TEST(test_arrays)
         FREE(CU_ARRAY_DESTROY, ARRAY, 0xa000),
         FREE(CU_MIPMAPPED_ARRAY_DESTROY, ARRAY, 0xc000),
     };
-
     EXPECT("arrays", expected, .how = NULL);
 }
 
@@ -211,7 +203,6 @@ TEST(test_ordered)
         {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_CU_MEM_ALLOC_FROM_POOL_ASYNC, VARVE_MEMORY_MANAGED, 0, 1, 0x7100002000,
          2000, 0, 0, false},
     };
-
     EXPECT("ordered", expected, .how = NULL);
 }
 
@@ -241,7 +232,6 @@ TEST(test_virtual)
         VMM_FREE(RELEASE, CU_MEM_RELEASE, 0, 0, 0x77),
         VMM_FREE(ADDRESS_FREE, CU_MEM_ADDRESS_FREE, 0x7200000000, 20 << 20, 0),
     };
-
     EXPECT("virtual", expected, .how = NULL);
 }
 
@@ -259,7 +249,6 @@ TEST(test_waits)
         {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RESET, 0, 1, 0, 0, 0, 0, 0, false},
         {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_CTX_DESTROY, 0, 1, 101, 0, 0, 0, 0, false},
     };
-
     EXPECT("waits", expected, .how = NULL);
     assert_int_equal(seen.records[8].requested, 111); /* bytes that are free */
 }
@@ -279,7 +268,6 @@ TEST(test_failures)
         {VARVE_KIND_VMM_UNMAP, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, ANY, 4096, 1, 0, true},
         {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, 0, 0, 1, 0, true},
     };
-
     EXPECT("failures", expected, .how = NULL);
 }
 
@@ -289,7 +277,6 @@ TEST(test_nested)
         DEVICE(0),
         ALLOC(CU_MEM_ALLOC_PITCH, DEVICE, 0x7300001000, 128),
     };
-
     EXPECT("nested", expected, .how = NULL);
 }
 
@@ -308,7 +295,6 @@ TEST(test_graph)
         {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
         ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7300001000, 1000, 0),
     };
-
     EXPECT("graph", expected, .how = NULL);
 }
 
@@ -331,7 +317,6 @@ TEST(test_activity)
         MEMORY(2), POOL_STATE(NONE, 1, 300, 60),
         MEMORY(2), POOL_STATE(POOL_DESTROYED_BY_DRIVER, 0, 100, 50),
     };
-
     EXPECT("activity", expected, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA);
     assert_int_equal(seen.records[2].requested, FAKE_TIME + 1);
     assert_int_equal(seen.records[3].requested, 200); /* its threshold */

@@ -23,18 +23,16 @@
 TEST(test_same_and_different)
 {
     static struct capture captures[64];
-    struct reading reading;
-
     assert_int_equal(callsite_attach(test_file("same"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (volatile unsigned round = 0; round < 3; round++) {
         for (uint32_t path = 0; path < 64; path++) {
             uint32_t before = captures[path].callsite;
-
             captures[path] = HERE;
             capture_by_path(&captures[path], path, 6);
             assert_true(captures[path].callsite != 0 && (before == 0 || captures[path].callsite == before));
         }
     }
+    struct reading reading;
     reading_open(&reading, test_file("same"));
     assert_int_equal(reading.callsite_count, 64);
     for (uint32_t path = 0; path < 64; path++) {
@@ -47,7 +45,6 @@ TEST(test_same_and_different)
 static int module_compare(struct dl_phdr_info *info, size_t size, void *argument)
 {
     const struct read_module *module = argument;
-
     (void)size;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_LOAD &&
@@ -62,12 +59,11 @@ TEST(test_modules)
 {
     char executable[1024] = "";
     struct capture capture = HERE;
-    struct reading reading;
     bool libc = false;
-
     assert_true(readlink("/proc/self/exe", executable, sizeof(executable) - 1) > 0);
     assert_int_equal(callsite_attach(test_file("modules"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     capture_by_path(&capture, 5, 3);
+    struct reading reading;
     reading_open(&reading, test_file("modules"));
     assert_true(reading.module_count >= 2); /* this program and the C library, which calls main */
     assert_string_equal(reading.modules[0].path, executable);
@@ -87,11 +83,10 @@ TEST(test_modules)
 static void cut(struct capture *capture, unsigned depth)
 {
     unsigned outside = capture->count < RECORDER_SCRATCH_FRAMES ? depth / 4 * 3 : 0;
-    uint64_t kept[CALLSITE_FILE_DEPTH_MAX];
-
     if (capture->count <= depth) {
         return;
     }
+    uint64_t kept[CALLSITE_FILE_DEPTH_MAX];
     for (unsigned i = 0; i < depth - outside; i++) {
         kept[i] = capture->pcs[i];
     }
@@ -108,13 +103,11 @@ TEST(test_depth)
     static const unsigned depths[] = {1, 2, 3, 64, 65, 200, 256, 100000};
     static const unsigned stacks[] = {200, 240, 250, 300, 490, 600, 3000};
     struct reading reading;
-
     for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
         unlink(test_file("depth"));
         assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
         for (volatile size_t k = 0; k < sizeof(stacks) / sizeof(stacks[0]); k++) {
             struct capture capture = {.max = RECORDER_SCRATCH_FRAMES};
-
             capture_by_path(&capture, 0, stacks[k]);
             cut(&capture, depths[i] < 256 ? depths[i] : 256);
             reading_open(&reading, test_file("depth"));
@@ -127,7 +120,6 @@ TEST(test_depth)
 TEST(test_refused)
 {
     struct capture capture = HERE;
-
     assert_int_equal(callsite_attach(test_file("none"), SESSION_STACKS_NONE, 64), VARVE_ERROR_INVALID);
     capture_here(&capture);
     assert_int_equal(capture.callsite, 0);
@@ -143,7 +135,6 @@ static bool fake_python_remembers;
 unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
 {
     unsigned count = fake_python_count < max ? fake_python_count : max;
-
     *hash = python_hash_frames(fake_python, count);
     return fake_python_remembers ? count : PYTHON_STACK_UNKNOWN;
 }
@@ -162,7 +153,6 @@ static void fake_python_set(unsigned index, const char *code, const char *file, 
 static NOINLINE void fake_python_round(unsigned round)
 {
     static const char inner[] = "inner", outer[] = "outer", file[] = "module.py";
-
     fake_python_count = 2;
     fake_python_set(0, inner, file, round == 1 ? 7 : 3, false);
     fake_python_set(1, outer, file, 4, true);
@@ -175,13 +165,10 @@ TEST(test_python)
 {
     struct capture first = HERE, second = HERE, third = HERE, fourth = HERE;
     struct capture *captures[] = {&first, &second, &third, &fourth};
-    struct reading reading;
-
     fake_python_described = 0;
     assert_int_equal(callsite_attach(test_file("python"), SESSION_STACKS_ALL, 64), VARVE_OK);
     for (volatile unsigned i = 0; i < 8; i++) {
         uint32_t before = captures[i % 4]->callsite;
-
         fake_python_remembers = i % 4 != 1 && i != 6; /* new and known, either way */
         fake_python_round(i % 4);
         capture_here(captures[i % 4]);
@@ -192,6 +179,7 @@ TEST(test_python)
     assert_true(second.callsite != first.callsite && fourth.callsite != first.callsite &&
                 fourth.callsite != second.callsite);
 
+    struct reading reading;
     reading_open(&reading, test_file("python"));
     assert_int_equal(reading.callsite_count, 3);
     assert_int_equal(reading.code_count, 2);
@@ -215,8 +203,6 @@ TEST(test_python_alone)
 {
     static char names[200][8];
     struct capture capture = {.max = 0};
-    struct reading reading;
-
     assert_int_equal(callsite_attach(test_file("alone"), SESSION_STACKS_PYTHON, 200), VARVE_OK);
     capture_here(&capture);
     assert_int_equal(capture.callsite, 0); /* no interpreter */
@@ -229,6 +215,7 @@ TEST(test_python_alone)
     capture_here(&capture);
     fake_python_count = 0;
     assert_int_equal(capture.callsite, 1);
+    struct reading reading;
     reading_open(&reading, test_file("alone"));
     assert_int_equal(reading.code_count, 50);
     assert_int_equal(reading.callsites[1].native_count, 0);
@@ -245,10 +232,7 @@ TEST(test_python_alone)
 TEST(test_descriptors)
 {
     struct capture captures[3] = {HERE, HERE, HERE};
-    struct reading reading;
-    struct stat status;
     int before = open("/dev/null", O_RDONLY);
-
     close(before);
     assert_int_equal(callsite_attach(test_file("descriptors"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     int after = open("/dev/null", O_RDONLY);
@@ -259,11 +243,11 @@ TEST(test_descriptors)
 
     /* The program closes everything and gives all numbers to a file of its own. */
     char own[128];
-    int taken[1200];
     int count = 0;
 
     snprintf(own, sizeof(own), "%s", test_file("own"));
     assert_int_equal(syscall(SYS_close_range, before, ~0U, 0), 0);
+    int taken[1200];
     while (count < 1200 && (count == 0 || taken[count - 1] >= 0)) {
         taken[count++] = open(own, O_CREAT | O_RDWR, 0600);
     }
@@ -272,8 +256,10 @@ TEST(test_descriptors)
     while (count > 0) {
         close(taken[--count]);
     }
+    struct stat status;
     assert_int_equal(stat(own, &status), 0);
     assert_int_equal(status.st_size, 0);
+    struct reading reading;
     reading_open(&reading, test_file("descriptors"));
     callsite_expect(&reading, &captures[0]);
     /* With no descriptor left the site has no number; nothing else happens. */
@@ -288,13 +274,12 @@ TEST(test_descriptors)
 TEST(test_closed)
 {
     struct capture captures[2] = {HERE, HERE};
-    struct reading reading;
-
     assert_int_equal(callsite_attach(test_file("closed"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (unsigned i = 0; i < 2; i++) {
         capture_by_path(&captures[i], i, 4);
         assert_int_equal(syscall(SYS_close_range, 3, ~0U, 0), 0);
     }
+    struct reading reading;
     reading_open(&reading, test_file("closed"));
     assert_int_equal(reading.callsite_count, 2);
     callsite_expect(&reading, &captures[0]);
@@ -310,7 +295,6 @@ TEST(test_closed)
 static void size_signal_expect(bool is_pending)
 {
     sigset_t pending;
-
     assert_int_equal(sigpending(&pending), 0);
     assert_int_equal(sigismember(&pending, SIGXFSZ), is_pending);
 }
@@ -320,17 +304,15 @@ TEST(test_size_limit)
     enum { PATHS = 4000, LIMITED = 10, LIFTED = 2500 };
     static struct capture captures[PATHS];
     const struct timespec now = {0, 0};
-    struct rlimit old;
-    struct rlimit limit;
-    struct stat status;
-    struct reading reading;
     unsigned refused = 0;
-    sigset_t set;
-
     assert_int_equal(callsite_attach(test_file("limit"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGXFSZ);
+    struct rlimit limit;
+    struct stat status;
     for (uint32_t path = 0; path < PATHS; path++) {
         if (path == LIMITED) {
             /* The file may not grow: SIGXFSZ would end the program. */
@@ -350,6 +332,7 @@ TEST(test_size_limit)
         assert_true(captures[path].callsite != 0 || path >= LIMITED);
     }
     assert_true(refused >= 1000 && captures[PATHS - 1].callsite != 0);
+    struct reading reading;
     reading_open(&reading, test_file("limit"));
     assert_int_equal(reading.callsite_count, PATHS - refused);
     assert_int_equal(reading.lost.stacks, refused);

@@ -53,7 +53,6 @@ static struct stack_hash hash_of(uint32_t number)
 TEST(test_table)
 {
     struct callsite_table table = {0};
-
     assert_int_equal(callsite_table_find(&table, hash_of(1)), 0);
     for (uint32_t number = 1; number <= 5000; number++) {
         assert_int_equal(callsite_table_find(&table, hash_of(number)), 0);
@@ -85,13 +84,11 @@ static void *table_reader(void *argument)
 {
     uint64_t seed = (uintptr_t)argument;
     uint32_t published;
-
     do {
         published = __atomic_load_n(&shared_published, __ATOMIC_SEQ_CST);
         for (unsigned i = 0; i < 100 && published > 0; i++) {
             uint32_t number = 1 + (uint32_t)random_below(&seed, published);
             uint32_t found = callsite_table_find(&shared_table, plain_hash(number));
-
             shared_wrong += found != 0 && found != number;
             shared_late += found == 0;
         }
@@ -102,7 +99,6 @@ static void *table_reader(void *argument)
 TEST(test_table_readers)
 {
     pthread_t threads[3];
-
     for (uintptr_t i = 0; i < 3; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, table_reader, (void *)(i + 1)), 0);
     }
@@ -143,7 +139,6 @@ static void *worker_main(void *argument)
     for (uint32_t i = 0; i < PATHS; i++) {
         uint32_t path = (i + worker->index * (PATHS / THREADS)) % PATHS;
         struct capture capture = {.max = worker->index == 0 ? 40 : 0};
-
         capture_by_path(&capture, path, PATH_BITS);
         worker->callsites[path] = capture.callsite;
         if (worker->index == 0) {
@@ -157,9 +152,7 @@ static void *worker_main(void *argument)
 
 TEST(test_threads)
 {
-    struct reading reading;
     bool *seen = calloc(PATHS + 1, sizeof(*seen));
-
     expected = calloc(PATHS, sizeof(*expected));
     assert_true(seen != NULL && expected != NULL);
     assert_int_equal(callsite_attach(test_file("threads"), SESSION_STACKS_NATIVE, 40), VARVE_OK);
@@ -170,6 +163,7 @@ TEST(test_threads)
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(workers[i].thread, NULL);
     }
+    struct reading reading;
     reading_open(&reading, test_file("threads"));
     assert_int_equal(reading.callsite_count, PATHS);
     for (uint32_t path = 0; path < PATHS; path++) {
@@ -194,7 +188,6 @@ static uint32_t handler_callsites;
 static void handle(int number)
 {
     struct capture capture = {.max = 0};
-
     (void)number;
     capture_by_path(&capture, __atomic_fetch_add(&handler_path, 1, __ATOMIC_SEQ_CST), 10);
     handler_callsites += capture.callsite != 0;
@@ -206,8 +199,6 @@ TEST(test_signals)
     struct itimerval every = {{0, 200}, {0, 200}};
     struct itimerval never = {{0, 0}, {0, 0}};
     static struct capture captures[8192];
-    struct reading reading;
-
     assert_int_equal(callsite_attach(test_file("signals"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     sigemptyset(&action.sa_mask);
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
@@ -215,7 +206,6 @@ TEST(test_signals)
     for (volatile unsigned round = 0; round < 40 && (round == 0 || handler_callsites < 500); round++) {
         for (uint32_t path = 0; path < 8192; path++) {
             uint32_t before = captures[path].callsite;
-
             captures[path].max = round == 0 ? 40 : 0;
             capture_by_path(&captures[path], path, 13);
             assert_true(captures[path].callsite != 0 && (before == 0 || captures[path].callsite == before));
@@ -223,6 +213,7 @@ TEST(test_signals)
     }
     setitimer(ITIMER_REAL, &never, NULL);
     assert_true(handler_callsites >= 20);
+    struct reading reading;
     reading_open(&reading, test_file("signals"));
     assert_true(reading.callsite_count >= 8192 + 20);
     for (uint32_t path = 0; path < 8192; path++) {
@@ -244,7 +235,6 @@ static void child_attach(void)
 static int child_main(void)
 {
     struct capture captures[16];
-
     for (uint32_t path = 0; path < 16; path++) {
         captures[path] = (struct capture){.max = 64};
         capture_by_path(&captures[path], path * 3, 6);
@@ -268,9 +258,7 @@ static int child_main(void)
 TEST(test_fork)
 {
     struct capture captures[2] = {{.max = 64}, {.max = 64}};
-    struct reading reading;
     int status = -1;
-
     callsite_attach_by(child_attach);
     assert_int_equal(callsite_attach(test_file("parent"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     snprintf(child_path, sizeof(child_path), "%s", test_file("child"));
@@ -288,6 +276,7 @@ TEST(test_fork)
     callsite_attach_by(NULL);
     capture_by_path(&captures[1], 40, 6);
     assert_int_equal(captures[1].callsite, 41);
+    struct reading reading;
     reading_open(&reading, test_file("parent"));
     assert_int_equal(reading.callsite_count, 41);
     callsite_expect(&reading, &captures[0]);
@@ -307,7 +296,6 @@ static NOINLINE void capture_through_library(struct capture *capture, bool unloa
 {
     void (*call)(void (*)(void *), void *) = NULL;
     void *library = dlopen(VARVE_BUILD_DIR "/programs/lib_callback.so", RTLD_NOW);
-
     assert_non_null(library);
     *(void **)&call = dlsym(library, "lib_callback_call");
     assert_non_null(call);
@@ -322,16 +310,13 @@ static NOINLINE void capture_through_library(struct capture *capture, bool unloa
 TEST(test_library)
 {
     struct capture captures[4] = {{.max = 64}, {.max = 64}, {.max = 64}, {.max = 64}};
-    struct reading reading;
     unsigned first = 0;
     unsigned seen = 0;
-
     assert_int_equal(callsite_attach(test_file("library"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (volatile unsigned i = 0; i < 4; i++) {
         capture_through_library(&captures[i], i != 2);
         if (i == 0) {
             struct capture between = {.max = 0};
-
             capture_here(&between); /* notices that the library is gone */
         }
         if (i == 2) {
@@ -339,6 +324,7 @@ TEST(test_library)
             callsite_modules_changed();
         }
     }
+    struct reading reading;
     reading_open(&reading, test_file("library"));
     assert_true(captures[1].callsite != captures[0].callsite);
     for (unsigned i = 0; i < 4; i++) {
@@ -359,11 +345,10 @@ TEST(test_library)
 
 static long private_kilobytes(void)
 {
-    char line[256];
     long kilobytes = -1;
     FILE *file = fopen("/proc/self/status", "r");
-
     assert_non_null(file);
+    char line[256];
     while (fgets(line, sizeof(line), file) != NULL) {
         if (sscanf(line, "RssAnon: %ld", &kilobytes) == 1) {
             break;
@@ -377,7 +362,6 @@ static long private_kilobytes(void)
 TEST(test_memory)
 {
     struct capture capture = {.max = 0};
-
     assert_int_equal(callsite_attach(test_file("memory"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     capture_by_path(&capture, 0, 16);
     long before = private_kilobytes();

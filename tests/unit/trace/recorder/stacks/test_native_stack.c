@@ -72,7 +72,6 @@ static NOINLINE void tree_a(int depth)
 static NO_FRAME_POINTER void tree_b(int depth)
 {
     volatile int local[9] = {depth};
-
     random_tree(local[0]);
     random_tree(local[0] - 1);
     KEEP_FRAME();
@@ -81,7 +80,6 @@ static NO_FRAME_POINTER void tree_b(int depth)
 static NOINLINE void tree_c(int depth)
 {
     volatile char *space = alloca(16 + random_next(&random_state) % 300);
-
     space[0] = 1;
     random_tree(depth);
     KEEP_FRAME();
@@ -148,20 +146,18 @@ static NOINLINE unsigned capture_cut(struct callsite_start *start, uint64_t *pcs
 static NOINLINE void recurse_and_cut(int depth)
 {
     uint64_t whole[FRAMES_MAX];
-    uint64_t cut[FRAMES_MAX];
-    struct callsite_start start;
     uint64_t *into = whole;
     unsigned count = 0;
-
     if (depth > 0) {
         recurse_and_cut(depth - 1);
         KEEP_FRAME();
         return;
     }
+    uint64_t cut[FRAMES_MAX];
+    struct callsite_start start;
     for (unsigned max = 0; max < 40; max++) {
         unsigned wanted = max == 0 ? FRAMES_MAX : max - 1;
         unsigned got = capture_cut(&start, into, wanted);
-
         if (max == 0) {
             count = got;
             assert_true(count > 30);
@@ -220,7 +216,6 @@ __asm__(".text\n"
 static NOINLINE void hook_alone(void)
 {
     struct callsite_start start;
-
     HOOK_START(start);
     sample.count = native_stack_capture(&start, sample.ours, FRAMES_MAX);
     KEEP_FRAME();
@@ -247,13 +242,11 @@ static NOINLINE void call_directly(void (*function)(void))
 /* backtrace() ends at such a frame; the walk takes it for one with a frame pointer and goes on. */
 static void test_no_table(void **state)
 {
-    uint64_t with_table[FRAMES_MAX];
     unsigned count = 0;
-
     (void)state;
+    uint64_t with_table[FRAMES_MAX];
     for (int round = 0; round < 2; round++) {
         void (*call)(void (*)(void)) = round == 0 ? call_directly : call_without_table;
-
         call(hook_alone);
         if (round == 0) {
             count = sample.count;
@@ -273,7 +266,6 @@ static void object_expect(uintptr_t address)
     struct loaded_object reported = {0};
     struct loaded_object listed = {0};
     const bool is_there = loaded_object_find(address, &reported);
-
     assert_int_equal(loaded_object_find_listed(address, &listed), is_there);
     assert_int_equal(loaded_object_is_at(address), is_there);
     if (is_there) {
@@ -285,16 +277,14 @@ static void object_expect(uintptr_t address)
 /* The loader's list says what _dl_find_object does, before and after libraries come and go. */
 static void test_objects(void **state)
 {
-    void *library;
-    void *function;
-
     (void)state;
     object_expect((uintptr_t)test_objects);
     object_expect((uintptr_t)dladdr);
+    void *library;
     object_expect((uintptr_t)&library);
     library = dlopen(VARVE_BUILD_DIR "/programs/lib_callback.so", RTLD_NOW);
     assert_non_null(library);
-    function = dlsym(library, "lib_callback_call");
+    void *function = dlsym(library, "lib_callback_call");
     assert_non_null(function);
     object_expect((uintptr_t)function);
     assert_true(loaded_object_is_at((uintptr_t)function));
@@ -335,15 +325,13 @@ static uintptr_t nonsense(const struct callsite_start *real, const char *pages, 
 
 static NOINLINE void garbage(unsigned rounds, char *pages)
 {
-    uint64_t pcs[FRAMES_MAX];
     struct callsite_start real;
     const uintptr_t code = (uintptr_t)&recurse;
     const uintptr_t libc_code = (uintptr_t)dladdr;
-
     HOOK_START(real);
+    uint64_t pcs[FRAMES_MAX];
     for (unsigned round = 0; round < rounds; round++) {
         struct callsite_start start = real;
-
         for (unsigned i = 0; i < 512; i++) {
             ((uintptr_t *)(void *)pages)[i] = nonsense(&real, pages, random_next(&random_state) % 2 ? code : libc_code);
         }
@@ -367,7 +355,6 @@ static NOINLINE void garbage(unsigned rounds, char *pages)
 static void test_garbage(void **state)
 {
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
     (void)state;
     assert_true(pages != MAP_FAILED);
     assert_int_equal(mprotect(pages + 4096, 4096, PROT_NONE), 0);

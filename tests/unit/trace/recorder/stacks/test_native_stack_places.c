@@ -35,7 +35,6 @@ static void handle(int number)
 static void handler_install(int number, int flags)
 {
     struct sigaction action = {.sa_handler = handle, .sa_flags = flags};
-
     sigemptyset(&action.sa_mask);
     assert_int_equal(sigaction(number, &action, NULL), 0);
 }
@@ -63,7 +62,6 @@ TEST(test_signal_stack)
     size_t bytes = 65536;
     stack_t stack = {.ss_sp = malloc(bytes), .ss_size = bytes};
     stack_t none = {.ss_flags = SS_DISABLE};
-
     samples_begin();
     assert_int_equal(sigaltstack(&stack, NULL), 0);
     handler_install(SIGUSR1, SA_ONSTACK);
@@ -81,19 +79,17 @@ static volatile double work_result;
 
 static NOINLINE double work(unsigned seed)
 {
-    char text[64];
     int values[32];
     double sum = 0;
-
     for (unsigned i = 0; i < 32; i++) {
         values[i] = (int)((seed + i) * 2654435761U >> 8);
     }
+    char text[64];
     for (unsigned i = 0; i < 32; i++) {
         snprintf(text, sizeof(text), "%d %g", values[i], sqrt(values[i] & 1023));
         sum += strtod(text, NULL) + (double)strlen(text);
         for (unsigned j = i; j > 0 && values[j] < values[j - 1]; j--) {
             int swap = values[j];
-
             values[j] = values[j - 1];
             values[j - 1] = swap;
         }
@@ -106,7 +102,6 @@ TEST(test_signal_anywhere)
 {
     struct itimerval every = {{0, 300}, {0, 300}};
     struct itimerval never = {{0, 0}, {0, 0}};
-
     samples_begin();
     handler_install(SIGALRM, SA_RESTART);
     setitimer(ITIMER_REAL, &every, NULL);
@@ -134,18 +129,16 @@ static void *thread_main(void *argument)
 
 TEST(test_threads)
 {
-    pthread_attr_t attributes;
     void *stack = NULL;
-
     samples_begin();
+    pthread_attr_t attributes;
     assert_int_equal(pthread_attr_init(&attributes), 0);
     assert_int_equal(posix_memalign(&stack, 4096, USER_STACK_BYTES), 0);
     for (uintptr_t i = 0; i < 20; i++) {
-        pthread_t thread;
-
         if (i == 10) { /* the second half on a stack that the program allocated */
             assert_int_equal(pthread_attr_setstack(&attributes, stack, USER_STACK_BYTES), 0);
         }
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, &attributes, thread_main, (void *)i), 0);
         pthread_join(thread, NULL);
     }
@@ -197,7 +190,6 @@ TEST(test_coroutines)
 TEST(test_fork)
 {
     int status = -1;
-
     recurse(5);
     pid_t child = fork();
 
@@ -215,9 +207,8 @@ TEST(test_fork)
 /* It loads its library now, not in a signal handler. */
 static int load_backtrace(void **state)
 {
-    void *frames[4];
-
     (void)state;
+    void *frames[4];
     (void)backtrace(frames, 4);
     return 0;
 }

@@ -124,10 +124,10 @@ static void add_from_list(const char *list, bool folders)
 static int find_pythons(void **state)
 {
     (void)state;
-    char pattern[PATH_BYTES];
-    glob_t found;
     add_from_list(getenv("VARVE_TEST_PYTHONS"), false);
+    char pattern[PATH_BYTES];
     snprintf(pattern, sizeof(pattern), "%s/.pyenv/versions/*/bin/python3", getenv("HOME"));
+    glob_t found;
     if (glob(pattern, 0, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++) {
             add_python(found.gl_pathv[i]);
@@ -232,8 +232,8 @@ TEST(test_every_malloc)
     for (unsigned i = 0; i < python_count; i++) {
         const char *argv[] = {pythons[i].executable, workload, "workload", NULL};
         char plain[TEXT_BYTES];
-        char hooked[TEXT_BYTES];
         assert_int_equal(run(NULL, argv, plain), 0);
+        char hooked[TEXT_BYTES];
         struct counts counts = run_counted(&pythons[i], settings, argv, hooked);
         assert_true(strlen(plain) == 65);
         assert_string_equal(hooked, plain);
@@ -272,10 +272,10 @@ static bool taken_right;
 static void *take(void *self, void *arguments)
 {
     (void)self;
-    char name[32];
-    char file[32];
     uint32_t line = 0;
     taken_count = python_stack_capture(taken, 8);
+    char name[32];
+    char file[32];
     taken_right = taken_count == 2 && python_stack_describe(&taken[0], name, sizeof(name), file, sizeof(file), &line) &&
                   strcmp(name, "function") == 0 && strcmp(file, "<string>") == 0 && line == 3 &&
                   python_stack_describe(&taken[1], name, sizeof(name), file, sizeof(file), &line) &&
