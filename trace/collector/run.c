@@ -290,25 +290,46 @@ static void drain_a_little(void *collector)
     (void)collector_round(collector, false, &moved, &ignored);
 }
 
-/* The process that ran already goes on unrecorded, and with it its children, which have inherited its hooks. */
+static bool is_detached(const struct recording *recording, int32_t pid)
+{
+    unsigned i = 0;
+    while (i < recording->detached_count && recording->detached[i] != pid) {
+        i++;
+    }
+    return i < recording->detached_count;
+}
+
+/* Those that live and are not in the list yet; what was forked just now is found by the round. */
+static void list_children(struct recording *recording)
+{
+    const struct collector *collector = &recording->collector;
+    drain_a_little(&recording->collector);
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        const struct traced_process *process = collector->processes[i];
+        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
+            !is_detached(recording, process->pid) && recording->detached_count < DETACHED_MAX) {
+            recording->detached[recording->detached_count++] = process->pid;
+        }
+    }
+}
+
+/* The process that ran already goes on unrecorded, and with it its children, which have inherited its hooks; it may
+ * have forked some while the others were let go. */
 static void detach(struct recording *recording)
 {
-    struct collector *collector = &recording->collector;
     struct varve_message reason = {""};
     if (!recording->launch.is_gone) {
         recording->detached[recording->detached_count++] = recording->launch.pid;
     }
-    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
-        const struct traced_process *process = collector->processes[i];
-        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
-            recording->detached_count < DETACHED_MAX) {
-            recording->detached[recording->detached_count++] = process->pid;
-        }
-    }
+    list_children(recording);
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) != VARVE_OK &&
+        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, &recording->collector, &reason) !=
+                VARVE_OK &&
             !recording->options->quiet) {
             fprintf(stderr, "varve: %s\n", reason.text);
+        }
+        if (i + 1 == recording->detached_count) {
+            list_children(recording);
         }
     }
     recording->collector.is_cut_short = true;
