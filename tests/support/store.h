@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "support/query.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/store/store.h"
@@ -70,13 +71,7 @@ static inline int64_t look(const struct fixture *fixture, const char *sql)
 {
     sqlite3 *db;
     assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    sqlite3_stmt *query;
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(query, 0);
-    sqlite3_finalize(query);
+    int64_t value = query_integer(db, sql);
     sqlite3_close(db);
     return value;
 }

@@ -303,13 +303,15 @@ static bool is_in_pool(void *context, uint64_t stream)
     return stream == (uint64_t)(uintptr_t)context;
 }
 
-static int64_t figure_of(struct rig *rig, const char *name)
+/* The device's calls, as plays name them. */
+static bool find_call(const char *word, size_t length, enum varve_device_call *call_out)
 {
     static const struct {
         const char *name;
         enum varve_device_call call;
     } calls[] = {
-        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},     {"reserve", VARVE_DEVICE_VMM_RESERVE},
+        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},     {"alloc", VARVE_DEVICE_SEGMENT_ALLOC},
+        {"free", VARVE_DEVICE_SEGMENT_FREE},       {"reserve", VARVE_DEVICE_VMM_RESERVE},
         {"create", VARVE_DEVICE_VMM_CREATE},       {"map", VARVE_DEVICE_VMM_MAP},
         {"access", VARVE_DEVICE_VMM_SET_ACCESS},   {"unmap", VARVE_DEVICE_VMM_UNMAP},
         {"release", VARVE_DEVICE_VMM_RELEASE},     {"record", VARVE_DEVICE_EVENT_RECORD},
@@ -317,6 +319,17 @@ static int64_t figure_of(struct rig *rig, const char *name)
         {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC}, {"free_async", VARVE_DEVICE_FREE_ASYNC},
         {"trim", VARVE_DEVICE_POOL_TRIM},
     };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        if (strlen(calls[i].name) == length && strncmp(word, calls[i].name, length) == 0) {
+            *call_out = calls[i].call;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t figure_of(struct rig *rig, const char *name)
+{
     struct varve_alloc_stats stats = stats_of(rig);
     const struct {
         const char *name;
@@ -341,10 +354,9 @@ static int64_t figure_of(struct rig *rig, const char *name)
         {"requested", stats.requested_bytes[0].current},
         {"allocations", stats.allocation[0].current},
     };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        if (strcmp(calls[i].name, name) == 0) {
-            return (int64_t)calls_of(rig, calls[i].call);
-        }
+    enum varve_device_call call;
+    if (find_call(name, strlen(name), &call)) {
+        return (int64_t)calls_of(rig, call);
     }
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         if (strcmp(figures[i].name, name) == 0) {
@@ -423,28 +435,19 @@ static void play_pool(struct rig *rig, const char *word)
     assert_int_equal(error, VARVE_OK);
 }
 
+/* fail:CALL:N or lack:CALL:N, the Nth one from now on. */
 static void play_fault(struct rig *rig, const char *word)
 {
-    static const struct {
-        const char *name;
-        enum varve_device_call call;
-    } calls[] = {
-        {"alloc:", VARVE_DEVICE_SEGMENT_ALLOC}, {"free:", VARVE_DEVICE_SEGMENT_FREE},
-        {"reserve:", VARVE_DEVICE_VMM_RESERVE}, {"create:", VARVE_DEVICE_VMM_CREATE},
-        {"map:", VARVE_DEVICE_VMM_MAP},         {"access:", VARVE_DEVICE_VMM_SET_ACCESS},
-        {"unmap:", VARVE_DEVICE_VMM_UNMAP},     {"query:", VARVE_DEVICE_EVENT_QUERY},
-        {"record:", VARVE_DEVICE_EVENT_RECORD},
-    };
-    int error = word[0] == 'f' ? VARVE_ERROR_IO : VARVE_ERROR_NO_MEMORY;
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        size_t length = strlen(calls[i].name);
-        if (strncmp(word + 5, calls[i].name, length) == 0) {
-            uint64_t nth = strtoull(word + 5 + length, NULL, 10);
-            assert_int_equal(varve_sim_fail(rig->device, calls[i].call, nth, 1, error), VARVE_OK);
-            return;
-        }
+    const char *name = word + 5;
+    size_t length = strcspn(name, ":");
+    enum varve_device_call call;
+    if (name[length] != ':' || !find_call(name, length, &call)) {
+        fail_msg("%s: \"%s\" names no call", rig->now, word);
+        return;
     }
-    fail_msg("%s: \"%s\" names no call", rig->now, word);
+    int error = word[0] == 'f' ? VARVE_ERROR_IO : VARVE_ERROR_NO_MEMORY;
+    uint64_t nth = strtoull(name + length + 1, NULL, 10);
+    assert_int_equal(varve_sim_fail(rig->device, call, nth, 1, error), VARVE_OK);
 }
 
 /* What has an equals sign and is no request, and what stands by itself. */

@@ -187,8 +187,8 @@ TEST_WITH(test_callback_in_the_chain, rig_setup, rig_teardown)
               "oom_retry gc 30M freed 22M served; alloc after_gc 30M>");
 }
 
-/* A search after callbacks counts for the ages of garbage as well: 4, 2 and 1, so that only the oldest is above the mean,
- * which it would not be alone with 3, 2 and 1. */
+/* A search after callbacks counts for the ages of garbage as well: 4, 2 and 1, so that only the oldest is above the
+ * mean, which it would not be alone with 3, 2 and 1. */
 TEST_WITH(test_callback_ages_garbage, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of arrays that are refused, and change nothing. What copies make of views, overlapping ones too, is beside NumPy
- * in tests/conformance/storage_cases.py, conversions and fills in test_casts.py.
+ * Copies of arrays that are refused, and change nothing. What copies make of views, overlapping ones too, is beside
+ * NumPy in tests/conformance/storage_cases.py, conversions and fills in test_casts.py.
  * Costs: 1 s
  */
 #include "storage/storage.h"
