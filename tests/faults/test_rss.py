@@ -15,7 +15,7 @@ PROGRAM = f"""
 import os, resource, time
 if os.fork() == 0:
     held = bytearray({48 * MIB})
-    time.sleep(0.3)
+    time.sleep(1)
     os._exit(0)
 os.wait()
 short = bytearray({160 * MIB})

@@ -41,6 +41,11 @@ uint64_t collect_monotonic_ns(void)
     return (uint64_t)read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t collect_computed_ns(void)
+{
+    return (uint64_t)read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
 #if defined(__x86_64__)
 static bool tsc_is_invariant(void)
 {

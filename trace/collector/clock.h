@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 uint64_t collect_monotonic_ns(void);
+/// What this thread has computed: on a busy machine a moment may last long and cost little.
+uint64_t collect_computed_ns(void);
 
 struct clock_anchor {
     uint64_t ticks;

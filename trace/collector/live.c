@@ -25,7 +25,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define ASK_EVERY_NS UINT64_C(100000000)
 #define MOMENT_EVERY_NS UINT64_C(1000000000)
@@ -154,14 +153,6 @@ static void moment_store(struct collector *collector, bool is_over)
     }
 }
 
-/* What this thread has computed: on a busy machine a moment may last long and cost little. */
-static uint64_t computed_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 static void forget(struct collect_live *live)
 {
     live_close(live->store);
@@ -192,9 +183,9 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
         callsites_step(collector->callsites, collector->store, &has_more);
     }
     if (now_ns >= live->next_moment_ns) {
-        uint64_t cost_ns = computed_ns();
+        uint64_t cost_ns = collect_computed_ns();
         moment_store(collector, false);
-        cost_ns = computed_ns() - cost_ns;
+        cost_ns = collect_computed_ns() - cost_ns;
         live->next_moment_ns =
             now_ns + (cost_ns * MOMENT_COST > MOMENT_EVERY_NS ? cost_ns * MOMENT_COST : MOMENT_EVERY_NS);
     }

@@ -110,6 +110,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     if (collector->is_recovering || now_ns < rss->next_ns) {
         return;
     }
+    uint64_t begin_ns = collect_computed_ns();
     int64_t ts_ns = time_now(collector);
     rss->samples++;
     uint64_t sum = 0;
@@ -124,7 +125,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     if (sum > 0) {
         add(&rss->series, SERIES_POINTS_ALL, rss->samples, ts_ns, sum);
     }
-    uint64_t cost_ns = collect_monotonic_ns() - now_ns;
+    uint64_t cost_ns = collect_computed_ns() - begin_ns;
     rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
 }
 
