@@ -5,7 +5,6 @@ more than 120 characters, links and paths of documents that lead nowhere; and th
 file begins with."""
 
 import ast
-import json
 import os
 import re
 
@@ -17,8 +16,6 @@ BINARY = (".db", ".gz", ".xz", ".zst", ".png", ".pickle", ".o", ".so", ".a", ".s
 COLUMNS = 120
 NOT_TEXT = ("/corpus/", "/data/", "tests/golden/expected/")  # recorded inputs and answers: whole as they are
 SAMPLES = (".csv", ".json", ".log")
-# whose lines are not within the limit yet
-LATER = ("tests/gpu/", "tests/mutation/", "tests/unit/", "analysis/cli/", "analysis/varve.1", ".ci/skips.txt")
 C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 EXAMPLE = re.compile(r"\b(example|usage|for instance)\b", re.I)
 C_CODE = re.compile(
@@ -94,13 +91,9 @@ def check_licence(path, source, root):
 
 
 def check_columns(path, source):
-    """Of a notebook the lines of its cells count, not those of its JSON."""
-    if path.startswith(LATER) or path.endswith((".md", *SAMPLES)) or any(part in path for part in NOT_TEXT):
+    if path.endswith(SAMPLES) or any(part in path for part in NOT_TEXT):
         return
-    lines = source.splitlines()
-    if path.endswith(".ipynb"):
-        lines = [line.rstrip("\n") for cell in json.loads(source)["cells"] for line in cell["source"]]
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(source.splitlines(), 1):
         if len(line) > COLUMNS:
             yield f"{path}:{number}: {len(line)} characters; a line has at most {COLUMNS}"
 

@@ -60,8 +60,7 @@ struct command {
     bool takes_command;                 /* operands are another command line: options end at the first */
     bool reads_database;                /* takes --timeout */
     bool hides;                         /* takes --hide, as those with `answer` do: it calls command_hide */
-    bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
-                   */
+    bool streams; /* writes as it goes, and filters itself; others at the end, or nothing on failure */
     const char *(*check)(const void *values); /* what is wrong with the options together, NULL if nothing is; or NULL */
     bool takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
@@ -75,7 +74,8 @@ struct command {
 /* All of them, in the order of the help. */
 /* clang-format off */
 #define COMMAND_LIST(X) \
-    X(record) X(attach) X(detach) X(top) X(recover) X(import) X(export) X(replay) X(compare) X(frontier) X(bound) X(advise) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
+    X(record) X(attach) X(detach) X(top) X(recover) X(import) X(export) X(replay) X(compare) X(frontier) X(bound) \
+    X(advise) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
     X(diff) X(info) X(doctor) X(completion) X(help)
 /* clang-format on */
 

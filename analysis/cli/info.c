@@ -156,8 +156,8 @@ static void info_text(FILE *out, struct database *database, int64_t top)
         {"severity", false}, {"name", false}, {"value", true}, {"source", false}};
     static const struct query queries[] = {
         {meta_sql, meta, "tt"},
-        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' WHEN 'running' "
-         "THEN 'still running' ELSE end_cause || coalesce(' ' || exit_status, '') END, "
+        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' "
+         "WHEN 'running' THEN 'still running' ELSE end_cause || coalesce(' ' || exit_status, '') END, "
          "coalesce(command_line, executable) FROM process ORDER BY id LIMIT ?1",
          process, "nnddtt"},
         {"SELECT pid, tid, emitted, stored, spilled, lost, uncommitted, name FROM thread "

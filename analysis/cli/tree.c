@@ -37,13 +37,16 @@ static const struct values defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = 10}
 
 /* clang-format off */
 #define COMMON_OPTIONS \
-    {"metric", 0, OPTION_CHOICE, "WHAT", "peak: live at the peak (default); allocated: in all; leaked: never freed; temporary: freed " \
-     "before their thread allocated again, by number", offsetof(struct values, metric), 0, 0, call_tree_metric_names}, \
-    {"count", 0, OPTION_FLAG, NULL, "by number of allocations, not by bytes", offsetof(struct values, count), 0, 0, NULL}, \
+    {"metric", 0, OPTION_CHOICE, "WHAT", "peak: live at the peak (default); allocated: in all; leaked: never freed; " \
+     "temporary: freed before their thread allocated again, by number", offsetof(struct values, metric), 0, 0, \
+     call_tree_metric_names}, \
+    {"count", 0, OPTION_FLAG, NULL, "by number of allocations, not by bytes", \
+     offsetof(struct values, count), 0, 0, NULL}, \
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL}, \
     {"inverted", 'i', OPTION_FLAG, NULL, "from the allocating lines to their callers", \
      offsetof(struct values, inverted), 0, 0, NULL}, \
-    {"all", 'a', OPTION_FLAG, NULL, "plumbing too: the frames of allocators and interpreters, and those without a name", \
+    {"all", 'a', OPTION_FLAG, NULL, \
+     "plumbing too: the frames of allocators and interpreters, and those without a name", \
      offsetof(struct values, all), 0, 0, NULL}
 /* clang-format on */
 
