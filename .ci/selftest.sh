@@ -153,8 +153,6 @@ test_text() {
     plant; printf '# %s\n# equation: a = b + c\nprint(1)\n' "$licence" >tests/a.py; text good "Python prose" ""
     plant; echo "/* $(repeat 120 "…" | tr -d '\n') */" >>trace/format/ring.c; text bad "a long line" "126 characters"
     plant; echo "/* $(repeat 114 "…" | tr -d '\n') */" >>trace/format/ring.c; text good "a full line" ""
-    plant; printf '{"cells": [{"source": ["%s"]}]}\n' "$(repeat 121 x | tr -d '\n')" >a.ipynb
-    text bad "a long line of a notebook" "a.ipynb:1: 121"
     plant; printf 'int x; \n' >>trace/format/ring.c; text bad "white space" "white space at the end"
     plant; printf '#!/bin/sh\n# %s\n' "$licence" >tests/a.sh; text bad "mode" "not executable"
 }
