@@ -34,12 +34,15 @@
 #include "trace/recorder/session.h"
 #include "trace/trace.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +97,11 @@ static inline void verdict_open(void)
             _exit(99);                                                                                                 \
         }                                                                                                              \
     } while (0)
+
+/* Of two numbers. */
+#define CHECK_EQUAL(is, should_be)                                                             \
+    CHECK((uint64_t)(is) == (uint64_t)(should_be), "%llu, not %llu", (unsigned long long)(is), \
+          (unsigned long long)(should_be))
 
 static inline uint64_t support_monotonic_ns(void)
 {
@@ -223,6 +231,57 @@ static inline void emit(enum varve_kind kind, uint64_t addr, uint64_t size)
 {
     const struct varve_record record = record_make(kind, addr, size);
     varve_emit(&record);
+}
+
+/* ---- threads and children of a scenario ---- */
+
+/* So many threads, to their ends; each gets a number, `first` and so on by `stride`. */
+static inline void run_threads(unsigned count, void *(*main)(void *), uintptr_t first, uintptr_t stride)
+{
+    pthread_t threads[16];
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(pthread_create(&threads[i], NULL, main, (void *)(first + i * stride)) == 0, "no thread");
+    }
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0, "no join");
+    }
+}
+
+/* Destructors of thread-specific data that free memory until the very last round, after the ring was retired; the value
+ * counts down. The thread sanitizer leaves a thread at the beginning of that round. */
+#define LATE_ROUNDS ((uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN))
+
+static pthread_key_t late_key;
+
+static inline void late_destruct(void *value)
+{
+    uintptr_t left = (uintptr_t)value;
+    emit(VARVE_KIND_HEAP_FREE, left, 3);
+    pthread_setspecific(late_key, (void *)(left - 1)); /* NULL: not called any more */
+}
+
+/* Its turn comes after the recorder's own, which is there after the first event. */
+static inline void late_key_make(void)
+{
+    CHECK(pthread_key_create(&late_key, late_destruct) == 0, "no key");
+}
+
+static inline void late_end(void)
+{
+    pthread_setspecific(late_key, (void *)LATE_ROUNDS);
+}
+
+static inline pid_t bare_fork(void)
+{
+    return (pid_t)syscall(SYS_fork);
+}
+
+static inline void child_await(pid_t child, const char *what)
+{
+    int wait_status = 0;
+    CHECK(child > 0 && waitpid(child, &wait_status, 0) == child, "%s: no child", what);
+    CHECK(verdict->reason[0] == '\0', "%s", what);
+    CHECK(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0, "%s: wait status %#x", what, (unsigned)wait_status);
 }
 
 /* ---- the consumer's side ---- */

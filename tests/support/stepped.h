@@ -61,8 +61,7 @@ static inline void scenario_stepped(struct session *session, void *context)
     }
     step_end();
     check_conserved(own_ring(), settings->name);
-    CHECK(recorder_process_current()->control->ring_count == 2, "%u rings for one thread",
-          recorder_process_current()->control->ring_count - 1);
+    CHECK_EQUAL(recorder_process_current()->control->ring_count, 2);
     verdict->figures[FIGURE_LOST] = own_ring()->lost;
     verdict->figures[FIGURE_SPILLED] = own_ring()->spill_head;
     verdict->figures[FIGURE_EMITTED] = own_ring()->emitted;

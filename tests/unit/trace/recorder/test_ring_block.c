@@ -41,15 +41,14 @@ static uint64_t take_handled(struct session *session, uint64_t *nested)
     while (consumer_next(&stream.consumer, session, &record)) {
         if (varve_record_kind(&record) == VARVE_KIND_MUNMAP) {
             count++;
-            CHECK(record.addr == count, "event %llu of the handlers is number %llu", (unsigned long long)record.addr,
-                  (unsigned long long)count);
+            CHECK_EQUAL(record.addr, count);
             *nested += varve_record_flags(&record) == VARVE_FLAG_NESTED;
         } else {
             CHECK(count == 0, "the program's event comes after those of handlers");
             stream_see(&stream, &record);
         }
     }
-    CHECK(stream.starts == 2, "%llu starts", (unsigned long long)stream.starts);
+    CHECK_EQUAL(stream.starts, 2);
     stream_close(&stream, BEFORE + 1);
     return count;
 }

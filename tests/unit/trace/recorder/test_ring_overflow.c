@@ -56,8 +56,7 @@ static void emit_without_waiting(uint64_t count, const char *what)
 
 static void expect_lost(uint64_t lost)
 {
-    CHECK(own_ring()->lost == lost, "%llu lost instead of %llu", (unsigned long long)own_ring()->lost,
-          (unsigned long long)lost);
+    CHECK_EQUAL(own_ring()->lost, lost);
 }
 
 /* The gap is reported, and everything after it came. */
@@ -296,9 +295,7 @@ static void run_unattached(const struct overflow_case *of)
     (void)of;
     const struct process_control *control = recorder_process_current()->control;
     rename_in(session->directory.rings, true);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, emit_unattached, NULL) == 0, "no thread");
-    pthread_join(thread, NULL);
+    run_threads(1, emit_unattached, 0, 0);
     rename_in(session->directory.rings, false);
     CHECK(control->unattached == 5 && control->unattached_bytes == 60, "%llu events, %llu bytes",
           (unsigned long long)control->unattached, (unsigned long long)control->unattached_bytes);
@@ -370,7 +367,7 @@ static void scenario_folded_dropped(struct session *of_case, void *context)
     const struct ring_header *ring = own_ring();
     check_conserved(ring, "with folded records");
     CHECK(ring->emitted == 64 + dropped && ring->lost == dropped, "%llu lost", (unsigned long long)ring->lost);
-    CHECK(ring->lost_folded == 3 * dropped, "%llu folded", (unsigned long long)ring->lost_folded);
+    CHECK_EQUAL(ring->lost_folded, 3 * dropped);
     CHECK(ring->lost_by_kind[VARVE_KIND_FREE_REQUESTED] == dropped &&
               ring->lost_by_kind[VARVE_KIND_FREE_COMPLETED] == dropped &&
               ring->lost_by_kind[VARVE_KIND_MERGE] == 2 * dropped,
@@ -390,9 +387,8 @@ static void scenario_folded_dropped(struct session *of_case, void *context)
             bytes += record.size;
         }
     }
-    CHECK(reported == 4 * dropped, "%llu events reported", (unsigned long long)reported);
-    CHECK(bytes == dropped * (2 * FOLDED_BYTES + (FOLDED_BYTES + 1024) + (FOLDED_BYTES + 1024 + 512)),
-          "%llu bytes reported", (unsigned long long)bytes);
+    CHECK_EQUAL(reported, 4 * dropped);
+    CHECK_EQUAL(bytes, dropped * (2 * FOLDED_BYTES + (FOLDED_BYTES + 1024) + (FOLDED_BYTES + 1024 + 512)));
     consumer_close(&consumer);
 }
 

@@ -48,10 +48,8 @@ static struct piece_files look(const struct session *session)
     struct piece_files files = {0};
     look_in(session->directory.rings_fd, true, &files);
     look_in(session->directory.fd, false, &files);
-    CHECK(counts->spill_bytes == files.bytes, "counted %llu bytes, there are %llu",
-          (unsigned long long)counts->spill_bytes, (unsigned long long)files.bytes);
-    CHECK(counts->growth_bytes == files.memory_bytes, "counted %llu bytes in memory, there are %llu",
-          (unsigned long long)counts->growth_bytes, (unsigned long long)files.memory_bytes);
+    CHECK_EQUAL(counts->spill_bytes, files.bytes);
+    CHECK_EQUAL(counts->growth_bytes, files.memory_bytes);
     return files;
 }
 
@@ -82,7 +80,7 @@ static void scenario_order(struct session *session, void *context)
     control->growth_bytes_max = 0;
     emit_more(EVENTS);
     CHECK(look(session).in_memory > files.in_memory, "not back in memory");
-    CHECK(own_ring()->lost == 0, "%llu lost", (unsigned long long)own_ring()->lost);
+    CHECK_EQUAL(own_ring()->lost, 0);
     struct stream stream;
     stream_open(&stream, session, 1, 1, 1);
     ring_reader_refresh(stream.consumer.reader);
@@ -151,7 +149,7 @@ static uint64_t records_of(const struct session *session, unsigned number, uint6
     for (off_t at = 0; pread(fd, &block, sizeof(block), at) == (ssize_t)sizeof(block);
          at += (off_t)record_block_stride(&block)) {
         *first = count == 0 ? block.position : *first;
-        CHECK(block.position == *first + count, "block at %llu", (unsigned long long)block.position);
+        CHECK_EQUAL(block.position, *first + count);
         count += block.records;
     }
     close(fd);
@@ -172,12 +170,11 @@ static void scenario_missing(struct session *session, void *context)
     stream_open(&stream, session, 1, 1, 1);
     ring_reader_refresh(stream.consumer.reader);
     stream_take(&stream, 2 + before);
-    CHECK(stream.next == before + 1, "%llu is next", (unsigned long long)stream.next);
+    CHECK_EQUAL(stream.next, before + 1);
     stream.next += gone;
     stream_take(&stream, UINT64_MAX);
-    CHECK(stream.next == emitted + 1, "%llu is next at the end", (unsigned long long)stream.next);
-    CHECK(stream.consumer.reader->unreadable == gone, "%llu unreadable, not %llu",
-          (unsigned long long)stream.consumer.reader->unreadable, (unsigned long long)gone);
+    CHECK_EQUAL(stream.next, emitted + 1);
+    CHECK_EQUAL(stream.consumer.reader->unreadable, gone);
     consumer_close(&stream.consumer);
 }
 

@@ -103,7 +103,7 @@ static void scenario_flood(struct session *session, void *context)
         varve_producer_current->busy = 0;
         emit_next();
     }
-    CHECK(own_ring()->lost == 20 + 30 + 40, "%llu lost", (unsigned long long)own_ring()->lost);
+    CHECK_EQUAL(own_ring()->lost, 20 + 30 + 40);
 }
 
 /* More than there are slots for: the rest is counted as lost, and reported. */

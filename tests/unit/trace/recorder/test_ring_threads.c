@@ -152,9 +152,7 @@ static void scenario_thread_ends(struct session *session, void *context)
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1); /* ring 1 */
     for (uint32_t i = 2; i < 12; i++) {
-        pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, emit_few, (void *)(uintptr_t)i) == 0, "no thread");
-        pthread_join(thread, NULL);
+        run_threads(1, emit_few, i, 0);
         struct stream stream;
         stream_open(&stream, session, 1, i, (uint64_t)i * 100);
         stream_take_all(&stream);
@@ -171,23 +169,10 @@ TEST(test_ends_retire_rings)
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_thread_ends, NULL, "ends of threads");
 }
 
-/* Destructors of thread-specific data that free memory until the very last round; the value counts down. The
- * thread sanitizer leaves a thread at the beginning of that round. */
-#define ROUNDS ((uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN))
-
-static pthread_key_t stubborn_key;
-
-static void stubborn(void *value)
-{
-    uintptr_t left = (uintptr_t)value;
-    emit(VARVE_KIND_HEAP_FREE, left, 3);
-    pthread_setspecific(stubborn_key, (void *)(left - 1)); /* NULL: not called any more */
-}
-
 static void *end_stubbornly(void *context)
 {
     emit(VARVE_KIND_HEAP_ALLOC, (uint64_t)(uintptr_t)context, 3);
-    pthread_setspecific(stubborn_key, (void *)ROUNDS);
+    late_end();
     return NULL;
 }
 
@@ -216,20 +201,14 @@ static void scenario_late(struct session *session, void *context)
     uint64_t in_time = 0;
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
-    CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* its turn comes after the recorder's */
-    pthread_t threads[LATE_THREADS];
-    for (uintptr_t i = 0; i < LATE_THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, end_stubbornly, (void *)(i + 1)) == 0, "no thread");
-    }
-    for (unsigned i = 0; i < LATE_THREADS; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    late_key_make();
+    run_threads(LATE_THREADS, end_stubbornly, 1, 1);
     for (uint32_t index = 2; index < 2 + LATE_THREADS; index++) {
         in_time += count_frees(session, index, 0);
     }
     uint64_t late = count_frees(session, 0, VARVE_FLAG_LATE);
-    CHECK(late == LATE_THREADS, "%llu late events of %u threads", (unsigned long long)late, LATE_THREADS);
-    CHECK(in_time == LATE_THREADS * (ROUNDS - 1), "%llu events in time", (unsigned long long)in_time);
+    CHECK_EQUAL(late, LATE_THREADS);
+    CHECK_EQUAL(in_time, LATE_THREADS * (LATE_ROUNDS - 1));
     CHECK(recorder_process_current()->control->late_created == 1, "nobody knows of ring 0");
     CHECK(recorder_process_current()->control->ring_count == 2 + LATE_THREADS, "late events took ring numbers");
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
@@ -246,9 +225,7 @@ static void scenario_closed(struct session *session, void *context)
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
     __atomic_store_n(&session->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, emit_few, (void *)(uintptr_t)1) == 0, "no thread");
-    pthread_join(thread, NULL);
+    run_threads(1, emit_few, 1, 0);
     struct consumer consumer;
     CHECK(!consumer_try_open(&consumer, session, 1, 2), "a thread joined a closed session");
     emit_numbered(1, 10000);

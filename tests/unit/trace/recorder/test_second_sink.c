@@ -59,8 +59,7 @@ static uint64_t events_so_far;
 static void expect_unpublished(const struct sink_event *reported)
 {
     const struct ring_header *ring = own_ring(); /* NULL: it begins */
-    CHECK(reported->ring_seq == events_so_far + 1, "%llu is reported after %llu",
-          (unsigned long long)reported->ring_seq, (unsigned long long)events_so_far);
+    CHECK_EQUAL(reported->ring_seq, events_so_far + 1);
     CHECK(ring == NULL || ring->head + ring->spill_head == events_so_far, "%llu are published, %llu were reported",
           (unsigned long long)(ring->head + ring->spill_head), (unsigned long long)events_so_far);
     CHECK((varve_record_flags(&reported->record) & VARVE_FLAG_SECOND_SINK) != 0, "without its mark");
@@ -84,7 +83,7 @@ static void play_fields(void)
         varve_emit(&record);
     }
     CHECK(sink_detour_is_on(), "the detour ended");
-    CHECK(events_so_far == own_ring()->head, "%llu reported", (unsigned long long)events_so_far);
+    CHECK_EQUAL(events_so_far, own_ring()->head);
     check_conserved(own_ring(), "at the end");
 }
 
@@ -130,7 +129,7 @@ static void play_bursts(void)
         CHECK(ring->head > 64, "it has not come back to the ring");
         break;
     case SESSION_OVERFLOW_BLOCK:
-        CHECK(ring->lost == 0, "%llu lost", (unsigned long long)ring->lost);
+        CHECK_EQUAL(ring->lost, 0);
         break;
     default:
         CHECK(ring->lost > 1000 && ring->spill_head == 0, "%llu lost", (unsigned long long)ring->lost);
@@ -209,60 +208,27 @@ static void play_forked_inside(void)
 
 /* ---- threads ---- */
 
-static pthread_key_t stubborn_key;
-
-static void stubborn(void *value)
-{
-    uintptr_t left = (uintptr_t)value;
-    emit(VARVE_KIND_HEAP_FREE, left, 3);
-    pthread_setspecific(stubborn_key, (void *)(left - 1)); /* NULL: not called any more */
-}
-
 /* Its last event comes after its ring was retired. */
 static void *end_stubbornly(void *context)
 {
     uint64_t first = (uint64_t)(uintptr_t)context;
     sink_emit(first, first + 50);
-    pthread_setspecific(stubborn_key, (void *)(uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN));
+    late_end();
     return NULL;
-}
-
-static void run_threads(uint64_t first)
-{
-    pthread_t threads[THREADS];
-    for (unsigned i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, end_stubbornly, (void *)(uintptr_t)(first + 100 * i)) == 0,
-              "no thread");
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-    }
 }
 
 static void play_threads(void)
 {
     sink_emit(1, 10);
     second_sink_open();
-    CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* comes after the recorder's own */
-    run_threads(1000);
-    run_threads(2000);
+    late_key_make();
+    run_threads(THREADS, end_stubbornly, 1000, 100);
+    run_threads(THREADS, end_stubbornly, 2000, 100);
     sink_emit(11, 20);
     CHECK(recorder_process_current()->control->late_created == 1, "no late events");
 }
 
 /* ---- fork ---- */
-
-static pid_t bare_fork(void)
-{
-    return (pid_t)syscall(SYS_fork);
-}
-
-static void await(pid_t child)
-{
-    int wait_status = 0;
-    CHECK(child > 0 && waitpid(child, &wait_status, 0) == child && wait_status == 0, "wait status %#x",
-          (unsigned)wait_status);
-}
 
 /* A child cannot use the library: it goes on without, and without the detour. Its own children likewise. */
 static void act_as_child(pid_t (*fork_as)(void), uint64_t base)
@@ -275,7 +241,7 @@ static void act_as_child(pid_t (*fork_as)(void), uint64_t base)
         CHECK(!sink_detour_is_on(), "a grandchild takes the detour");
         _exit(0);
     }
-    await(grandchild);
+    child_await(grandchild, "grandchild");
     sink_emit(base + 11, base + 20);
     _exit(0);
 }
@@ -290,7 +256,7 @@ static void play_family(void)
         if (child == 0) {
             act_as_child(forks[i], 1000 * (i + 1));
         }
-        await(child);
+        child_await(child, "child");
         CHECK(sink_detour_is_on(), "the parent's detour ended with its child's");
         sink_emit(101 + 10 * i, 110 + 10 * i);
     }
@@ -421,11 +387,8 @@ static void play_own_threads(void)
     CHECK(sink_wait(&present->emits_done, 50) && sink_wait(&present->starts_done, 1), "they do not obey");
     CHECK(sink_detour_is_on(), "off at the end");
     ATOMIC_SET(present->must_stop, 1);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, emit_few, NULL) == 0, "no thread");
-    pthread_join(thread, NULL);
-    CHECK(recorder_process_current()->control->ring_count == 3, "%u rings",
-          recorder_process_current()->control->ring_count - 1);
+    run_threads(1, emit_few, 0, 0);
+    CHECK_EQUAL(recorder_process_current()->control->ring_count, 3);
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
 }
 
@@ -488,7 +451,7 @@ static void expect_threads(void)
     expect_count(true, 1, 0, 0, false);
     expect_count(false, 1, SINK_ANY, 12 + 1 + 2 * THREADS, false);
     for (uint32_t ring = 2; ring < 2 + 2 * THREADS; ring++) {
-        expect_count(true, 1, ring, 1 + 51 + PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN - 1, false);
+        expect_count(true, 1, ring, 1 + 51 + LATE_ROUNDS - 1, false);
     }
 }
 
