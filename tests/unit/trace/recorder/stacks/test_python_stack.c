@@ -344,6 +344,4 @@ TEST(test_late_and_local)
     }
 }
 
-/* Slow: every interpreter of the machine is started in every way. */
-
 TEST_FILE(find_pythons, remove_folder)
