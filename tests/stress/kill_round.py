@@ -72,16 +72,12 @@ class KillRound(recording.Case):
 
     def program_of(self, process):
         """Its pid, once it is there and has been executed; None if varve has ended already."""
-        wanted = "python3" if self.is_python else "churn"
-        while process.poll() is None:
-            for pid in recording.children_of(process.pid):
-                try:
-                    if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(wanted):
-                        return pid
-                except OSError:
-                    pass
-            time.sleep(0.001)
-        return None
+        wanted = os.path.basename(os.path.realpath(PYTHON)) if self.is_python else "churn"
+        pid = None
+        while pid is None and process.poll() is None:
+            pid = recording.program_of(process, wanted)
+            time.sleep(0 if pid else 0.001)
+        return pid
 
     def pause(self, seconds_max):
         self.delays.append(self.chance.random() ** 2 * seconds_max)

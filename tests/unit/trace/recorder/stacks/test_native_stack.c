@@ -147,9 +147,7 @@ static NOINLINE void hook(void)
 
 static void samples_begin(void)
 {
-    mismatches = 0;
-    samples = 0;
-    interrupted = 0;
+    mismatches = samples = interrupted = 0;
 }
 
 static void samples_expect(unsigned least)
@@ -319,29 +317,24 @@ static NOINLINE unsigned capture_cut(struct callsite_start *start, uint64_t *pcs
 
 static NOINLINE void recurse_and_cut(int depth)
 {
-    uint64_t whole[FRAMES_MAX];
-    uint64_t *into = whole;
-    unsigned count = 0;
     if (depth > 0) {
         recurse_and_cut(depth - 1);
         KEEP_FRAME();
         return;
     }
-    uint64_t cut[FRAMES_MAX];
+    uint64_t stacks[2][FRAMES_MAX];
     struct callsite_start start;
-    for (unsigned max = 0; max < 40; max++) {
-        unsigned wanted = max == 0 ? FRAMES_MAX : max - 1;
-        unsigned got = capture_cut(&start, into, wanted);
-        if (max == 0) {
-            count = got;
-            assert_true(count > 30);
-        } else {
-            assert_int_equal(got, wanted < count ? wanted : count);
-            /* The compiler may have made several calls of the one above, so [0] is not that of `whole`. */
-            assert_true(got == 0 || cut[0] == start.pc);
-            assert_memory_equal(cut + 1, whole + 1, got > 1 ? (got - 1) * sizeof(cut[0]) : 0);
-        }
-        into = cut;
+    unsigned count = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        uint64_t *const cut = stacks[i > 0]; /* the first one is whole */
+        unsigned wanted = i == 0 ? FRAMES_MAX : i - 1;
+        unsigned got = capture_cut(&start, cut, wanted);
+        count = i == 0 ? got : count;
+        assert_true(count > 30);
+        assert_int_equal(got, wanted < count ? wanted : count);
+        /* The compiler may have made several calls of the one above, so [0] is not that of the whole one. */
+        assert_true(got == 0 || cut[0] == start.pc);
+        assert_memory_equal(cut + 1, stacks[0] + 1, got > 1 ? (got - 1) * sizeof(cut[0]) : 0);
     }
 }
 
@@ -469,28 +462,18 @@ TEST(test_objects)
 /* Values that a broken stack may hold: near misses of the real ones, ends of mappings, nonsense. */
 static uintptr_t nonsense(const struct callsite_start *real, const char *pages, uintptr_t code)
 {
-    switch (random_next(&random_state) % 10) {
-    case 0:
-        return random_next(&random_state) >> 16;
-    case 1:
-        return real->sp + (random_next(&random_state) % 4096) * 8;
-    case 2:
-        return real->sp - (random_next(&random_state) % 4096);
-    case 3:
-        return (uintptr_t)pages + 4096 - random_next(&random_state) % 64;
-    case 4:
-        return (uintptr_t)pages + (random_next(&random_state) % 512) * 8;
-    case 5:
-        return UINTPTR_MAX - random_next(&random_state) % 64;
-    case 6:
-        return real->fp + random_next(&random_state) % 3 * 8;
-    case 7:
-        return code + random_next(&random_state) % 4096;
-    case 8:
-        return 0;
-    default:
-        return real->pc + random_next(&random_state) % 64;
-    }
+    const uint64_t draw = random_next(&random_state), below = draw % 4096;
+    const uintptr_t values[] = {0,
+                                draw >> 16,
+                                real->sp + below * 8,
+                                real->sp - below,
+                                (uintptr_t)pages + 4096 - below % 64,
+                                (uintptr_t)pages + below % 512 * 8,
+                                UINTPTR_MAX - below % 64,
+                                real->fp + below % 3 * 8,
+                                code + below,
+                                real->pc + below % 64};
+    return values[random_next(&random_state) % 10];
 }
 
 static NOINLINE void garbage(unsigned rounds, char *pages)
