@@ -72,16 +72,12 @@ class KillRound(recording.Case):
 
     def program_of(self, process):
         """Its pid, once it is there and has been executed; None if varve has ended already."""
-        wanted = "python3" if self.is_python else "churn"
-        while process.poll() is None:
-            for pid in recording.children_of(process.pid):
-                try:
-                    if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(wanted):
-                        return pid
-                except OSError:
-                    pass
-            time.sleep(0.001)
-        return None
+        wanted = os.path.basename(os.path.realpath(PYTHON)) if self.is_python else "churn"
+        pid = None
+        while pid is None and process.poll() is None:
+            pid = recording.program_of(process, wanted)
+            time.sleep(0 if pid else 0.001)
+        return pid
 
     def pause(self, seconds_max):
         self.delays.append(self.chance.random() ** 2 * seconds_max)
@@ -192,41 +188,34 @@ class KillRound(recording.Case):
     def check_sums(self, summary):
         """emitted = stored + lost + uncommitted in each ring; stats, data_loss, thread rows, `info` and the summary
         agree."""
+        try:
+            self.assert_conserved()
+        except AssertionError as error:
+            raise WrongSums(str(error)) from error
         problems = []
 
         def same(what, *figures):
             if len(set(figures)) != 1:
                 problems.append(f"{what}: {figures}")
 
-        rows = dict(self.sql("SELECT thread_id, count(*) FROM event GROUP BY thread_id"))
-        sums = {"emitted": 0, "stored": 0, "lost": 0, "lost_bytes": 0, "uncommitted": 0}
-        for thread, *figures in self.sql("SELECT id, emitted, stored, lost, lost_bytes, uncommitted FROM thread"):
-            row = dict(zip(sums, figures))
-            same(f"thread {thread}: emitted, stored + lost + uncommitted", row["emitted"],
-                 row["stored"] + row["lost"] + row["uncommitted"])
-            same(f"thread {thread}: stored, rows of event", row["stored"], rows.pop(thread, 0))
-            for name, value in row.items():
-                sums[name] += value
-        if rows:
-            problems.append(f"events of no thread: {rows}")
-        for thread, lost, reported in self.sql(
-                "SELECT t.id, t.lost, (SELECT sum(arg) FROM events e WHERE e.thread_id = t.id AND e.kind = 'lost')"
-                " FROM thread t"):
-            if (reported or 0) > lost:
-                problems.append(f"thread {thread}: lost {lost}, but its lost events report of {reported}")
-        for thread, emitted, stored, numbers, largest in self.sql(
-                "SELECT t.id, t.emitted, t.stored, count(DISTINCT e.ring_seq), max(e.ring_seq) FROM thread t"
-                " JOIN event e ON e.thread_id = t.id GROUP BY t.id"):
-            same(f"thread {thread}: stored, numbers in the ring", stored, numbers)
-            if largest > emitted:
-                problems.append(f"thread {thread}: record {largest} of {emitted} emitted")
+        names = ("emitted", "stored", "lost", "lost_bytes", "uncommitted")
+        sums = {name: self.one(f"SELECT coalesce(sum({name}), 0) FROM thread") for name in names}
+        for what, wrong in (
+                ("thread, lost, but its lost events report of",
+                 "SELECT t.id, t.lost, (SELECT sum(arg) FROM events e WHERE e.thread_id = t.id AND e.kind = 'lost')"
+                 " AS reported FROM thread t WHERE reported > t.lost"),
+                ("thread, emitted, stored, numbers in the ring, the largest",
+                 "SELECT t.id, t.emitted, t.stored, count(DISTINCT e.ring_seq) AS numbers, max(e.ring_seq) AS largest"
+                 " FROM thread t JOIN event e ON e.thread_id = t.id GROUP BY t.id HAVING numbers <> t.stored OR"
+                 " largest > t.emitted")):
+            problems += [f"{what}: {row}" for row in self.sql(wrong)]
         stats = dict(self.sql("SELECT name, value FROM stats WHERE source = 'ring' AND idx = -1"))
-        for name in ("emitted", "stored", "lost", "uncommitted"):
-            same(f"{name}: thread rows, stats", sums[name], stats.get("events_" + name))
-        same("lost bytes: thread rows, stats", sums["lost_bytes"], stats.get("bytes_lost"))
-        loss = {name: value for name, value in self.sql("SELECT name, value FROM data_loss")}
-        same("lost: thread rows, data_loss", sums["lost"], loss.pop("events_lost", 0))
-        same("lost bytes: thread rows, data_loss", sums["lost_bytes"], loss.pop("bytes_lost", 0))
+        loss = dict(self.sql("SELECT name, value FROM data_loss"))
+        for name in names:
+            stat = "bytes_lost" if name == "lost_bytes" else "events_" + name
+            same(f"{name}: thread rows, stats", sums[name], stats.get(stat))
+            if name.startswith("lost"):
+                same(f"{name}: thread rows, data_loss", sums[name], loss.pop(stat, 0))
         # killed before the recorder was loaded, or ready: nothing can have been recorded, and that is said
         is_recorded = loss.pop("processes_unrecorded", 0) + loss.pop("processes_unattached", 0) == 0
         if not is_recorded:

@@ -34,12 +34,15 @@
 #include "trace/recorder/session.h"
 #include "trace/trace.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +97,11 @@ static inline void verdict_open(void)
             _exit(99);                                                                                                 \
         }                                                                                                              \
     } while (0)
+
+/* Of two numbers. */
+#define CHECK_EQUAL(is, should_be)                                                             \
+    CHECK((uint64_t)(is) == (uint64_t)(should_be), "%llu, not %llu", (unsigned long long)(is), \
+          (unsigned long long)(should_be))
 
 static inline uint64_t support_monotonic_ns(void)
 {
@@ -192,13 +200,19 @@ static inline void run_scenario(struct session *session, scenario run, void *con
 }
 
 /* A scenario in a session of its own. */
+static inline void run_in_session_of(const struct session_control *settings, scenario run, void *context,
+                                     const char *what)
+{
+    struct session session;
+    session_begin(&session, settings);
+    run_scenario(&session, run, context, what);
+    session_end(&session);
+}
+
 static inline void run_in_session(uint32_t overflow, uint32_t capacity, scenario run, void *context, const char *what)
 {
     const struct session_control settings = session_settings(overflow, capacity);
-    struct session session;
-    session_begin(&session, &settings);
-    run_scenario(&session, run, context, what);
-    session_end(&session);
+    run_in_session_of(&settings, run, context, what);
 }
 
 /* ---- records ---- */
@@ -217,6 +231,57 @@ static inline void emit(enum varve_kind kind, uint64_t addr, uint64_t size)
 {
     const struct varve_record record = record_make(kind, addr, size);
     varve_emit(&record);
+}
+
+/* ---- threads and children of a scenario ---- */
+
+/* So many threads, to their ends; each gets a number, `first` and so on by `stride`. */
+static inline void run_threads(unsigned count, void *(*main)(void *), uintptr_t first, uintptr_t stride)
+{
+    pthread_t threads[16];
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(pthread_create(&threads[i], NULL, main, (void *)(first + i * stride)) == 0, "no thread");
+    }
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0, "no join");
+    }
+}
+
+/* Destructors of thread-specific data that free memory until the very last round, after the ring was retired; the value
+ * counts down. The thread sanitizer leaves a thread at the beginning of that round. */
+#define LATE_ROUNDS ((uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN))
+
+static pthread_key_t late_key;
+
+static inline void late_destruct(void *value)
+{
+    uintptr_t left = (uintptr_t)value;
+    emit(VARVE_KIND_HEAP_FREE, left, 3);
+    pthread_setspecific(late_key, (void *)(left - 1)); /* NULL: not called any more */
+}
+
+/* Its turn comes after the recorder's own, which is there after the first event. */
+static inline void late_key_make(void)
+{
+    CHECK(pthread_key_create(&late_key, late_destruct) == 0, "no key");
+}
+
+static inline void late_end(void)
+{
+    pthread_setspecific(late_key, (void *)LATE_ROUNDS);
+}
+
+static inline pid_t bare_fork(void)
+{
+    return (pid_t)syscall(SYS_fork);
+}
+
+static inline void child_await(pid_t child, const char *what)
+{
+    int wait_status = 0;
+    CHECK(child > 0 && waitpid(child, &wait_status, 0) == child, "%s: no child", what);
+    CHECK(verdict->reason[0] == '\0', "%s", what);
+    CHECK(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0, "%s: wait status %#x", what, (unsigned)wait_status);
 }
 
 /* ---- the consumer's side ---- */
@@ -285,6 +350,127 @@ static inline void check_conserved(const struct ring_header *ring, const char *w
           "%s: emitted %llu, ring %llu, spill %llu, lost %llu", when, (unsigned long long)ring->emitted,
           (unsigned long long)ring->head, (unsigned long long)ring->spill_head, (unsigned long long)ring->lost);
     CHECK(ring->nested_count == 0, "%s: %u nested records wait", when, ring->nested_count);
+}
+
+/* ---- numbered events: kind and size follow from the number, so that a gap's losses are known ---- */
+
+static inline struct varve_record numbered(uint64_t number)
+{
+    static const enum varve_kind kinds[] = {VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE, VARVE_KIND_MMAP};
+    uint64_t seed = number, size = random_next(&seed);
+    struct varve_record record = record_make(kinds[size % 3], number, size >> (8 + size / 3 % 56));
+    record.cause = size % 3 == 2 ? VARVE_CAUSE_MMAP : VARVE_CAUSE_NONE;
+    return record;
+}
+
+static inline void emit_numbered(uint64_t first, uint64_t last)
+{
+    for (uint64_t number = first; number <= last; number++) {
+        const struct varve_record record = numbered(number);
+        varve_emit(&record);
+    }
+}
+
+/* What comes out of a ring into which a thread emits numbered events. */
+struct stream {
+    struct consumer consumer;
+    const struct session *session;
+    uint64_t next;           /* number of the next event */
+    uint64_t parent, starts; /* by `process_start`; records of either kind */
+    uint64_t ticks;
+    uint64_t lost, lost_bytes, lost_by_kind[VARVE_KIND_LIMIT]; /* by the `lost` records */
+};
+
+static inline void stream_open(struct stream *stream, const struct session *session, uint32_t process_id,
+                               uint32_t index, uint64_t first)
+{
+    memset(stream, 0, sizeof(*stream));
+    stream->session = session;
+    stream->next = first;
+    consumer_open(&stream->consumer, session, process_id, index);
+}
+
+/* A gap must be reported by the record in front of what comes after it: how many, and how many bytes. */
+static inline void stream_see_lost(struct stream *stream, const struct varve_record *record)
+{
+    uint64_t bytes = 0;
+    CHECK(record->arg > 0 && record->addr == 0, "a loss of nothing at %llu", (unsigned long long)stream->next);
+    for (uint64_t end = stream->next + record->arg; stream->next < end; stream->next++) {
+        const struct varve_record gone = numbered(stream->next);
+        stream->lost_by_kind[varve_record_kind(&gone)]++;
+        bytes += gone.size;
+    }
+    CHECK(record->size == bytes, "%llu bytes lost before %llu, not %llu", (unsigned long long)record->size,
+          (unsigned long long)stream->next, (unsigned long long)bytes);
+    stream->lost += record->arg;
+    stream->lost_bytes += bytes;
+}
+
+static inline void stream_see(struct stream *stream, const struct varve_record *record)
+{
+    unsigned kind = varve_record_kind(record);
+    CHECK(record->ticks >= stream->ticks, "time goes back at %llu", (unsigned long long)stream->next);
+    CHECK(varve_record_flags(record) == 0, "flags %u", varve_record_flags(record));
+    stream->ticks = record->ticks;
+    if (kind == VARVE_KIND_LOST) {
+        stream_see_lost(stream, record);
+    } else if (kind == VARVE_KIND_PROCESS_START || kind == VARVE_KIND_THREAD_START) {
+        CHECK(stream->starts < 2, "a third start at %llu", (unsigned long long)stream->next);
+        stream->parent = kind == VARVE_KIND_PROCESS_START ? record->arg : stream->parent;
+        stream->starts++;
+    } else {
+        const struct varve_record expected = numbered(stream->next);
+        CHECK(kind == varve_record_kind(&expected) && record->addr == expected.addr && record->size == expected.size &&
+                  record->arg == 0,
+              "kind %u addr %llu size %llu arg %llu instead of event %llu", kind, (unsigned long long)record->addr,
+              (unsigned long long)record->size, (unsigned long long)record->arg, (unsigned long long)stream->next);
+        stream->next++;
+    }
+}
+
+/* So many records at most of those that were seen when the reader was last refreshed. */
+static inline void stream_take(struct stream *stream, uint64_t most)
+{
+    struct varve_record record;
+    while (most-- > 0 && consumer_next(&stream->consumer, stream->session, &record)) {
+        stream_see(stream, &record);
+    }
+}
+
+/* All that is there, with its room given back. */
+static inline void stream_take_all(struct stream *stream)
+{
+    ring_reader_refresh(stream->consumer.reader);
+    stream_take(stream, UINT64_MAX);
+    ring_reader_release(stream->consumer.reader);
+}
+
+/* Another collector goes on where the one before has released, `at`. */
+static inline void stream_take_over(struct stream *stream, const struct stream *at)
+{
+    uint32_t process_id = stream->consumer.process.id, index = stream->consumer.reader->ring->ring_index;
+    consumer_close(&stream->consumer);
+    *stream = *at;
+    consumer_open(&stream->consumer, stream->session, process_id, index);
+    struct ring_reader *reader = stream->consumer.reader;
+    reader->read = reader->ring->tail;
+    reader->spill_read = reader->ring->spill_tail;
+    reader->stored = reader->read + reader->spill_read;
+    ring_reader_refresh(reader);
+}
+
+/* Everything up to `last` came or was reported as lost, and the ring's own figures of what was lost are the same. */
+static inline void stream_close(struct stream *stream, uint64_t last)
+{
+    const struct ring_header *ring = stream->consumer.reader->ring;
+    check_conserved(ring, "at the end");
+    CHECK(stream->next == last + 1, "%llu instead of %llu is next", (unsigned long long)stream->next,
+          (unsigned long long)last + 1);
+    CHECK(ring->lost == stream->lost && ring->lost_bytes == stream->lost_bytes, "lost %llu (%llu bytes), reported %llu",
+          (unsigned long long)ring->lost, (unsigned long long)ring->lost_bytes, (unsigned long long)stream->lost);
+    CHECK(memcmp(ring->lost_by_kind, stream->lost_by_kind, sizeof(stream->lost_by_kind)) == 0, "lost by kind");
+    CHECK(stream->consumer.reader->unreadable == 0, "unreadable records");
+    consumer_close(&stream->consumer);
 }
 
 #endif

@@ -73,13 +73,6 @@ TEST(test_soon_or_never)
     assert_int_equal(lock, 0);
 }
 
-static void emit_one(void)
-{
-    const struct varve_record record = {
-        .addr = 1, .size = 10, .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0)};
-    varve_emit(&record);
-}
-
 /* A thread was stopped while it took the number of the process. */
 static void scenario_stopped_in_attach(struct session *session, void *context)
 {
@@ -88,8 +81,8 @@ static void scenario_stopped_in_attach(struct session *session, void *context)
     CHECK(recorder_session() != NULL, "no session");
     struct recorder_process *process = recorder_process_page();
     recorder_lock(&process->lock);
-    emit_one();
-    emit_one();
+    emit(VARVE_KIND_HEAP_ALLOC, 1, 10);
+    emit(VARVE_KIND_HEAP_ALLOC, 1, 10);
     CHECK(recorder_process_current() == NULL, "attached");
     CHECK(counts->unattached == 2 && counts->unattached_bytes == 20 &&
               counts->unattached_by_kind[VARVE_KIND_HEAP_ALLOC] == 2,
@@ -97,29 +90,17 @@ static void scenario_stopped_in_attach(struct session *session, void *context)
     recorder_unlock(&process->lock);
     for (unsigned i = 0; i < 5000 && recorder_process_current() == NULL; i++) {
         usleep(1000);
-        emit_one();
+        emit(VARVE_KIND_HEAP_ALLOC, 1, 10);
     }
     CHECK(recorder_process_current() != NULL, "never attached");
     CHECK(counts->process_count == 1, "%u numbers", counts->process_count);
 }
 
-static pthread_key_t late_key;
-
-/* In the last round of key destructors, after the recorder's. */
-static void emit_late(void *rounds)
-{
-    uintptr_t left = (uintptr_t)rounds;
-    if (left > 1) {
-        pthread_setspecific(late_key, (void *)(left - 1));
-    }
-    emit_one();
-}
-
 static void *live_shortly(void *context)
 {
     (void)context;
-    pthread_setspecific(late_key, (void *)(uintptr_t)PTHREAD_DESTRUCTOR_ITERATIONS);
-    emit_one();
+    late_end();
+    emit(VARVE_KIND_HEAP_ALLOC, 1, 10);
     return NULL;
 }
 
@@ -127,19 +108,16 @@ static void *live_shortly(void *context)
 static void scenario_stopped_in_late_ring(struct session *session, void *context)
 {
     (void)session, (void)context;
-    emit_one();
-    CHECK(pthread_key_create(&late_key, emit_late) == 0, "no key");
+    emit(VARVE_KIND_HEAP_ALLOC, 1, 10);
+    late_key_make();
     struct recorder_process *process = recorder_process_current();
     recorder_lock(&process->late_lock);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
-    CHECK(pthread_join(thread, NULL) == 0, "no join");
+    run_threads(1, live_shortly, 0, 0);
     CHECK(__atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE) > 0, "nothing was late");
     recorder_unlock(&process->late_lock);
     usleep(50000); /* it is tried again after a few ms */
     verdict->figures[0] = __atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE);
-    CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
-    CHECK(pthread_join(thread, NULL) == 0, "no join");
+    run_threads(1, live_shortly, 0, 0);
     CHECK(process->control->unattached == verdict->figures[0], "lost with a free lock");
 }
 

@@ -1,303 +1,180 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ring against a naive model, a list: random steps of emitting, looking, taking and releasing, with rings
- * so small that they overflow all the time, under each policy. Whatever the steps: records come back whole
- * and in their order, none twice, none missing but those that the policy drops, and these are counted and
- * reported where they are missing. After each step the ring's own invariants hold.
+ * A ring under random steps of emitting, looking, taking and releasing, so small that it overflows all the time, under
+ * each policy. Whatever the steps: records come back whole and in their order, none twice, none missing but those that
+ * the policy drops from a full ring, and these are counted and reported where they are missing. After each step the
+ * ring's own invariants hold.
  * Costs: 1 s
  */
 #include <errno.h>
 
 #include "support/recorder.h"
-#include "trace/collector/ring_reader.h"
-#include "trace/event_list.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
-#include "trace/record.h"
 
 #define STEPS 400
 
-struct expected {
-    unsigned kind;
-    uint64_t addr, size, arg;
-};
-
-struct model {
-    struct expected *list; /* all that the consumer shall see, in order */
-    size_t count, room;
-    size_t taken, taken_released;
-    uint64_t ring_head, ring_tail, capacity; /* `drop` only: what is in the ring */
-    uint64_t lost_open, lost_open_bytes;
-    uint64_t lost, lost_bytes, lost_by_kind[VARVE_KIND_LIMIT];
-};
-
 struct run {
     struct session *session;
-    struct consumer consumer;
-    struct model model;
-    uint64_t random;
-    uint64_t emitted; /* gives each record an address of its own */
-    uint64_t ticks;
-    uint32_t overflow;
-};
-
-struct settings {
-    uint32_t overflow;
-    uint32_t capacity;
-    uint64_t seed;
+    struct stream stream, released; /* as it was at the last release */
+    uint64_t random, emitted;
+    uint32_t overflow, capacity;
     unsigned burst; /* at most so many events in a row, now and then */
 };
 
-/* ---- the model ---- */
-
-static void model_store(struct model *model, unsigned kind, uint64_t addr, uint64_t size, uint64_t arg)
-{
-    if (model->count == model->room) {
-        model->room = model->room == 0 ? 1024 : model->room * 2;
-        model->list = realloc(model->list, model->room * sizeof(*model->list));
-        CHECK(model->list != NULL, "no memory");
-    }
-    model->list[model->count++] = (struct expected){kind, addr, size, arg};
-    model->ring_head++;
-}
-
-static void model_emit(struct model *model, bool drops, unsigned kind, uint64_t addr, uint64_t size)
-{
-    uint64_t used = model->ring_head - model->ring_tail;
-    if (drops && model->lost_open > 0 && used < model->capacity) {
-        model_store(model, VARVE_KIND_LOST, 0, model->lost_open_bytes, model->lost_open);
-        model->lost_open = model->lost_open_bytes = 0;
-        used++;
-    }
-    if (drops && used == model->capacity) {
-        model->lost_open++;
-        model->lost_open_bytes += size;
-        model->lost++;
-        model->lost_bytes += size;
-        model->lost_by_kind[kind]++;
-        return;
-    }
-    model_store(model, kind, addr, size, 0);
-}
-
 /* ---- steps ---- */
 
-static void step_emit(struct run *run, unsigned burst)
+static void step_emit(struct run *run, uint64_t burst)
 {
-    static const enum varve_kind kinds[] = {VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE, VARVE_KIND_MMAP};
-    for (unsigned i = 0; i < burst; i++) {
-        enum varve_kind kind = kinds[random_next(&run->random) % 3];
-        uint64_t size = random_next(&run->random) >> (random_next(&run->random) % 56 + 8);
+    const struct ring_header *ring = own_ring();
+    for (uint64_t end = run->emitted + burst; run->emitted < end;) {
+        uint64_t lost = ring != NULL ? ring->lost : 0;
         run->emitted++;
-        emit(kind, run->emitted, size);
-        model_emit(&run->model, run->overflow == SESSION_OVERFLOW_DROP, kind, run->emitted, size);
-    }
-}
-
-static void step_take(struct run *run, uint64_t most)
-{
-    struct varve_record record;
-    while (most-- > 0 && consumer_next(&run->consumer, run->session, &record)) {
-        size_t at = run->model.taken++;
-        const struct expected *expected = &run->model.list[at];
-        CHECK(at < run->model.count, "record %zu was never emitted", at);
-        CHECK(varve_record_kind(&record) == expected->kind && record.addr == expected->addr &&
-                  record.size == expected->size && record.arg == expected->arg,
-              "record %zu: kind %u addr %llu size %llu arg %llu, not %u %llu %llu %llu", at, varve_record_kind(&record),
-              (unsigned long long)record.addr, (unsigned long long)record.size, (unsigned long long)record.arg,
-              expected->kind, (unsigned long long)expected->addr, (unsigned long long)expected->size,
-              (unsigned long long)expected->arg);
-        CHECK(varve_record_flags(&record) == 0, "record %zu: flags %u", at, varve_record_flags(&record));
-        CHECK(record.ticks >= run->ticks, "record %zu: time goes back by %llu ticks", at,
-              (unsigned long long)(run->ticks - record.ticks));
-        run->ticks = record.ticks;
+        emit_numbered(run->emitted, run->emitted);
+        ring = own_ring();
+        CHECK(ring->lost == lost ||
+                  (run->overflow == SESSION_OVERFLOW_DROP && ring->head - ring->tail == run->capacity),
+              "event %llu is dropped, though there is room", (unsigned long long)run->emitted);
     }
 }
 
 static void step_release(struct run *run)
 {
-    ring_reader_release(run->consumer.reader);
-    run->model.taken_released = run->model.taken;
-    run->model.ring_tail = run->consumer.reader->read;
+    ring_reader_release(run->stream.consumer.reader);
+    run->released = run->stream;
 }
 
-/* The collector dies and another one goes on where the last commit ended. */
-static void step_reopen(struct run *run)
+static void step(struct run *run, uint64_t draw)
 {
-    consumer_close(&run->consumer);
-    consumer_open(&run->consumer, run->session, 1, 1);
-    struct ring_reader *reader = run->consumer.reader;
-    reader->read = reader->ring->tail;
-    reader->spill_read = reader->ring->spill_tail;
-    reader->stored = reader->read + reader->spill_read;
-    run->model.taken = run->model.taken_released;
-    run->ticks = 0;
-    ring_reader_refresh(reader);
-}
-
-static void check_losses(const struct run *run)
-{
-    const struct ring_header *ring = run->consumer.reader->ring;
-    const struct model *model = &run->model;
-    CHECK(ring->lost == model->lost && ring->lost_bytes == model->lost_bytes, "lost %llu (%llu bytes), not %llu (%llu)",
-          (unsigned long long)ring->lost, (unsigned long long)ring->lost_bytes, (unsigned long long)model->lost,
-          (unsigned long long)model->lost_bytes);
-    for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
-        CHECK(ring->lost_by_kind[kind] == model->lost_by_kind[kind], "kind %u: lost %llu, not %llu", kind,
-              (unsigned long long)ring->lost_by_kind[kind], (unsigned long long)model->lost_by_kind[kind]);
-    }
-}
-
-static void run_steps(struct run *run, const struct settings *settings)
-{
-    for (int step = 0; step < STEPS; step++) {
-        uint64_t draw = random_next(&run->random);
-        switch (draw % 16) {
-        case 0:
-            step_emit(run, (unsigned)(draw >> 32) % settings->burst);
-            break;
-        case 1:
-        case 2:
-            step_emit(run, (unsigned)(draw >> 32) % settings->capacity);
-            break;
-        case 3:
-        case 4:
-        case 5:
-            step_emit(run, (unsigned)(draw >> 32) % 4);
-            break;
-        case 6:
-        case 7:
-        case 8:
-            ring_reader_refresh(run->consumer.reader);
-            break;
-        case 9:
-        case 10:
-            step_take(run, (draw >> 32) % 40);
-            break;
-        case 11:
-            step_take(run, (draw >> 32) % 6000);
-            break;
-        case 12: /* memory comes and goes: none, a few blocks, all that is wanted */
-            run->session->directory.control->growth_bytes_max = (uint64_t)(draw >> 32) % 3 * 60000 + 1;
-            break;
-        case 13:
-            run->session->directory.control->growth_bytes_max = 0;
-            step_release(run);
-            break;
-        case 14:
-            ring_reader_refresh(run->consumer.reader);
-            step_take(run, UINT64_MAX);
-            step_release(run);
-            break;
-        case 15:
-            if (draw >> 62 == 0) {
-                step_reopen(run);
-            }
-            break;
-        default:
-            step_release(run);
-            break;
-        }
-        check_conserved(run->consumer.reader->ring, "after a step");
-        check_losses(run);
-    }
-}
-
-static void scenario_model(struct session *session, void *context)
-{
-    const struct settings *settings = context;
-    struct run *run = calloc(1, sizeof(*run));
-    CHECK(run != NULL, "no memory");
-    run->session = session;
-    run->random = settings->seed;
-    run->overflow = settings->overflow;
-    run->model.capacity = settings->capacity;
-    model_store(&run->model, VARVE_KIND_PROCESS_START, 0, 0, 0);
-    model_store(&run->model, VARVE_KIND_THREAD_START, 0, 0, 0);
-    step_emit(run, 1);
-    consumer_open(&run->consumer, session, 1, 1);
-    run_steps(run, settings);
-    for (int round = 0; round < 100 && run->model.taken < run->model.count; round++) {
-        ring_reader_refresh(run->consumer.reader);
-        step_take(run, UINT64_MAX);
+    uint64_t *growth = &run->session->directory.control->growth_bytes_max;
+    uint64_t amount = draw >> 32;
+    switch (draw % 16) {
+    case 0:
+        step_emit(run, amount % run->burst);
+        break;
+    case 1:
+    case 2:
+        step_emit(run, amount % run->capacity);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        step_emit(run, amount % 4);
+        break;
+    case 6:
+    case 7:
+    case 8:
+        ring_reader_refresh(run->stream.consumer.reader);
+        break;
+    case 9:
+    case 10:
+        stream_take(&run->stream, amount % 40);
+        break;
+    case 11:
+        stream_take(&run->stream, amount % 6000);
+        break;
+    case 12: /* memory comes and goes: none, a few blocks, all that is wanted */
+        *growth = amount % 3 * 60000 + 1;
+        break;
+    case 13:
+        *growth = 0;
         step_release(run);
-    }
-    CHECK(run->model.taken == run->model.count, "%zu of %zu records came", run->model.taken, run->model.count);
-    CHECK(run->consumer.reader->unreadable == 0, "unreadable spill");
-    verdict->figures[0] = run->consumer.reader->ring->head;
-    verdict->figures[1] = run->consumer.reader->ring->spill_head;
-    verdict->figures[2] = run->consumer.reader->ring->lost;
-    verdict->figures[3] = run->consumer.reader->ring->spill_flushed;
-    consumer_close(&run->consumer);
-    free(run->model.list);
-    free(run);
-}
-
-/* `figures` of all runs, added up: a test that never overflowed has tested nothing. */
-static void run_model(uint32_t overflow, unsigned burst, uint64_t sums[4])
-{
-    static const uint32_t capacities[] = {64, 128, 1024, 2048};
-    memset(sums, 0, 4 * sizeof(sums[0]));
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (IS_TSAN ? 4 : 12); seed++) {
-        struct settings settings = {overflow, capacities[seed % 4], seed * 7919, burst};
-        char what[64];
-        snprintf(what, sizeof(what), "seed %llu, %u records", (unsigned long long)seed, settings.capacity);
-        run_in_session(overflow, settings.capacity, scenario_model, &settings, what);
-        for (size_t i = 0; i < 4; i++) {
-            sums[i] += verdict->figures[i];
+        break;
+    case 14:
+        stream_take_all(&run->stream);
+        run->released = run->stream;
+        break;
+    default: /* the collector dies and another one goes on where the last commit ended */
+        if (draw >> 62 == 0) {
+            stream_take_over(&run->stream, &run->released);
         }
+        break;
     }
 }
 
-TEST(test_spill_loses_nothing)
+static void scenario_random(struct session *session, void *context)
 {
-    uint64_t sums[4];
-    run_model(SESSION_OVERFLOW_SPILL, 6000, sums);
-    assert_true(sums[0] > 2000);  /* through the ring */
-    assert_true(sums[1] > 10000); /* through the spill */
-    assert_true(sums[3] > 10000); /* of it, through the file */
-    assert_int_equal(sums[2], 0);
+    struct run *run = context;
+    run->session = session;
+    step_emit(run, 1);
+    stream_open(&run->stream, session, 1, 1, 1);
+    run->released = run->stream;
+    const struct ring_header *ring = run->stream.consumer.reader->ring;
+    for (int i = 0; i < STEPS; i++) {
+        step(run, random_next(&run->random));
+        ring = run->stream.consumer.reader->ring;
+        check_conserved(ring, "after a step");
+        CHECK(ring->lost >= run->stream.lost, "more is reported than lost");
+    }
+    stream_take_all(&run->stream);
+    step_emit(run, 1); /* what was dropped at the end is reported by now */
+    stream_take_all(&run->stream);
+    verdict->figures[0] = ring->head;
+    verdict->figures[1] = ring->spill_head;
+    verdict->figures[2] = ring->lost;
+    verdict->figures[3] = ring->spill_flushed;
+    stream_close(&run->stream, run->emitted);
 }
 
-/* Nobody takes while this thread waits, so each full ring costs the time-out and then spills. */
-TEST(test_block_loses_nothing)
+TEST(test_random_steps)
 {
-    uint64_t sums[4];
-    run_model(SESSION_OVERFLOW_BLOCK, 3000, sums);
-    assert_true(sums[0] > 1000);
-    assert_true(sums[1] > 5000);
-    assert_int_equal(sums[2], 0);
+    /* What has to be seen under each policy, in all runs together: a test that never overflowed has tested nothing. */
+    static const struct {
+        uint32_t overflow;
+        unsigned burst;
+        uint64_t through_ring, through_spill, lost, through_file; /* more than so many; 0: none, but for the file */
+    } policies[] = {
+        {SESSION_OVERFLOW_SPILL, 6000, 2000, 10000, 0, 10000},
+        /* nobody takes while this thread waits, so each full ring costs the time-out and then spills */
+        {SESSION_OVERFLOW_BLOCK, 3000, 1000, 5000, 0, 0},
+        {SESSION_OVERFLOW_DROP, 3000, 1000, 0, 5000, 0},
+    };
+    static const uint32_t capacities[] = {64, 128, 1024, 2048};
+    uint64_t first = test_first_seed(1);
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        uint64_t sums[4] = {0};
+        for (uint64_t seed = first; seed < first + (IS_TSAN ? 4 : 12); seed++) {
+            struct run run = {.overflow = policies[i].overflow,
+                              .capacity = capacities[seed % 4],
+                              .random = seed * 7919,
+                              .burst = policies[i].burst};
+            char what[96];
+            snprintf(what, sizeof(what), "overflow %u, seed %llu, %u records", run.overflow, (unsigned long long)seed,
+                     run.capacity);
+            run_in_session(run.overflow, run.capacity, scenario_random, &run, what);
+            for (size_t j = 0; j < 4; j++) {
+                sums[j] += verdict->figures[j];
+            }
+        }
+        assert_true(sums[0] > policies[i].through_ring && sums[3] >= policies[i].through_file);
+        assert_true(policies[i].through_spill > 0 ? sums[1] > policies[i].through_spill : sums[1] == 0);
+        assert_true(policies[i].lost > 0 ? sums[2] > policies[i].lost : sums[2] == 0);
+    }
 }
 
-TEST(test_drop_counts_and_emits)
+static struct varve_record with_all_fields(unsigned pass)
 {
-    uint64_t sums[4];
-    run_model(SESSION_OVERFLOW_DROP, 3000, sums);
-    assert_true(sums[0] > 1000);
-    assert_true(sums[2] > 5000);
-    assert_int_equal(sums[1], 0);
+    struct varve_record record;
+    memset(&record, (int)(pass * 37 % 255) + 1, sizeof(record));
+    record.ticks = 0;
+    record.addr = pass;
+    record.dev_seq_kind_flags = varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
+    return record;
 }
 
-/* All fields of a record, not only those that the model looks at. */
+/* All fields of a record, not only those that numbered events have. */
 static void scenario_fields(struct session *session, void *context)
 {
     (void)context;
-    struct varve_record record, back, started;
     for (unsigned pass = 0; pass < 3000; pass++) { /* through the ring and through the spill */
-        memset(&record, (int)(pass * 37 % 255) + 1, sizeof(record));
-        record.ticks = 0;
-        record.addr = pass;
-        record.dev_seq_kind_flags = varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
+        const struct varve_record record = with_all_fields(pass);
         varve_emit(&record);
     }
     struct consumer consumer;
     consumer_open(&consumer, session, 1, 1);
     ring_reader_refresh(consumer.reader);
+    struct varve_record back, started;
     CHECK(consumer_next(&consumer, session, &started) && consumer_next(&consumer, session, &started), "start");
     for (unsigned pass = 0; pass < 3000; pass++) {
-        memset(&record, (int)(pass * 37 % 255) + 1, sizeof(record));
-        record.addr = pass;
-        record.dev_seq_kind_flags = varve_record_tag(UINT64_C(0xa1b2c3d4e5f6) ^ pass, VARVE_KIND_DEV_ALLOC, 1);
+        struct varve_record record = with_all_fields(pass);
         CHECK(consumer_next(&consumer, session, &back), "record %u is missing", pass);
         CHECK(back.ticks > 0, "record %u has no time", pass);
         record.ticks = back.ticks;

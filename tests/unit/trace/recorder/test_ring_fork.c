@@ -12,48 +12,16 @@
 
 #define CHILDREN_MOST 800U
 
-static pid_t bare_fork(void)
-{
-    return (pid_t)syscall(SYS_fork);
-}
-
-static void await(pid_t child, const char *what)
-{
-    int wait_status = 0;
-    CHECK(child > 0, "%s: no child", what);
-    CHECK(waitpid(child, &wait_status, 0) == child, "%s: waitpid", what);
-    CHECK(verdict->reason[0] == '\0', "%s", what);
-    CHECK(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0, "%s: wait status %#x", what, (unsigned)wait_status);
-}
-
-/* A ring of a process: start records, then addresses first … last. */
+/* A ring of a process: start records, then events first … last. */
 static void check_series(struct session *session, uint32_t process_id, uint32_t parent_id, uint64_t first,
                          uint64_t last)
 {
-    struct consumer consumer;
-    consumer_open(&consumer, session, process_id, 1);
-    check_conserved(consumer.reader->ring, "series");
-    ring_reader_refresh(consumer.reader);
-    struct varve_record record;
-    CHECK(consumer_next(&consumer, session, &record) && varve_record_kind(&record) == VARVE_KIND_PROCESS_START &&
-              record.arg == parent_id,
-          "process %u does not begin with its parent %u", process_id, parent_id);
-    CHECK(consumer_next(&consumer, session, &record) && varve_record_kind(&record) == VARVE_KIND_THREAD_START,
-          "process %u: no thread_start", process_id);
-    for (uint64_t at = first; at <= last; at++) {
-        CHECK(consumer_next(&consumer, session, &record) && record.addr == at, "process %u: event %llu is missing",
-              process_id, (unsigned long long)at);
-    }
-    CHECK(!consumer_next(&consumer, session, &record), "process %u: event %llu too much", process_id,
-          (unsigned long long)record.addr);
-    consumer_close(&consumer);
-}
-
-static void emit_series(uint64_t first, uint64_t last)
-{
-    for (uint64_t at = first; at <= last; at++) {
-        emit(VARVE_KIND_HEAP_ALLOC, at, 1);
-    }
+    struct stream stream;
+    stream_open(&stream, session, process_id, 1, first);
+    stream_take_all(&stream);
+    CHECK(stream.starts == 2 && stream.parent == parent_id, "process %u does not begin with its parent %u", process_id,
+          parent_id);
+    stream_close(&stream, last);
 }
 
 /* ---- children of a process at rest ---- */
@@ -70,25 +38,25 @@ static void scenario_family(struct session *session, void *context)
     size_t bytes = ring_file_bytes(64);
     uint8_t *before = malloc(bytes);
     CHECK(before != NULL, "no memory");
-    emit_series(1, family->before);
+    emit_numbered(1, family->before);
     struct consumer parent;
     consumer_open(&parent, session, 1, 1);
     memcpy(before, parent.reader->ring, bytes);
     pid_t child = family->fork();
     if (child == 0) {
-        emit_series(1001, 1100);
+        emit_numbered(1001, 1100);
         pid_t grandchild = family->fork();
         if (grandchild == 0) {
-            emit_series(2001, 2002);
+            emit_numbered(2001, 2002);
             _exit(0);
         }
-        emit_series(1101, 1200);
-        await(grandchild, "grandchild");
+        emit_numbered(1101, 1200);
+        child_await(grandchild, "grandchild");
         _exit(0);
     }
-    await(child, family->name);
+    child_await(child, family->name);
     CHECK(memcmp(before, parent.reader->ring, bytes) == 0, "%s: the parent's ring was written to", family->name);
-    emit_series(family->before + 1, family->before + 10);
+    emit_numbered(family->before + 1, family->before + 10);
     consumer_close(&parent);
     check_series(session, 1, 0, 1, family->before + 10);
     check_series(session, 2, 1, 1001, 1200);
@@ -113,45 +81,30 @@ TEST(test_children_attach_anew)
     }
 }
 
-/* A child that never emits leaves nothing behind. */
-static void scenario_silent(struct session *session, void *context)
+/* A process that has not emitted yet: parent and child are two processes without a parent in the recording; a child
+ * that never emits leaves nothing behind. */
+static void scenario_early_and_silent(struct session *session, void *context)
 {
     (void)context;
-    emit_series(1, 1);
-    pid_t child = fork();
-    if (child == 0) {
-        _exit(0);
+    for (unsigned i = 0; i < 2; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            emit_numbered(1, i == 0 ? 5 : 0);
+            _exit(0);
+        }
+        child_await(child, i == 0 ? "early child" : "silent child");
+        emit_numbered(11 + 5 * i, 15 + 5 * i);
     }
-    await(child, "silent child");
-    CHECK(session->directory.counts->process_count == 1, "%u processes", session->directory.counts->process_count);
+    CHECK(session->directory.counts->process_count == 2, "%u processes", session->directory.counts->process_count);
     struct consumer consumer;
-    CHECK(!consumer_try_open(&consumer, session, 2, 1), "the silent child has a ring");
-}
-
-TEST(test_silent_child)
-{
-    run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_silent, NULL, "silent child");
-}
-
-/* A process that has not emitted yet: parent and child are two processes without a parent in the recording.
- */
-static void scenario_early(struct session *session, void *context)
-{
-    (void)context;
-    pid_t child = fork();
-    if (child == 0) {
-        emit_series(1, 5);
-        _exit(0);
-    }
-    await(child, "early child");
-    emit_series(11, 15);
+    CHECK(!consumer_try_open(&consumer, session, 3, 1), "the silent child has a ring");
     check_series(session, 1, 0, 1, 5);
-    check_series(session, 2, 0, 11, 15);
+    check_series(session, 2, 0, 11, 20);
 }
 
-TEST(test_fork_before_the_first_event)
+TEST(test_early_and_silent_children)
 {
-    run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_early, NULL, "early child");
+    run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_early_and_silent, NULL, "early and silent");
 }
 
 /* ---- while other threads are in the middle of events ---- */
@@ -165,13 +118,13 @@ static void *emit_until_stopped(void *context)
     while (__atomic_load_n(&stop, __ATOMIC_RELAXED) == 0) {
         emit(VARVE_KIND_HEAP_ALLOC, ++count, 1);
     }
-    return (void *)(uintptr_t)count;
+    return NULL;
 }
 
 static void scenario_storm(struct session *session, void *context)
 {
     (void)context;
-    emit_series(1, 1);
+    emit_numbered(1, 1);
     pthread_t threads[3];
     for (unsigned i = 0; i < 3; i++) {
         CHECK(pthread_create(&threads[i], NULL, emit_until_stopped, NULL) == 0, "no thread");
@@ -179,16 +132,17 @@ static void scenario_storm(struct session *session, void *context)
     for (unsigned i = 0; i < 40; i++) {
         pid_t child = fork();
         if (child == 0) {
-            emit_series(100, 150); /* they fit the ring */
+            emit_numbered(100, 150); /* they fit the ring */
             _exit(0);
         }
-        await(child, "child of the storm");
+        child_await(child, "child of the storm");
         check_series(session, 2 + i, 1, 100, 150);
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    void *count;
     for (unsigned i = 0; i < 3; i++) {
-        pthread_join(threads[i], &count);
+        pthread_join(threads[i], NULL);
+    }
+    for (unsigned i = 0; i < 3; i++) { /* in whatever order they had attached */
         struct consumer consumer;
         consumer_open(&consumer, session, 1, 2 + i);
         check_conserved(consumer.reader->ring, "thread of the storm");
@@ -230,39 +184,36 @@ static void on_signal(int number)
         step_is_traced = 0;
         is_child = true;
         if (present->emits) {
-            emit(VARVE_KIND_HEAP_FREE, 7, 7);
+            emit(VARVE_KIND_MUNMAP, 7, 7);
         }
         return;
     }
     forked_at[children++] = current;
-    await(child, present->name);
+    child_await(child, present->name);
     step_handler_done();
 }
 
 /* In the child: what the interrupted event has become, the handler's own, then the rest of the program. */
 static void check_child(struct session *session, uint32_t process_id, uint64_t from, uint64_t total)
 {
-    bool has_freed = !present->emits;
-    struct consumer consumer;
-    uint64_t next = 0;
-    consumer_open(&consumer, session, process_id, 1);
-    ring_reader_refresh(consumer.reader);
+    unsigned freed = 0;
+    struct stream stream;
+    stream_open(&stream, session, process_id, 1, from);
+    ring_reader_refresh(stream.consumer.reader);
     struct varve_record record;
-    while (consumer_next(&consumer, session, &record)) {
-        if (varve_record_kind(&record) == VARVE_KIND_HEAP_FREE) {
-            CHECK(!has_freed, "process %u: the handler's event comes twice", process_id);
-            has_freed = true;
-        } else if (varve_record_kind(&record) == VARVE_KIND_HEAP_ALLOC) {
-            next = next == 0 && record.addr == from + 1 ? from + 1 : next == 0 ? from : next;
-            CHECK(record.addr == next, "process %u, forked at %llu: event %llu instead of %llu", process_id,
-                  (unsigned long long)from, (unsigned long long)record.addr, (unsigned long long)next);
-            next++;
+    while (consumer_next(&stream.consumer, session, &record)) {
+        unsigned kind = varve_record_kind(&record);
+        if (kind == VARVE_KIND_MUNMAP) {
+            freed++;
+        } else if (kind != VARVE_KIND_PROCESS_START && kind != VARVE_KIND_THREAD_START) {
+            stream.next += stream.next == from && record.addr == from + 1; /* the parent had it already */
+            stream_see(&stream, &record);
         }
     }
-    CHECK(next == total + 1, "process %u, forked at %llu: %llu is missing", process_id, (unsigned long long)from,
-          (unsigned long long)next);
-    CHECK(has_freed, "process %u: the handler's event is missing", process_id);
-    consumer_close(&consumer);
+    CHECK(freed == present->emits, "process %u: the handler's event comes %u times", process_id, freed);
+    CHECK(stream.next == total + 1, "process %u, forked at %llu: %llu is missing", process_id, (unsigned long long)from,
+          (unsigned long long)stream.next);
+    consumer_close(&stream.consumer);
 }
 
 static void scenario_handler(struct session *session, void *context)
@@ -270,15 +221,15 @@ static void scenario_handler(struct session *session, void *context)
     present = context;
     uint64_t total = present->before + present->stepped + 3;
     step_handle(SIGUSR1, on_signal);
-    emit_series(1, present->before);
+    emit_numbered(1, present->before);
     current = present->before + 1;
     step_begin();
     while (current <= present->before + present->stepped) {
-        emit(VARVE_KIND_HEAP_ALLOC, current, 1);
+        emit_numbered(current, current);
         current++;
     }
     step_end();
-    emit_series(current, total);
+    emit_numbered(current, total);
     if (is_child) {
         _exit(0);
     }
@@ -287,7 +238,7 @@ static void scenario_handler(struct session *session, void *context)
         CHECK(own_ring()->lost > 0, "nothing was lost in a full ring");
         check_conserved(own_ring(), "the parent's");
     } else {
-        CHECK(own_ring()->lost == 0, "%llu lost events", (unsigned long long)own_ring()->lost);
+        CHECK_EQUAL(own_ring()->lost, 0);
         check_series(session, 1, 0, 1, total);
     }
     for (uint32_t i = 0; i < children; i++) {
@@ -302,42 +253,26 @@ static int choose_by_gap(void *context, uint64_t step)
     return step % settings->gap == settings->gap / 2 ? SIGUSR1 : 0;
 }
 
-static void run_handler(struct settings settings)
+TEST(test_handler_forks)
 {
-    const struct session_control control = session_settings(settings.overflow, 64);
-    struct stepping stepping = {.choose = choose_by_gap, .context = &settings};
+    static struct settings cases[] = {
+        {"ring", SESSION_OVERFLOW_SPILL, 3, 1, 1, false},
+        {"ring, child emits", SESSION_OVERFLOW_SPILL, 3, 1, 1, true},
+        {"ring full", SESSION_OVERFLOW_SPILL, 62, 1, 7, false},
+        {"ring full, child emits", SESSION_OVERFLOW_SPILL, 62, 1, 7, true},
+        {"block", SESSION_OVERFLOW_BLOCK, 62, 1, 11, false},
+        {"drop", SESSION_OVERFLOW_DROP, 63, 1, 11, true},
+    };
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer takes its own locks in a fork");
     }
-    struct session session;
-    session_begin(&session, &control);
-    int wait_status = step_scenario(&session, scenario_handler, &settings, &stepping);
-    child_judge(wait_status, settings.name);
-    assert_true(verdict->figures[0] >= 10);
-    session_end(&session);
-}
-
-TEST(test_handler_forks_in_the_ring)
-{
-    run_handler((struct settings){.name = "ring", .before = 3, .stepped = 1, .gap = 1});
-    run_handler((struct settings){.name = "ring, child emits", .before = 3, .stepped = 1, .gap = 1, .emits = true});
-}
-
-TEST(test_handler_forks_going_over_to_the_spill)
-{
-    run_handler((struct settings){.name = "ring full", .before = 62, .stepped = 1, .gap = 7});
-    run_handler(
-        (struct settings){.name = "ring full, child emits", .before = 62, .stepped = 1, .gap = 7, .emits = true});
-}
-
-TEST(test_handler_forks_while_blocking)
-{
-    run_handler(
-        (struct settings){.name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 62, .stepped = 1, .gap = 11});
-}
-
-TEST(test_handler_forks_while_dropping)
-{
-    run_handler((struct settings){
-        .name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 63, .stepped = 1, .gap = 11, .emits = true});
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct session_control control = session_settings(cases[i].overflow, 64);
+        struct stepping stepping = {.choose = choose_by_gap, .context = &cases[i]};
+        struct session session;
+        session_begin(&session, &control);
+        child_judge(step_scenario(&session, scenario_handler, &cases[i], &stepping), cases[i].name);
+        assert_true(verdict->figures[0] >= 10);
+        session_end(&session);
+    }
 }

@@ -7,10 +7,6 @@
  * Costs: 1 s
  */
 #include "support/recorder.h"
-#include "trace/collector/ring_reader.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
-#include "trace/record.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -21,23 +17,11 @@
 
 struct producer_job {
     pthread_t thread;
-    uint64_t count; /* events to emit: addresses 1, 2, … */
+    uint64_t count; /* events to emit: 1, 2, … */
     struct ring_header *ring;
     uint32_t is_ready, may_end; /* atomic */
     uint64_t random;
-};
-
-struct stream {
-    struct consumer consumer;
-    uint64_t next; /* address of the next record */
-    uint64_t lost;
-    uint64_t ticks;
-    bool has_started;
-};
-
-struct concurrent {
-    uint32_t overflow;
-    uint64_t count;
+    struct stream stream;
 };
 
 static void wait_for(const uint32_t *flag)
@@ -59,7 +43,7 @@ static void *produce(void *context)
 {
     struct producer_job *job = context;
     for (uint64_t i = 1; i <= job->count; i++) {
-        emit(VARVE_KIND_HEAP_ALLOC, i, i);
+        emit_numbered(i, i);
         if (i == 1) {
             job->ring = own_ring();
             __atomic_store_n(&job->is_ready, 1, __ATOMIC_RELEASE);
@@ -72,70 +56,36 @@ static void *produce(void *context)
     return NULL;
 }
 
-/* A gap must be reported by the record in front of it: how many, and how many bytes. */
-static void take_lost(struct stream *stream, const struct varve_record *record)
+static void consume_some(struct stream *stream, uint64_t *random)
 {
-    uint64_t first = stream->next;
-    uint64_t end = first + record->arg;
-    CHECK(record->arg > 0, "a loss of nothing at %llu", (unsigned long long)first);
-    CHECK(record->size == (first + end - 1) * record->arg / 2, "bytes lost from %llu on: %llu",
-          (unsigned long long)first, (unsigned long long)record->size);
-    stream->next = end;
-    stream->lost += record->arg;
-}
-
-static void take_one(struct stream *stream, const struct varve_record *record)
-{
-    unsigned kind = varve_record_kind(record);
-    CHECK(record->ticks >= stream->ticks, "time goes back at %llu", (unsigned long long)stream->next);
-    stream->ticks = record->ticks;
-    if (!stream->has_started) {
-        stream->has_started = kind == VARVE_KIND_THREAD_START;
-        CHECK(kind == VARVE_KIND_THREAD_START || kind == VARVE_KIND_PROCESS_START, "kind %u first", kind);
-    } else if (kind == VARVE_KIND_LOST) {
-        take_lost(stream, record);
-    } else {
-        CHECK(kind == VARVE_KIND_HEAP_ALLOC && record->addr == stream->next && record->size == stream->next,
-              "kind %u addr %llu size %llu instead of %llu", kind, (unsigned long long)record->addr,
-              (unsigned long long)record->size, (unsigned long long)stream->next);
-        stream->next++;
-    }
-}
-
-static void consume_some(struct session *session, struct stream *stream, uint64_t *random)
-{
-    uint64_t most = random_next(random) % 3000;
     ring_reader_refresh(stream->consumer.reader);
-    struct varve_record record;
-    while (most-- > 0 && consumer_next(&stream->consumer, session, &record)) {
-        take_one(stream, &record);
-    }
+    stream_take(stream, random_next(random) % 3000);
     if (random_next(random) % 3 != 0) {
         ring_reader_release(stream->consumer.reader);
     }
 }
 
 /* True if its last event was taken, or can't come any more since it was the last one and got lost. */
-static bool is_complete(const struct stream *stream, const struct producer_job *job)
+static bool is_complete(const struct producer_job *job)
 {
     uint64_t lost = __atomic_load_n(&job->ring->lost, __ATOMIC_ACQUIRE);
-    return stream->next - 1 + (lost - stream->lost) >= job->count;
+    return job->stream.next - 1 + (lost - job->stream.lost) >= job->count;
 }
 
-static void consume_all(struct session *session, struct producer_job *jobs, struct stream *streams)
+static void consume_all(struct session *session, struct producer_job *jobs)
 {
     uint64_t random = 99;
     unsigned complete = 0;
     for (unsigned i = 0; i < PRODUCERS; i++) {
         wait_for(&jobs[i].is_ready);
-        consumer_open(&streams[i].consumer, session, 1, jobs[i].ring->ring_index);
-        consumer_share(&streams[i].consumer, jobs[i].ring);
+        stream_open(&jobs[i].stream, session, 1, jobs[i].ring->ring_index, 1);
+        consumer_share(&jobs[i].stream.consumer, jobs[i].ring);
     }
     while (complete < PRODUCERS) {
         complete = 0;
         for (unsigned i = 0; i < PRODUCERS; i++) {
-            consume_some(session, &streams[i], &random);
-            complete += is_complete(&streams[i], &jobs[i]) ? 1 : 0;
+            consume_some(&jobs[i].stream, &random);
+            complete += is_complete(&jobs[i]) ? 1 : 0;
         }
         if (random_next(&random) % 8 == 0) {
             nap(200000);
@@ -145,70 +95,54 @@ static void consume_all(struct session *session, struct producer_job *jobs, stru
 
 static void scenario_concurrent(struct session *session, void *context)
 {
-    const struct concurrent *concurrent = context;
     struct producer_job jobs[PRODUCERS] = {0};
-    struct stream streams[PRODUCERS] = {0};
+    const uint64_t count = IS_TSAN ? 30000 : 150000;
+    (void)context;
     for (unsigned i = 0; i < PRODUCERS; i++) {
-        jobs[i].count = concurrent->count;
+        jobs[i].count = count;
         jobs[i].random = 17 + i;
-        streams[i].next = 1;
         CHECK(pthread_create(&jobs[i].thread, NULL, produce, &jobs[i]) == 0, "no thread");
     }
-    consume_all(session, jobs, streams);
+    consume_all(session, jobs);
     for (unsigned i = 0; i < PRODUCERS; i++) {
-        const struct ring_header *ring = streams[i].consumer.own;
+        const struct ring_header *ring = jobs[i].stream.consumer.own;
         __atomic_store_n(&jobs[i].may_end, 1, __ATOMIC_RELEASE);
         pthread_join(jobs[i].thread, NULL);
         check_conserved(ring, "at the end");
         CHECK(ring->state == RING_STATE_RETIRED, "ring %u is not retired", ring->ring_index);
-        CHECK(ring->head + ring->spill_head + ring->lost >= concurrent->count + 1, "too few events");
-        verdict->figures[0] += ring->head;
-        verdict->figures[1] += ring->spill_head;
-        verdict->figures[2] += ring->lost;
-        consumer_close(&streams[i].consumer);
+        CHECK(ring->head + ring->spill_head + ring->lost >= count + 1, "too few events");
+        verdict->figures[0] += ring->spill_head;
+        verdict->figures[1] += ring->lost;
+        consumer_close(&jobs[i].stream.consumer);
     }
 }
 
-static void run_concurrent(uint32_t overflow)
+TEST(test_consumer_beside_producers)
 {
-    struct concurrent concurrent = {overflow, IS_TSAN ? 30000 : 150000};
-    struct session_control settings = session_settings(overflow, 1024);
-    settings.block_timeout_ns = overflow == SESSION_OVERFLOW_BLOCK ? UINT64_C(60000000000) : 1000000;
-    struct session session;
-    session_begin(&session, &settings);
-    run_scenario(&session, scenario_concurrent, &concurrent, "three producers, one consumer");
-    session_end(&session);
-}
-
-TEST(test_spill_keeps_up)
-{
-    run_concurrent(SESSION_OVERFLOW_SPILL);
-    assert_true(verdict->figures[1] > 0);
-    assert_int_equal(verdict->figures[2], 0);
-}
-
-TEST(test_block_waits_for_the_consumer)
-{
-    run_concurrent(SESSION_OVERFLOW_BLOCK);
-    assert_int_equal(verdict->figures[1], 0); /* it was worth the wait each time */
-    assert_int_equal(verdict->figures[2], 0);
-}
-
-TEST(test_drop_emits_each_gap)
-{
-    run_concurrent(SESSION_OVERFLOW_DROP);
-    assert_true(verdict->figures[2] > 0);
-    assert_int_equal(verdict->figures[1], 0);
+    static const struct {
+        const char *name;
+        uint32_t overflow;
+        uint64_t timeout_ns;
+        bool spills, loses;
+    } policies[] = {{"spill keeps up", SESSION_OVERFLOW_SPILL, 1000000, true, false},
+                    /* it is worth the wait each time */
+                    {"block waits for the consumer", SESSION_OVERFLOW_BLOCK, UINT64_C(60000000000), false, false},
+                    {"drop reports each gap", SESSION_OVERFLOW_DROP, 1000000, false, true}};
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        struct session_control settings = session_settings(policies[i].overflow, 1024);
+        settings.block_timeout_ns = policies[i].timeout_ns;
+        run_in_session_of(&settings, scenario_concurrent, NULL, policies[i].name);
+        assert_int_equal(verdict->figures[0] > 0, policies[i].spills);
+        assert_int_equal(verdict->figures[1] > 0, policies[i].loses);
+    }
 }
 
 /* ---- ends of threads ---- */
 
 static void *emit_few(void *context)
 {
-    uint64_t base = (uint64_t)(uintptr_t)context;
-    for (uint64_t i = 0; i < 10; i++) {
-        emit(VARVE_KIND_HEAP_ALLOC, base * 100 + i, 1);
-    }
+    uint64_t base = (uint64_t)(uintptr_t)context * 100;
+    emit_numbered(base, base + 9);
     return NULL;
 }
 
@@ -218,23 +152,13 @@ static void scenario_thread_ends(struct session *session, void *context)
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1); /* ring 1 */
     for (uint32_t i = 2; i < 12; i++) {
-        pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, emit_few, (void *)(uintptr_t)i) == 0, "no thread");
-        pthread_join(thread, NULL);
-        struct consumer consumer;
-        consumer_open(&consumer, session, 1, i);
-        check_conserved(consumer.reader->ring, "after the thread's end");
-        ring_reader_refresh(consumer.reader);
-        CHECK(consumer.reader->is_retired && !consumer.reader->is_in_flight, "ring %u is not retired", i);
-        struct varve_record record;
-        CHECK(consumer_next(&consumer, session, &record), "ring %u is empty", i);
-        CHECK(varve_record_kind(&record) == VARVE_KIND_THREAD_START, "kind %u", varve_record_kind(&record));
-        for (uint64_t at = 0; at < 10; at++) {
-            CHECK(consumer_next(&consumer, session, &record) && record.addr == i * 100 + at, "ring %u record %llu", i,
-                  (unsigned long long)at);
-        }
-        CHECK(!consumer_next(&consumer, session, &record), "ring %u holds too much", i);
-        consumer_close(&consumer);
+        run_threads(1, emit_few, i, 0);
+        struct stream stream;
+        stream_open(&stream, session, 1, i, (uint64_t)i * 100);
+        stream_take_all(&stream);
+        const struct ring_reader *reader = stream.consumer.reader;
+        CHECK(reader->is_retired && !reader->is_in_flight && stream.starts == 1, "ring %u is not retired", i);
+        stream_close(&stream, (uint64_t)i * 100 + 9);
     }
     check_conserved(own_ring(), "the first thread's");
     CHECK(own_ring()->state == RING_STATE_OPEN, "the first thread lives");
@@ -245,23 +169,10 @@ TEST(test_ends_retire_rings)
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_thread_ends, NULL, "ends of threads");
 }
 
-/* Destructors of thread-specific data that free memory until the very last round; the value counts down. The
- * thread sanitizer leaves a thread at the beginning of that round. */
-#define ROUNDS ((uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN))
-
-static pthread_key_t stubborn_key;
-
-static void stubborn(void *value)
-{
-    uintptr_t left = (uintptr_t)value;
-    emit(VARVE_KIND_HEAP_FREE, left, 3);
-    pthread_setspecific(stubborn_key, (void *)(left - 1)); /* NULL: not called any more */
-}
-
 static void *end_stubbornly(void *context)
 {
     emit(VARVE_KIND_HEAP_ALLOC, (uint64_t)(uintptr_t)context, 3);
-    pthread_setspecific(stubborn_key, (void *)ROUNDS);
+    late_end();
     return NULL;
 }
 
@@ -290,20 +201,14 @@ static void scenario_late(struct session *session, void *context)
     uint64_t in_time = 0;
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
-    CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* its turn comes after the recorder's */
-    pthread_t threads[LATE_THREADS];
-    for (uintptr_t i = 0; i < LATE_THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, end_stubbornly, (void *)(i + 1)) == 0, "no thread");
-    }
-    for (unsigned i = 0; i < LATE_THREADS; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    late_key_make();
+    run_threads(LATE_THREADS, end_stubbornly, 1, 1);
     for (uint32_t index = 2; index < 2 + LATE_THREADS; index++) {
         in_time += count_frees(session, index, 0);
     }
     uint64_t late = count_frees(session, 0, VARVE_FLAG_LATE);
-    CHECK(late == LATE_THREADS, "%llu late events of %u threads", (unsigned long long)late, LATE_THREADS);
-    CHECK(in_time == LATE_THREADS * (ROUNDS - 1), "%llu events in time", (unsigned long long)in_time);
+    CHECK_EQUAL(late, LATE_THREADS);
+    CHECK_EQUAL(in_time, LATE_THREADS * (LATE_ROUNDS - 1));
     CHECK(recorder_process_current()->control->late_created == 1, "nobody knows of ring 0");
     CHECK(recorder_process_current()->control->ring_count == 2 + LATE_THREADS, "late events took ring numbers");
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
@@ -320,14 +225,10 @@ static void scenario_closed(struct session *session, void *context)
     (void)context;
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
     __atomic_store_n(&session->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, emit_few, (void *)(uintptr_t)1) == 0, "no thread");
-    pthread_join(thread, NULL);
+    run_threads(1, emit_few, 1, 0);
     struct consumer consumer;
     CHECK(!consumer_try_open(&consumer, session, 1, 2), "a thread joined a closed session");
-    for (uint64_t i = 0; i < 10000; i++) {
-        emit(VARVE_KIND_HEAP_ALLOC, i, 1);
-    }
+    emit_numbered(1, 10000);
     check_conserved(own_ring(), "after the close");
 }
 

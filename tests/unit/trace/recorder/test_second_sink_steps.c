@@ -6,138 +6,46 @@
  * Costs: 10 s, full 20 s
  */
 #include "support/lttng/second_sink.h"
-#include "support/step.h"
+#include "support/stepped.h"
 
-#define MOST 20000U
 #define RUNS_PER_CASE ((unsigned)test_rounds(6, 20))
 
-enum figure {
-    FIGURE_PROGRAM, /* events of the program that varve_emit has returned from */
-    FIGURE_HANDLED, /* of handlers: varve_emit was called */
-    FIGURE_LOST,
-    FIGURE_EMITTED,
-    FIGURE_EVENTS = 6, /* support/lttng/second_sink.h: in the database … */
+/* Of support/lttng/second_sink.h. */
+enum sink_figure {
+    FIGURE_EVENTS = 6, /* in the database … */
     FIGURE_MORE = 7,   /* … and emitted besides */
-};
-
-struct settings {
-    const char *name;
-    uint32_t overflow, capacity;
-    uint64_t before, stepped;
-    uint64_t gap;       /* a signal after so many steps, 0: none */
-    uint64_t signal_at; /* or one at this step */
-    uint64_t kill_at;   /* 0: never; so many steps are not always needed, since the collector makes room */
-    uint64_t random;
-    uint64_t most; /* signals, where handlers are stepped as well: else they might never get ahead */
-    bool nests;
 };
 
 static struct sink_log *present;
 
-static void on_signal(int number)
-{
-    (void)number;
-    emit(VARVE_KIND_HEAP_FREE, __atomic_add_fetch(&verdict->figures[FIGURE_HANDLED], 1, __ATOMIC_RELAXED), 3);
-    step_handler_done();
-}
-
-static void scenario_stepped(struct session *session, void *context)
-{
-    const struct settings *settings = context;
-    (void)session;
-    step_handle(SIGUSR1, on_signal);
-    step_handle(SIGUSR2, on_signal);
-    second_sink_open();
-    for (uint64_t i = 1; i <= settings->before + settings->stepped; i++) {
-        if (i == settings->before + 1) {
-            step_begin();
-        }
-        emit(VARVE_KIND_HEAP_ALLOC, i, 8);
-        verdict->figures[FIGURE_PROGRAM] = i;
-    }
-    step_end();
-    check_conserved(own_ring(), settings->name);
-    verdict->figures[FIGURE_LOST] = own_ring()->lost;
-    verdict->figures[FIGURE_EMITTED] = own_ring()->emitted;
-}
-
-static int choose(void *context, uint64_t step)
-{
-    struct settings *settings = context;
-    if (settings->kill_at != 0 && step == settings->kill_at) {
-        return SIGKILL;
-    }
-    if (settings->signal_at != 0 && step == settings->signal_at) {
-        return SIGUSR1;
-    }
-    if (settings->gap == 0 || (!settings->nests && step % settings->gap != 0)) {
-        return 0;
-    }
-    if (!settings->nests) {
-        return SIGUSR1;
-    }
-    if (settings->most == 0 || random_next(&settings->random) % settings->gap != 0) {
-        return 0;
-    }
-    settings->most--;
-    return random_next(&settings->random) % 2 == 0 ? SIGUSR1 : SIGUSR2;
-}
-
-/* The program's records were emitted in its own order, no record of a handler twice. */
-static void check_order(const struct sink_log *log, const char *what)
-{
-    static uint8_t seen[MOST];
-    uint64_t program = 0;
-    memset(seen, 0, sizeof(seen));
-    for (uint32_t i = 0; i < log->record_count; i++) {
-        const struct varve_record *record = &log->records[i].record;
-        if (varve_record_kind(record) == VARVE_KIND_HEAP_ALLOC) {
-            if (record->addr <= program) {
-                fail_msg("%s: %llu after %llu", what, (unsigned long long)record->addr, (unsigned long long)program);
-            }
-            program = record->addr;
-        } else if (varve_record_kind(record) == VARVE_KIND_HEAP_FREE) {
-            assert_true(record->addr < MOST);
-            if (seen[record->addr]++ != 0) {
-                fail_msg("%s: the handlers' %llu twice", what, (unsigned long long)record->addr);
-            }
-        }
-    }
-}
-
-/* Returns the number of steps. */
+/* Returns the number of steps, which are not always as many: the collector makes room. */
 static uint64_t run_stepped(struct settings settings)
 {
-    struct stepping stepping = {.choose = choose, .context = &settings};
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
-    stepping.step_handlers = settings.nests || settings.kill_at != 0 || settings.signal_at != 0;
+    settings.has_sink = true;
     struct sink_run run;
-    sink_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
+    sink_begin(&run, settings.overflow, 64);
     run.is_killed = settings.kill_at != 0;
     run.has_handlers = true;
     sink_follow(&run);
-    int wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
-    char what[128];
-    snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps", settings.name,
-             settings.overflow, (unsigned long long)settings.gap, (unsigned long long)settings.signal_at,
-             (unsigned long long)settings.kill_at, (unsigned long long)stepping.steps);
-    if (!run.is_killed) {
-        child_judge(wait_status, what);
-    } else if (wait_status != SIGKILL && (wait_status != 0 || stepping.steps >= settings.kill_at)) {
-        fail_msg("%s: wait status %#x", what, (unsigned)wait_status);
-    }
-    sink_finish(&run, what);
+    struct stepping stepping = play_stepped(&run.session, &settings);
+    sink_finish(&run, settings.name);
     if (run.is_killed) {
         assert_true(verdict->figures[FIGURE_MORE] <= 1);
         assert_true(verdict->figures[FIGURE_EVENTS] >= verdict->figures[FIGURE_PROGRAM] + 2 ||
                     settings.overflow == SESSION_OVERFLOW_DROP);
     } else {
+        static struct found found;
         assert_int_equal(sink_count(run.log, false, SINK_ANY, SINK_ANY), 0);
         assert_int_equal(verdict->figures[FIGURE_EVENTS],
                          verdict->figures[FIGURE_EMITTED] - verdict->figures[FIGURE_LOST]);
-        check_order(run.log, what);
+        memset(&found, 0, sizeof(found));
+        found.what = settings.name;
+        for (uint32_t i = 0; i < run.log->record_count; i++) {
+            find(&found, &run.log->records[i].record);
+        }
     }
     sink_end(&run);
     return stepping.steps;
@@ -147,24 +55,19 @@ static uint64_t run_stepped(struct settings settings)
 
 TEST(test_signal_at_each_instruction)
 {
-    run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 3, .gap = 1});
-    run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 30, .gap = 67});
-    run_stepped((struct settings){.name = "first reported", .before = 0, .stepped = 1, .gap = 41});
-    run_stepped((struct settings){.name = "full", .before = 60, .stepped = 4, .gap = 3});
-    run_stepped((struct settings){.name = "spill", .before = 100, .stepped = 10, .gap = 7});
-    run_stepped((struct settings){.name = "staging", .before = 62 + RING_STAGING_RECORDS - 4, .stepped = 6, .gap = 23});
-}
-
-TEST(test_signal_while_dropping)
-{
-    run_stepped(
-        (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11});
-    run_stepped(
-        (struct settings){.name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 58, .stepped = 8, .gap = 17});
-}
-
-TEST(test_handlers_interrupt_each_other)
-{
+    static const struct settings cases[] = {
+        {.name = "ring, each", .before = 3, .stepped = 3, .gap = 1},
+        {.name = "ring, few", .before = 3, .stepped = 30, .gap = 67},
+        {.name = "first reported", .before = 0, .stepped = 1, .gap = 41},
+        {.name = "full", .before = 60, .stepped = 4, .gap = 3},
+        {.name = "spill", .before = 100, .stepped = 10, .gap = 7},
+        {.name = "staging", .before = 62 + RING_STAGING_RECORDS - 4, .stepped = 6, .gap = 23},
+        {.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11},
+        {.name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 58, .stepped = 8, .gap = 17},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run_stepped(cases[i]);
+    }
     for (uint64_t seed = 1; seed <= 3; seed++) {
         run_stepped((struct settings){.name = "nests",
                                       .before = 3,
@@ -207,7 +110,7 @@ static void scenario_begins(struct session *session, void *context)
     sink_emit(1, misses - 1);
     CHECK(sink_detour_is_on(), "after %llu records", (unsigned long long)misses - 1);
     step_begin();
-    emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
+    emit_numbered(1, 1);
     step_end();
     CHECK(sink_detour_is_on() == (settings->signal_at != 0), "the detour");
 }
@@ -215,7 +118,7 @@ static void scenario_begins(struct session *session, void *context)
 static uint64_t run_begins(uint64_t signal_at)
 {
     struct settings settings = {.signal_at = signal_at};
-    struct stepping stepping = {.choose = choose, .context = &settings};
+    struct stepping stepping = {.choose = choose_signal, .context = &settings};
     struct sink_run run;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 16384); /* nobody reads it */
     present = run.log;
@@ -241,29 +144,17 @@ TEST(test_trace_begins_when_the_detour_ends)
 
 /* ---- kills ---- */
 
-/* At moments spread over the whole case. */
-static void run_killed(struct settings settings)
-{
-    uint64_t random = settings.before * 31 + settings.signal_at + 1;
-    uint64_t steps = run_stepped(settings), stride = steps / RUNS_PER_CASE + 1;
-    for (uint64_t at = 1; at < steps; at += stride) {
-        settings.kill_at = at + random_next(&random) % stride;
-        if (settings.kill_at < steps) {
-            run_stepped(settings);
-        }
-    }
-}
-
 TEST(test_killed)
 {
-    run_killed((struct settings){.name = "ring", .before = 3, .stepped = 2});
-    run_killed((struct settings){.name = "full", .before = 61, .stepped = 2});
-    run_killed((struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
-}
-
-TEST(test_killed_with_nested_records)
-{
-    for (uint64_t at = 60; at < 500; at += 150) {
-        run_killed((struct settings){.name = "nested", .before = 3, .stepped = 1, .signal_at = at});
+    static const struct settings cases[] = {
+        {.name = "ring", .before = 3, .stepped = 2},
+        {.name = "full", .before = 61, .stepped = 2},
+        {.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3},
+        {.name = "nested", .before = 3, .stepped = 1, .signal_at = 60, .steps_handlers = true},
+        {.name = "nested", .before = 3, .stepped = 1, .signal_at = 210, .steps_handlers = true},
+        {.name = "nested", .before = 3, .stepped = 1, .signal_at = 360, .steps_handlers = true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run_killed(cases[i], RUNS_PER_CASE, run_stepped);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stacks given as lists come back from the view `frame` as they were, and two stacks share exactly the frames that
- * begin them alike, seen from the outside; the view looks at nothing but the call site that is asked for.
+ * begin them alike. How the view is
+ * looked at: test_row_views.c.
  * Costs: 1 s
  */
 #include <cmocka.h>
@@ -98,31 +99,10 @@ static void random_lists(struct list *lists, uint64_t *seed)
     }
 }
 
-static bool begins_alike(const struct list *a, const struct list *b, uint32_t depth)
-{
-    for (uint32_t i = 0; i < depth; i++) {
-        if (a->frames[i].symbol != b->frames[i].symbol || a->frames[i].pc != b->frames[i].pc) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Different beginnings of all lists: what the tree must have, and no more. */
-static uint32_t count_beginnings(const struct list *lists)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < STACKS; i++) {
-        for (uint32_t depth = 1; depth <= lists[i].depth; depth++) {
-            bool is_new = true;
-            for (uint32_t j = 0; j < i && is_new; j++) {
-                is_new = lists[j].depth < depth || !begins_alike(&lists[i], &lists[j], depth);
-            }
-            count += is_new;
-        }
-    }
-    return count;
-}
+/* Different beginnings of all stacks, as the view has them: what the tree must have, and no more. */
+#define BEGINNINGS                                                                                                  \
+    "SELECT count(DISTINCT frames) FROM (SELECT group_concat(line || ' ' || coalesce(pc, '-')) OVER (PARTITION BY " \
+    "callsite_id ORDER BY depth DESC) AS frames FROM frame)"
 
 static void expect_frames(sqlite3 *db, uint32_t callsite, const struct list *list)
 {
@@ -162,7 +142,7 @@ TEST(test_lists_come_back)
             enter(&nodes, store, &lists[i]);
             assert_int_equal(lists[i].node, before);
         }
-        assert_int_equal(nodes.index.count, count_beginnings(lists));
+        const uint64_t beginnings = nodes.index.count;
         assert_true(index_check(&nodes.index));
         stack_nodes_free(&nodes);
         struct varve_message message;
@@ -173,59 +153,12 @@ TEST(test_lists_come_back)
         for (uint32_t i = 0; i < STACKS; i++) {
             expect_frames(db, i + 1, &lists[i]);
         }
-        assert_int_equal(query_integer(db, "SELECT count(*) FROM stack_node"), count_beginnings(lists));
+        assert_int_equal(query_integer(db, "SELECT count(*) FROM stack_node"), beginnings);
+        assert_int_equal(query_integer(db, BEGINNINGS), beginnings);
         assert_int_equal(query_integer(db, "SELECT count(*) FROM callsite WHERE (node_id IS NULL) <> (depth = 0)"), 0);
         assert_int_equal(query_integer(db, "SELECT count(*) = (SELECT sum(depth) FROM callsite) FROM frame"), 1);
         sqlite3_close(db);
     }
-}
-
-/* Whatever a query asks of the frames of one call site, or of the one of a row, no other is looked at. */
-TEST(test_plan)
-{
-    static const char *const queries[] = {
-        "SELECT * FROM frame WHERE callsite_id = 7 ORDER BY depth",
-        "SELECT * FROM frame WHERE callsite_id = 7 AND function = 'f1'",
-        "SELECT * FROM event JOIN frame USING (callsite_id) WHERE seq = 3",
-        "SELECT * FROM frame JOIN event USING (callsite_id) WHERE seq = 3",
-        "SELECT * FROM frame WHERE callsite_id IN (1, 2)",
-        "SELECT * FROM event e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = e.callsite_id)",
-        "SELECT (SELECT max(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE seq = 3",
-    };
-    store_close(store_make());
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    /* with figures, such as ANALYZE leaves behind in a finished database */
-    assert_int_equal(
-        sqlite3_exec(db,
-                     "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
-                     "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, id % 50 FROM n;"
-                     "INSERT INTO callsite SELECT id, id, id, 1, 1 FROM stack_node WHERE id % 10 = 0;"
-                     "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
-                     "stack_node; ANALYZE",
-                     NULL, NULL, NULL),
-        SQLITE_OK);
-    for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
-        char sql[512];
-        int searches = 0;
-        snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN %s", queries[i]);
-        sqlite3_stmt *plan;
-        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &plan, NULL), SQLITE_OK);
-        while (sqlite3_step(plan) == SQLITE_ROW) {
-            const char *detail = (const char *)sqlite3_column_text(plan, 3);
-            searches += strncmp(detail, "SEARCH c USING INTEGER PRIMARY KEY", 34) == 0;
-            /* what is scanned: the one path, as an array and while it is walked */
-            if (strstr(detail, "AUTOMATIC") != NULL || strstr(detail, "BLOOM") != NULL ||
-                strstr(detail, "MATERIALIZE") != NULL ||
-                (strncmp(detail, "SCAN", 4) == 0 && strncmp(detail, "SCAN path ", 10) != 0 &&
-                 strcmp(detail, "SCAN walk") != 0 && strcmp(detail, "SCAN CONSTANT ROW") != 0)) {
-                fail_msg("%s: %s", queries[i], detail);
-            }
-        }
-        assert_int_equal(searches, 1);
-        sqlite3_finalize(plan);
-    }
-    sqlite3_close(db);
 }
 
 TEST(test_refused)

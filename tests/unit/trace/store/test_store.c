@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The writer: every value comes back as it went in; a full disk rolls back, keeps what was to be written and
- * succeeds when there is space again; a killed collector leaves a database that can be continued; files that
- * are not ours are refused and left as they are; the finished database is one file.
- * Costs: 1 s
+ * The writer: every value comes back as it went in; files that are not ours are refused and left as they are; full
+ * disks at every stage (a limit on file sizes stands for them, which fails the same writes) roll back, keep what was to
+ * be written and succeed when there is space again; a collector killed in the middle of everything leaves a database
+ * that can be continued; and the end: one file that opens read-only.
+ * Costs: 6 s
  */
-#include "support/store.h"
+#include "support/command.h"
+#include "support/query.h"
 #include "trace/error.h"
 #include "trace/event_names.h"
+#include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
+#include "trace/store/allocations.h"
+#include "trace/store/derived.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
+#include "trace/store/storages.h"
 #include "trace/store/store.h"
+#include "trace/trace.h"
 
 #include <setjmp.h>
 #include <sqlite3.h>
@@ -31,21 +38,95 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void open_new(struct fixture *fixture)
+/* ---- a folder with a database in the making for each test, and what others see of it ---- */
+
+static struct fixture {
+    char directory[64];
+    char path[96];
+    char scratch[96];
+    struct store *store;   /* NULL: not open */
+    struct derive *derive; /* likewise */
+    struct rlimit unlimited;
+    struct varve_message message;
+} * fixture;
+
+static int fixture_begin(void **state)
 {
-    OK(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message));
+    (void)state;
+    fixture = calloc(1, sizeof(*fixture));
+    assert_non_null(fixture);
+    strcpy(fixture->directory, "/tmp/test_store.XXXXXX");
+    signal(SIGXFSZ, SIG_IGN);
+    if (mkdtemp(fixture->directory) == NULL || getrlimit(RLIMIT_FSIZE, &fixture->unlimited) != 0) {
+        return -1;
+    }
+    snprintf(fixture->path, sizeof(fixture->path), "%s/trace.db", fixture->directory);
+    snprintf(fixture->scratch, sizeof(fixture->scratch), "%s/allocations", fixture->directory);
+    return 0;
 }
 
-static void open_again(struct fixture *fixture)
+static void close_store(void)
 {
     store_close(fixture->store);
     fixture->store = NULL;
-    OK(store_open(fixture->path, STORE_RESUME, &fixture->store, &fixture->message));
 }
 
+static int fixture_end(void **state)
+{
+    (void)state;
+    setrlimit(RLIMIT_FSIZE, &fixture->unlimited);
+    close_store();
+    derive_close(fixture->derive);
+    char command[96];
+    snprintf(command, sizeof(command), "rm -rf %s", fixture->directory);
+    free(fixture);
+    return system(command);
+}
+
+#define STORE_TEST(name) TEST_WITH(name, fixture_begin, fixture_end)
+
+#define OK(call)                                                                           \
+    do {                                                                                   \
+        int ok_code = (call);                                                              \
+        if (ok_code != VARVE_OK) {                                                         \
+            fail_msg("%s: %s: %s", #call, varve_strerror(ok_code), fixture->message.text); \
+        }                                                                                  \
+    } while (0)
+
+/* What another process sees: a query with one integer, over a connection of its own. */
+static int64_t look(const char *sql)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    int64_t value = query_integer(db, sql);
+    sqlite3_close(db);
+    return value;
+}
+
+static void open_as(enum store_mode mode)
+{
+    close_store();
+    OK(store_open(fixture->path, mode, &fixture->store, &fixture->message));
+    if (fixture->derive == NULL) {
+        OK(derive_open(fixture->scratch, &fixture->derive, &fixture->message));
+    }
+}
+
+static void commit(void)
+{
+    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+}
+
+static void expect_integrity(void)
+{
+    assert_int_equal(look("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+}
+
+/* Two allocations, then a free of the first: every third block stays. */
 static struct event heap_event(uint64_t seq)
 {
-    bool is_alloc = seq % 2 == 1;
+    bool is_alloc = seq % 3 != 0;
+    uint64_t block = is_alloc ? seq : seq - 2;
     return (struct event){.seq = seq,
                           .ts_ns = (int64_t)seq * 137,
                           .process_id = 1,
@@ -54,17 +135,26 @@ static struct event heap_event(uint64_t seq)
                           .tid = 4322,
                           .kind = is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE,
                           .cause = is_alloc ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_FREE,
-                          .addr = 0x55d0c0de0000 + (seq - 1) / 2 * 32,
+                          .addr = 0x55d0c0de0000 + block * 32,
                           .size = is_alloc ? 24 + seq % 900 : 0,
                           .callsite = is_alloc ? 1 + (uint32_t)(seq % 300) : 0};
 }
 
-static void append_heap(struct fixture *fixture, uint64_t first, uint64_t last)
+static void append(uint64_t first, uint64_t last)
 {
     for (uint64_t seq = first; seq <= last; seq++) {
         struct event event = heap_event(seq);
+        OK(derive_event(fixture->derive, &event, &fixture->message));
         OK(store_append(fixture->store, &event, &fixture->message));
     }
+    allocations_gather(fixture->store, fixture->derive, 16);
+}
+
+static void limit_files(uint64_t bytes)
+{
+    struct rlimit limit = fixture->unlimited;
+    limit.rlim_cur = bytes != 0 ? bytes : fixture->unlimited.rlim_cur;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 /* ---- what goes in comes out ---- */
@@ -111,39 +201,28 @@ static struct store_thread odd_thread(uint64_t seq)
         .id = event.thread_id, .process_id = event.process_id, .pid = event.pid, .tid = event.tid, .end_ns = -1};
 }
 
-/* Field by field: the struct has padding. */
+/* The struct has padding; and the columns of the view of the same meaning, but that its events have a thread and a
+ * process of the same number. */
+#define EVENT_FIELDS(FIELD)                                                                                      \
+    FIELD(seq)                                                                                                   \
+    FIELD(ts_ns) FIELD(process_id) FIELD(thread_id) FIELD(pid) FIELD(tid) FIELD(kind) FIELD(cause) FIELD(device) \
+        FIELD(flags) FIELD(pool) FIELD(stream) FIELD(callsite) FIELD(dev_seq) FIELD(id) FIELD(addr) FIELD(size)  \
+            FIELD(requested) FIELD(arg) FIELD(ring_seq)
+static const char in_view[] = "SELECT seq, ts_ns, thread_id, thread_id, pid, tid, kind, cause, device, flags, pool, "
+                              "stream, callsite_id, dev_seq, id, addr, size, requested, arg, ring_seq FROM event "
+                              "ORDER BY seq";
+
 static void expect_event(const struct event *event, const struct event *wanted)
 {
-    assert_int_equal(event->seq, wanted->seq);
-    assert_int_equal(event->ts_ns, wanted->ts_ns);
-    assert_int_equal(event->process_id, wanted->process_id);
-    assert_int_equal(event->thread_id, wanted->thread_id);
-    assert_int_equal(event->pid, wanted->pid);
-    assert_int_equal(event->tid, wanted->tid);
-    assert_int_equal(event->kind, wanted->kind);
-    assert_int_equal(event->cause, wanted->cause);
-    assert_int_equal(event->device, wanted->device);
-    assert_int_equal(event->flags, wanted->flags);
-    assert_int_equal(event->pool, wanted->pool);
-    assert_int_equal(event->stream, wanted->stream);
-    assert_int_equal(event->callsite, wanted->callsite);
-    assert_int_equal(event->dev_seq, wanted->dev_seq);
-    assert_int_equal(event->id, wanted->id);
-    assert_int_equal(event->addr, wanted->addr);
-    assert_int_equal(event->size, wanted->size);
-    assert_int_equal(event->requested, wanted->requested);
-    assert_int_equal(event->arg, wanted->arg);
-    assert_int_equal(event->ring_seq, wanted->ring_seq);
+#define FIELD(name) assert_int_equal(event->name, wanted->name);
+    EVENT_FIELDS(FIELD)
+#undef FIELD
 }
-
-struct reader {
-    uint64_t seen;
-};
 
 static int take_odd(void *context, struct event *event)
 {
-    struct reader *reader = context;
-    struct event wanted = odd_event(++reader->seen);
+    uint64_t *seen = context;
+    struct event wanted = odd_event(++*seen);
     const struct event_kind_info *info = event_kind_info(wanted.kind);
     bool has_device = info != NULL && strcmp(info->group, "heap") != 0 && strcmp(info->group, "process") != 0;
     /* What a kind does not use is NULL in the database, 0 here. */
@@ -161,50 +240,32 @@ static int take_odd(void *context, struct event *event)
 }
 
 /* The same by way of the view, through a connection of its own. */
-static void expect_view(const struct fixture *fixture, struct reader *reader)
+static uint64_t expect_view(void)
 {
+    uint64_t seen = 0;
     sqlite3 *db;
     assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     sqlite3_stmt *query;
-    assert_int_equal(sqlite3_prepare_v2(db, "SELECT * FROM event ORDER BY seq", -1, &query, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, in_view, -1, &query, NULL), SQLITE_OK);
     while (sqlite3_step(query) == SQLITE_ROW) {
-        uint64_t values[19];
-        for (int i = 0; i < 19; i++) {
-            values[i] = (uint64_t)sqlite3_column_int64(query, i);
-        }
-        struct event event = {.seq = values[0],
-                              .ts_ns = (int64_t)values[1],
-                              .pid = (int32_t)values[2],
-                              .tid = (int32_t)values[3],
-                              .device = (uint8_t)values[4],
-                              .dev_seq = values[5],
-                              .kind = (uint8_t)values[6],
-                              .stream = (uint16_t)values[7],
-                              .pool = (uint16_t)values[8],
-                              .id = values[9],
-                              .addr = values[10],
-                              .size = values[11],
-                              .requested = values[12],
-                              .arg = values[13],
-                              .cause = (uint8_t)values[14],
-                              .callsite = (uint32_t)values[15],
-                              .thread_id = (uint32_t)values[16],
-                              .process_id = (uint32_t)values[16], /* of these events the same number */
-                              .flags = (uint8_t)values[17],
-                              .ring_seq = values[18]};
-        take_odd(reader, &event);
+        struct event event = {0};
+        int column = 0;
+#define FIELD(name) event.name = (__typeof__(event.name))sqlite3_column_int64(query, column++);
+        EVENT_FIELDS(FIELD)
+#undef FIELD
+        take_odd(&seen, &event);
     }
     sqlite3_finalize(query);
     sqlite3_close(db);
+    return seen;
 }
 
-TEST_WITH(test_every_value_comes_back, fixture_begin, fixture_end)
+STORE_TEST(test_every_value_comes_back)
 {
-    struct fixture *fixture = *state;
     const uint64_t count = 20000; /* several leaves of the batch, several commits */
     const struct store_ring_position positions[] = {{.thread_id = 1, .process_id = 1, .ring = 3, .tail = 5},
                                                     {.thread_id = 2, .process_id = 2, .spill_tail = 9}};
-    open_new(fixture);
+    open_as(STORE_CREATE);
     for (uint64_t seq = 1; seq <= count; seq++) {
         struct event event = odd_event(seq);
         OK(store_append(fixture->store, &event, &fixture->message));
@@ -221,29 +282,26 @@ TEST_WITH(test_every_value_comes_back, fixture_begin, fixture_end)
     }
     assert_int_equal(store_pending(fixture->store), count - 9000);
     OK(store_commit(fixture->store, positions, 2, &fixture->message));
-    struct reader reader = {0};
-    OK(store_each_event(fixture->store, take_odd, &reader, &fixture->message));
-    assert_int_equal(reader.seen, count);
-    reader.seen = 0;
-    expect_view(fixture, &reader);
-    assert_int_equal(reader.seen, count);
-    assert_true(look(fixture, "SELECT count(*) FROM event_row WHERE pid IS NULL") > 100);
-    assert_true(look(fixture, "SELECT count(*) FROM event_row WHERE seq > 5000 AND pid IS NOT NULL") > 100);
-    assert_int_equal(look(fixture, "SELECT count(*) FROM event WHERE id = 0"), 0);
-    assert_int_equal(look(fixture, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    uint64_t seen = 0;
+    OK(store_each_event(fixture->store, take_odd, &seen, &fixture->message));
+    assert_int_equal(seen, count);
+    assert_int_equal(expect_view(), count);
+    assert_true(look("SELECT count(*) FROM event_row WHERE pid IS NULL") > 100);
+    assert_true(look("SELECT count(*) FROM event_row WHERE seq > 5000 AND pid IS NOT NULL") > 100);
+    assert_int_equal(look("SELECT count(*) FROM event WHERE id = 0"), 0);
+    expect_integrity();
 }
 
-TEST_WITH(test_sizes_beyond_63_bits, fixture_begin, fixture_end)
+STORE_TEST(test_sizes_beyond_63_bits)
 {
-    struct fixture *fixture = *state;
     struct event event = heap_event(1);
     event.size = UINT64_MAX;
     event.requested = UINT64_MAX;
     event.flags = VARVE_FLAG_FAILED;
-    open_new(fixture);
+    open_as(STORE_CREATE);
     OK(store_append(fixture->store, &event, &fixture->message));
-    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
-    assert_true(look(fixture, "SELECT size FROM event") == INT64_MAX);
+    commit();
+    assert_true(look("SELECT size FROM event") == INT64_MAX);
 }
 
 static int take_position(void *context, const struct store_ring_position *position)
@@ -265,9 +323,8 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
     return 7;
 }
 
-TEST_WITH(test_small_tables, fixture_begin, fixture_end)
+STORE_TEST(test_small_tables)
 {
-    struct fixture *fixture = *state;
     const struct store_process process = {.id = 2,
                                           .pid = 10,
                                           .parent_pid = 9,
@@ -291,7 +348,7 @@ TEST_WITH(test_small_tables, fixture_begin, fixture_end)
         .thread_id = 4, .process_id = 2, .ring = 1, .tail = 30, .spill_tail = 2};
     int64_t value = 0;
     uint64_t sum = 0;
-    open_new(fixture);
+    open_as(STORE_CREATE);
     struct store *store = fixture->store;
     OK(store_process(store, &process));
     OK(store_thread(store, &thread));
@@ -303,7 +360,7 @@ TEST_WITH(test_small_tables, fixture_begin, fixture_end)
     OK(store_meta_integer(store, "trace_id", -5));
     OK(store_meta_integer(store, "trace_id", -6));
     OK(store_commit(store, &position, 1, &fixture->message));
-    open_again(fixture);
+    open_as(STORE_RESUME);
     store = fixture->store;
     OK(store_meta_get_integer(store, "trace_id", &value));
     assert_int_equal(value, -6);
@@ -315,16 +372,15 @@ TEST_WITH(test_small_tables, fixture_begin, fixture_end)
     assert_int_equal(sum, 1230);
     assert_int_equal(store_each_callsite_origin(store, take_origin, &sum, &fixture->message), 7);
     assert_int_equal(sum, 3214);
-    assert_int_equal(look(fixture, "SELECT rank IS NULL AND end_ns IS NULL AND exit_status IS NULL AND start_ns = 0"
-                                   " AND executable = '/bin/true' AND command_line IS NULL FROM process"),
+    assert_int_equal(look("SELECT rank IS NULL AND end_ns IS NULL AND exit_status IS NULL AND start_ns = 0"
+                          " AND executable = '/bin/true' AND command_line IS NULL FROM process"),
                      1);
-    assert_int_equal(look(fixture, "SELECT emitted - stored - lost FROM thread WHERE end_ns IS NULL"), 0);
-    assert_int_equal(look(fixture, "SELECT sum(value) FROM data_loss"), 10);
+    assert_int_equal(look("SELECT emitted - stored - lost FROM thread WHERE end_ns IS NULL"), 0);
+    assert_int_equal(look("SELECT sum(value) FROM data_loss"), 10);
 }
 
-TEST_WITH(test_symbols_are_shared, fixture_begin, fixture_end)
+STORE_TEST(test_symbols_are_shared)
 {
-    struct fixture *fixture = *state;
     const struct store_symbol symbols[] = {
         {.function = "f", .file = "a.c", .module = "m", .line = 1},
         {.function = "f", .file = "a.c", .module = "m", .line = 2},
@@ -336,7 +392,7 @@ TEST_WITH(test_symbols_are_shared, fixture_begin, fixture_end)
         {.function = NULL},
     };
     enum { COUNT = sizeof(symbols) / sizeof(symbols[0]) };
-    open_new(fixture);
+    open_as(STORE_CREATE);
     for (int round = 0; round < 3; round++) {
         for (uint32_t i = 0; i < COUNT; i++) {
             assert_int_equal(store_symbol(fixture->store, &symbols[i]), i + 1);
@@ -354,16 +410,15 @@ TEST_WITH(test_symbols_are_shared, fixture_begin, fixture_end)
     OK(store_callsite(fixture->store, 1, 2, 2, 1, 1));
     OK(store_callsite(fixture->store, 2, 0, 0, 0, 0));
     OK(store_module(fixture->store, 1, "m", NULL));
-    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
-    assert_int_equal(look(fixture, "SELECT count(*) FROM symbol"), COUNT + 2500);
-    assert_int_equal(
-        look(fixture, "SELECT group_concat(line || is_python || coalesce(pc, 'x')) = '1016,11x' FROM frame"), 1);
-    assert_int_equal(look(fixture, "SELECT symbol_id IS NULL AND node_id IS NULL FROM callsite WHERE id = 2"), 1);
+    commit();
+    assert_int_equal(look("SELECT count(*) FROM symbol"), COUNT + 2500);
+    assert_int_equal(look("SELECT group_concat(line || is_python || coalesce(pc, 'x')) = '1016,11x' FROM frame"), 1);
+    assert_int_equal(look("SELECT symbol_id IS NULL AND node_id IS NULL FROM callsite WHERE id = 2"), 1);
 }
 
 /* ---- who may open what ---- */
 
-static void expect_refusal(struct fixture *fixture, const char *path, enum store_mode mode, int code)
+static void expect_refusal(const char *path, enum store_mode mode, int code)
 {
     struct store *store = NULL;
     fixture->message.text[0] = '\0';
@@ -372,10 +427,9 @@ static void expect_refusal(struct fixture *fixture, const char *path, enum store
     assert_null(strchr(fixture->message.text, '\n'));
 }
 
-TEST_WITH(test_second_writer_is_refused, fixture_begin, fixture_end)
+STORE_TEST(test_second_writer_is_refused)
 {
-    struct fixture *fixture = *state;
-    open_new(fixture);
+    open_as(STORE_CREATE);
     pid_t child = fork();
     if (child == 0) {
         struct store *store;
@@ -386,62 +440,320 @@ TEST_WITH(test_second_writer_is_refused, fixture_begin, fixture_end)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    append_heap(fixture, 1, 10);
-    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
-    store_close(fixture->store);
-    fixture->store = NULL;
-    expect_refusal(fixture, fixture->path, STORE_CREATE, VARVE_ERROR_INVALID);
-    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 10);
+    append(1, 10);
+    commit();
+    close_store();
+    expect_refusal(fixture->path, STORE_CREATE, VARVE_ERROR_INVALID);
+    assert_int_equal(look("SELECT count(*) FROM event"), 10);
 }
 
-static void run_sql(const char *path, const char *sql)
+STORE_TEST(test_foreign_files_are_left_alone)
 {
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
-
-TEST_WITH(test_foreign_files_are_left_alone, fixture_begin, fixture_end)
-{
-    struct fixture *fixture = *state;
     char missing[160];
     snprintf(missing, sizeof(missing), "%s/nowhere/trace.db", fixture->directory);
-    expect_refusal(fixture, missing, STORE_CREATE, VARVE_ERROR_NOT_FOUND);
-    expect_refusal(fixture, missing, STORE_RESUME, VARVE_ERROR_NOT_FOUND);
-    run_sql(fixture->path, "CREATE TABLE notes(text); INSERT INTO notes VALUES ('mine')");
+    expect_refusal(missing, STORE_CREATE, VARVE_ERROR_NOT_FOUND);
+    expect_refusal(missing, STORE_RESUME, VARVE_ERROR_NOT_FOUND);
+    sql_run(fixture->path, "CREATE TABLE notes(text); INSERT INTO notes VALUES ('mine')");
     struct stat before;
     assert_int_equal(stat(fixture->path, &before), 0);
-    expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
-    expect_refusal(fixture, fixture->path, STORE_CREATE, VARVE_ERROR_INVALID);
+    expect_refusal(fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
+    expect_refusal(fixture->path, STORE_CREATE, VARVE_ERROR_INVALID);
     struct stat after;
     assert_int_equal(stat(fixture->path, &after), 0);
     assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof(before.st_mtim));
-    assert_int_equal(look(fixture, "SELECT count(*) FROM notes"), 1);
+    assert_int_equal(look("SELECT count(*) FROM notes"), 1);
     FILE *file = fopen(fixture->path, "w");
     fputs("this is no database at all, but long enough to look like the header of one: 100 bytes and more "
           "......",
           file);
     fclose(file);
-    expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
+    expect_refusal(fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
 }
 
-TEST_WITH(test_versions_and_truncation, fixture_begin, fixture_end)
+STORE_TEST(test_versions_and_truncation)
 {
-    struct fixture *fixture = *state;
-    open_new(fixture);
-    append_heap(fixture, 1, 5000);
-    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
-    store_close(fixture->store);
-    fixture->store = NULL;
-    run_sql(fixture->path, "PRAGMA user_version = 99");
-    expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
-    run_sql(fixture->path, "PRAGMA user_version = 3");
+    open_as(STORE_CREATE);
+    append(1, 5000);
+    commit();
+    close_store();
+    sql_run(fixture->path, "PRAGMA user_version = 99");
+    expect_refusal(fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
+    sql_run(fixture->path, "PRAGMA user_version = 3");
     assert_int_equal(truncate(fixture->path, 16384 * 3 / 2), 0);
-    expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
+    expect_refusal(fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
     /* Killed between the creation of the file and that of its tables: nothing is lost, so go on. */
     assert_int_equal(truncate(fixture->path, 0), 0);
-    open_again(fixture);
-    append_heap(fixture, 1, 10);
-    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    open_as(STORE_RESUME);
+    append(1, 10);
+    commit();
+}
+
+/* ---- trouble ---- */
+
+STORE_TEST(test_commit_after_a_full_disk)
+{
+    const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 1000};
+    const struct store_ring_position later = {.thread_id = 1, .process_id = 1, .tail = 61000};
+    open_as(STORE_CREATE);
+    append(1, 1000);
+    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    append(1001, 60000);
+    OK(store_stat(fixture->store, "before", 1, "info", "test", 1));
+    limit_files(1 << 20);
+    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
+    assert_non_null(strstr(fixture->message.text, fixture->path));
+    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
+    assert_int_equal(store_pending(fixture->store), 59000);
+    append(60001, 61000);
+    limit_files(0);
+    /* All or nothing: others see the first commit only. */
+    assert_int_equal(look("SELECT count(*) FROM event"), 1000);
+    assert_int_equal(look("SELECT tail FROM ring_position"), 1000);
+    assert_int_equal(look("SELECT count(*) FROM stats"), 0);
+    OK(store_meta_text(fixture->store, "after", "x"));
+    OK(store_commit(fixture->store, &later, 1, &fixture->message));
+    assert_int_equal(look("SELECT count(*) FROM event"), 61000);
+    assert_int_equal(look("SELECT tail FROM ring_position"), 61000);
+    assert_int_equal(look("SELECT count(*) FROM stats"), 1);
+    assert_int_equal(look("SELECT count(*) FROM meta WHERE key = 'after'"), 1);
+    expect_integrity();
+}
+
+STORE_TEST(test_creation_on_a_full_disk)
+{
+    limit_files(20000);
+    assert_int_equal(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message), VARVE_ERROR_FULL);
+    limit_files(0);
+    assert_null(fixture->store);
+    assert_int_not_equal(access(fixture->path, F_OK), 0);
+}
+
+static int finish(void)
+{
+    const struct store_symbol symbol = {.function = "main", .file = "a.c", .line = 3};
+    int code = store_callsites_begin(fixture->store, &fixture->message);
+    uint32_t id = code == VARVE_OK ? store_symbol(fixture->store, &symbol) : 0;
+    if (code == VARVE_OK) {
+        code = id != 0 ? store_callsite(fixture->store, 1, 0, 1, id, id) : VARVE_ERROR_FULL;
+    }
+    if (code == VARVE_OK) {
+        code = derive_finish(fixture->derive, fixture->store, NULL, NULL, &fixture->message);
+    }
+    return code == VARVE_OK ? store_finish(fixture->store, NULL, NULL, &fixture->message) : code;
+}
+
+/* The limit is moved up step by step, so that each stage of the end fails once. */
+static void finish_on_full_disks(uint64_t step)
+{
+    int failures = 0;
+    int code = VARVE_ERROR_FULL;
+    for (uint64_t limit = 1 << 20; code != VARVE_OK; limit += step) {
+        limit_files(limit);
+        code = finish();
+        limit_files(0);
+        if (code != VARVE_OK) {
+            assert_int_equal(code, VARVE_ERROR_FULL);
+            failures++;
+            assert_int_equal(look("SELECT value FROM meta WHERE key = 'complete'"), 0);
+            expect_integrity();
+        }
+    }
+    assert_true(failures >= 3);
+}
+
+STORE_TEST(test_finish_after_full_disks)
+{
+    open_as(STORE_CREATE);
+    append(1, 30000);
+    commit();
+    append(30001, 60000);
+    finish_on_full_disks(700000);
+    assert_int_equal(look("SELECT count(*) FROM event"), 60000);
+    assert_int_equal(look("SELECT count(*) FROM allocation"), 40000);
+    assert_int_equal(look("SELECT count(*) FROM leak"), 20000);
+    assert_int_equal(look("SELECT live_allocations FROM total_stat WHERE process_id = 0"), 20000);
+    assert_int_equal(look("SELECT count(*) FROM callsite JOIN symbol ON symbol.id = symbol_id"), 1);
+    expect_integrity();
+}
+
+/* Two storages, then the end of the first: every third one of them stays. */
+static void append_storages(uint64_t first, uint64_t last)
+{
+    for (uint64_t seq = first; seq <= last; seq++) {
+        bool is_end = seq % 3 == 0;
+        struct event event = {.seq = seq,
+                              .ts_ns = (int64_t)seq * 137,
+                              .process_id = 1,
+                              .thread_id = 1,
+                              .pid = 4321,
+                              .tid = 4322,
+                              .kind = is_end ? VARVE_KIND_STORAGE_DESTROY : VARVE_KIND_STORAGE_CREATE,
+                              .id = is_end ? seq - 2 : seq,
+                              .addr = 0x55d0c0de0000 + seq * 32,
+                              .size = 1000 + seq,
+                              .arg = 1};
+        OK(derive_event(fixture->derive, &event, &fixture->message));
+        OK(store_append(fixture->store, &event, &fixture->message));
+    }
+    storages_gather(fixture->store, fixture->derive, 1000);
+}
+
+/* Rows that were there before they were final are replaced, whatever fails in between. */
+STORE_TEST(test_storages_after_full_disks)
+{
+    open_as(STORE_CREATE);
+    for (uint64_t seq = 0; seq < 60000; seq += 10000) {
+        append_storages(seq + 1, seq + 10000);
+        commit();
+    }
+    assert_int_equal(look("SELECT count(*) FROM storage"), 39000);
+    append_storages(60001, 90000);
+    finish_on_full_disks(500000);
+    assert_int_equal(look("SELECT count(*) FROM storage WHERE size = 1000 + number AND create_seq = number"), 60000);
+    assert_int_equal(look("SELECT count(*) FROM storage WHERE destroy_seq IS NULL AND number % 3 = 2"), 30000);
+    assert_int_equal(look("SELECT count(*) FROM storage WHERE destroy_seq = number + 2 AND number % 3 = 1"), 30000);
+    expect_integrity();
+}
+
+/* The child commits, goes on without a commit, and is killed. */
+static void child_record(void)
+{
+    const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 50000};
+    open_as(STORE_CREATE);
+    append(1, 50000);
+    OK(store_meta_integer(fixture->store, "committed", 1));
+    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    append(50001, 90000);
+    OK(store_meta_integer(fixture->store, "uncommitted", 1));
+    raise(SIGKILL);
+}
+
+static int derive_again(void *context, struct event *event)
+{
+    (void)context;
+    struct event before = *event;
+    int code = derive_event(fixture->derive, event, &fixture->message);
+    assert_int_equal(event->id, before.id);
+    assert_int_equal(event->size, before.size);
+    assert_int_equal(event->callsite, before.callsite);
+    assert_int_equal(event->cause, before.cause);
+    return code;
+}
+
+static int take_tail(void *context, const struct store_ring_position *position)
+{
+    *(uint64_t *)context = position->tail;
+    return 0;
+}
+
+STORE_TEST(test_killed_collector_is_continued)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        child_record();
+        _exit(1);
+    }
+    int status;
+    uint64_t tail = 0;
+    int64_t value = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    open_as(STORE_RESUME);
+    OK(store_each_event(fixture->store, derive_again, NULL, &fixture->message));
+    OK(store_each_ring_position(fixture->store, take_tail, &tail, &fixture->message));
+    assert_int_equal(tail, 50000);
+    OK(store_meta_get_integer(fixture->store, "committed", &value));
+    assert_int_equal(store_meta_get_integer(fixture->store, "uncommitted", &value), VARVE_ERROR_NOT_FOUND);
+    append(50001, 60000);
+    OK(derive_check(fixture->derive, &fixture->message));
+    OK(finish());
+    assert_int_equal(look("SELECT count(*) FROM event"), 60000);
+    assert_int_equal(look("SELECT count(*) FROM allocation"), 40000);
+    expect_integrity();
+}
+
+STORE_TEST(test_finished_database_is_one_file)
+{
+    open_as(STORE_CREATE);
+    OK(store_callsite_origin(fixture->store, 1, 1, 1, 1));
+    append(1, 9000);
+    const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 50000};
+    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    assert_int_equal(store_finish(fixture->store, NULL, NULL, &fixture->message), VARVE_ERROR_INVALID);
+    OK(finish());
+    close_store();
+    char name[160];
+    snprintf(name, sizeof(name), "%s-wal", fixture->path);
+    assert_int_not_equal(access(name, F_OK), 0);
+    snprintf(name, sizeof(name), "%s-shm", fixture->path);
+    assert_int_not_equal(access(name, F_OK), 0);
+    assert_int_equal(chmod(fixture->path, 0444), 0);
+    assert_int_equal(chmod(fixture->directory, 0555), 0);
+    snprintf(name, sizeof(name), "file:%s?mode=ro&immutable=0", fixture->path);
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open_v2(name, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "SELECT * FROM total", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(look("SELECT value FROM meta WHERE key = 'complete'"), 1);
+    assert_int_equal(look("SELECT (SELECT count(*) FROM ring_position) + count(*) FROM callsite_origin"), 0);
+    assert_int_equal(look("PRAGMA application_id"), 0x56525645);
+    assert_int_equal(look("PRAGMA user_version"), VARVE_DATABASE_SCHEMA_VERSION);
+    assert_int_equal(look("PRAGMA page_size"), 16384);
+    assert_int_equal(look("SELECT count(*) FROM sqlite_schema WHERE sql LIKE '%batch%'"), 0);
+    chmod(fixture->directory, 0755);
+}
+
+/* A collector that died between the last commit and the folding of the log. */
+STORE_TEST(test_complete_database_is_folded)
+{
+    open_as(STORE_CREATE);
+    append(1, 90);
+    OK(finish());
+    open_as(STORE_RESUME);
+    assert_true(store_is_complete(fixture->store));
+    OK(store_finish(fixture->store, NULL, NULL, &fixture->message));
+    close_store();
+    assert_int_equal(look("SELECT count(*) FROM event"), 90);
+    assert_int_equal(look("SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'delete'"), 1);
+}
+
+/* Nobody commits: at last an event is taken with a warning, and none after it. */
+STORE_TEST(test_events_wait_for_a_commit)
+{
+    uint64_t seq = 0;
+    int code = VARVE_OK;
+    open_as(STORE_CREATE);
+    while (code == VARVE_OK) {
+        struct event event = heap_event(++seq);
+        code = store_append(fixture->store, &event, &fixture->message);
+    }
+    assert_int_equal(code, VARVE_ERROR_FULL);
+    assert_true(seq > 1000000);
+    assert_int_equal(store_pending(fixture->store), seq);
+    commit();
+    struct event event = heap_event(seq + 1);
+    OK(store_append(fixture->store, &event, &fixture->message));
+    commit();
+    assert_int_equal(look("SELECT count(*) FROM event"), seq + 1);
+    expect_integrity();
+}
+
+/* The budget of the design is 100 bytes an event with all that is derived; more than half of it is for allocations
+ * and stacks. */
+STORE_TEST(test_bytes_per_event)
+{
+    const uint64_t count = 150000;
+    const struct event event = heap_event(1);
+    const struct store_thread thread = {
+        .id = event.thread_id, .process_id = event.process_id, .pid = event.pid, .tid = event.tid, .end_ns = -1};
+    open_as(STORE_CREATE);
+    OK(store_thread(fixture->store, &thread));
+    append(1, count);
+    commit();
+    assert_true(look("SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") > 0);
+    assert_true(look("SELECT sum(pgsize) FROM dbstat WHERE name = 'event_row'") <= (int64_t)(45 * count));
+    OK(finish());
+    struct stat status;
+    assert_int_equal(stat(fixture->path, &status), 0);
+    assert_true((uint64_t)status.st_size <= 100 * count);
 }

@@ -52,9 +52,6 @@ SAME(CUPTI_POOL_CREATED, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED);
 SAME(CUPTI_POOL_DESTROYED, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_DESTROYED);
 SAME(CUPTI_POOL_TRIMMED, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED);
 SAME(CUPTI_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-SAME(CUDA_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
-SAME(CUDA_ALLOCATION_MANAGED, CU_MEM_ALLOCATION_TYPE_MANAGED);
-SAME(CUDA_POOL_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 
 /* ---- layouts ---- */
 
@@ -65,22 +62,33 @@ SAME(CUDA_POOL_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
     _Static_assert(offsetof(ours, field) == offsetof(theirs, their_field) &&             \
                        sizeof(((ours *)0)->field) == sizeof(((theirs *)0)->their_field), \
                    #theirs "." #their_field)
+/* Pairs of a field of ours and one of theirs. */
+#define FIRST(field, their_field) field
+#define SECOND(field, their_field) their_field
+#define PAIR_1(ours, theirs, pair) FIELD(ours, FIRST pair, theirs, SECOND pair)
+#define PAIR_2(ours, theirs, pair, ...) \
+    PAIR_1(ours, theirs, pair);         \
+    PAIR_1(ours, theirs, __VA_ARGS__)
+#define PAIR_3(ours, theirs, pair, ...) \
+    PAIR_1(ours, theirs, pair);         \
+    PAIR_2(ours, theirs, __VA_ARGS__)
+#define PAIR_4(ours, theirs, pair, ...) \
+    PAIR_1(ours, theirs, pair);         \
+    PAIR_3(ours, theirs, __VA_ARGS__)
+#define PAIR_OF(ours, theirs, one, two, three, four, name, ...) name
+#define FIELDS(ours, theirs, ...) \
+    PAIR_OF(ours, theirs, __VA_ARGS__, PAIR_4, PAIR_3, PAIR_2, PAIR_1, )(ours, theirs, __VA_ARGS__)
 
 SAME_SIZE(cupti_result, CUptiResult);
 SAME_SIZE(cupti_subscriber, CUpti_SubscriberHandle);
 SAME_SIZE(cupti_context, CUcontext);
 
-#define DATA(field, their_field) FIELD(struct cupti_callback_data, field, CUpti_CallbackData, their_field)
 SAME_SIZE(struct cupti_callback_data, CUpti_CallbackData);
-DATA(callsite, callbackSite);
-DATA(name, functionName);
-DATA(parameters, functionParams);
-DATA(result, functionReturnValue);
-DATA(symbol, symbolName);
-DATA(context, context);
-DATA(context_id, contextUid);
-DATA(correlation_data, correlationData);
-DATA(correlation_id, correlationId);
+FIELDS(struct cupti_callback_data, CUpti_CallbackData, (callsite, callbackSite), (name, functionName),
+       (parameters, functionParams), (result, functionReturnValue));
+FIELDS(struct cupti_callback_data, CUpti_CallbackData, (symbol, symbolName), (context, context),
+       (context_id, contextUid), (correlation_data, correlationData));
+FIELDS(struct cupti_callback_data, CUpti_CallbackData, (correlation_id, correlationId));
 
 SAME_SIZE(struct cupti_resource_data, CUpti_ResourceData);
 FIELD(struct cupti_resource_data, context, CUpti_ResourceData, context);
@@ -89,32 +97,22 @@ SAME_SIZE(struct cupti_state_data, CUpti_StateData);
 FIELD(struct cupti_state_data, result, CUpti_StateData, notification.result);
 FIELD(struct cupti_state_data, message, CUpti_StateData, notification.message);
 
-#define PARAMS(field, their_field) FIELD(struct cupti_subscriber_params, field, CUpti_SubscriberParams, their_field)
 FRONT(struct cupti_subscriber_params, CUpti_SubscriberParams);
-PARAMS(bytes, structSize);
-PARAMS(name, subscriberName);
-PARAMS(old_name, oldSubscriberName);
-PARAMS(old_name_bytes, oldSubscriberSize);
+FIELDS(struct cupti_subscriber_params, CUpti_SubscriberParams, (bytes, structSize), (name, subscriberName),
+       (old_name, oldSubscriberName), (old_name_bytes, oldSubscriberSize));
 
 /* ---- activity records, of all versions that are read ---- */
 
-#define MEMORY_FRONT(theirs)                                                                        \
-    FRONT(struct cupti_activity_record, theirs);                                                    \
-    FIELD(struct cupti_activity_memory, kind, theirs, kind);                                        \
-    FIELD(struct cupti_activity_memory, operation, theirs, memoryOperationType);                    \
-    FIELD(struct cupti_activity_memory, memory_kind, theirs, memoryKind);                           \
-    FIELD(struct cupti_activity_memory, correlation_id, theirs, correlationId);                     \
-    FIELD(struct cupti_activity_memory, addr, theirs, address);                                     \
-    FIELD(struct cupti_activity_memory, bytes, theirs, bytes);                                      \
-    FIELD(struct cupti_activity_memory, timestamp_ns, theirs, timestamp);                           \
-    FIELD(struct cupti_activity_memory, process_id, theirs, processId);                             \
-    FIELD(struct cupti_activity_memory, device, theirs, deviceId);                                  \
-    FIELD(struct cupti_activity_memory, context_id, theirs, contextId);                             \
-    FIELD(struct cupti_activity_memory, is_async, theirs, isAsync);                                 \
-    FIELD(struct cupti_activity_memory, pool_type, theirs, memoryPoolConfig.memoryPoolType);        \
-    FIELD(struct cupti_activity_memory, pool_addr, theirs, memoryPoolConfig.address);               \
-    FIELD(struct cupti_activity_memory, pool_threshold, theirs, memoryPoolConfig.releaseThreshold); \
-    FIELD(struct cupti_activity_memory, pool_bytes, theirs, memoryPoolConfig.pool.size)
+#define MEMORY_FRONT(theirs)                                                                                       \
+    FRONT(struct cupti_activity_record, theirs);                                                                   \
+    FIELDS(struct cupti_activity_memory, theirs, (kind, kind), (operation, memoryOperationType),                   \
+           (memory_kind, memoryKind), (correlation_id, correlationId));                                            \
+    FIELDS(struct cupti_activity_memory, theirs, (addr, address), (bytes, bytes), (timestamp_ns, timestamp),       \
+           (process_id, processId));                                                                               \
+    FIELDS(struct cupti_activity_memory, theirs, (device, deviceId), (context_id, contextId), (is_async, isAsync), \
+           (pool_type, memoryPoolConfig.memoryPoolType));                                                          \
+    FIELDS(struct cupti_activity_memory, theirs, (pool_addr, memoryPoolConfig.address),                            \
+           (pool_threshold, memoryPoolConfig.releaseThreshold), (pool_bytes, memoryPoolConfig.pool.size))
 #define MEMORY_UTILIZED(theirs) \
     FIELD(struct cupti_activity_memory, pool_used_bytes, theirs, memoryPoolConfig.utilizedSize)
 MEMORY_FRONT(CUpti_ActivityMemory2);
@@ -123,15 +121,11 @@ MEMORY_UTILIZED(CUpti_ActivityMemory3);
 MEMORY_FRONT(CUpti_ActivityMemory4);
 MEMORY_UTILIZED(CUpti_ActivityMemory4);
 
-#define POOL_FRONT(theirs)                                                         \
-    FIELD(struct cupti_activity_pool, kind, theirs, kind);                         \
-    FIELD(struct cupti_activity_pool, operation, theirs, memoryPoolOperationType); \
-    FIELD(struct cupti_activity_pool, process_id, theirs, processId);              \
-    FIELD(struct cupti_activity_pool, device, theirs, deviceId);                   \
-    FIELD(struct cupti_activity_pool, addr, theirs, address);                      \
-    FIELD(struct cupti_activity_pool, bytes, theirs, size);                        \
-    FIELD(struct cupti_activity_pool, threshold, theirs, releaseThreshold);        \
-    FIELD(struct cupti_activity_pool, timestamp_ns, theirs, timestamp)
+#define POOL_FRONT(theirs)                                                                                    \
+    FIELDS(struct cupti_activity_pool, theirs, (kind, kind), (operation, memoryPoolOperationType),            \
+           (process_id, processId), (device, deviceId));                                                      \
+    FIELDS(struct cupti_activity_pool, theirs, (addr, address), (bytes, size), (threshold, releaseThreshold), \
+           (timestamp_ns, timestamp))
 #define POOL_UTILIZED(theirs) FIELD(struct cupti_activity_pool, used_bytes, theirs, utilizedSize)
 POOL_FRONT(CUpti_ActivityMemoryPool);
 POOL_FRONT(CUpti_ActivityMemoryPool2);
@@ -141,106 +135,61 @@ POOL_UTILIZED(CUpti_ActivityMemoryPool3);
 
 /* ---- parameters of the driver's functions ---- */
 
-#define CALL(ours, field, function, their_field) \
-    FIELD(struct cuda_arguments_##ours, field, function##_params, their_field)
+#define CALL(ours, function, ...) FIELDS(struct cuda_arguments_##ours, function##_params, __VA_ARGS__)
 
-CALL(alloc, out, cuMemAlloc_v2, dptr);
-CALL(alloc, bytes, cuMemAlloc_v2, bytesize);
-CALL(alloc, out, cuMemAllocManaged, dptr);
-CALL(alloc, bytes, cuMemAllocManaged, bytesize);
-CALL(alloc, out, cuMemAllocHost_v2, pp);
-CALL(alloc, bytes, cuMemAllocHost_v2, bytesize);
-CALL(alloc, out, cuMemHostAlloc, pp);
-CALL(alloc, bytes, cuMemHostAlloc, bytesize);
-CALL(alloc, out, cuMemAddressReserve, ptr);
-CALL(alloc, bytes, cuMemAddressReserve, size);
-CALL(alloc_async, out, cuMemAllocAsync, dptr);
-CALL(alloc_async, bytes, cuMemAllocAsync, bytesize);
-CALL(alloc_async, stream, cuMemAllocAsync, hStream);
-CALL(alloc_async, stream, cuMemAllocAsync_ptsz, hStream);
-CALL(alloc_pool, out, cuMemAllocFromPoolAsync, dptr);
-CALL(alloc_pool, bytes, cuMemAllocFromPoolAsync, bytesize);
-CALL(alloc_pool, pool, cuMemAllocFromPoolAsync, pool);
-CALL(alloc_pool, stream, cuMemAllocFromPoolAsync, hStream);
-CALL(alloc_pool, stream, cuMemAllocFromPoolAsync_ptsz, hStream);
-CALL(alloc_pitch, out, cuMemAllocPitch_v2, dptr);
-CALL(alloc_pitch, pitch_out, cuMemAllocPitch_v2, pPitch);
-CALL(alloc_pitch, width_bytes, cuMemAllocPitch_v2, WidthInBytes);
-CALL(alloc_pitch, height, cuMemAllocPitch_v2, Height);
-CALL(free, addr, cuMemFree_v2, dptr);
-CALL(free, addr, cuMemFreeHost, p);
-CALL(free, addr, cuMemHostUnregister, p);
-CALL(free, addr, cuArrayDestroy, hArray);
-CALL(free, addr, cuMipmappedArrayDestroy, hMipmappedArray);
-CALL(free, addr, cuIpcCloseMemHandle, dptr);
-CALL(free, addr, cuMemRelease, handle);
-CALL(free, addr, cuMemPoolDestroy, pool);
-CALL(free_async, addr, cuMemFreeAsync, dptr);
-CALL(free_async, stream, cuMemFreeAsync, hStream);
-CALL(free_async, stream, cuMemFreeAsync_ptsz, hStream);
-CALL(range, addr, cuMemHostRegister_v2, p);
-CALL(range, bytes, cuMemHostRegister_v2, bytesize);
-CALL(range, bytes, cuMemHostRegister, bytesize);
-CALL(range, addr, cuMemUnmap, ptr);
-CALL(range, bytes, cuMemUnmap, size);
-CALL(range, addr, cuMemAddressFree, ptr);
-CALL(range, bytes, cuMemAddressFree, size);
-CALL(array, out, cuArrayCreate_v2, pHandle);
-CALL(array, array, cuArrayCreate_v2, pAllocateArray);
-CALL(array, array, cuArray3DCreate_v2, pAllocateArray);
-CALL(array, out, cuMipmappedArrayCreate, pHandle);
-CALL(array, array, cuMipmappedArrayCreate, pMipmappedArrayDesc);
-CALL(array, levels, cuMipmappedArrayCreate, numMipmapLevels);
-CALL(out, out, cuIpcOpenMemHandle, pdptr);
-CALL(out, out, cuIpcOpenMemHandle_v2, pdptr);
-CALL(out, out, cuMemRetainAllocationHandle, handle);
-CALL(out, out, cuMemImportFromShareableHandle, handle);
-CALL(create, out, cuMemCreate, handle);
-CALL(create, bytes, cuMemCreate, size);
-CALL(create, properties, cuMemCreate, prop);
-CALL(map, addr, cuMemMap, ptr);
-CALL(map, bytes, cuMemMap, size);
-CALL(map, handle, cuMemMap, handle);
-CALL(access, addr, cuMemSetAccess, ptr);
-CALL(access, bytes, cuMemSetAccess, size);
-CALL(access, access, cuMemSetAccess, desc);
-CALL(access, count, cuMemSetAccess, count);
-CALL(pool_create, out, cuMemPoolCreate, pool);
-CALL(pool_create, properties, cuMemPoolCreate, poolProps);
-CALL(pool_trim, pool, cuMemPoolTrimTo, pool);
-CALL(pool_trim, bytes_to_keep, cuMemPoolTrimTo, minBytesToKeep);
-CALL(pool_set, pool, cuMemPoolSetAttribute, pool);
-CALL(pool_set, attribute, cuMemPoolSetAttribute, attr);
-CALL(pool_set, value, cuMemPoolSetAttribute, value);
-CALL(device, device, cuDevicePrimaryCtxReset, dev);
-CALL(device, device, cuDevicePrimaryCtxReset_v2, dev);
-CALL(device, device, cuDevicePrimaryCtxRelease, dev);
-CALL(device, device, cuDevicePrimaryCtxRelease_v2, dev);
-CALL(context, context, cuCtxDestroy, ctx);
-CALL(context, context, cuCtxDestroy_v2, ctx);
-CALL(context, context, cuCtxSynchronize_v2, ctx);
-CALL(sync, handle, cuStreamSynchronize, hStream);
-CALL(sync, handle, cuStreamSynchronize_ptsz, hStream);
-CALL(sync, handle, cuEventSynchronize, hEvent);
-CALL(info, free_out, cuMemGetInfo_v2, free);
-CALL(info, total_out, cuMemGetInfo_v2, total);
+CALL(alloc, cuMemAlloc_v2, (out, dptr), (bytes, bytesize));
+CALL(alloc, cuMemAllocManaged, (out, dptr), (bytes, bytesize));
+CALL(alloc, cuMemAllocHost_v2, (out, pp), (bytes, bytesize));
+CALL(alloc, cuMemHostAlloc, (out, pp), (bytes, bytesize));
+CALL(alloc, cuMemAddressReserve, (out, ptr), (bytes, size));
+CALL(alloc_async, cuMemAllocAsync, (out, dptr), (bytes, bytesize), (stream, hStream));
+CALL(alloc_async, cuMemAllocAsync_ptsz, (stream, hStream));
+CALL(alloc_pool, cuMemAllocFromPoolAsync, (out, dptr), (bytes, bytesize), (pool, pool), (stream, hStream));
+CALL(alloc_pool, cuMemAllocFromPoolAsync_ptsz, (stream, hStream));
+CALL(alloc_pitch, cuMemAllocPitch_v2, (out, dptr), (pitch_out, pPitch), (width_bytes, WidthInBytes), (height, Height));
+CALL(free, cuMemFree_v2, (addr, dptr));
+CALL(free, cuMemFreeHost, (addr, p));
+CALL(free, cuMemHostUnregister, (addr, p));
+CALL(free, cuArrayDestroy, (addr, hArray));
+CALL(free, cuMipmappedArrayDestroy, (addr, hMipmappedArray));
+CALL(free, cuIpcCloseMemHandle, (addr, dptr));
+CALL(free, cuMemRelease, (addr, handle));
+CALL(free, cuMemPoolDestroy, (addr, pool));
+CALL(free_async, cuMemFreeAsync, (addr, dptr), (stream, hStream));
+CALL(free_async, cuMemFreeAsync_ptsz, (stream, hStream));
+CALL(range, cuMemHostRegister_v2, (addr, p), (bytes, bytesize));
+CALL(range, cuMemHostRegister, (bytes, bytesize));
+CALL(range, cuMemUnmap, (addr, ptr), (bytes, size));
+CALL(range, cuMemAddressFree, (addr, ptr), (bytes, size));
+CALL(array, cuArrayCreate_v2, (out, pHandle), (array, pAllocateArray));
+CALL(array, cuArray3DCreate_v2, (array, pAllocateArray));
+CALL(array, cuMipmappedArrayCreate, (out, pHandle), (array, pMipmappedArrayDesc), (levels, numMipmapLevels));
+CALL(out, cuIpcOpenMemHandle, (out, pdptr));
+CALL(out, cuIpcOpenMemHandle_v2, (out, pdptr));
+CALL(out, cuMemRetainAllocationHandle, (out, handle));
+CALL(out, cuMemImportFromShareableHandle, (out, handle));
+CALL(create, cuMemCreate, (out, handle), (bytes, size), (properties, prop));
+CALL(map, cuMemMap, (addr, ptr), (bytes, size), (handle, handle));
+CALL(access, cuMemSetAccess, (addr, ptr), (bytes, size), (access, desc), (count, count));
+CALL(pool_create, cuMemPoolCreate, (out, pool), (properties, poolProps));
+CALL(pool_trim, cuMemPoolTrimTo, (pool, pool), (bytes_to_keep, minBytesToKeep));
+CALL(pool_set, cuMemPoolSetAttribute, (pool, pool), (attribute, attr), (value, value));
+CALL(device, cuDevicePrimaryCtxReset, (device, dev));
+CALL(device, cuDevicePrimaryCtxReset_v2, (device, dev));
+CALL(device, cuDevicePrimaryCtxRelease, (device, dev));
+CALL(device, cuDevicePrimaryCtxRelease_v2, (device, dev));
+CALL(context, cuCtxDestroy, (context, ctx));
+CALL(context, cuCtxDestroy_v2, (context, ctx));
+CALL(context, cuCtxSynchronize_v2, (context, ctx));
+CALL(sync, cuStreamSynchronize, (handle, hStream));
+CALL(sync, cuStreamSynchronize_ptsz, (handle, hStream));
+CALL(sync, cuEventSynchronize, (handle, hEvent));
+CALL(info, cuMemGetInfo_v2, (free_out, free), (total_out, total));
 
-#define ARRAY(ours, theirs)                     \
-    SAME_SIZE(struct ours, theirs);             \
-    FIELD(struct ours, width, theirs, Width);   \
-    FIELD(struct ours, height, theirs, Height); \
-    FIELD(struct ours, format, theirs, Format); \
-    FIELD(struct ours, channels, theirs, NumChannels)
-ARRAY(cuda_array_2d, CUDA_ARRAY_DESCRIPTOR);
-ARRAY(cuda_array_3d, CUDA_ARRAY3D_DESCRIPTOR);
-FIELD(struct cuda_array_3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
-FIELD(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
+/* What the CUDA recorder shares with this one: test_cuda_hooks.c. */
 FIELD(struct cuda_placement, type, CUmemPoolProps, allocType);
 FIELD(struct cuda_placement, location, CUmemAllocationProp, location);
 FIELD(struct cuda_placement, location, CUmemPoolProps, location);
-FIELD(struct cuda_location, type, CUmemLocation, type);
-FIELD(struct cuda_location, id, CUmemLocation, id);
-SAME_SIZE(struct cuda_access, CUmemAccessDesc);
 
 /* ---- prototypes: ours, written with CUPTI's types from here on ---- */
 

@@ -20,6 +20,15 @@ struct expected {
     bool is_failed;
 };
 
+#define ROW(kind, cause, ...)                                      \
+    {                                                              \
+        VARVE_KIND_##kind, VARVE_CAUSE_##cause, __VA_ARGS__, false \
+    }
+#define FAILED(kind, cause, ...)                                  \
+    {                                                             \
+        VARVE_KIND_##kind, VARVE_CAUSE_##cause, __VA_ARGS__, true \
+    }
+
 /* ---- comparing ---- */
 
 static void expect_field(unsigned at, const char *field, uint64_t is, uint64_t should_be)
@@ -49,29 +58,19 @@ static void expect_record(unsigned at, const struct expected *expected, unsigned
 }
 
 /* The first and the last records are CUPTI's own story. */
-static unsigned expect_beginning(void)
-{
-    const struct expected story[] = {
-        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_BEGIN, 0, 0, 0, 0, 0, 130001, 0, false},
-        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0, false},
-    };
-    for (unsigned i = 0; i < 2; i++) {
-        expect_record(i, &story[i], 0);
-    }
-    expect_field(1, "time", seen.records[1].requested, FAKE_TIME);
-    return 2;
-}
+static const struct expected beginning[] = {ROW(CUPTI_STATE, CUPTI_BEGIN, 0, 0, 0, 0, 0, 130001, 0),
+                                            ROW(CUPTI_STATE, CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0)};
+static const struct expected end[] = {ROW(CUPTI_STATE, CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0),
+                                      ROW(CUPTI_STATE, CUPTI_END, 0, 0, 0, 0, 0, 0, 0)};
 
-static unsigned expect_end(unsigned at)
+static unsigned expect_records(unsigned at, const struct expected *expected, unsigned count, unsigned flags)
 {
-    const struct expected story[] = {
-        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0, false},
-        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END, 0, 0, 0, 0, 0, 0, 0, false},
-    };
-    for (unsigned i = 0; i < 2; i++) {
-        expect_record(at + i, &story[i], 0);
+    for (unsigned i = 0; i < count; i++) {
+        bool is_flagged = expected[i].kind != VARVE_KIND_DEVICE && expected[i].kind != VARVE_KIND_DEVICE_NAME &&
+                          expected[i].kind != VARVE_KIND_STREAM;
+        expect_record(at + i, &expected[i], is_flagged ? flags : 0);
     }
-    return at + 2;
+    return at + count;
 }
 
 /* All records of a run but the story around them. */
@@ -79,14 +78,10 @@ static void expect_all(const struct run *run, const struct expected *expected, u
 {
     unsigned flags = (run->records & VARVE_RECORDS_CUDA) != 0 ? DUPLICATE : 0;
     play(run);
-    unsigned at = expect_beginning();
-    for (unsigned i = 0; i < count; i++) {
-        bool is_name = expected[i].kind == VARVE_KIND_DEVICE || expected[i].kind == VARVE_KIND_DEVICE_NAME ||
-                       expected[i].kind == VARVE_KIND_STREAM;
-        expect_record(at, &expected[i], is_name ? 0 : flags);
-        at++;
-    }
-    at = expect_end(at);
+    unsigned at = expect_records(0, beginning, 2, 0);
+    expect_field(1, "time", seen.records[1].requested, FAKE_TIME);
+    at = expect_records(at, expected, count, flags);
+    at = expect_records(at, end, 2, 0);
     if (at != seen.count) {
         fail_msg("%s: %u records, %u of them not expected; the first: kind %u cause %u", run->scene, seen.count,
                  seen.count - at, varve_record_kind(&seen.records[at]), seen.records[at].cause);
@@ -102,29 +97,14 @@ static void expect_all(const struct run *run, const struct expected *expected, u
         expect_all(&run_, expected, sizeof(expected) / sizeof(*expected)); \
     } while (0)
 
-#define ALLOC(cause, memory, addr, size)                                                                \
-    {                                                                                                   \
-        VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_##cause, VARVE_MEMORY_##memory, 0, 3, addr, size, 0, 0, false \
-    }
-#define FREE(cause, memory, addr)                                                                  \
-    {VARVE_KIND_DEV_FREE, VARVE_CAUSE_##cause, VARVE_MEMORY_##memory, 0, 3, addr, 0, 0, 0, false}, \
-    {                                                                                              \
-        VARVE_KIND_DEV_SYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_##memory, 0, 3, 0, 0, 0, 0, false   \
-    }
-#define DEVICE(number)                                                                  \
-    {VARVE_KIND_DEVICE,                                                                 \
-     VARVE_CAUSE_NONE,                                                                  \
-     0,                                                                                 \
-     number,                                                                            \
-     0,                                                                                 \
-     UINT64_C(0x1010101010101010) + (number)*UINT64_C(0x0101010101010101),              \
-     (uint64_t)((number) + 1) << 30,                                                    \
-     UINT64_C(0x1010101010101010) + (number)*UINT64_C(0x0101010101010101),              \
-     0,                                                                                 \
-     false},                                                                            \
-    {                                                                                   \
-        VARVE_KIND_DEVICE_NAME, VARVE_CAUSE_NONE, 0, number, 0, ANY, ANY, ANY, 0, false \
-    }
+#define ALLOC(cause, memory, addr, size) ROW(DEV_ALLOC, cause, VARVE_MEMORY_##memory, 0, 3, addr, size, 0, 0)
+#define FREE(cause, memory, addr)                                     \
+    ROW(DEV_FREE, cause, VARVE_MEMORY_##memory, 0, 3, addr, 0, 0, 0), \
+        ROW(DEV_SYNC, cause, VARVE_MEMORY_##memory, 0, 3, 0, 0, 0, 0)
+#define UUID(number) (UINT64_C(0x1010101010101010) + (number)*UINT64_C(0x0101010101010101))
+#define DEVICE(number)                                                                              \
+    ROW(DEVICE, NONE, 0, number, 0, UUID(number), (uint64_t)((number) + 1) << 30, UUID(number), 0), \
+        ROW(DEVICE_NAME, NONE, 0, number, 0, ANY, ANY, ANY, 0)
 
 /* ---- every function ---- */
 
@@ -159,7 +139,7 @@ TEST(test_arrays)
 {
     const struct expected expected[] = {
         DEVICE(0),
-        {VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_ARRAY_CREATE, VARVE_MEMORY_ARRAY, 0, 3, 0, 0, 1, 0, true},
+        FAILED(DEV_ALLOC, CU_ARRAY_CREATE, VARVE_MEMORY_ARRAY, 0, 3, 0, 0, 1, 0),
         ALLOC(CU_ARRAY_CREATE, ARRAY, 0xa000, 64 * 32 * 4 * 4),
         ALLOC(CU_ARRAY_3D_CREATE, ARRAY, 0xb000, 8 * 4 * 2 * 2),
         ALLOC(CU_MIPMAPPED_ARRAY_CREATE, ARRAY, 0xc000, (64 + 8 + 2) * 2),
@@ -170,18 +150,10 @@ TEST(test_arrays)
     EXPECT("arrays", expected, .how = NULL);
 }
 
-#define POOL(cause, device, arg)                                                                           \
-    {                                                                                                      \
-        VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, 0, arg, 0, false \
-    }
-#define ASYNC(cause, number, addr, size, stream)                                                                      \
-    {                                                                                                                 \
-        VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, number, addr, size, 0, stream, false \
-    }
-#define STREAM(number, handle)                                                    \
-    {                                                                             \
-        VARVE_KIND_STREAM, VARVE_CAUSE_NONE, 0, 0, 0, handle, 0, 0, number, false \
-    }
+#define POOL(cause, device, arg) ROW(DEV_POOL, cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, 0, arg, 0)
+#define ASYNC(cause, number, addr, size, stream) \
+    ROW(DEV_ALLOC_ASYNC, cause, VARVE_MEMORY_DEVICE, 0, number, addr, size, 0, stream)
+#define STREAM(number, handle) ROW(STREAM, NONE, 0, 0, 0, handle, 0, 0, number)
 
 TEST(test_ordered)
 {
@@ -195,26 +167,20 @@ TEST(test_ordered)
         STREAM(2, 2),
         ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7100001000, 1000, 2),
         ASYNC(CU_MEM_ALLOC_FROM_POOL_ASYNC, 1, 0x7100002000, 2000, 0),
-        {VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7100000000, 0, 0, 1, false},
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
+        ROW(DEV_FREE_ASYNC, CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7100000000, 0, 0, 1),
+        ROW(DEV_SYNC, CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1),
         POOL(CU_MEM_POOL_TRIM_TO, 0, 4096),
         POOL(CU_MEM_POOL_DESTROY, 0, 0),
-        {VARVE_KIND_DEV_POOL, VARVE_CAUSE_CU_MEM_POOL_CREATE, VARVE_MEMORY_MANAGED, 1, 1, 0x9000, 0, 0, 0, false},
-        {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_CU_MEM_ALLOC_FROM_POOL_ASYNC, VARVE_MEMORY_MANAGED, 0, 1, 0x7100002000,
-         2000, 0, 0, false},
+        ROW(DEV_POOL, CU_MEM_POOL_CREATE, VARVE_MEMORY_MANAGED, 1, 1, 0x9000, 0, 0, 0),
+        ROW(DEV_ALLOC_ASYNC, CU_MEM_ALLOC_FROM_POOL_ASYNC, VARVE_MEMORY_MANAGED, 0, 1, 0x7100002000, 2000, 0, 0),
     };
     EXPECT("ordered", expected, .how = NULL);
 }
 
-#define VMM(kind, cause, device, addr, size, arg)                                                             \
-    {                                                                                                         \
-        VARVE_KIND_VMM_##kind, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 3, addr, size, arg, 0, false \
-    }
-#define VMM_FREE(kind, cause, addr, size, arg)                                                 \
-    VMM(kind, cause, 0, addr, size, arg),                                                      \
-    {                                                                                          \
-        VARVE_KIND_DEV_SYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, 3, 0, 0, 0, 0, false \
-    }
+#define VMM(kind, cause, device, addr, size, arg) \
+    ROW(VMM_##kind, cause, VARVE_MEMORY_DEVICE, device, 3, addr, size, arg, 0)
+#define VMM_FREE(kind, cause, addr, size, arg) \
+    VMM(kind, cause, 0, addr, size, arg), ROW(DEV_SYNC, cause, VARVE_MEMORY_DEVICE, 0, 3, 0, 0, 0, 0)
 
 TEST(test_virtual)
 {
@@ -227,7 +193,7 @@ TEST(test_virtual)
         VMM(SET_ACCESS, CU_MEM_SET_ACCESS, 0, 0x7200000000, 2 << 20, 2),
         VMM(CREATE, CU_MEM_RETAIN_ALLOCATION_HANDLE, 0, 0, 0, 0x77),
         VMM(CREATE, CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE, 0, 0, 0, 0x78),
-        {VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_MEMORY_PINNED, 0, 3, 0, 2 << 20, 0x79, 0, false},
+        ROW(VMM_CREATE, CU_MEM_CREATE, VARVE_MEMORY_PINNED, 0, 3, 0, 2 << 20, 0x79, 0),
         VMM_FREE(UNMAP, CU_MEM_UNMAP, 0x7200000000, 2 << 20, 0),
         VMM_FREE(RELEASE, CU_MEM_RELEASE, 0, 0, 0x77),
         VMM_FREE(ADDRESS_FREE, CU_MEM_ADDRESS_FREE, 0x7200000000, 20 << 20, 0),
@@ -239,15 +205,15 @@ TEST(test_waits)
 {
     const struct expected expected[] = {
         DEVICE(0),
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_CTX_SYNCHRONIZE, 0, 0, 3, 0, 0, 0, 0, false},
+        ROW(DEV_SYNC, CU_CTX_SYNCHRONIZE, 0, 0, 3, 0, 0, 0, 0),
         STREAM(1, 0x55),
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_STREAM_SYNCHRONIZE, 0, 0, 3, 0, 0, 0, 1, false},
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_EVENT_SYNCHRONIZE, 0, 0, 3, ANY, 0, 719, 0, true},
-        {VARVE_KIND_DEV_MEMORY, VARVE_CAUSE_CU_MEM_GET_INFO, 0, 0, 3, 0, 222, 0, 0, false},
+        ROW(DEV_SYNC, CU_STREAM_SYNCHRONIZE, 0, 0, 3, 0, 0, 0, 1),
+        FAILED(DEV_SYNC, CU_EVENT_SYNCHRONIZE, 0, 0, 3, ANY, 0, 719, 0),
+        ROW(DEV_MEMORY, CU_MEM_GET_INFO, 0, 0, 3, 0, 222, 0, 0),
         DEVICE(1),
-        {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RELEASE, 0, 1, 0, 0, 0, 0, 0, false},
-        {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RESET, 0, 1, 0, 0, 0, 0, 0, false},
-        {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_CTX_DESTROY, 0, 1, 101, 0, 0, 0, 0, false},
+        ROW(DEV_RESET, CU_DEVICE_PRIMARY_CTX_RELEASE, 0, 1, 0, 0, 0, 0, 0),
+        ROW(DEV_RESET, CU_DEVICE_PRIMARY_CTX_RESET, 0, 1, 0, 0, 0, 0, 0),
+        ROW(DEV_RESET, CU_CTX_DESTROY, 0, 1, 101, 0, 0, 0, 0),
     };
     EXPECT("waits", expected, .how = NULL);
     assert_int_equal(seen.records[8].requested, 111); /* bytes that are free */
@@ -257,16 +223,16 @@ TEST(test_failures)
 {
     const struct expected expected[] = {
         DEVICE(0),
-        {VARVE_KIND_DEV_OOM, VARVE_CAUSE_CU_MEM_ALLOC, 3, 0, 3, 0, 1 << 30, 2, 0, true},
-        {VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC, 3, 0, 3, 0, 0, 1, 0, true},
-        {VARVE_KIND_VMM_RESERVE, VARVE_CAUSE_CU_MEM_ADDRESS_RESERVE, 3, 0, 3, 0, 4096, 2, 0, true},
-        {VARVE_KIND_VMM_MAP, VARVE_CAUSE_CU_MEM_MAP, 3, 0, 3, ANY, 4096, 1, 0, true},
-        {VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE, 3, 0, 3, 0x123000, 0, 0, 0, false},
-        {VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE, 3, 0, 3, ANY, 0, 1, 0, true},
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE, 3, 0, 3, 0, 0, 1, 0, true},
-        {VARVE_KIND_VMM_UNMAP, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, 0x7200000000, 4096, 0, 0, false},
-        {VARVE_KIND_VMM_UNMAP, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, ANY, 4096, 1, 0, true},
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, 0, 0, 1, 0, true},
+        FAILED(DEV_OOM, CU_MEM_ALLOC, 3, 0, 3, 0, 1 << 30, 2, 0),
+        FAILED(DEV_ALLOC, CU_MEM_ALLOC, 3, 0, 3, 0, 0, 1, 0),
+        FAILED(VMM_RESERVE, CU_MEM_ADDRESS_RESERVE, 3, 0, 3, 0, 4096, 2, 0),
+        FAILED(VMM_MAP, CU_MEM_MAP, 3, 0, 3, ANY, 4096, 1, 0),
+        ROW(DEV_FREE, CU_MEM_FREE, 3, 0, 3, 0x123000, 0, 0, 0),
+        FAILED(DEV_FREE, CU_MEM_FREE, 3, 0, 3, ANY, 0, 1, 0),
+        FAILED(DEV_SYNC, CU_MEM_FREE, 3, 0, 3, 0, 0, 1, 0),
+        ROW(VMM_UNMAP, CU_MEM_UNMAP, 3, 0, 3, 0x7200000000, 4096, 0, 0),
+        FAILED(VMM_UNMAP, CU_MEM_UNMAP, 3, 0, 3, ANY, 4096, 1, 0),
+        FAILED(DEV_SYNC, CU_MEM_UNMAP, 3, 0, 3, 0, 0, 1, 0),
     };
     EXPECT("failures", expected, .how = NULL);
 }
@@ -286,13 +252,13 @@ TEST(test_graph)
     const struct expected expected[] = {
         STREAM(1, 0x66),
         ASYNC(GRAPH, 0, 0x7300001000, 1000, 1),
-        {VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7300001000, 0, 0, 1, false},
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
-        {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_GRAPH, 3, 0, 0, 0, 1000, 901, 1, true},
+        ROW(DEV_FREE_ASYNC, CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7300001000, 0, 0, 1),
+        ROW(DEV_SYNC, CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1),
+        FAILED(DEV_ALLOC_ASYNC, GRAPH, 3, 0, 0, 0, 1000, 901, 1),
         DEVICE(0),
         ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7300001000, 1000, 1),
-        {VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7300001000, 0, 0, 1, false},
-        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
+        ROW(DEV_FREE_ASYNC, CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7300001000, 0, 0, 1),
+        ROW(DEV_SYNC, CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1),
         ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7300001000, 1000, 0),
     };
     EXPECT("graph", expected, .how = NULL);
@@ -300,15 +266,10 @@ TEST(test_graph)
 
 /* ---- activity ---- */
 
-#define MEMORY(operation)                                                                   \
-    {                                                                                       \
-        VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE, VARVE_MEMORY_DEVICE, 1, 5, 0x7000, 4096, \
-            (uint64_t)(operation) << 32 | 17, 0, false                                      \
-    }
-#define POOL_STATE(cause, device, size, used)                                                                  \
-    {                                                                                                          \
-        VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, size, used, 0, false \
-    }
+#define MEMORY(operation) \
+    ROW(CUPTI_MEMORY, NONE, VARVE_MEMORY_DEVICE, 1, 5, 0x7000, 4096, (uint64_t)(operation) << 32 | 17, 0)
+#define POOL_STATE(cause, device, size, used) \
+    ROW(DEV_POOL, cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, size, used, 0)
 
 TEST(test_activity)
 {

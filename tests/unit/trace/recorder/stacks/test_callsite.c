@@ -1,43 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites one at a time: what is in the file is what was captured, before its number is known; the table
- * against a model; Python frames; and the program's ways with descriptors, limits and libraries. Threads,
- * signals and fork are the matter of test_callsite_load.c.
+ * Call sites: what is in the file is what was captured, before its number is known; Python frames; the program's ways
+ * with descriptors, limits and libraries; the table under readers while it grows; many threads that meet the same and
+ * different new stacks; captures interrupted by captures; fork children; and the memory of many call sites.
  * Program of its own: it stands in for functions of the product.
- * Costs: 1 s
+ * Costs: 2 s
  */
 #include "support/callsite_reading.h"
+#include "support/random.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1 /* as gcc says it */
+#endif
+#endif
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 
 #include "trace/error.h"
 
 #define HERE ((struct capture){.max = CALLSITE_FILE_DEPTH_MAX})
+#define THREADS 8U
 
-TEST(test_same_and_different)
+static void attach(const char *name)
 {
-    static struct capture captures[64];
-    assert_int_equal(callsite_attach(test_file("same"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
-    for (volatile unsigned round = 0; round < 3; round++) {
-        for (uint32_t path = 0; path < 64; path++) {
-            uint32_t before = captures[path].callsite;
-            captures[path] = HERE;
-            capture_by_path(&captures[path], path, 6);
-            assert_true(captures[path].callsite != 0 && (before == 0 || captures[path].callsite == before));
-        }
-    }
+    assert_int_equal(callsite_attach(test_file(name), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+}
+
+/* All that was captured is in the file; `sites`: so many there are, 0 for any number. */
+static void expect_in_file(const char *name, unsigned sites, const struct capture *captures, unsigned count)
+{
     struct reading reading;
-    reading_open(&reading, test_file("same"));
-    assert_int_equal(reading.callsite_count, 64);
-    for (uint32_t path = 0; path < 64; path++) {
-        assert_int_equal(captures[path].callsite, path + 1);
-        callsite_expect(&reading, &captures[path]);
+    reading_open(&reading, test_file(name));
+    assert_true(sites == 0 || reading.callsite_count == sites);
+    for (unsigned i = 0; i < count; i++) {
+        callsite_expect(&reading, &captures[i]);
     }
     reading_close(&reading);
 }
@@ -61,7 +68,7 @@ TEST(test_modules)
     struct capture capture = HERE;
     bool libc = false;
     assert_true(readlink("/proc/self/exe", executable, sizeof(executable) - 1) > 0);
-    assert_int_equal(callsite_attach(test_file("modules"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    attach("modules");
     capture_by_path(&capture, 5, 3);
     struct reading reading;
     reading_open(&reading, test_file("modules"));
@@ -102,7 +109,6 @@ TEST(test_depth)
 {
     static const unsigned depths[] = {1, 2, 3, 64, 65, 200, 256, 100000};
     static const unsigned stacks[] = {200, 240, 250, 300, 490, 600, 3000};
-    struct reading reading;
     for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
         unlink(test_file("depth"));
         assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
@@ -110,9 +116,7 @@ TEST(test_depth)
             struct capture capture = {.max = RECORDER_SCRATCH_FRAMES};
             capture_by_path(&capture, 0, stacks[k]);
             cut(&capture, depths[i] < 256 ? depths[i] : 256);
-            reading_open(&reading, test_file("depth"));
-            callsite_expect(&reading, &capture);
-            reading_close(&reading);
+            expect_in_file("depth", 0, &capture, 1);
         }
     }
 }
@@ -163,39 +167,41 @@ static NOINLINE void fake_python_round(unsigned round)
 
 TEST(test_python)
 {
-    struct capture first = HERE, second = HERE, third = HERE, fourth = HERE;
-    struct capture *captures[] = {&first, &second, &third, &fourth};
+    struct capture captures[4] = {HERE, HERE, HERE, HERE};
     fake_python_described = 0;
     assert_int_equal(callsite_attach(test_file("python"), SESSION_STACKS_ALL, 64), VARVE_OK);
     for (volatile unsigned i = 0; i < 8; i++) {
-        uint32_t before = captures[i % 4]->callsite;
+        uint32_t before = captures[i % 4].callsite;
         fake_python_remembers = i % 4 != 1 && i != 6; /* new and known, either way */
         fake_python_round(i % 4);
-        capture_here(captures[i % 4]);
-        assert_true(i < 4 || captures[i % 4]->callsite == before);
+        capture_here(&captures[i % 4]);
+        assert_true(i < 4 || captures[i % 4].callsite == before);
     }
     fake_python_count = 0;
-    assert_int_equal(third.callsite, first.callsite);
-    assert_true(second.callsite != first.callsite && fourth.callsite != first.callsite &&
-                fourth.callsite != second.callsite);
-
+    static const struct {
+        uint32_t site, codes[2], lines[2];
+    } expected[] = {{1, {1, 2}, {13, 24U | CALLSITE_FILE_PYTHON_ENTRY}},
+                    {2, {1, 2}, {17, 24U | CALLSITE_FILE_PYTHON_ENTRY}},
+                    {1, {1, 2}, {13, 24U | CALLSITE_FILE_PYTHON_ENTRY}},
+                    {3, {0, 2}, {0, 24U | CALLSITE_FILE_PYTHON_ENTRY}}};
     struct reading reading;
     reading_open(&reading, test_file("python"));
     assert_int_equal(reading.callsite_count, 3);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct read_callsite *site = &reading.callsites[captures[i].callsite];
+        assert_int_equal(captures[i].callsite, expected[i].site);
+        assert_int_equal(site->python_count, 2);
+        for (unsigned j = 0; j < 2; j++) {
+            assert_int_equal(site->python[j].code, expected[i].codes[j]);
+            assert_true(site->python[j].line == expected[i].lines[j] || expected[i].codes[j] == 0);
+        }
+    }
     assert_int_equal(reading.code_count, 2);
     assert_string_equal(reading.codes[0].name, "inner");
     assert_string_equal(reading.codes[0].file, "module.py");
     assert_int_equal(reading.codes[0].entry.first_line, 10);
     assert_string_equal(reading.codes[1].name, "outer");
-    assert_int_equal(reading.callsites[first.callsite].python_count, 2);
-    assert_int_equal(reading.callsites[first.callsite].python[0].code, 1);
-    assert_int_equal(reading.callsites[first.callsite].python[0].line, 13);
-    assert_int_equal(reading.callsites[second.callsite].python[0].line, 17);
-    assert_int_equal(reading.callsites[first.callsite].python[1].code, 2);
-    assert_int_equal(reading.callsites[first.callsite].python[1].line, 24U | CALLSITE_FILE_PYTHON_ENTRY);
-    assert_int_equal(reading.callsites[fourth.callsite].python[0].code, 0);
-    assert_int_equal(reading.callsites[fourth.callsite].python[1].code, 2);
-    callsite_expect(&reading, &first);
+    callsite_expect(&reading, &captures[0]);
     reading_close(&reading);
 }
 
@@ -234,7 +240,7 @@ TEST(test_descriptors)
     struct capture captures[3] = {HERE, HERE, HERE};
     int before = open("/dev/null", O_RDONLY);
     close(before);
-    assert_int_equal(callsite_attach(test_file("descriptors"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    attach("descriptors");
     int after = open("/dev/null", O_RDONLY);
 
     assert_int_equal(after, before); /* the program's numbers are as without us */
@@ -259,32 +265,22 @@ TEST(test_descriptors)
     struct stat status;
     assert_int_equal(stat(own, &status), 0);
     assert_int_equal(status.st_size, 0);
-    struct reading reading;
-    reading_open(&reading, test_file("descriptors"));
-    callsite_expect(&reading, &captures[0]);
+    expect_in_file("descriptors", 0, captures, 1);
     /* With no descriptor left the site has no number; nothing else happens. */
     for (unsigned i = 1; i < 3; i++) {
-        if (captures[i].callsite != 0) {
-            callsite_expect(&reading, &captures[i]);
-        }
+        expect_in_file("descriptors", 0, &captures[i], captures[i].callsite != 0);
     }
-    reading_close(&reading);
 }
 
 TEST(test_closed)
 {
     struct capture captures[2] = {HERE, HERE};
-    assert_int_equal(callsite_attach(test_file("closed"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    attach("closed");
     for (unsigned i = 0; i < 2; i++) {
         capture_by_path(&captures[i], i, 4);
         assert_int_equal(syscall(SYS_close_range, 3, ~0U, 0), 0);
     }
-    struct reading reading;
-    reading_open(&reading, test_file("closed"));
-    assert_int_equal(reading.callsite_count, 2);
-    callsite_expect(&reading, &captures[0]);
-    callsite_expect(&reading, &captures[1]);
-    reading_close(&reading);
+    expect_in_file("closed", 2, captures, 2);
     /* Deleted: no new file appears under the old name. */
     unlink(test_file("closed"));
     capture_by_path(&captures[1], 2, 4);
@@ -305,7 +301,7 @@ TEST(test_size_limit)
     static struct capture captures[PATHS];
     const struct timespec now = {0, 0};
     unsigned refused = 0;
-    assert_int_equal(callsite_attach(test_file("limit"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    attach("limit");
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     sigset_t set;
@@ -346,6 +342,310 @@ TEST(test_size_limit)
     size_signal_expect(true);
     assert_int_equal(sigtimedwait(&set, NULL, &now), SIGXFSZ);
     assert_int_equal(sigprocmask(SIG_UNBLOCK, &set, NULL), 0);
+}
+
+/* ---- the table ---- */
+
+#define TABLE_SITES 200000U
+
+/* Hashes that collide in many ways: same place, same low half, same check bits. */
+static struct stack_hash hash_of(uint32_t number)
+{
+    uint64_t random = number;
+    switch (number % 256) {
+    case 0:
+        return (struct stack_hash){1 + number / 4096, (uint64_t)(number / 256 % 16) << 40};
+    case 1:
+        return (struct stack_hash){((uint64_t)number << 32) | 5, 77};
+    default:
+        random = random_next(&random);
+        return (struct stack_hash){random | 1, random_next(&random)};
+    }
+}
+
+static struct callsite_table shared_table;
+static uint32_t shared_published;
+static _Atomic unsigned shared_wrong;
+
+/* A published number may be missing for a reader, which must ask again then; it is never another one. */
+static void *table_reader(void *argument)
+{
+    uint64_t seed = (uintptr_t)argument;
+    uint32_t published;
+    do {
+        published = __atomic_load_n(&shared_published, __ATOMIC_SEQ_CST);
+        for (unsigned i = 0; i < 100 && published > 0; i++) {
+            uint32_t number = 1 + (uint32_t)random_below(&seed, published);
+            uint32_t found = callsite_table_find(&shared_table, hash_of(number));
+            shared_wrong += found != 0 && found != number;
+        }
+    } while (published < TABLE_SITES);
+    return NULL;
+}
+
+TEST(test_table)
+{
+    pthread_t threads[3];
+    assert_int_equal(callsite_table_find(&shared_table, hash_of(1)), 0);
+    for (uintptr_t i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, table_reader, (void *)(i + 1)), 0);
+    }
+    for (uint32_t number = 1; number <= TABLE_SITES; number++) {
+        assert_int_equal(callsite_table_find(&shared_table, hash_of(number)), 0);
+        assert_int_equal(callsite_table_reserve(&shared_table), VARVE_OK);
+        callsite_table_insert(&shared_table, hash_of(number), number);
+        uint32_t earlier = 1 + (uint32_t)(number * 2654435761U) % number;
+        assert_int_equal(callsite_table_find(&shared_table, hash_of(number)), number);
+        assert_int_equal(callsite_table_find(&shared_table, hash_of(earlier)), earlier);
+        __atomic_store_n(&shared_published, number, __ATOMIC_SEQ_CST);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(shared_wrong, 0);
+    for (uint32_t number = 1; number <= TABLE_SITES + 1000; number++) {
+        assert_int_equal(callsite_table_find(&shared_table, hash_of(number)), number <= TABLE_SITES ? number : 0);
+    }
+    callsite_table_reset(&shared_table);
+    assert_int_equal(callsite_table_find(&shared_table, hash_of(1)), 0);
+}
+
+/* ---- threads ---- */
+
+#define PATHS 10000U
+#define PATH_BITS 14U
+
+struct worker {
+    pthread_t thread;
+    unsigned index;
+    uint32_t callsites[PATHS];
+};
+
+static struct worker workers[THREADS];
+static struct capture *expected; /* of worker 0 */
+
+static void *worker_main(void *argument)
+{
+    struct worker *worker = argument;
+
+    /* All threads have the same stacks: each is new to one of them, known or being added to the others. */
+    for (uint32_t i = 0; i < PATHS; i++) {
+        uint32_t path = (i + worker->index * (PATHS / THREADS)) % PATHS;
+        struct capture capture = {.max = worker->index == 0 ? 40 : 0};
+        capture_by_path(&capture, path, PATH_BITS);
+        worker->callsites[path] = capture.callsite;
+        if (worker->index == 0) {
+            memcpy(expected[path].pcs, capture.pcs, capture.count * sizeof(capture.pcs[0]));
+            expected[path].count = capture.count;
+            expected[path].callsite = capture.callsite;
+        }
+    }
+    return NULL;
+}
+
+TEST(test_threads)
+{
+    bool *seen = calloc(PATHS + 1, sizeof(*seen));
+    expected = calloc(PATHS, sizeof(*expected));
+    assert_true(seen != NULL && expected != NULL);
+    assert_int_equal(callsite_attach(test_file("threads"), SESSION_STACKS_NATIVE, 40), VARVE_OK);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i].index = i;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+    }
+    expect_in_file("threads", PATHS, expected, PATHS);
+    for (uint32_t path = 0; path < PATHS; path++) {
+        assert_true(workers[0].callsites[path] >= 1 && workers[0].callsites[path] <= PATHS);
+        assert_false(seen[workers[0].callsites[path]]);
+        seen[workers[0].callsites[path]] = true;
+        for (unsigned i = 1; i < THREADS; i++) {
+            assert_int_equal(workers[i].callsites[path], workers[0].callsites[path]);
+        }
+    }
+    free(expected);
+    free(seen);
+}
+
+/* ---- signals ---- */
+
+static uint32_t handler_path;
+static uint32_t handler_callsites;
+static struct capture handled = {.max = 40}; /* the last one */
+
+static void handle(int number)
+{
+    (void)number;
+    capture_by_path(&handled, __atomic_fetch_add(&handler_path, 1, __ATOMIC_SEQ_CST), 10);
+    handler_callsites += handled.callsite != 0;
+}
+
+TEST(test_signals)
+{
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    struct itimerval every = {{0, 200}, {0, 200}};
+    struct itimerval never = {{0, 0}, {0, 0}};
+    static struct capture captures[8192];
+    attach("signals");
+    sigemptyset(&action.sa_mask);
+    assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (volatile unsigned round = 0; round < 40 && (round == 0 || handler_callsites < 500); round++) {
+        for (uint32_t path = 0; path < 8192; path++) {
+            uint32_t before = captures[path].callsite;
+            captures[path].max = round == 0 ? 40 : 0;
+            capture_by_path(&captures[path], path, 13);
+            assert_true(captures[path].callsite != 0 && (before == 0 || captures[path].callsite == before));
+        }
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    assert_true(handler_callsites >= 20);
+    expect_in_file("signals", 0, captures, 8192);
+    expect_in_file("signals", 0, &handled, 1);
+}
+
+/* ---- fork ---- */
+
+static char child_path[128];
+
+static void child_attach(void)
+{
+    (void)callsite_attach(child_path, SESSION_STACKS_NATIVE, 64);
+}
+
+/* In the child, which nobody has attached yet. Exit status 0 if all is well. */
+static int child_main(void)
+{
+    struct capture captures[16];
+    for (uint32_t path = 0; path < 16; path++) {
+        captures[path] = (struct capture){.max = 64};
+        capture_by_path(&captures[path], path * 3, 6);
+        if (captures[path].callsite != path + 1) {
+            return 2;
+        }
+    }
+    expect_in_file("child", 16, captures, 16);
+    return 0;
+}
+
+TEST(test_fork)
+{
+    struct capture captures[2] = {{.max = 64}, {.max = 64}};
+    int status = -1;
+    callsite_attach_by(child_attach);
+    attach("parent");
+    snprintf(child_path, sizeof(child_path), "%s", test_file("child"));
+    for (uint32_t path = 0; path < 40; path++) {
+        capture_by_path(&captures[0], path, 6);
+    }
+    pid_t child = fork();
+
+    if (child == 0) {
+        _exit(child_main());
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    callsite_attach_by(NULL);
+    capture_by_path(&captures[1], 40, 6);
+    assert_int_equal(captures[1].callsite, 41);
+    expect_in_file("parent", 41, captures, 2);
+}
+
+/* ---- libraries ---- */
+
+static void capture_callback(void *argument)
+{
+    capture_here(argument);
+    KEEP_FRAME();
+}
+
+static NOINLINE void capture_through_library(struct capture *capture, bool unload)
+{
+    void (*call)(void (*)(void *), void *) = NULL;
+    void *library = dlopen(VARVE_BUILD_DIR "/programs/lib_callback.so", RTLD_NOW);
+    assert_non_null(library);
+    *(void **)&call = dlsym(library, "lib_callback_call");
+    assert_non_null(call);
+    call(capture_callback, capture);
+    if (unload) {
+        dlclose(library);
+        callsite_modules_changed();
+    }
+    KEEP_FRAME();
+}
+
+TEST(test_library)
+{
+    struct capture captures[4] = {{.max = 64}, {.max = 64}, {.max = 64}, {.max = 64}};
+    unsigned first = 0;
+    unsigned seen = 0;
+    attach("library");
+    for (volatile unsigned i = 0; i < 4; i++) {
+        capture_through_library(&captures[i], i != 2);
+        if (i == 0) {
+            struct capture between = {.max = 0};
+            capture_here(&between); /* notices that the library is gone */
+        }
+        if (i == 2) {
+            /* Something was loaded, but the library stayed: nothing changes. */
+            callsite_modules_changed();
+        }
+    }
+    struct reading reading;
+    reading_open(&reading, test_file("library"));
+    assert_true(captures[1].callsite != captures[0].callsite);
+    for (unsigned i = 0; i < 4; i++) {
+        callsite_expect(&reading, &captures[i]);
+    }
+    for (unsigned i = 0; i < reading.module_count; i++) {
+        if (strstr(reading.modules[i].path, "/lib_callback.so") != NULL) {
+            assert_true(reading.modules[i].entry.build_id_bytes > 0 || reading.modules[i].path[0] == '/');
+            first = seen++ == 0 ? i : first;
+        }
+    }
+    assert_true(seen >= 2);
+    assert_true(reading.modules[first].is_gone);
+    reading_close(&reading);
+}
+
+/* ---- memory ---- */
+
+static long private_kilobytes(void)
+{
+    long kilobytes = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    char line[256];
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "RssAnon: %ld", &kilobytes) == 1) {
+            break;
+        }
+    }
+    fclose(file);
+    assert_true(kilobytes > 0);
+    return kilobytes;
+}
+
+TEST(test_memory)
+{
+    struct capture capture = {.max = 0};
+    attach("memory");
+    capture_by_path(&capture, 0, 16);
+    long before = private_kilobytes();
+
+    for (uint32_t path = 0; path < 50000; path++) {
+        capture_by_path(&capture, path, 16);
+        assert_int_equal(capture.callsite, path + 2); /* 1 is that of the call above */
+    }
+    long used = private_kilobytes() - before;
+
+    print_message("50000 call sites: %ld KiB\n", used);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* their bookkeeping is in the figure */
+    assert_true(used <= 8192); /* two tables: 16 bytes for a site and for each new node, half full at worst */
+#endif
 }
 
 TEST_FILE(folder_make, folder_remove)

@@ -1,60 +1,247 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The native stack walk against the C library's backtrace(), frame for frame: with and without frame
- * pointers, through the C library, in random call trees (where the memo must not change the result), through
- * code that the rules cannot describe, and against stacks that make no sense. Signals and other stacks are
- * the matter of test_native_stack_places.c.
+ * The native stack walk against the C library's backtrace(), frame for frame: with and without frame pointers, through
+ * the C library, in random call trees (where the memo must not change the result), through code that the rules cannot
+ * describe, and against stacks that make no sense; and where a malloc hook may find itself: in signal handlers at
+ * arbitrary instructions, on signal stacks, in threads, on coroutines, in fork children.
  * Program of its own: it stands in for functions of the product.
- * Costs: 1 s
+ * Costs: 2 s
  */
-#include "support/native_stack_samples.h"
-#include "support/random.h"
+#include <cmocka.h>
 
+#include "support/random.h"
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/stacks/native/unwind_rules.h"
+#include "trace/recorder/stacks/native/window.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1 /* as gcc says it */
+#endif
+#endif
+
+#include <alloca.h>
 #include <dlfcn.h>
+#include <execinfo.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
 
-static void test_frame_pointers(void **state)
+/* ---- a stand-in for a malloc hook, which walks its stack twice and counts where the walks differ; the few functions
+ * of the recorder that the walk calls are replaced ---- */
+
+#define FRAMES_MAX 200
+#define NOINLINE __attribute__((noinline, unused))
+#if defined(__GNUC__) && !defined(__clang__)
+#define NO_FRAME_POINTER __attribute__((noinline, unused, optimize("omit-frame-pointer")))
+#else
+#define NO_FRAME_POINTER __attribute__((noinline, unused))
+#endif
+
+__thread uint32_t recorder_reentrant_depth;
+uint32_t varve_clock_is_tsc;
+
+void recorder_clock_leave(void)
 {
-    (void)state;
+}
+
+void recorder_reentrant_begin(struct recorder_signals *saved)
+{
+    (void)saved;
+    recorder_reentrant_depth++;
+}
+
+void recorder_reentrant_end(const struct recorder_signals *saved)
+{
+    (void)saved;
+    recorder_reentrant_depth--;
+}
+
+/* Keeps the compiler from turning the calls before it into jumps. */
+#define KEEP_FRAME() __asm__ volatile("" ::: "memory")
+
+#define HOOK_START(start)                                            \
+    do {                                                             \
+        const uintptr_t *frame_of_hook = __builtin_frame_address(0); \
+        (start).fp = frame_of_hook[0];                               \
+        (start).pc = frame_of_hook[1];                               \
+        (start).sp = (uintptr_t)(frame_of_hook + 2);                 \
+    } while (0)
+
+struct sample {
+    uint64_t ours[FRAMES_MAX];
+    unsigned count;
+    void *theirs[FRAMES_MAX];
+    int their_count;
+    int their_first; /* where theirs has the caller of the hook */
+};
+
+static struct sample sample;
+static volatile unsigned mismatches;
+static volatile unsigned samples;
+static volatile unsigned interrupted; /* frames that were interrupted by a signal */
+
+static NOINLINE void sample_take(struct sample *to, const struct callsite_start *start)
+{
+    to->count = native_stack_capture(start, to->ours, FRAMES_MAX);
+    to->their_count = backtrace(to->theirs, FRAMES_MAX);
+    while (to->their_count > 0 && to->theirs[to->their_count - 1] == NULL) {
+        to->their_count--;
+    }
+    to->their_first = 0;
+    while (to->their_first < to->their_count && (uintptr_t)to->theirs[to->their_first] != start->pc) {
+        to->their_first++;
+    }
+}
+
+/* Equal, but that an interrupted instruction is reported one above. */
+static bool sample_equal(const struct sample *of)
+{
+    int rest = of->their_count - of->their_first;
+    bool equal = rest == (int)of->count;
+    for (int i = 0; i < rest && i < (int)of->count; i++) {
+        uint64_t theirs = (uintptr_t)of->theirs[of->their_first + i];
+        if (of->ours[i] == theirs + 1) {
+            interrupted++;
+        } else if (of->ours[i] != theirs) {
+            equal = false;
+        }
+    }
+    return equal;
+}
+
+static void sample_print(const struct sample *of)
+{
+    for (int i = 0; i < (int)of->count || of->their_first + i < of->their_count; i++) {
+        int at = of->their_first + i;
+        print_message("%3d %16llx %16p\n", i, (unsigned long long)(i < (int)of->count ? of->ours[i] : 0),
+                      at < of->their_count ? of->theirs[at] : NULL);
+    }
+}
+
+/* What a malloc hook does. */
+static NOINLINE void hook(void)
+{
+    struct callsite_start start;
+    HOOK_START(start);
+    sample_take(&sample, &start);
+    samples++;
+    if (!sample_equal(&sample)) {
+        if (mismatches++ == 0) {
+            sample_print(&sample);
+        }
+    }
+    KEEP_FRAME();
+}
+
+static void samples_begin(void)
+{
+    mismatches = samples = interrupted = 0;
+}
+
+static void samples_expect(unsigned least)
+{
+    assert_int_equal(mismatches, 0);
+    assert_true(samples >= least);
+}
+
+/* ---- calls of many shapes ---- */
+
+static NOINLINE int recurse(int depth)
+{
+    if (depth == 0) {
+        hook();
+        return 1;
+    }
+    int result = recurse(depth - 1) + depth;
+    KEEP_FRAME();
+    return result;
+}
+
+static NO_FRAME_POINTER int recurse_without(int depth, int a, int b)
+{
+    volatile int local[16] = {a, b};
+    if (depth == 0) {
+        hook();
+        return 1;
+    }
+    int result = recurse_without(depth - 1, b, a + depth) + local[depth & 1];
+    KEEP_FRAME();
+    return result;
+}
+
+static NOINLINE int recurse_realigned(int depth, unsigned bytes)
+{
+    _Alignas(64) volatile char aligned[64];
+    volatile char *variable = alloca(bytes);
+
+    aligned[0] = 0;
+    variable[0] = 0;
+    if (depth == 0) {
+        hook();
+        return aligned[0];
+    }
+    int result = recurse_realigned(depth - 1, bytes + 24) + variable[0];
+    KEEP_FRAME();
+    return result;
+}
+
+static NOINLINE int recurse_big(int depth)
+{
+    volatile char big[20000];
+    big[depth] = 0;
+    if (depth == 0) {
+        hook();
+        return 0;
+    }
+    int result = recurse_big(depth - 1) + big[depth];
+    KEEP_FRAME();
+    return result;
+}
+
+static int compare_and_capture(const void *a, const void *b)
+{
+    hook();
+    return *(const int *)a - *(const int *)b;
+}
+
+static void through_libc(unsigned count)
+{
+    int values[64];
+    for (unsigned i = 0; i < count; i++) {
+        values[i] = (int)((i * 7919U) % 101U);
+    }
+    qsort(values, count, sizeof(values[0]), compare_and_capture);
+}
+
+TEST(test_shapes)
+{
     samples_begin();
     for (int depth = 0; depth < 100; depth++) {
         recurse(depth);
-    }
-    recurse(18);
-    assert_true(sample.count >= 19);
-    samples_expect(101);
-}
-
-static void test_no_frame_pointers(void **state)
-{
-    (void)state;
-    samples_begin();
-    for (int round = 0; round < 3; round++) {
-        for (int depth = 0; depth < 60; depth++) {
+        for (int round = 0; round < 3; round++) {
             recurse_without(depth, round, depth);
         }
     }
-    samples_expect(180);
-}
-
-static void test_realigned_and_big_frames(void **state)
-{
-    (void)state;
-    samples_begin();
+    recurse(18);
+    assert_true(sample.count >= 19);
     for (int depth = 0; depth < 20; depth++) {
         recurse_realigned(depth, 16);
         recurse_big(depth);
     }
-    samples_expect(40);
-}
-
-static void test_through_libc(void **state)
-{
-    (void)state;
-    samples_begin();
     through_libc(64);
-    samples_expect(64);
+    samples_expect(101 + 300 + 40 + 64);
 }
 
 /* ---- random call trees: the memo never changes the result ---- */
@@ -100,30 +287,15 @@ static NOINLINE void random_tree(int depth)
         return;
     }
     for (unsigned i = random_next(&random_state) % 3; i > 0; i--) {
-        switch (random_next(&random_state) % 5) {
-        case 0:
-            tree_a(depth - 1);
-            break;
-        case 1:
-            tree_b(depth - 1);
-            break;
-        case 2:
-            tree_c(depth - 1);
-            break;
-        case 3:
-            tree_d(depth - 1);
-            break;
-        default:
-            hook();
-            break;
-        }
+        static void (*const volatile shapes[])(int) = {tree_a, tree_b, tree_c, tree_d, random_tree};
+        unsigned shape = random_next(&random_state) % 5;
+        shapes[shape](shape < 4 ? depth - 1 : 0); /* the last one is the hook at once */
     }
     KEEP_FRAME();
 }
 
-static void test_random_trees(void **state)
+TEST(test_random_trees)
 {
-    (void)state;
     samples_begin();
     random_state = 20240117;
     for (unsigned round = 0; round < 4000 && samples < 20000; round++) {
@@ -145,35 +317,29 @@ static NOINLINE unsigned capture_cut(struct callsite_start *start, uint64_t *pcs
 
 static NOINLINE void recurse_and_cut(int depth)
 {
-    uint64_t whole[FRAMES_MAX];
-    uint64_t *into = whole;
-    unsigned count = 0;
     if (depth > 0) {
         recurse_and_cut(depth - 1);
         KEEP_FRAME();
         return;
     }
-    uint64_t cut[FRAMES_MAX];
+    uint64_t stacks[2][FRAMES_MAX];
     struct callsite_start start;
-    for (unsigned max = 0; max < 40; max++) {
-        unsigned wanted = max == 0 ? FRAMES_MAX : max - 1;
-        unsigned got = capture_cut(&start, into, wanted);
-        if (max == 0) {
-            count = got;
-            assert_true(count > 30);
-        } else {
-            assert_int_equal(got, wanted < count ? wanted : count);
-            /* The compiler may have made several calls of the one above, so [0] is not that of `whole`. */
-            assert_true(got == 0 || cut[0] == start.pc);
-            assert_memory_equal(cut + 1, whole + 1, got > 1 ? (got - 1) * sizeof(cut[0]) : 0);
-        }
-        into = cut;
+    unsigned count = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        uint64_t *const cut = stacks[i > 0]; /* the first one is whole */
+        unsigned wanted = i == 0 ? FRAMES_MAX : i - 1;
+        unsigned got = capture_cut(&start, cut, wanted);
+        count = i == 0 ? got : count;
+        assert_true(count > 30);
+        assert_int_equal(got, wanted < count ? wanted : count);
+        /* The compiler may have made several calls of the one above, so [0] is not that of the whole one. */
+        assert_true(got == 0 || cut[0] == start.pc);
+        assert_memory_equal(cut + 1, stacks[0] + 1, got > 1 ? (got - 1) * sizeof(cut[0]) : 0);
     }
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
-    (void)state;
     recurse_and_cut(30);
     recurse_and_cut(100);
 }
@@ -223,9 +389,8 @@ static NOINLINE void hook_alone(void)
 
 /* Its table wants a register that the walk does not follow: the stack ends with it, and nothing is guessed.
  */
-static void test_unknown_frame(void **state)
+TEST(test_unknown_frame)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         call_with_rbx_frame(hook_alone);
         assert_int_equal(sample.count, 1);
@@ -240,10 +405,9 @@ static NOINLINE void call_directly(void (*function)(void))
 }
 
 /* backtrace() ends at such a frame; the walk takes it for one with a frame pointer and goes on. */
-static void test_no_table(void **state)
+TEST(test_no_table)
 {
     unsigned count = 0;
-    (void)state;
     uint64_t with_table[FRAMES_MAX];
     for (int round = 0; round < 2; round++) {
         void (*call)(void (*)(void)) = round == 0 ? call_directly : call_without_table;
@@ -275,10 +439,9 @@ static void object_expect(uintptr_t address)
 }
 
 /* The loader's list says what _dl_find_object does, before and after libraries come and go. */
-static void test_objects(void **state)
+TEST(test_objects)
 {
-    (void)state;
-    object_expect((uintptr_t)test_objects);
+    object_expect((uintptr_t)object_expect);
     object_expect((uintptr_t)dladdr);
     void *library;
     object_expect((uintptr_t)&library);
@@ -299,28 +462,18 @@ static void test_objects(void **state)
 /* Values that a broken stack may hold: near misses of the real ones, ends of mappings, nonsense. */
 static uintptr_t nonsense(const struct callsite_start *real, const char *pages, uintptr_t code)
 {
-    switch (random_next(&random_state) % 10) {
-    case 0:
-        return random_next(&random_state) >> 16;
-    case 1:
-        return real->sp + (random_next(&random_state) % 4096) * 8;
-    case 2:
-        return real->sp - (random_next(&random_state) % 4096);
-    case 3:
-        return (uintptr_t)pages + 4096 - random_next(&random_state) % 64;
-    case 4:
-        return (uintptr_t)pages + (random_next(&random_state) % 512) * 8;
-    case 5:
-        return UINTPTR_MAX - random_next(&random_state) % 64;
-    case 6:
-        return real->fp + random_next(&random_state) % 3 * 8;
-    case 7:
-        return code + random_next(&random_state) % 4096;
-    case 8:
-        return 0;
-    default:
-        return real->pc + random_next(&random_state) % 64;
-    }
+    const uint64_t draw = random_next(&random_state), below = draw % 4096;
+    const uintptr_t values[] = {0,
+                                draw >> 16,
+                                real->sp + below * 8,
+                                real->sp - below,
+                                (uintptr_t)pages + 4096 - below % 64,
+                                (uintptr_t)pages + below % 512 * 8,
+                                UINTPTR_MAX - below % 64,
+                                real->fp + below % 3 * 8,
+                                code + below,
+                                real->pc + below % 64};
+    return values[random_next(&random_state) % 10];
 }
 
 static NOINLINE void garbage(unsigned rounds, char *pages)
@@ -352,10 +505,9 @@ static NOINLINE void garbage(unsigned rounds, char *pages)
     }
 }
 
-static void test_garbage(void **state)
+TEST(test_garbage)
 {
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    (void)state;
     assert_true(pages != MAP_FAILED);
     assert_int_equal(mprotect(pages + 4096, 4096, PROT_NONE), 0);
     random_state = 7;
@@ -367,19 +519,184 @@ static void test_garbage(void **state)
     samples_expect(1);
 }
 
-static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(test_frame_pointers),
-    cmocka_unit_test(test_no_frame_pointers),
-    cmocka_unit_test(test_realigned_and_big_frames),
-    cmocka_unit_test(test_through_libc),
-    cmocka_unit_test(test_random_trees),
-    cmocka_unit_test(test_cut),
-#ifdef __x86_64__
-    cmocka_unit_test(test_unknown_frame),
-    cmocka_unit_test(test_no_table),
-#endif
-    cmocka_unit_test(test_objects),
-    cmocka_unit_test(test_garbage),
-};
+/* ---- signals ---- */
 
-TEST_CASES(cases)
+static void handle(int number)
+{
+    (void)number;
+    hook();
+}
+
+static void handler_install(int number, int flags)
+{
+    struct sigaction action = {.sa_handler = handle, .sa_flags = flags};
+    sigemptyset(&action.sa_mask);
+    assert_int_equal(sigaction(number, &action, NULL), 0);
+}
+
+static NOINLINE int raise_deep(int depth)
+{
+    int result = depth == 0 ? raise(SIGUSR1) : raise_deep(depth - 1);
+    KEEP_FRAME();
+    return result;
+}
+
+TEST(test_signal)
+{
+    size_t bytes = 65536;
+    stack_t stack = {.ss_sp = malloc(bytes), .ss_size = bytes};
+    stack_t none = {.ss_flags = SS_DISABLE};
+    assert_int_equal(sigaltstack(&stack, NULL), 0);
+    for (int round = 0; round < 2; round++) {
+        samples_begin();
+        handler_install(SIGUSR1, round == 0 ? 0 : SA_ONSTACK);
+        for (int depth = 0; depth < 20; depth++) {
+            raise_deep(depth);
+            recurse(depth);
+        }
+        samples_expect(40);
+        assert_int_equal(interrupted, 20);
+    }
+    assert_int_equal(sigaltstack(&none, NULL), 0);
+    free(stack.ss_sp);
+}
+
+static volatile double work_result;
+
+static NOINLINE double work(unsigned seed)
+{
+    int values[32];
+    double sum = 0;
+    for (unsigned i = 0; i < 32; i++) {
+        values[i] = (int)((seed + i) * 2654435761U >> 8);
+    }
+    char text[64];
+    for (unsigned i = 0; i < 32; i++) {
+        snprintf(text, sizeof(text), "%d %g", values[i], sqrt(values[i] & 1023));
+        sum += strtod(text, NULL) + (double)strlen(text);
+        for (unsigned j = i; j > 0 && values[j] < values[j - 1]; j--) {
+            int swap = values[j];
+            values[j] = values[j - 1];
+            values[j - 1] = swap;
+        }
+    }
+    return sum;
+}
+
+/* The timer hits arbitrary instructions: prologues, epilogues, PLT stubs, the C library's own code. */
+TEST(test_signal_anywhere)
+{
+    struct itimerval every = {{0, 300}, {0, 300}};
+    struct itimerval never = {{0, 0}, {0, 0}};
+    samples_begin();
+    handler_install(SIGALRM, SA_RESTART);
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (unsigned i = 0; samples < 800 && i < 2000000; i++) {
+        work_result += work(i);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    samples_expect(800);
+#ifndef __SANITIZE_THREAD__ /* it delivers signals when it suits it, by a plain call */
+    assert_true(interrupted >= 800);
+#endif
+}
+
+/* ---- other stacks ---- */
+
+#define USER_STACK_BYTES ((size_t)2 << 20)
+
+static void *thread_main(void *argument)
+{
+    recurse((int)(uintptr_t)argument);
+    recurse_without((int)(uintptr_t)argument, 1, 2);
+    recurse_realigned(3, 16);
+    return NULL;
+}
+
+TEST(test_threads)
+{
+    void *stack = NULL;
+    samples_begin();
+    pthread_attr_t attributes;
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(posix_memalign(&stack, 4096, USER_STACK_BYTES), 0);
+    for (uintptr_t i = 0; i < 20; i++) {
+        if (i == 10) { /* the second half on a stack that the program allocated */
+            assert_int_equal(pthread_attr_setstack(&attributes, stack, USER_STACK_BYTES), 0);
+        }
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, &attributes, thread_main, (void *)i), 0);
+        pthread_join(thread, NULL);
+    }
+    pthread_attr_destroy(&attributes);
+    free(stack);
+    samples_expect(60);
+}
+
+static ucontext_t back;
+static ucontext_t coroutine;
+
+static void coroutine_main(void)
+{
+    for (int depth = 0; depth < 30; depth++) {
+        recurse(depth);
+        recurse_without(depth, 1, 2);
+        recurse_big(depth % 3);
+        swapcontext(&coroutine, &back);
+    }
+}
+
+static NOINLINE void coroutine_run(void)
+{
+    const size_t bytes = 131072;
+    char *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(stack != MAP_FAILED);
+    assert_int_equal(getcontext(&coroutine), 0);
+    coroutine.uc_stack.ss_sp = stack;
+    coroutine.uc_stack.ss_size = bytes;
+    coroutine.uc_link = &back;
+    makecontext(&coroutine, coroutine_main, 0);
+    for (int i = 0; i <= 30; i++) {
+        recurse(i);
+        swapcontext(&back, &coroutine);
+    }
+    munmap(stack, bytes);
+}
+
+TEST(test_coroutines)
+{
+    samples_begin();
+    for (int round = 0; round < 3; round++) {
+        coroutine_run();
+    }
+    samples_expect(3 * (30 * 3 + 31));
+}
+
+TEST(test_fork)
+{
+    int status = -1;
+    recurse(5);
+    pid_t child = fork();
+
+    if (child == 0) {
+        samples_begin();
+        recurse(18);
+        recurse_without(18, 1, 2);
+        _exit(mismatches == 0 && samples == 2 ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* It loads its library now, not in a signal handler. */
+static int load_backtrace(void **state)
+{
+    (void)state;
+    void *frames[4];
+    (void)backtrace(frames, 4);
+    return 0;
+}
+
+TEST_FILE(load_backtrace, NULL)
