@@ -48,6 +48,17 @@ static inline struct writer writer_open(const char *name)
     return writer;
 }
 
+/* Returns what was written, so many bytes. */
+static inline size_t writer_close(struct writer *writer, void *bytes_out, size_t most)
+{
+    fclose(writer->stream);
+    FILE *stream = fopen(writer->path, "r");
+    assert_non_null(stream);
+    size_t count = fread(bytes_out, 1, most, stream);
+    fclose(stream);
+    return count;
+}
+
 static inline void put(struct writer *writer, const void *bytes, size_t count)
 {
     if (count) {

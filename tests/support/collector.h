@@ -11,6 +11,7 @@
 
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "support/query.h"
 #include "support/random.h"
 #include "trace/collector/session/directory.h"
 #include "trace/error.h"
@@ -18,6 +19,7 @@
 #include "trace/format/session.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
+#include "trace/trace.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -271,6 +273,16 @@ static inline void hand_emit(struct ring_header *ring, enum varve_kind kind, uin
     hand_commit(ring, &record);
 }
 
+/* Handlers' events, marks from `first` on, whose thread was killed before it could file them. */
+static inline void hand_put_aside(const struct lab *lab, struct ring_header *ring, uint64_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        ring->nested[i] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + first + i, 0, first + i);
+        ring->nested[i].dev_seq_kind_flags |= VARVE_FLAG_NESTED;
+    }
+    ring->nested_count = count;
+}
+
 /* ---- the database ---- */
 
 static inline sqlite3 *lab_database(const struct lab *lab)
@@ -284,32 +296,27 @@ static inline sqlite3 *lab_database(const struct lab *lab)
     return db;
 }
 
-/* The one integer that a query gives. */
-/* The one figure that `sql` gives; closes the database. */
-static inline int64_t database_take_integer(sqlite3 *db, const char *sql)
+static inline int64_t lab_integer(const struct lab *lab, const char *sql)
 {
-    sqlite3_stmt *statement = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    int64_t value = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
+    sqlite3 *db = lab_database(lab);
+    int64_t value = query_integer(db, sql);
     sqlite3_close(db);
     return value;
 }
 
-static inline int64_t lab_integer(const struct lab *lab, const char *sql)
+/* The rows that it gives: query_expect. */
+static inline void lab_rows(const struct lab *lab, const char *sql, const char *rows)
 {
-    return database_take_integer(lab_database(lab), sql);
+    sqlite3 *db = lab_database(lab);
+    query_expect(db, sql, rows);
+    sqlite3_close(db);
 }
 
-/* Asserts it. */
 static inline void lab_expect(const struct lab *lab, const char *sql, int64_t expected)
 {
-    int64_t value = lab_integer(lab, sql);
-    if (value != expected) {
-        fail_msg("%s: %lld, not %lld", sql, (long long)value, (long long)expected);
-    }
+    char rows[32];
+    snprintf(rows, sizeof(rows), "%lld\n", (long long)expected);
+    lab_rows(lab, sql, rows);
 }
 
 static inline uint64_t lab_round(struct lab *lab)
@@ -337,6 +344,28 @@ static inline void lab_drain(struct lab *lab)
 {
     LAB_OK(lab, collector_drain(lab->collector, NULL, NULL, &lab->message));
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+}
+
+#define LAB_CONSERVED "SELECT * FROM thread WHERE emitted <> stored + lost + uncommitted"
+
+/* All that is there is stored, and the rows of threads and processes. */
+static inline void lab_finish(struct lab *lab)
+{
+    lab_drain(lab);
+    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
+    lab_rows(lab, LAB_CONSERVED, "");
+}
+
+/* After lab_drop_collector: another collector goes on to the end, and the directory is gone. */
+static inline struct varve_collect_result lab_recover(struct lab *lab)
+{
+    char directory[128];
+    struct varve_collect_result result;
+    snprintf(directory, sizeof(directory), "%s.d", lab->database);
+    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, &result, &lab->message));
+    assert_true(access(directory, F_OK) != 0);
+    lab_rows(lab, LAB_CONSERVED, "");
+    return result;
 }
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <sqlite3.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The one integer that a query gives. */
 static inline int64_t query_integer(sqlite3 *db, const char *sql)
@@ -43,7 +44,9 @@ static inline void query_expect(sqlite3 *db, const char *sql, const char *rows)
         used += used < sizeof(text) ? (size_t)snprintf(text + used, sizeof(text) - used, "\n") : 0;
     }
     sqlite3_finalize(query);
-    assert_string_equal(text, rows);
+    if (strcmp(text, rows) != 0) {
+        fail_msg("%s:\n%snot:\n%s", sql, text, rows);
+    }
 }
 
 #endif

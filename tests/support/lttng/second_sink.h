@@ -155,97 +155,6 @@ static inline unsigned sink_count(const struct sink_log *log, bool by_workload, 
 
 /* ---- the database against the file ---- */
 
-static inline int sink_order(const void *a, const void *b)
-{
-    const struct sink_event *x = *(const struct sink_event *const *)a;
-    const struct sink_event *y = *(const struct sink_event *const *)b;
-    if (x->origin.process != y->origin.process) {
-        return x->origin.process < y->origin.process ? -1 : 1;
-    }
-    if (x->origin.ring != y->origin.ring) {
-        return x->origin.ring < y->origin.ring ? -1 : 1;
-    }
-    return x->ring_seq < y->ring_seq ? -1 : x->ring_seq > y->ring_seq;
-}
-
-static inline bool column_is(sqlite3_stmt *row, int column, uint64_t value)
-{
-    return sqlite3_column_type(row, column) == SQLITE_INTEGER && (uint64_t)sqlite3_column_int64(row, column) == value;
-}
-
-/* NULL if, and only if, events of this kind have no such column. */
-static inline bool column_is_if(bool has_column, sqlite3_stmt *row, int column, uint64_t value)
-{
-    return has_column ? column_is(row, column, value) : sqlite3_column_type(row, column) == SQLITE_NULL;
-}
-
-static inline bool sink_has_columns(sqlite3_stmt *row, const struct varve_record *record)
-{
-    static const struct {
-        const char *group, *addr, *arg; /* "": the kind does not use it */
-    } kinds[256] = {
-#define SINK_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) [code] = {#group, addr, arg},
-        VARVE_EVENT_LIST(SINK_KIND)
-#undef SINK_KIND
-    };
-    unsigned kind = varve_record_kind(record);
-    bool is_known = kinds[kind].group != NULL;
-    bool is_of_device = is_known && strcmp(kinds[kind].group, "heap") != 0 && strcmp(kinds[kind].group, "process") != 0;
-    return column_is_if(is_known && kinds[kind].addr[0] != '\0', row, 7, record->addr) &&
-           column_is_if(is_known && kinds[kind].arg[0] != '\0', row, 8, record->arg) &&
-           column_is_if(is_of_device, row, 9, record->device) &&
-           column_is_if(is_of_device, row, 10, varve_record_dev_seq(record)) &&
-           column_is_if(is_of_device, row, 11, varve_record_stream(record)) &&
-           column_is_if(is_of_device, row, 12, record->pool);
-}
-
-/* `floor_ns`: of the event before it in its ring; where a handler interrupted its thread, times wait. */
-static inline bool sink_is_event(sqlite3_stmt *row, struct collector *collector, const struct sink_event *reported,
-                                 int64_t floor_ns)
-{
-    const struct varve_record *record = &reported->record;
-    int64_t ns = collect_clock_ns(&collector->clock, record->ticks);
-    return column_is(row, 0, reported->origin.process) && column_is(row, 1, reported->origin.ring) &&
-           column_is(row, 2, reported->ring_seq) && column_is(row, 3, (uint64_t)reported->origin.pid) &&
-           column_is(row, 4, (uint64_t)reported->origin.tid) && column_is(row, 5, varve_record_kind(record)) &&
-           column_is(row, 6, varve_record_flags(record) & VARVE_FLAGS_STORED) && sink_has_columns(row, record) &&
-           sqlite3_column_int64(row, 13) == (ns > floor_ns ? ns : floor_ns);
-}
-
-/* Records emitted, in the order of their numbers; the caller frees it. `was_killed`: one may be in the middle.
- */
-static inline const struct sink_event **sink_sorted(const struct sink_log *log, bool was_killed, uint32_t *count_out)
-{
-    uint32_t reported = ATOMIC_GET(log->record_count);
-    const struct sink_event **sorted = calloc(reported + 1, sizeof(struct sink_event *));
-    uint32_t count = 0;
-    CHECK(sorted != NULL && reported <= SINK_RECORDS_MAX, "%u records reported", reported);
-    for (uint32_t i = 0; i < reported; i++) {
-        bool is_whole = ATOMIC_GET(log->records[i].is_whole) == 1;
-        CHECK(is_whole || was_killed, "record %u reported is in the middle", i);
-        sorted[count] = &log->records[i];
-        count += is_whole;
-    }
-    qsort(sorted, count, sizeof(struct sink_event *), sink_order);
-    *count_out = count;
-    return sorted;
-}
-
-static inline sqlite3_stmt *sink_rows(const struct collector *collector, sqlite3 **db_out)
-{
-    char path[DIRECTORY_PATH_BYTES + 16];
-    sqlite3_stmt *rows = NULL;
-    snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    CHECK(sqlite3_open_v2(path, db_out, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "%.200s", path);
-    CHECK(sqlite3_prepare_v2(*db_out,
-                             "SELECT t.process_id, t.ring, e.ring_seq, e.pid, e.tid, e.kind, e.flags, e.addr, "
-                             "e.arg, e.device, e.dev_seq, e.stream, e.pool, e.ts_ns FROM event e JOIN thread t "
-                             "ON t.id = e.thread_id ORDER BY 1, 2, 3",
-                             -1, &rows, NULL) == SQLITE_OK,
-          "%s", sqlite3_errmsg(*db_out));
-    return rows;
-}
-
 struct sink_run {
     struct session session;
     struct sink_log *log;
@@ -254,21 +163,86 @@ struct sink_run {
     bool has_handlers; /* that emit: their records may be a little later than the next one */
 };
 
-/* Reported under a number that comes before the row's, or under the same one. */
-static inline bool sink_is_up_to(const struct sink_event *reported, sqlite3_stmt *row)
+static inline void sink_sql(sqlite3 *db, const char *sql)
 {
-    const struct sink_event of_row = {
-        .origin = {.process = (uint32_t)sqlite3_column_int64(row, 0), .ring = (uint32_t)sqlite3_column_int64(row, 1)},
-        .ring_seq = (uint64_t)sqlite3_column_int64(row, 2)};
-    const struct sink_event *x = reported, *y = &of_row;
-    return sink_order(&x, &y) <= 0;
+    CHECK(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, "%s", sqlite3_errmsg(db));
 }
 
-static inline bool sink_goes_back(const struct sink_event *from, const struct sink_event *to)
+/* What was reported, into table `said`. */
+static inline void sink_load(sqlite3 *db, struct collector *collector, const struct sink_run *run)
 {
-    return from != NULL && from->origin.process == to->origin.process && from->origin.ring == to->origin.ring &&
-           to->record.ticks < from->record.ticks;
+    const uint32_t count = ATOMIC_GET(run->log->record_count);
+    CHECK(count <= SINK_RECORDS_MAX, "%u records reported", count);
+    sqlite3_stmt *insert;
+    sink_sql(db, "PRAGMA temp_store = MEMORY");
+    sink_sql(db, "CREATE TEMP TABLE said(process INT, ring INT, ring_seq INT, pid, tid, kind, flags, "
+                 "addr, arg, device, dev_seq, stream, pool, ns, ticks); BEGIN");
+    sqlite3_prepare_v2(db, "INSERT INTO said VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", -1, &insert, NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sink_event *reported = &run->log->records[i];
+        const struct varve_record *record = &reported->record;
+        if (ATOMIC_GET(reported->is_whole) != 1) {
+            CHECK(run->is_killed, "record %u reported is in the middle", i);
+            continue;
+        }
+        const int64_t values[] = {reported->origin.process,
+                                  reported->origin.ring,
+                                  (int64_t)reported->ring_seq,
+                                  reported->origin.pid,
+                                  reported->origin.tid,
+                                  varve_record_kind(record),
+                                  varve_record_flags(record) & VARVE_FLAGS_STORED,
+                                  (int64_t)record->addr,
+                                  (int64_t)record->arg,
+                                  record->device,
+                                  (int64_t)varve_record_dev_seq(record),
+                                  varve_record_stream(record),
+                                  record->pool,
+                                  collect_clock_ns(&collector->clock, record->ticks),
+                                  (int64_t)record->ticks};
+        for (int k = 0; k < 15; k++) {
+            sqlite3_bind_int64(insert, k + 1, values[k]);
+        }
+        CHECK(sqlite3_step(insert) == SQLITE_DONE, "%s", sqlite3_errmsg(db));
+        sqlite3_reset(insert);
+    }
+    sqlite3_finalize(insert);
+    sink_sql(db, "COMMIT");
 }
+
+/* The integer that it gives, and what the row says beside it. */
+static inline int64_t sink_ask(sqlite3 *db, const char *sql, char *text, size_t bytes)
+{
+    sqlite3_stmt *query;
+    CHECK(sqlite3_prepare_v2(db, sql, -1, &query, NULL) == SQLITE_OK && sqlite3_step(query) == SQLITE_ROW, "%s: %s",
+          sql, sqlite3_errmsg(db));
+    int64_t value = sqlite3_column_int64(query, 0);
+    const char *row = (const char *)sqlite3_column_text(query, 1);
+    snprintf(text, bytes, "%s", row != NULL ? row : "");
+    sqlite3_finalize(query);
+    return value;
+}
+
+#define SINK_COLUMNS(of)                                                                                      \
+    "(" of "pid, " of "tid, " of "kind, " of "flags, " of "addr, " of "arg, " of "device, " of "dev_seq, " of \
+    "stream, " of "pool)"
+/* Times in a ring wait for the event before, where a handler interrupted its thread. */
+#define SINK_MATCH                                                                             \
+    "s.process = r.process AND s.ring = r.ring AND s.ring_seq = r.ring_seq AND " SINK_COLUMNS( \
+        "s.") " IS " SINK_COLUMNS("r.") " AND r.ts_ns = max(s.ns, coalesce(r.floor, s.ns))"
+static const char sink_tables[] =
+    "CREATE TEMP TABLE seen AS SELECT process, ring, ring_seq, pid, tid, kind, flags, CASE WHEN k.addr <> '' THEN "
+    "s.addr END AS addr, CASE WHEN k.arg <> '' THEN s.arg END AS arg, CASE WHEN is_of_device THEN device END AS "
+    "device, CASE WHEN is_of_device THEN dev_seq END AS dev_seq, CASE WHEN is_of_device THEN stream END AS stream, "
+    "CASE WHEN is_of_device THEN pool END AS pool, ns, ticks FROM said s LEFT JOIN (SELECT *, grp NOT IN ('heap', "
+    "'process') AS is_of_device FROM event_kind) k ON k.code = s.kind;"
+    "CREATE INDEX temp.seen_number ON seen(process, ring, ring_seq);"
+    "CREATE TEMP TABLE stored(process INT, ring INT, ring_seq INT, pid, tid, kind, flags, addr, arg, device, dev_seq, "
+    "stream, pool, ts_ns, floor);"
+    "INSERT INTO stored SELECT process, ring, ring_seq, pid, tid, kind, flags, addr, arg, device, dev_seq, stream, "
+    "pool, ts_ns, lag(ts_ns) OVER (PARTITION BY thread_id ORDER BY ring_seq) FROM event JOIN "
+    "(SELECT id AS thread_id, process_id AS process, ring FROM thread) USING (thread_id);"
+    "CREATE INDEX temp.stored_number ON stored(process, ring, ring_seq)";
 
 /* In a child. Every event of the database was emitted, once, with the same number and the same fields, and
  * nothing else was. Killed, the workload may have emitted what it never committed, and its number may go
@@ -276,43 +250,34 @@ static inline bool sink_goes_back(const struct sink_event *from, const struct si
  * emits that again. */
 static inline void sink_compare(struct collector *collector, const struct sink_run *run)
 {
-    const struct sink_event *reported, *before = NULL;
-    bool was_killed = run->is_killed;
-    int64_t floor_ns = INT64_MIN;
-    uint32_t count, at = 0;
+    char path[DIRECTORY_PATH_BYTES + 16];
+    char text[256];
     sqlite3 *db;
-    const struct sink_event **sorted = sink_sorted(run->log, was_killed, &count);
-    sqlite3_stmt *row = sink_rows(collector, &db);
-    while (sqlite3_step(row) == SQLITE_ROW) {
-        if (before != NULL && !(column_is(row, 0, before->origin.process) && column_is(row, 1, before->origin.ring))) {
-            floor_ns = INT64_MIN;
-        }
-        while (was_killed && at < count && !sink_is_event(row, collector, sorted[at], floor_ns) &&
-               sink_is_up_to(sorted[at], row)) {
-            verdict->figures[7]++;
-            at++;
-        }
-        reported = at < count ? sorted[at] : sorted[0];
-        CHECK(at < count && sink_is_event(row, collector, reported, floor_ns),
-              "event p%lld.r%lld %lld kind %lld is reported as p%u.r%u %llu kind %u flags %u (%u of %u)",
-              sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2),
-              sqlite3_column_int64(row, 5), reported->origin.process, reported->origin.ring,
-              (unsigned long long)reported->ring_seq, varve_record_kind(&reported->record),
-              varve_record_flags(&reported->record), at, count);
-        CHECK(run->has_handlers || !sink_goes_back(before, reported), "time goes back in p%u.r%u at %llu",
-              reported->origin.process, reported->origin.ring, (unsigned long long)reported->ring_seq);
-        floor_ns = sqlite3_column_int64(row, 13);
-        before = reported;
-        at++;
-        while (was_killed && at < count && sink_is_event(row, collector, sorted[at], floor_ns)) {
-            at++;
-        }
-    }
-    verdict->figures[7] += count - at;
-    CHECK(was_killed || at == count, "%u records reported, %u events", count, at);
-    sqlite3_finalize(row);
+    snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
+    CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "%.200s", path);
+    sink_load(db, collector, run);
+    sink_sql(db, sink_tables);
+    CHECK(sink_ask(db,
+                   "SELECT count(*), min(printf('p%d.r%d %d kind %d flags %d', process, ring, ring_seq, kind, flags)) "
+                   "FROM stored r WHERE NOT EXISTS (SELECT 1 FROM seen s WHERE " SINK_MATCH ")",
+                   text, sizeof(text)) == 0,
+          "not reported as it is stored: %s", text);
+    verdict->figures[7] = (uint64_t)sink_ask(
+        db, "SELECT count(*) FROM seen s WHERE NOT EXISTS (SELECT 1 FROM stored r WHERE " SINK_MATCH ")", text,
+        sizeof(text));
+    CHECK(run->is_killed || sink_ask(db,
+                                     "SELECT (SELECT count(*) FROM seen) - count(*), (SELECT count(*) FROM seen) || "
+                                     "' records reported, events: ' || count(*) FROM stored",
+                                     text, sizeof(text)) == 0,
+          "%s", text);
+    CHECK(run->has_handlers ||
+              sink_ask(
+                  db,
+                  "SELECT count(*), min(printf('p%d.r%d at %d', process, ring, ring_seq)) FROM (SELECT *, lag(ticks) "
+                  "OVER (PARTITION BY process, ring ORDER BY ring_seq) AS before FROM seen) WHERE ticks < before",
+                  text, sizeof(text)) == 0,
+          "time goes back in %s", text);
     sqlite3_close(db);
-    free(sorted);
 }
 
 /* ---- a collector beside what is recorded ---- */

@@ -113,13 +113,11 @@ TEST(test_not_found)
     expect("/etc/passwd/below", VARVE_ERROR_NOT_FOUND, "/etc/passwd/below");
     struct varve_message message;
     assert_int_equal(launch_check("", &check, &message), VARVE_ERROR_NOT_FOUND);
-    char *long_name = malloc(10000);
-    memset(long_name, 'x', 9999);
-    long_name[9999] = '\0';
+    static char long_name[10000];
+    memset(long_name, 'x', sizeof(long_name) - 1);
     assert_int_equal(launch_check(long_name, &check, &message), VARVE_ERROR_NOT_FOUND);
     long_name[0] = '/';
     assert_int_equal(launch_check(long_name, &check, &message), VARVE_ERROR_NOT_FOUND);
-    free(long_name);
     assert_int_equal(launch_check("absent", &check, NULL), VARVE_ERROR_NOT_FOUND); /* no message wanted */
 }
 
@@ -180,16 +178,13 @@ TEST(test_elf_damaged)
         make_file("cut", &image, cuts[i], 0755);
         expect("cut", VARVE_ERROR_FORMAT, "damaged");
     }
-    image.segments[1].p_filesz = 0;
-    make_elf("noname", &image);
-    expect("noname", VARVE_ERROR_FORMAT, "damaged");
-    image.segments[1].p_filesz = UINT64_MAX;
-    make_elf("longname", &image);
-    expect("longname", VARVE_ERROR_FORMAT, "damaged");
-    image = make_image(ET_DYN, LOADER);
-    image.header.e_phoff = UINT64_MAX - 8;
-    make_elf("faraway", &image);
-    expect("faraway", VARVE_ERROR_FORMAT, "damaged");
+    for (int i = 0; i < 3; i++) { /* a loader without a name, with one that has no end, far away */
+        image = make_image(ET_DYN, LOADER);
+        image.segments[1].p_filesz = i == 0 ? 0 : i == 1 ? UINT64_MAX : image.segments[1].p_filesz;
+        image.header.e_phoff = i == 2 ? UINT64_MAX - 8 : image.header.e_phoff;
+        make_elf("odd", &image);
+        expect("odd", VARVE_ERROR_FORMAT, "damaged");
+    }
 }
 
 TEST(test_script)
@@ -217,27 +212,29 @@ TEST(test_script)
     }
 }
 
+/* A script whose interpreter is another file of the folder. */
+static void make_script(const char *name, const char *interpreter)
+{
+    char line[300];
+    snprintf(line, sizeof(line), "#!%s\n", path_of(interpreter));
+    make_text(name, line);
+}
+
 TEST(test_script_chain)
 {
     struct image image = make_image(ET_EXEC, NULL);
     make_elf("static", &image);
     make_text("level0", "#!/bin/sh\n");
-    char line[300];
-    for (unsigned i = 1; i <= 4; i++) {
-        char name[16], below[16];
-        snprintf(name, sizeof(name), "level%u", i);
-        snprintf(below, sizeof(below), "level%u", i - 1);
-        snprintf(line, sizeof(line), "#!%s\n", path_of(below));
-        make_text(name, line);
-    }
+    make_script("level1", "level0");
+    make_script("level2", "level1");
+    make_script("level3", "level2");
+    make_script("level4", "level3");
+    make_script("static-script", "static");
+    make_script("loop", "loop");
     expect("level3", VARVE_OK, "");
     assert_string_equal(check.interpreter, "/bin/sh");
     expect("level4", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
-    snprintf(line, sizeof(line), "#!%s\n", path_of("static"));
-    make_text("static-script", line);
     expect("static-script", VARVE_ERROR_UNSUPPORTED, "/static' is statically linked");
-    snprintf(line, sizeof(line), "#!%s\n", path_of("loop"));
-    make_text("loop", line);
     expect("loop", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
 }
 

@@ -69,29 +69,59 @@ static int fixture_end(void **state)
     return system(command);
 }
 
+static int create_at(struct fixture *fixture, const char *path)
+{
+    return session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+}
+
 static void create(struct fixture *fixture)
 {
-    if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message) !=
-        VARVE_OK) {
+    if (create_at(fixture, fixture->database) != VARVE_OK) {
         fail_msg("%s", fixture->message.text);
     }
 }
 
-static bool exists(const char *folder, const char *name)
+static int adopt(struct fixture *fixture)
 {
-    char path[DIRECTORY_PATH_BYTES + 64];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    struct stat status;
-    return lstat(path, &status) == 0;
+    return session_directory_adopt(&fixture->directory, fixture->path, &fixture->message);
 }
 
-static void touch(const char *folder, const char *name)
+static const char *in(const char *folder, const char *name)
 {
-    char path[DIRECTORY_PATH_BYTES + 64];
+    static char path[DIRECTORY_PATH_BYTES + 64];
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    close(fd);
+    return path;
+}
+
+static bool exists(const char *folder, const char *name)
+{
+    struct stat status;
+    return lstat(in(folder, name), &status) == 0;
+}
+
+/* Files of these names, up to NULL. */
+static void touch(const char *folder, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        int fd = open(in(folder, *names), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+}
+
+#define TOUCH(folder, ...) touch(folder, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Exit status of what a child of ours does. */
+static int in_child(struct fixture *fixture, int (*act)(struct fixture *fixture))
+{
+    int wait_status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(act(fixture));
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    return wait_status;
 }
 
 static void expect_error(const struct fixture *fixture, int error, int expected, const char *word)
@@ -115,9 +145,8 @@ TEST_WITH(test_create_makes_what_the_workload_needs, fixture_begin, fixture_end)
     assert_int_equal(stat(fixture->directory.rings, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700);
     assert_true(exists(fixture->directory.rings, "session"));
-    char resolved[4096], link[4200], rings[4096];
-    snprintf(link, sizeof(link), "%s/ring", fixture->path);
-    assert_non_null(realpath(link, resolved));
+    char resolved[4096], rings[4096];
+    assert_non_null(realpath(in(fixture->path, "ring"), resolved));
     assert_non_null(realpath(fixture->directory.rings, rings));
     assert_string_equal(resolved, rings);
     assert_int_equal(fixture->directory.control->magic, SESSION_MAGIC);
@@ -135,7 +164,7 @@ TEST_WITH(test_relative_path_becomes_absolute, fixture_begin, fixture_end)
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(here >= 0);
     assert_int_equal(chdir(fixture->folder), 0);
-    int error = session_directory_create(&fixture->directory, "trace.db", &fixture->settings, &fixture->message);
+    int error = create_at(fixture, "trace.db");
     assert_int_equal(fchdir(here), 0);
     close(here);
     assert_int_equal(error, VARVE_OK);
@@ -158,9 +187,9 @@ TEST_WITH(test_real_folder_where_shared_memory_is_taken, fixture_begin, fixture_
     assert_true(S_ISDIR(status.st_mode));
     assert_memory_equal(fixture->directory.rings, fixture->path, strlen(fixture->path));
     assert_true(exists(fixture->directory.rings, "session"));
-    touch(fixture->directory.rings, "p1.r1");
+    TOUCH(fixture->directory.rings, "p1.r1");
     session_directory_close(&fixture->directory);
-    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
+    assert_int_equal(adopt(fixture), VARVE_OK);
     assert_non_null(fixture->directory.control);
     session_directory_remove(&fixture->directory);
     assert_false(exists(fixture->folder, "trace.db.d"));
@@ -171,22 +200,19 @@ TEST_WITH(test_create_errors, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     bool is_root = geteuid() == 0;
-    char path[256];
-    snprintf(path, sizeof(path), "%s/missing/trace.db", fixture->folder);
-    expect_error(fixture, session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
-                 VARVE_ERROR_NOT_FOUND, path);
-    touch(fixture->folder, "file");
-    snprintf(path, sizeof(path), "%s/file/trace.db", fixture->folder);
-    expect_error(fixture, session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
-                 VARVE_ERROR_NOT_FOUND, path);
-    snprintf(path, sizeof(path), "%s/locked", fixture->folder);
-    assert_int_equal(mkdir(path, 0500), 0);
-    snprintf(path, sizeof(path), "%s/locked/trace.db", fixture->folder);
+    char path[DIRECTORY_PATH_BYTES + 64];
+    TOUCH(fixture->folder, "file");
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s", in(fixture->folder, i == 0 ? "missing/trace.db" : "file/trace.db"));
+        expect_error(fixture, create_at(fixture, path), VARVE_ERROR_NOT_FOUND, path);
+    }
+    assert_int_equal(mkdir(in(fixture->folder, "locked"), 0500), 0);
+    snprintf(path, sizeof(path), "%s", in(fixture->folder, "locked/trace.db"));
     if (is_root) { /* root may write everywhere, and becomes nobody for a moment */
         assert_int_equal(chmod(fixture->folder, 0711), 0);
         assert_int_equal(seteuid(65534), 0);
     }
-    int error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+    int error = create_at(fixture, path);
     if (is_root) {
         assert_int_equal(seteuid(0), 0);
     }
@@ -202,7 +228,7 @@ TEST_WITH(test_too_long_paths, fixture_begin, fixture_end)
     path[0] = '/';
     for (size_t length = DIRECTORY_PATH_BYTES - 30; length < sizeof(path); length++) {
         path[length] = '\0';
-        int error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+        int error = create_at(fixture, path);
         assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_IO);
         if (length >= DIRECTORY_PATH_BYTES) {
             expect_error(fixture, error, VARVE_ERROR_INVALID, "too long");
@@ -216,52 +242,43 @@ TEST_WITH(test_too_long_paths, fixture_begin, fixture_end)
 
 /* ---- owners ---- */
 
+static int act_second(struct fixture *fixture)
+{
+    struct session_directory other;
+    struct varve_message message = {""};
+    int error = session_directory_create(&other, fixture->database, &fixture->settings, &message);
+    if (error != VARVE_ERROR_BUSY || strstr(message.text, "in use") == NULL) {
+        return 1;
+    }
+    return session_directory_adopt(&other, fixture->path, &message) == VARVE_ERROR_BUSY ? 0 : 2;
+}
+
 TEST_WITH(test_second_recorder_is_refused, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    int wait_status = 0;
     create(fixture);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        struct session_directory other;
-        struct varve_message message = {""};
-        int error = session_directory_create(&other, fixture->database, &fixture->settings, &message);
-        if (error != VARVE_ERROR_BUSY || strstr(message.text, "in use") == NULL) {
-            _exit(1);
-        }
-        _exit(session_directory_adopt(&other, fixture->path, &message) == VARVE_ERROR_BUSY ? 0 : 2);
-    }
-    assert_int_equal(waitpid(child, &wait_status, 0), child);
-    assert_int_equal(wait_status, 0);
+    assert_int_equal(in_child(fixture, act_second), 0);
     assert_true(exists(fixture->directory.rings, "session"));
     assert_true(exists(fixture->path, "owner"));
+}
+
+static int act_owner(struct fixture *fixture)
+{
+    int error = create_at(fixture, fixture->database);
+    fixture->directory.counts->process_count = 5;
+    return error == VARVE_OK ? 0 : 1;
 }
 
 TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    int wait_status = 0;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message) !=
-            VARVE_OK) {
-            _exit(1);
-        }
-        fixture->directory.counts->process_count = 5;
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &wait_status, 0), child);
-    assert_int_equal(wait_status, 0);
-    expect_error(
-        fixture,
-        session_directory_create(&fixture->directory, fixture->database, &fixture->settings, &fixture->message),
-        VARVE_ERROR_BUSY, "varve recover"); /* its data are worth something */
+    assert_int_equal(in_child(fixture, act_owner), 0);
+    expect_error(fixture, create_at(fixture, fixture->database), VARVE_ERROR_BUSY,
+                 "varve recover"); /* its data are worth something */
     assert_true(exists(fixture->path, "owner"));
     size_t length = strlen(fixture->path);
     memcpy(fixture->path + length, "//", sizeof("//")); /* as a shell completes it */
-    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
+    assert_int_equal(adopt(fixture), VARVE_OK);
     fixture->path[length] = '\0';
     assert_string_equal(fixture->directory.path, fixture->path);
     assert_int_equal(fixture->directory.counts->process_count, 5);
@@ -271,29 +288,24 @@ TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
 TEST_WITH(test_adopt_errors, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
-    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                 VARVE_ERROR_NOT_FOUND, fixture->path);
-    touch(fixture->folder, "trace.db.d");
-    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                 VARVE_ERROR_FORMAT, "not a recording directory");
+    expect_error(fixture, adopt(fixture), VARVE_ERROR_NOT_FOUND, fixture->path);
+    TOUCH(fixture->folder, "trace.db.d");
+    expect_error(fixture, adopt(fixture), VARVE_ERROR_FORMAT, "not a recording directory");
     assert_int_equal(unlink(fixture->path), 0);
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->folder, &fixture->message),
                  VARVE_ERROR_FORMAT, "not a recording directory");
     create(fixture);
     fixture->directory.control->version++;
     session_directory_close(&fixture->directory);
-    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                 VARVE_ERROR_VERSION, "version");
+    expect_error(fixture, adopt(fixture), VARVE_ERROR_VERSION, "version");
     char path[4200];
-    snprintf(path, sizeof(path), "%s/session", fixture->directory.rings);
+    snprintf(path, sizeof(path), "%s", in(fixture->directory.rings, "session"));
     assert_int_equal(truncate(path, 100), 0);
-    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                 VARVE_ERROR_FORMAT, "cut short");
+    expect_error(fixture, adopt(fixture), VARVE_ERROR_FORMAT, "cut short");
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(truncate(path, SESSION_CONTROL_BYTES), 0); /* zeros, and something was recorded */
-    touch(fixture->path, "p1.r1.spill1");
-    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
-                 VARVE_ERROR_FORMAT, "not a recording directory");
+    TOUCH(fixture->path, "p1.r1.spill1");
+    expect_error(fixture, adopt(fixture), VARVE_ERROR_FORMAT, "not a recording directory");
 }
 
 /* The rings go first when a recording is closed: what is left can still be adopted. */
@@ -306,7 +318,7 @@ TEST_WITH(test_adopt_without_rings, fixture_begin, fixture_end)
     assert_false(exists(fixture->directory.rings, "session"));
     assert_true(exists(fixture->path, "owner"));
     session_directory_close(&fixture->directory);
-    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message), VARVE_OK);
+    assert_int_equal(adopt(fixture), VARVE_OK);
     assert_null(fixture->directory.control);
 }
 
@@ -321,46 +333,19 @@ TEST_WITH(test_names, fixture_begin, fixture_end)
         {"p12.r0", {SESSION_FILE_RING, 12, 0}},       {"p12.r345.spill67", {SESSION_FILE_SPILL, 12, 345}},
         {"p7.sites", {SESSION_FILE_CALLSITES, 7, 0}},
     };
-    static const char *const bad[] = {"",
-                                      "p",
-                                      "p0",
-                                      "p01",
-                                      "p-1",
-                                      "p1x",
-                                      "p1.",
-                                      "p1.r",
-                                      "p1.r01",
-                                      "p1.r1.",
-                                      "p1.r1.x",
-                                      "p1.sites2",
-                                      "q1",
-                                      "p4194305",
-                                      "p4294967297",
-                                      "p1photo",
-                                      "p1.r-1",
-                                      "p1.r16777217",
-                                      "p1.r1 ",
-                                      " p1",
-                                      "p+1",
-                                      "P1",
-                                      "p1.r1.r1",
-                                      "p99999999999999999999",
-                                      "p1.r1.spill",
-                                      "p1.r1.spill0",
-                                      "p1.r1.spill01",
-                                      "p1.r1.spill-1",
-                                      "p1.r1.spill4294967296",
-                                      "p1.r1.spill1.",
-                                      "p1.spill1"};
+    static const char bad[] =
+        ";p;p0;p01;p-1;p1x;p1.;p1.r;p1.r01;p1.r1.;p1.r1.x;p1.sites2;q1;p4194305;p4294967297;p1photo;"
+        "p1.r-1;p1.r16777217;p1.r1 ; p1;p+1;P1;p1.r1.r1;p99999999999999999999;p1.r1.spill;"
+        "p1.r1.spill0;p1.r1.spill01;p1.r1.spill-1;p1.r1.spill4294967296;p1.r1.spill1.;p1.spill1;";
     struct session_file file;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_true(session_file_parse(good[i].name, &file));
-        assert_int_equal(file.kind, good[i].file.kind);
-        assert_int_equal(file.process, good[i].file.process);
-        assert_int_equal(file.ring, good[i].file.ring);
+        assert_memory_equal(&file, &good[i].file, sizeof(file));
     }
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_false(session_file_parse(bad[i], &file));
+    for (const char *at = bad; *at != '\0'; at = strchr(at, ';') + 1) { /* the first is empty */
+        char name[64];
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ";"), at);
+        assert_false(session_file_parse(name, &file));
     }
 }
 
@@ -368,17 +353,11 @@ TEST_WITH(test_names, fixture_begin, fixture_end)
 
 TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
 {
-    static const char *const in_rings[] = {"p1", "p1.r0", "p1.r1", "p12.r345", "p12.r345.spill1"};
-    static const char *const in_directory[] = {"trace.db",    "trace.db-wal", "trace.db-shm",    "trace.db-journal",
-                                               "allocations", "p1.sites",     "p12.r345.spill67"};
     struct fixture *fixture = *state;
     create(fixture);
-    for (size_t i = 0; i < sizeof(in_rings) / sizeof(in_rings[0]); i++) {
-        touch(fixture->directory.rings, in_rings[i]);
-    }
-    for (size_t i = 0; i < sizeof(in_directory) / sizeof(in_directory[0]); i++) {
-        touch(fixture->path, in_directory[i]);
-    }
+    TOUCH(fixture->directory.rings, "p1", "p1.r0", "p1.r1", "p12.r345", "p12.r345.spill1");
+    TOUCH(fixture->path, "trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal", "allocations", "p1.sites",
+          "p12.r345.spill67");
     char rings[4096];
     snprintf(rings, sizeof(rings), "%s", fixture->directory.rings);
     session_directory_remove(&fixture->directory);
@@ -394,16 +373,12 @@ TEST_WITH(test_remove_spares_what_is_not_ours, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     create(fixture);
-    touch(fixture->path, "notes.txt");
-    touch(fixture->path, "photo.png"); /* begins like our files */
-    touch(fixture->directory.rings, "precious");
-    touch(fixture->path, "p1.sites");
+    TOUCH(fixture->path, "notes.txt", "photo.png" /* begins like our files */, "p1.sites");
+    TOUCH(fixture->directory.rings, "precious");
     session_directory_remove(&fixture->directory);
     assert_true(exists(fixture->path, "notes.txt"));
     assert_true(exists(fixture->path, "photo.png"));
-    char path[DIRECTORY_PATH_BYTES + 16];
-    snprintf(path, sizeof(path), "%s/precious", fixture->directory.rings);
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(in(fixture->directory.rings, "precious")), 0);
     rmdir(fixture->directory.rings);
     assert_false(exists(fixture->path, "p1.sites"));
     assert_false(exists(fixture->path, "owner"));

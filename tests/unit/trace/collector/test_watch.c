@@ -39,7 +39,9 @@ static int64_t figure(const struct varve_watch *watch, const char *sql)
     assert_int_equal(sqlite3_deserialize(db, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
                                          SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY),
                      SQLITE_OK);
-    return database_take_integer(db, sql);
+    int64_t value = query_integer(db, sql);
+    sqlite3_close(db);
+    return value;
 }
 
 static struct varve_watch *watch(struct lab *lab)

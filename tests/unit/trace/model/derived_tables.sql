@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Every derived table by its definition: from `said`, the events as they were emitted, to tables that have the names
--- and columns of those of the database, which is attached as `trace`. test_derived_tables.c makes `said` and compares.
+-- and columns of those of the database, which is attached as `trace`. test_derived_tables.c makes `said`, `joined` and
+-- `without_shares` and compares.
 
 -- Events by name, with the trace's numbers of devices. place: within which an address or a handle means one thing.
 CREATE TABLE e AS SELECT s.*, k.name AS kind, k.grp, c.text AS cause,
@@ -155,7 +156,8 @@ CREATE TABLE allocation AS SELECT row_number() OVER (ORDER BY r) AS id, domain, 
             m.open AS alloc_seq, iif(c.live < 0, c.seq, NULL) AS free_requested_seq, c.is_free,
             (SELECT min(f.seq) FROM e f WHERE m.domain = 4 AND f.kind = 'free_completed' AND f.process = o.process
                 AND f.ordinal = o.ordinal AND f.addr = o.addr AND f.seq > o.seq) AS completed,
-            b.ts_ns AS alloc_ns, o.callsite AS callsite_id, iif(m.r & 3 = 2, o.cause_code, 31) AS source,
+            b.ts_ns AS alloc_ns, iif(c.live > 0, coalesce((SELECT target FROM joined j WHERE j.callsite = o.callsite),
+                o.callsite), o.callsite) AS callsite_id, iif(m.r & 3 = 2, o.cause_code, 31) AS source,
             o.process AS process_id
         FROM made m JOIN e o ON o.seq = m.origin JOIN e b ON b.seq = m.open JOIN change c ON c.r = m.r
             AND NOT EXISTS (SELECT 1 FROM change l WHERE l.r = m.r AND l.seq > c.seq));
@@ -264,16 +266,22 @@ CREATE TABLE total_stat AS SELECT s.who AS process_id, s.domain, s.of AS device,
 CREATE TABLE at_peak AS SELECT p.r, 1 AS is_in FROM part p
         JOIN high h ON h.who = 0 AND h.domain = p.domain AND h.of = p.of
         JOIN change c ON c.r = p.r AND c.seq <= h.seq WHERE p.who = 0 GROUP BY p.r HAVING sum(c.live) > 0;
+-- Of processes that ended when many had: what they had of call sites that others used first has no process any more.
+CREATE TABLE callsite_part AS SELECT coalesce(target, callsite_id) AS callsite_id, domain,
+        iif(process_id IN (SELECT process FROM without_shares) AND process_id <> first_value(process_id) OVER
+            (PARTITION BY callsite_id, domain, of ORDER BY r), 0, process_id) AS process_id, size, free_requested_seq,
+        free_ns, alloc_ns, is_in, temporary FROM part LEFT JOIN at_peak USING (r) LEFT JOIN joined
+        ON joined.callsite = callsite_id WHERE who = 0;
 CREATE TABLE callsite_sum AS SELECT callsite_id, domain, process_id, count(*) AS allocations,
         count(free_requested_seq) AS frees, sum(size) AS bytes, sum(free_requested_seq IS NULL) AS live_allocations,
         sum(iif(free_requested_seq IS NULL, size, 0)) AS live_bytes, count(is_in) AS peak_allocations,
         sum(iif(is_in, size, 0)) AS peak_bytes, sum(temporary) AS temporary,
         sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns
-    FROM allocation LEFT JOIN at_peak USING (r) GROUP BY 1, 2, 3;
+    FROM callsite_part GROUP BY 1, 2, 3;
 CREATE TABLE callsite_stat AS SELECT callsite_id, domain, sum(allocations) AS allocations, sum(frees) AS frees,
         sum(bytes) AS bytes, sum(live_allocations) AS live_allocations, sum(live_bytes) AS live_bytes,
         sum(peak_allocations) AS peak_allocations, sum(peak_bytes) AS peak_bytes, sum(temporary) AS temporary,
-        sum(lifetime_ns) AS lifetime_ns, iif(count(*) = 1, max(process_id), NULL) AS process_id
+        sum(lifetime_ns) AS lifetime_ns, iif(count(*) = 1 AND NOT EXISTS (SELECT 1 FROM joined), max(process_id), NULL) AS process_id
     FROM callsite_sum GROUP BY 1, 2;
 CREATE TABLE callsite_share AS SELECT * FROM callsite_sum
     WHERE (callsite_id, domain) IN (SELECT callsite_id, domain FROM callsite_stat WHERE process_id IS NULL);

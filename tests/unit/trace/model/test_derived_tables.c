@@ -12,6 +12,7 @@
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
+#include "trace/model/derive/join.h"
 #include "trace/model/event.h"
 #include "trace/model/state.h"
 #include "trace/record.h"
@@ -41,7 +42,9 @@
 #define NUMBERS 16U  /* of storages in each process */
 #define OPERATORS 5U /* of the last, no name is ever said */
 
-enum way { WAY_USUAL, WAY_RESUMED, WAY_PRIVATE, WAY_ALLOCATIONS, WAY_TOTALS };
+/* The last is as the one before it, with call sites put together at the end. */
+enum way { WAY_USUAL, WAY_RESUMED, WAY_PRIVATE, WAY_ALLOCATIONS, WAY_TOTALS, WAY_JOINED };
+#define CALLSITES 7U
 
 /* What the program and its recorder are like at the moment; nothing that follows from the events. */
 struct scene {
@@ -74,6 +77,14 @@ static uint64_t below(struct scene *scene, uint64_t limit)
 #define PICK(...) ((const uint8_t[]){__VA_ARGS__}[below(scene, sizeof((const uint8_t[]){__VA_ARGS__}))])
 
 /* ---- an event on its way ---- */
+
+static void run_sql(sqlite3 *db, const char *sql)
+{
+    char *error = NULL;
+    if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK) {
+        fail_msg("%s", error);
+    }
+}
 
 /* As it was emitted; `text` is what the name in it is kept as, `score` that of an eviction. */
 static void say(struct scene *scene, const struct event *event, const char *text, double score)
@@ -272,7 +283,7 @@ static void emit_api(struct scene *scene, struct event event)
     }
     unsigned side = (event.flags & VARVE_FLAG_DUPLICATE) != 0;
     uint8_t *call = &scene->last_call[THREADS * event.process_id + thread][side];
-    /* A failed unmapping or release takes back another one: test_derive_api.c. */
+    /* A failed unmapping or release takes back another one: test_derive.c. */
     bool is_physical = event.kind == VARVE_KIND_VMM_UNMAP || event.kind == VARVE_KIND_VMM_RELEASE;
     if (choice >= 12 && choice < 90 && below(scene, 25) == 0 && !(is_physical && *call == event.kind)) {
         event.flags |= VARVE_FLAG_FAILED;
@@ -447,7 +458,7 @@ static void emit_wasted(struct scene *scene)
 
 static void emit_any(struct scene *scene)
 {
-    struct event event = {.callsite = (uint32_t)below(scene, 7)};
+    struct event event = {.callsite = (uint32_t)below(scene, CALLSITES)};
     uint64_t choice = below(scene, 100);
     do {
         event.process_id = 1 + (uint32_t)below(scene, PROCESSES);
@@ -508,10 +519,10 @@ static void scene_begin(struct scene *scene)
     struct varve_message message;
     assert_int_equal(store_open("trace.db", mode, &scene->store, &message), VARVE_OK);
     assert_int_equal(derive_open("allocations", &scene->derive, &message), VARVE_OK);
-    if (scene->way == WAY_TOTALS || scene->way == WAY_ALLOCATIONS) {
+    if (scene->way >= WAY_ALLOCATIONS) {
         store_keep(scene->store, false, scene->way == WAY_ALLOCATIONS);
     }
-    if (scene->way == WAY_TOTALS) {
+    if (scene->way >= WAY_TOTALS) {
         derive_forget(scene->derive);
     }
     derive_process_start(scene->derive, PROCESSES, 1);
@@ -529,13 +540,28 @@ static void scene_begin(struct scene *scene)
     }
     sqlite3_exec(scene->db,
                  "CREATE TABLE said(seq INTEGER PRIMARY KEY, ts_ns, process, thread, pid, tid, kind_code, cause_code,"
-                 " ordinal, flags, failed, side, pool, stream, callsite, id, addr, size, requested, arg, text, score)",
+                 " ordinal, flags, failed, side, pool, stream, callsite, id, addr, size, requested, arg, text, score);"
+                 "CREATE TABLE joined(callsite INTEGER PRIMARY KEY, target); CREATE TABLE without_shares(process)",
                  NULL, NULL, NULL);
     assert_int_equal(sqlite3_prepare_v2(scene->db,
                                         "INSERT INTO said VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
                                         " ?, ?, ?, ?)",
                                         -1, &scene->say, NULL),
                      SQLITE_OK);
+}
+
+/* Each call site into one with a smaller number that stays, or not. */
+static void join_some(struct scene *scene)
+{
+    uint32_t joined[CALLSITES] = {0};
+    for (uint32_t n = 1; n < CALLSITES; n++) {
+        uint32_t into = 1 + (uint32_t)below(scene, n);
+        char sql[64];
+        joined[n] = below(scene, 3) == 0 || joined[into] != into ? n : into;
+        snprintf(sql, sizeof(sql), "INSERT INTO joined VALUES(%u, %u)", n, joined[n]);
+        run_sql(scene->db, sql);
+    }
+    assert_int_equal(join_callsites(scene->derive, joined, CALLSITES), VARVE_OK);
 }
 
 static void scene_record(struct scene *scene)
@@ -554,18 +580,25 @@ static void scene_record(struct scene *scene)
             scene_resume(scene);
         }
         if (scene->seq > EVENTS * 3 / 4 && scene->seq > resume_at && !scene->has_ended[2] && below(scene, 100) == 0) {
+            if (scene->way == WAY_JOINED && below(scene, 2) == 0) { /* as if many had ended before */
+                scene->derive->ended_shares = UINT64_C(1) << 20;
+                run_sql(scene->db, "INSERT INTO without_shares VALUES(2)");
+            }
             derive_process_end(scene->derive, 2);
             scene->has_ended[2] = true;
         }
     }
     emit_wasted(scene);
+    if (scene->way == WAY_JOINED) {
+        join_some(scene);
+    }
     struct varve_message message;
     for (int i = 0; i < 2; i++) { /* the second time as after a full disk */
         assert_int_equal(derive_finish(scene->derive, scene->store, NULL, NULL, &message), VARVE_OK);
     }
     assert_int_equal(derive_check(scene->derive, &message), VARVE_OK);
     assert_int_equal(store_finish(scene->store, NULL, NULL, &message), VARVE_OK);
-    if (scene->way == WAY_TOTALS) { /* rows of host memory and of storages that are gone were used again */
+    if (scene->way >= WAY_TOTALS) { /* rows of host memory and of storages that are gone were used again */
         assert_true(scene->derive->scratch.count < derive_allocations(scene->derive) * 3 / 4);
         assert_true(scene->derive->storages.count <= 2 * PROCESSES * NUMBERS);
     }
@@ -575,14 +608,6 @@ static void scene_record(struct scene *scene)
 }
 
 /* ---- what the database must have ---- */
-
-static void run_sql(sqlite3 *db, const char *sql)
-{
-    char *error = NULL;
-    if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK) {
-        fail_msg("%s", error);
-    }
-}
 
 /* The rows that one has and the other hasn't, of the columns that both have. */
 static void expect_equal(sqlite3 *db, const char *table, const char *where)
@@ -634,7 +659,7 @@ static const char *part_of(enum way way, bool is_silent, const char *table)
     if (strcmp(table, "total_stat") == 0) {
         return "allocations + failed > 0";
     }
-    if (way != WAY_TOTALS) {
+    if (way < WAY_TOTALS) {
         return "1";
     }
     return strcmp(table, "allocation") == 0 ? "domain IN (1, 2, 8, 9) AND free_requested_seq IS NULL"
@@ -650,7 +675,7 @@ static void scene_compare(struct scene *scene)
     run_sql(scene->db, "ATTACH 'trace.db' AS trace");
     run_sql(scene->db, definitions);
     free(definitions);
-    if (scene->way == WAY_TOTALS) { /* rows are used again, and what refers to one that is gone refers to none */
+    if (scene->way >= WAY_TOTALS) { /* rows are used again, and what refers to one that is gone refers to none */
         run_sql(scene->db, "UPDATE storage SET allocation_id = NULL, base_id = NULL;"
                            "ALTER TABLE allocation DROP COLUMN id; ALTER TABLE storage DROP COLUMN id;"
                            "ALTER TABLE storage DROP COLUMN base_id; ALTER TABLE storage DROP COLUMN allocation_id");
@@ -731,4 +756,10 @@ TEST_WITH(test_totals_are_kept, test_folder_setup, test_folder_teardown)
 {
     (void)state;
     run_way(WAY_TOTALS, 3, 8);
+}
+
+TEST_WITH(test_joined_call_sites, test_folder_setup, test_folder_teardown)
+{
+    (void)state;
+    run_way(WAY_JOINED, 3, 12);
 }

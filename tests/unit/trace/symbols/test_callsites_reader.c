@@ -1,79 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading and numbering call sites: equal stacks of two processes, files that grow, files that are damaged,
- * recordings that are continued. The files are made by hand; of the store, only the table callsite_origin is
- * needed, which is an array here. Rows and names: test_callsites_finish.c.
- * Program of its own: it stands in for functions of the product.
+ * recordings that are continued. The files are made by hand. Rows and names: test_callsites_output.c.
  * Costs: 1 s
  */
 #include <cmocka.h>
 
 #include "support/callsites.h"
+#include "support/query.h"
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
-#include "trace/store/resume.h"
-#include "trace/store/rows.h"
+#include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/reader.h"
 
 #include <malloc.h>
 #include <unistd.h>
 
-struct fake_origin {
-    uint32_t number, process_id, callsite;
-};
+static struct store *store;
+static char store_path[600];
 
-struct store {
-    struct fake_origin origins[64];
-    uint32_t origin_count;
-    int64_t unknown[8]; /* by process */
-};
-
-int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
-               int64_t value)
+/* The transaction before is committed, as if the collector had died after it. */
+static void store_again(enum store_mode mode)
 {
-    assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
-    assert_string_equal(severity, "data_loss");
-    assert_string_equal(source, "sites");
-    assert_true(idx > 0 && idx < 8);
-    store->unknown[idx] = value;
-    return VARVE_OK;
+    if (store != NULL) {
+        assert_int_equal(store_commit(store, NULL, 0, NULL), VARVE_OK);
+        store_close(store);
+    }
+    snprintf(store_path, sizeof(store_path), "%s/trace.db", callsite_file_folder());
+    assert_int_equal(store_open(store_path, mode, &store, NULL), VARVE_OK);
 }
 
-int store_each_stat(struct store *store, const char *name, int (*take)(void *context, int64_t idx, int64_t value),
-                    void *context, struct varve_message *message)
+static void expect_origins(const char *rows)
 {
-    int result = VARVE_OK;
-    (void)message;
-    assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
-    for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++) {
-        result = store->unknown[idx] != 0 ? take(context, idx, store->unknown[idx]) : VARVE_OK;
-    }
-    return result;
+    sqlite3 *db;
+    assert_int_equal(store_commit(store, NULL, 0, NULL), VARVE_OK);
+    assert_int_equal(sqlite3_open(store_path, &db), SQLITE_OK);
+    query_expect(db, "SELECT * FROM callsite_origin ORDER BY 1", rows);
+    sqlite3_close(db);
 }
 
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
-                          uint32_t count)
+/* A reader of one file, or of two. */
+static struct callsites *open_files(const struct writer *a, const struct writer *b)
 {
-    assert_true(count > 0 && store->origin_count + count < 64);
-    for (uint32_t i = 0; i < count; i++) {
-        store->origins[store->origin_count++] = (struct fake_origin){callsite_id + i, process_id, callsite + i};
-    }
-    return VARVE_OK;
+    struct callsites *callsites;
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, a->path), VARVE_OK);
+    assert_int_equal(b != NULL ? callsites_process(callsites, 2, b->path) : VARVE_OK, VARVE_OK);
+    return callsites;
 }
 
-int store_each_callsite_origin(struct store *store,
-                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
-                                           uint32_t count),
-                               void *context, struct varve_message *message)
+/* What call sites `first` to `last` of a process are. */
+static void expect_numbers(struct callsites *callsites, uint32_t process, uint32_t first, uint32_t last,
+                           const char *expected)
 {
-    int result = VARVE_OK;
-    (void)message;
-    for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++) {
-        result = take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].callsite, 1);
+    char text[128] = "";
+    for (uint32_t i = first; i <= last; i++) {
+        snprintf(text + strlen(text), 16, "%s%u", i > first ? " " : "", callsites_global(callsites, process, i));
     }
-    return result;
+    assert_string_equal(text, expected);
 }
 
 TEST(test_equal_stacks_of_two_processes)
@@ -100,27 +86,17 @@ TEST(test_equal_stacks_of_two_processes)
     put_callsite(&a, 3, NULL, 0, python, 2);
     put_callsite(&b, 9, NULL, 0, other, 2);
 
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, a.path), VARVE_OK);
+    struct callsites *callsites = open_files(&a, NULL);
     assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_ERROR_INVALID);
     assert_int_equal(callsites_process(callsites, 0, b.path), VARVE_ERROR_INVALID);
-    assert_int_equal(callsites_global(callsites, 1, 0), 0);
-    assert_int_equal(callsites_global(callsites, 2, 1), 0);
-    assert_int_equal(callsites_global(callsites, 99, 1), 0);
-    assert_int_equal(callsites_global(callsites, 1, 1), 1);
-    assert_int_equal(callsites_global(callsites, 3, 5), 1);
-    assert_true(callsites_global(callsites, 3, 6) > 1);
-    assert_int_equal(callsites_global(callsites, 1, 2), callsites_global(callsites, 3, 8));
-    assert_int_not_equal(callsites_global(callsites, 1, 2), callsites_global(callsites, 3, 7));
-    assert_int_equal(callsites_global(callsites, 1, 3), callsites_global(callsites, 3, 9));
-    assert_int_not_equal(callsites_global(callsites, 1, 3), callsites_global(callsites, 1, 1));
-    assert_int_equal(callsites_global(callsites, 1, 400), 0);
+    expect_numbers(callsites, 2, 1, 1, "0");
+    expect_numbers(callsites, 99, 1, 1, "0");
+    expect_numbers(callsites, 1, 0, 4, "0 1 2 3 0");
+    expect_numbers(callsites, 3, 5, 9, "1 4 5 2 3");
     callsites_process_end(callsites, 1);
     callsites_process_end(callsites, 77);
-    assert_int_equal(callsites_global(callsites, 1, 1), 1);
-    assert_int_equal(callsites_global(callsites, 1, 400), 0);
+    expect_numbers(callsites, 1, 0, 4, "0 1 2 3 0");
     callsites_close(callsites);
     fclose(a.stream);
     fclose(b.stream);
@@ -136,18 +112,11 @@ TEST(test_growing_file)
         put_native(&whole, i, 0x1000 + 8 * i);
         complete[i] = ftell(whole.stream);
     }
-    fclose(whole.stream);
-    FILE *stream = fopen(whole.path, "r");
-    assert_non_null(stream);
     char bytes[4096];
-    size_t count = fread(bytes, 1, sizeof(bytes), stream);
-    fclose(stream);
-
+    size_t count = writer_close(&whole, bytes, sizeof(bytes));
     struct writer part;
     snprintf(part.path, sizeof(part.path), "%s/part", callsite_file_folder());
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, part.path), VARVE_OK);
+    struct callsites *callsites = open_files(&part, NULL);
     assert_int_equal(callsites_global(callsites, 1, 1), 0); /* not there yet */
     part = writer_open("part");
     for (size_t at = 0; at < count; at++) {
@@ -163,78 +132,65 @@ TEST(test_growing_file)
     callsites_close(callsites);
 }
 
-/* The two files of the test of resuming, in a new reader. */
-static struct callsites *open_two(const struct writer *a, const struct writer *b)
-{
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, a->path), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 2, b->path), VARVE_OK);
-    return callsites;
-}
-
 TEST(test_resume_keeps_numbers)
 {
-    struct store fake = {.origin_count = 0}, *store = &fake;
     struct writer a = writer_open("resume.a");
     struct writer b = writer_open("resume.b");
+    store_again(STORE_CREATE);
     put_native(&a, 1, 0x111);
     put_native(&b, 1, 0x222);
     put_native(&b, 2, 0x111);
-    struct callsites *callsites = open_two(&a, &b);
-    uint32_t first[6];
-    first[0] = callsites_global(callsites, 2, 1); /* the second file is read first */
-    first[1] = callsites_global(callsites, 1, 1);
+    struct callsites *callsites = open_files(&a, &b);
+    expect_numbers(callsites, 2, 1, 1, "1"); /* the second file is read first */
+    expect_numbers(callsites, 1, 1, 1, "2");
     assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
     assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
-    assert_int_equal(store->origin_count, 2);
+    expect_origins("1 2 1 2\n");
     put_native(&b, 3, 0x333);
     put_native(&a, 2, 0x444);
-    first[2] = callsites_global(callsites, 2, 3);
+    expect_numbers(callsites, 2, 3, 3, "3");
     assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
-    first[3] = callsites_global(callsites, 1, 2); /* never committed: the collector dies */
-    assert_int_equal(store->origin_count, 3);
-    assert_true(first[0] == 1 && first[1] == 2 && first[2] == 3 && first[3] == 4);
+    expect_numbers(callsites, 1, 2, 2, "4"); /* never committed: the collector dies */
+    expect_origins("1 2 1 2\n3 2 3 1\n");
     callsites_close(callsites);
 
     put_native(&a, 3, 0x555);
     put_native(&a, 4, 0x222);
-    callsites = open_two(&a, &b);
+    store_again(STORE_RESUME);
+    callsites = open_files(&a, &b);
     assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
-    assert_int_equal(callsites_global(callsites, 2, 1), 1);
-    assert_int_equal(callsites_global(callsites, 1, 1), 2);
-    assert_int_equal(callsites_global(callsites, 2, 2), 2);
-    assert_int_equal(callsites_global(callsites, 2, 3), 3);
-    assert_int_equal(callsites_global(callsites, 1, 4), 1);
-    uint32_t number = callsites_global(callsites, 1, 2);
-    assert_true(number > 3);
+    expect_numbers(callsites, 2, 1, 3, "1 2 3");
+    expect_numbers(callsites, 1, 1, 4, "2 4 5 1");
     put_native(&b, 4, 0x333);
     put_native(&b, 5, 0x666);
-    assert_int_equal(callsites_global(callsites, 2, 4), 3);
-    assert_true(callsites_global(callsites, 2, 5) > number);
+    expect_numbers(callsites, 2, 4, 5, "3 6");
     assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
-    assert_int_equal(store->origin_count, 6);
-    for (uint32_t i = 0; i < store->origin_count; i++) {
-        assert_int_equal(store->origins[i].number, i + 1);
-    }
+    expect_origins("1 2 1 2\n3 2 3 1\n4 1 2 2\n6 2 5 1\n");
     callsites_close(callsites);
 
     /* The second file is gone: numbers that came from it stay, with empty stacks. */
     assert_int_equal(unlink(b.path), 0);
-    callsites = open_two(&a, &b);
+    store_again(STORE_RESUME);
+    callsites = open_files(&a, &b);
     assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
-    assert_int_equal(callsites_global(callsites, 1, 2), number);
-    assert_true(callsites_global(callsites, 1, 1) > store->origin_count);
-    assert_int_equal(callsites->stacks.pairs[1 - 1].first, 0);
-    assert_int_equal(callsites->stacks.pairs[2 - 1].first, 0);
-    assert_int_not_equal(callsites->stacks.pairs[number - 1].first, 0);
+    expect_numbers(callsites, 1, 1, 4, "7 4 5 8");
+    for (uint32_t i = 1; i <= 6; i++) {
+        assert_int_equal(callsites->stacks.pairs[i - 1].first != 0, i == 4 || i == 5);
+    }
     callsites_close(callsites);
 
     /* Numbers that cannot be: the database is damaged. */
-    store->origins[1].number = 77;
-    callsites = open_two(&a, &b);
+    assert_int_equal(store_commit(store, NULL, 0, NULL), VARVE_OK);
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(store_path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE callsite_origin SET callsite_id = 77 WHERE callsite_id = 3", 0, 0, 0),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    store_again(STORE_RESUME);
+    callsites = open_files(&a, &b);
     assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_ERROR_CORRUPT);
     callsites_close(callsites);
+    store_close(store);
     fclose(a.stream);
     fclose(b.stream);
 }
@@ -291,14 +247,9 @@ TEST(test_nodes)
     put_callsite(&writer, 2, list, 3, python, 2);
     put_site(&writer, 3, 2, 0);
     put_callsite(&writer, 4, list + 1, 2, NULL, 0);
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    struct callsites *callsites = open_files(&writer, NULL);
     callsites_listen(callsites, hear, &heard);
-    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
-    assert_int_equal(callsites_global(callsites, 1, 1), 1);
-    assert_int_equal(callsites_global(callsites, 1, 2), 1);
-    assert_int_equal(callsites_global(callsites, 1, 3), 2);
-    assert_int_equal(callsites_global(callsites, 1, 4), 2);
+    expect_numbers(callsites, 1, 1, 4, "1 1 2 2");
     assert_int_equal(callsites->nodes.count, 5);
     for (unsigned round = 0; round < 2; round++) {
         assert_int_equal(heard.count, 4);
@@ -337,9 +288,7 @@ TEST(test_senseless_nodes)
     put_site(&writer, 1, 0, 1);
     put_site(&writer, 1, UINT32_MAX, 0);
     put_site(&writer, 1, 1, 0);
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    struct callsites *callsites = open_files(&writer, NULL);
     assert_int_equal(callsites_global(callsites, 1, 1), 1);
     assert_int_equal(callsites->processes[1]->errors, 10);
     assert_int_equal(((const struct callsites_frame *)callsites->frames.bytes)[0].position, 0x100);
@@ -350,11 +299,9 @@ TEST(test_senseless_nodes)
 
 /* ---- damage ---- */
 
-static void check_damaged(const char *path, uint32_t known)
+static void check_damaged(const struct writer *writer, uint32_t known)
 {
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, path), VARVE_OK);
+    struct callsites *callsites = open_files(writer, NULL);
     for (uint32_t i = 1; i <= 3; i++) {
         assert_int_equal(callsites_global(callsites, 1, i) != 0, i <= known);
     }
@@ -392,10 +339,12 @@ TEST(test_damage_ends_the_file)
         put(&writer, &heads[i], sizeof(heads[i]));
         put(&writer, ones, sizeof(ones));
         put_native(&writer, 3, 0x300);
-        check_damaged(writer.path, 2);
+        check_damaged(&writer, 2);
         fclose(writer.stream);
     }
-    check_damaged(callsite_file_folder(), 0); /* a directory */
+    struct writer folder;
+    snprintf(folder.path, sizeof(folder.path), "%s", callsite_file_folder());
+    check_damaged(&folder, 0);
 }
 
 /* The writer has the file mapped, longer than it is written: what lies behind a head of zeros is not there
@@ -415,9 +364,7 @@ TEST(test_head_is_written_last)
     put(&writer, "payload.", 8);
     put(&writer, none, sizeof(none));
     assert_int_equal(fflush(writer.stream), 0);
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    struct callsites *callsites = open_files(&writer, NULL);
     assert_true(callsites_global(callsites, 1, 1) != 0);
     assert_int_equal(callsites_global(callsites, 1, 2), 0);
     assert_int_equal(fseek(writer.stream, at, SEEK_SET), 0);
@@ -449,7 +396,7 @@ TEST(test_senseless_numbers)
     put_native(&writer, CALLSITE_FILE_NUMBER_MAX, 0x100);
     put_native(&writer, 2, 0x100);
     put_native(&writer, 3, 0x200);
-    check_damaged(writer.path, 3);
+    check_damaged(&writer, 3);
     fclose(writer.stream);
 }
 
@@ -475,9 +422,7 @@ TEST(test_memory)
     }
     assert_int_equal(fclose(writer.stream), 0);
     struct mallinfo2 before = mallinfo2();
-    struct callsites *callsites;
-    assert_int_equal(callsites_open(&callsites), VARVE_OK);
-    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    struct callsites *callsites = open_files(&writer, NULL);
     for (uint32_t i = 1; i <= count; i++) {
         assert_int_equal(callsites_global(callsites, 1, i), i);
     }
