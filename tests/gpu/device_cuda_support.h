@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB (UINT64_C(1) << 20)
 #define UNIT (2 * MIB)
 #define GPU_STREAM_NON_BLOCKING 1
 

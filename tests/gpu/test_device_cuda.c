@@ -16,10 +16,11 @@
 #define ROUNDS 60U
 #define MANY 3000U
 
-static struct rules_kind kind;
+static struct device_kind kind;
 
-static int kind_open(struct varve_device **device_out)
+static int kind_open(const struct device_case *one, struct varve_device **device_out)
 {
+    (void)one;
     const struct varve_cuda_options options = {.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY};
     return varve_cuda_open(&options, device_out, NULL);
 }
@@ -381,16 +382,16 @@ static int start(void **state)
     int failed = gpu_start(state);
     if (failed == 0) {
         failed = gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0;
-        kind = (struct rules_kind){.name = "cuda",
-                                   .open = kind_open,
-                                   .check = varve_cuda_check,
-                                   .stream = (uint64_t)(uintptr_t)stream,
-                                   .has_bytes = true};
+        kind = (struct device_kind){.name = "cuda",
+                                    .open = kind_open,
+                                    .check = varve_cuda_check,
+                                    .stream = (uint64_t)(uintptr_t)stream,
+                                    .has_bytes = true};
     }
     return failed;
 }
 
-static const struct CMUnitTest rules[] = {RULES_TESTS(&kind, rules_teardown)};
+static const struct CMUnitTest rules[] = {RULES_TESTS(&kind)};
 
 TEST_CASES(rules)
 TEST_FILE(start, NULL)

@@ -303,21 +303,31 @@ static bool is_in_pool(void *context, uint64_t stream)
     return stream == (uint64_t)(uintptr_t)context;
 }
 
-/* The device's calls, as plays name them. */
-static bool find_call(const char *word, size_t length, enum varve_device_call *call_out)
+bool rig_find_call(const char *word, size_t length, enum varve_device_call *call_out)
 {
     static const struct {
         const char *name;
         enum varve_device_call call;
     } calls[] = {
-        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},     {"alloc", VARVE_DEVICE_SEGMENT_ALLOC},
-        {"free", VARVE_DEVICE_SEGMENT_FREE},       {"reserve", VARVE_DEVICE_VMM_RESERVE},
-        {"create", VARVE_DEVICE_VMM_CREATE},       {"map", VARVE_DEVICE_VMM_MAP},
-        {"access", VARVE_DEVICE_VMM_SET_ACCESS},   {"unmap", VARVE_DEVICE_VMM_UNMAP},
-        {"release", VARVE_DEVICE_VMM_RELEASE},     {"record", VARVE_DEVICE_EVENT_RECORD},
-        {"query", VARVE_DEVICE_EVENT_QUERY},       {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
-        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC}, {"free_async", VARVE_DEVICE_FREE_ASYNC},
+        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},
+        {"alloc", VARVE_DEVICE_SEGMENT_ALLOC},
+        {"free", VARVE_DEVICE_SEGMENT_FREE},
+        {"reserve", VARVE_DEVICE_VMM_RESERVE},
+        {"create", VARVE_DEVICE_VMM_CREATE},
+        {"map", VARVE_DEVICE_VMM_MAP},
+        {"access", VARVE_DEVICE_VMM_SET_ACCESS},
+        {"unmap", VARVE_DEVICE_VMM_UNMAP},
+        {"release", VARVE_DEVICE_VMM_RELEASE},
+        {"record", VARVE_DEVICE_EVENT_RECORD},
+        {"query", VARVE_DEVICE_EVENT_QUERY},
+        {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
+        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC},
+        {"free_async", VARVE_DEVICE_FREE_ASYNC},
         {"trim", VARVE_DEVICE_POOL_TRIM},
+        {"stream", VARVE_DEVICE_STREAM_CREATE},
+        {"copy", VARVE_DEVICE_COPY},
+        {"fill", VARVE_DEVICE_FILL},
+        {"pin", VARVE_DEVICE_HOST_ALLOC},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (strlen(calls[i].name) == length && strncmp(word, calls[i].name, length) == 0) {
@@ -355,7 +365,7 @@ static int64_t figure_of(struct rig *rig, const char *name)
         {"allocations", stats.allocation[0].current},
     };
     enum varve_device_call call;
-    if (find_call(name, strlen(name), &call)) {
+    if (rig_find_call(name, strlen(name), &call)) {
         return (int64_t)calls_of(rig, call);
     }
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
@@ -441,7 +451,7 @@ static void play_fault(struct rig *rig, const char *word)
     const char *name = word + 5;
     size_t length = strcspn(name, ":");
     enum varve_device_call call;
-    if (name[length] != ':' || !find_call(name, length, &call)) {
+    if (name[length] != ':' || !rig_find_call(name, length, &call)) {
         fail_msg("%s: \"%s\" names no call", rig->now, word);
         return;
     }

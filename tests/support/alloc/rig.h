@@ -70,6 +70,8 @@ void use_on(struct rig *rig, uint64_t addr, uint64_t stream);
 void empty_cache(struct rig *rig);
 struct varve_alloc_stats stats_of(struct rig *rig);
 uint64_t calls_of(const struct rig *rig, enum varve_device_call call);
+/* The device's calls, as plays name them. */
+bool rig_find_call(const char *word, size_t length, enum varve_device_call *call_out);
 
 /* ---- records as text ---- */
 

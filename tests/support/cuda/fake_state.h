@@ -67,7 +67,7 @@ static struct fake {
     uint64_t free_stream;       /* of the last pool_free */
     uint64_t free_orders;       /* orders there were by then */
     struct fake_order order[8]; /* the first ones */
-    uint64_t transfers;
+    uint64_t transfers, transfers_seen;
     struct fake_transfer transfer[FAKE_TRANSFERS]; /* the first ones */
     int handle_types;                              /* of the last vmm_create */
     int peer_from, peer_to;                        /* of the last context_enable_peer */
