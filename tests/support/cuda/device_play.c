@@ -260,6 +260,15 @@ static int read_step(struct device_step *step, const char **at, const char *word
     return error;
 }
 
+static void reason_of(const struct device_play *play, struct varve_message *message)
+{
+    if (play->kind->reason != NULL) {
+        snprintf(message->text, sizeof(message->text), "%s", play->kind->reason());
+    } else {
+        play->device->ops->reason(play->device, message);
+    }
+}
+
 static void play_word(struct device_play *play, const char *word)
 {
     const uint64_t untouched = UINT64_C(0x5a5a5a5a5a5a5a5a);
@@ -280,8 +289,8 @@ static void play_word(struct device_play *play, const char *word)
         return;
     }
     if (error != expected) {
-        struct varve_message message;
-        play->device->ops->reason(play->device, &message);
+        struct varve_message message = {""};
+        reason_of(play, &message);
         fail_msg("%s, %s: %s: error %d, not %d (%s)", play->kind->name, play->now, word, error, expected, message.text);
     }
     if (error != VARVE_OK && step.out != untouched) {
@@ -306,11 +315,7 @@ static void play_word(struct device_play *play, const char *word)
 static void play_reason(struct device_play *play, const char *text)
 {
     struct varve_message message;
-    if (play->kind->reason != NULL) {
-        snprintf(message.text, sizeof(message.text), "%s", play->kind->reason());
-    } else {
-        play->device->ops->reason(play->device, &message);
-    }
+    reason_of(play, &message);
     if (text[0] == '\0' ? message.text[0] != '\0' : strstr(message.text, text) == NULL) {
         fail_msg("%s, %s: the reason is \"%s\", not \"%s\"", play->kind->name, play->now, message.text, text);
     }
@@ -398,7 +403,9 @@ void device_play_close(struct device_play *play)
     if (play->kind->closing != NULL) {
         play->kind->closing();
     }
-    device->ops->close(device);
+    if (device != NULL) {
+        device->ops->close(device);
+    }
     if (play->kind->closed != NULL) {
         play->kind->closed();
     }

@@ -58,8 +58,8 @@ struct device_kind {
 
 struct device_play {
     const struct device_kind *kind;
-    struct varve_device *device; /* NULL: none is open */
-    const char *now;             /* the case that is played, for messages */
+    struct varve_device *device; /* NULL: none is open; for words that are about something else, none at all */
+    const char *now;             /* the case that is played, for messages; NULL: none */
     uint64_t named[26];          /* values by their letters */
     struct varve_ipc_handle handles[16];
     int *error_out; /* where the first error goes that no word announces; NULL: it fails the test */
@@ -106,7 +106,7 @@ void device_play_cases(struct device_play *play, const struct device_kind *kind,
         struct device_play *play = *state;                                                     \
         device_play_open(play, kind, &(const struct device_case){.what = #name, __VA_ARGS__}); \
         name##_plays(play, play->device->ops);                                                 \
-        if (play->device != NULL) {                                                            \
+        if (play->now != NULL) {                                                               \
             device_play_close(play);                                                           \
         }                                                                                      \
     }                                                                                          \
