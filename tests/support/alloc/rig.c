@@ -152,6 +152,36 @@ uint64_t calls_of(const struct rig *rig, enum varve_device_call call)
     return varve_sim_calls(rig->device, call);
 }
 
+static struct rig *hooked;
+
+static int hooked_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
+{
+    void (*call)(void *context) = hooked->on_segment_alloc;
+    hooked->on_segment_alloc = NULL;
+    if (call != NULL) {
+        call(hooked->on_context);
+        hooked->on_segment_alloc = call;
+    }
+    return hooked->real->segment_alloc(device, bytes, stream, addr_out);
+}
+
+static int hooked_event_synchronize(struct varve_device *device, uint64_t event)
+{
+    return hooked->wait_error != 0 ? hooked->wait_error : hooked->real->event_synchronize(device, event);
+}
+
+void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context)
+{
+    hooked = rig;
+    rig->real = rig->device->ops;
+    rig->ops = *rig->real;
+    rig->ops.segment_alloc = hooked_segment_alloc;
+    rig->ops.event_synchronize = hooked_event_synchronize;
+    rig->on_segment_alloc = on_segment_alloc;
+    rig->on_context = context;
+    rig->device->ops = &rig->ops;
+}
+
 /* ---- records as text ---- */
 
 static const char *cause_name(unsigned cause)
@@ -340,6 +370,15 @@ bool rig_find_call(const char *word, size_t length, enum varve_device_call *call
 
 /* ---- callbacks and the observer of plays ---- */
 
+static void play_inside(void *context)
+{
+    struct rig *rig = context;
+    char words[sizeof(rig->inside)];
+    memcpy(words, rig->inside, sizeof(words));
+    rig->inside[0] = '\0';
+    play(rig, words);
+}
+
 static uint64_t miss_call(void *context, const struct varve_alloc_miss *miss)
 {
     struct rig *rig = context;
@@ -351,6 +390,7 @@ static uint64_t miss_call(void *context, const struct varve_alloc_miss *miss)
     if (addr != 0) {
         give(rig, addr);
     }
+    play_inside(rig);
     return rig->answer;
 }
 
@@ -367,6 +407,7 @@ static void observe_call(void *context, const struct varve_alloc_oom *oom)
     struct rig *rig = context;
     rig->observed++;
     rig->oom = *oom;
+    play_inside(rig);
 }
 
 static int64_t figure_of(struct rig *rig, const char *name)
@@ -532,6 +573,10 @@ static bool play_setting(struct rig *rig, const char *word, uint64_t value)
         assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), (double)value / 100, 0);
     } else if (strcmp(word, "nosplit") == 0) {
         error = varve_alloc_set_no_split(rig->alloc, pool);
+    } else if (strcmp(word, "gone") == 0) {
+        error = varve_alloc_set_no_split(rig->alloc, pool) == VARVE_ERROR_NOT_FOUND ? VARVE_OK : VARVE_ERROR_BUSY;
+    } else if (strcmp(word, "nowait") == 0) {
+        rig->wait_error = value != 0 ? VARVE_ERROR_IO : VARVE_OK;
     } else if (strcmp(word, "lend") == 0) {
         error = varve_alloc_set_use_on_oom(rig->alloc, pool);
     } else if (strcmp(word, "peer") == 0) {
@@ -568,6 +613,8 @@ static void play_word(struct rig *rig, char *word)
             assert_int_equal(varve_alloc_add_last_resort(rig->alloc, resort_call, rig), VARVE_OK);
         } else if (strcmp(word, "unmiss") == 0) {
             varve_alloc_remove_callbacks(rig->alloc, rig);
+        } else if (strcmp(word, "device") == 0) {
+            rig_hook(rig, play_inside, rig);
         } else if (strcmp(word, "observe") == 0) {
             assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observe_call, rig), VARVE_OK);
         } else if (strncmp(word, "fail:", 5) == 0 || strncmp(word, "lack:", 5) == 0 || strncmp(word, "busy:", 5) == 0) {
@@ -592,6 +639,11 @@ static void play_word(struct rig *rig, char *word)
 static void play_look(struct rig *rig, const char *place, char *text, bool is_records)
 {
     size_t length = 0;
+    if (strncmp(place, "in{", 3) == 0) {
+        assert_true(strlen(text) < sizeof(rig->inside));
+        memcpy(rig->inside, text, strlen(text) + 1);
+        return;
+    }
     if (strncmp(place, "says", 4) == 0) {
         if (strstr(rig->message.text, text) == NULL) {
             fail_msg("%s: \"%s\" is not in \"%s\"", rig->now, text, rig->message.text);

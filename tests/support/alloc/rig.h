@@ -48,6 +48,13 @@ struct rig {
     unsigned called, observed;
     struct varve_alloc_miss miss; /* the last one */
     struct varve_alloc_oom oom;
+    char inside[128]; /* words for the next of them; "" */
+    /* of a hooked device: its operations with some replaced */
+    struct varve_device_ops ops;
+    const struct varve_device_ops *real;
+    void (*on_segment_alloc)(void *context); /* before it is asked for one; NULL: nothing */
+    void *on_context;
+    int wait_error; /* of all waits for events, which the sim device has no script for; 0: they work */
 };
 void rig_record(void *context, const struct varve_record *record);
 
@@ -78,6 +85,10 @@ struct varve_alloc_stats stats_of(struct rig *rig);
 uint64_t calls_of(const struct rig *rig, enum varve_device_call call);
 /* The device's calls, as plays name them. */
 bool rig_find_call(const char *word, size_t length, enum varve_device_call *call_out);
+
+/* A test wants to act while the device is asked for a segment, but not for those that it asks for itself. One rig at a
+ * time has hooks. */
+void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context);
 
 /* ---- records as text ---- */
 
@@ -117,6 +128,9 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected);
  *   miss=1  resort         a callback for each miss, with that answer (answer=0 from then on), one as the last resort;
  *   gives=ab               its next calls free a, then b; unmiss: there are no callbacks
  *   observe                an observer of failed requests; the figures of the last one are oom_…
+ *   device                 the device has hooks; nowait=1: its waits for events fail
+ *   in{words}              what the next callback, observer or hook does, in the middle of the request
+ *   gone=7                 there is no pool {0, 7}
  *   process                varve_alloc_process_events
  *   expand=1  peer=2       expandable segments from now on; the peer gets access
  *   percent=42             the fraction of the device's memory that is the limit

@@ -4,7 +4,7 @@
  * their ends, what cache_info says, and peers.
  * Costs: 1 s
  */
-#include "support/alloc/hooks.h"
+#include "support/alloc/rig.h"
 
 static const struct rig_case limits[] = {
     {"a fraction of the device",
@@ -69,8 +69,8 @@ TEST_WITH(test_cache_info, rig_setup, rig_teardown)
     give(rig, addr); /* of any pool and stream */
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_OK);
     assert_int_equal(largest, 70 * MIB);
-    hook(rig, NULL, NULL);
-    hooks.ops.memory_info = no_memory_info;
+    rig_hook(rig, NULL, NULL);
+    rig->ops.memory_info = no_memory_info;
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_ERROR_IO);
     assert_int_equal(largest, 0);
 }
