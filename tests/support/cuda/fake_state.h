@@ -189,6 +189,13 @@ static inline cuda_result fake_call(const char *name, unsigned needs)
         }                                                \
     } while (0)
 
+static inline void fake_not_captured(const char *what, cuda_stream stream)
+{
+    if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
+        fake_wrong(what, fake.captured);
+    }
+}
+
 /* A call with a handle of that kind, which must be out. */
 static inline cuda_result fake_use(const char *name, enum fake_kind kind, const void *handle, unsigned needs)
 {
