@@ -12,8 +12,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#define THREADS 4U
-#define ROUNDS 60U
 #define MANY 3000U
 
 static struct device_kind kind;
@@ -202,83 +200,12 @@ TEST(test_streams)
     cuda_close_checked(device);
 }
 
-/* ---- threads ---- */
+/* ---- threads: they have no context while they call the device ---- */
 
-struct worker {
-    pthread_t thread;
-    struct varve_device *device;
-    unsigned number, failures, refused;
-};
-
-static unsigned fill_and_look(uint64_t addr, unsigned char value)
+static unsigned has_context(void)
 {
-    unsigned failures = gpu.context_set(gpu.context) != 0;
-    failures += gpu.fill(addr, value, UNIT, NULL) != 0;
-    failures += gpu_first_other(addr, UNIT, value) != UNIT;
-    return failures + (gpu.context_set(NULL) != 0);
-}
-
-/* A segment, then a mapped handle, each written and read; running out of memory is no failure. The thread has
- * no context of its own while it calls the device. */
-static void work_once(struct worker *worker, unsigned char value)
-{
-    struct varve_device *device = worker->device;
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr, base, handle, event;
     cuda_context context = gpu.context;
-    int error = ops->segment_alloc(device, UNIT, worker->number, &addr);
-    if (error == 0) {
-        worker->failures += fill_and_look(addr, value);
-        worker->failures += ops->segment_free(device, addr, UNIT) != 0;
-    }
-    worker->refused += error == VARVE_ERROR_NO_MEMORY;
-    worker->failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
-    error = ops->vmm_create(device, UNIT, &handle);
-    if (error == 0) {
-        worker->failures += ops->vmm_reserve(device, 2 * UNIT, NULL, &base) != 0;
-        worker->failures += ops->vmm_map(device, base, UNIT, handle) != 0;
-        worker->failures += ops->vmm_set_access(device, base, UNIT, 0) != 0;
-        worker->failures += ops->vmm_release(device, handle, UNIT) != 0;
-        worker->failures += fill_and_look(base, value);
-        worker->failures += ops->vmm_unmap(device, base, UNIT) != 0;
-        worker->failures += ops->vmm_address_free(device, base, 2 * UNIT) != 0;
-    }
-    worker->refused += error == VARVE_ERROR_NO_MEMORY;
-    worker->failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
-    worker->failures += ops->event_create(device, &event) != 0 || ops->event_record(device, event, 0) != 0 ||
-                        ops->event_synchronize(device, event) != 0 || ops->event_destroy(device, event) != 0;
-    worker->failures += gpu.context_get(&context) != 0 || context != NULL;
-}
-
-static void *work(void *context)
-{
-    struct worker *worker = context;
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        work_once(worker, (unsigned char)(worker->number * 64 + i % 64));
-    }
-    return NULL;
-}
-
-TEST(test_threads)
-{
-    struct varve_device *device = cuda_open(3 * UNIT); /* one less than threads, so that some are refused */
-    struct worker workers[THREADS];
-    unsigned failures = 0, refused = 0;
-    uint64_t free_bytes = 0, total = 0;
-    for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.device = device, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        failures += workers[i].failures;
-        refused += workers[i].refused;
-    }
-    assert_int_equal(failures, 0);
-    assert_true(refused < 2 * THREADS * ROUNDS);
-    assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
-    assert_int_equal(free_bytes, total);
-    cuda_close_checked(device);
+    return gpu.context_get(&context) != 0 || context != NULL;
 }
 
 /* ---- captures ---- */
@@ -386,12 +313,13 @@ static int start(void **state)
                                     .open = kind_open,
                                     .check = varve_cuda_check,
                                     .stream = (uint64_t)(uintptr_t)stream,
-                                    .has_bytes = true};
+                                    .has_bytes = true,
+                                    .look_at_thread = has_context};
     }
     return failed;
 }
 
-static const struct CMUnitTest rules[] = {RULES_TESTS(&kind)};
+static const struct CMUnitTest rules[] = {RULES_TESTS(&kind), RULES_TEST(threads, &kind)};
 
 TEST_CASES(rules)
 TEST_FILE(start, NULL)

@@ -54,6 +54,9 @@ struct device_kind {
     /* of the random test; 0: what a device takes that is slow and maps units only */
     uint64_t piece_bytes, piece_max;
     size_t steps;
+    /* of that of threads: holds a stream back for a moment; what went wrong for the calling thread; NULL: nothing */
+    void (*hold)(struct varve_device *device, uint64_t stream);
+    unsigned (*look_at_thread)(void);
 };
 
 struct device_play {

@@ -9,6 +9,7 @@
 #include "support/random.h"
 #include "tests/cmocka.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,106 @@ void rules_test_random(void **state)
         }
         assert_int_equal(device_used(play), sum);
     }
+    device_play_close(play);
+}
+
+/* ---- threads: each fills what it gets and looks at it; running out of memory is no failure ---- */
+
+#define THREADS 4U
+
+struct worker {
+    pthread_t thread;
+    const struct device_kind *kind;
+    struct varve_device *device;
+    uint64_t stream, host; /* of its own */
+    unsigned number, rounds, failures, refused;
+};
+
+/* Both ends of a piece, there and back again. */
+static unsigned fill_and_look(const struct worker *worker, uint64_t addr, uint64_t bytes, unsigned char value)
+{
+    struct varve_device *device = worker->device;
+    const struct varve_device_ops *ops = device->ops;
+    const unsigned char *seen = (const unsigned char *)(uintptr_t)worker->host;
+    const uint64_t ends[] = {addr, addr + bytes - 4096};
+    unsigned failures = 0;
+    for (size_t i = 0; i < 2; i++) {
+        failures += ops->fill(device, ends[i], value, 1, 4096, worker->stream) != 0;
+        failures +=
+            ops->copy(device, worker->host + i * 4096, ends[i], 4096, VARVE_COPY_DEVICE_TO_HOST, worker->stream) != 0;
+    }
+    failures += ops->stream_synchronize(device, worker->stream) != 0;
+    for (size_t i = 0; i < 8192 && worker->kind->has_bytes; i++) {
+        failures += seen[i] != value;
+    }
+    return failures;
+}
+
+/* A segment, then a mapped handle, each written and read, and an event. */
+static unsigned work_once(struct worker *worker, unsigned char value)
+{
+    struct varve_device *device = worker->device;
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t addr, base, handle, event;
+    unsigned failures = 0;
+    int error = ops->segment_alloc(device, 5 * UNIT, worker->number, &addr);
+    if (error == 0) {
+        failures += fill_and_look(worker, addr, 5 * UNIT, value);
+        failures += ops->segment_free(device, addr, 5 * UNIT) != 0;
+    }
+    worker->refused += error == VARVE_ERROR_NO_MEMORY;
+    failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
+    error = ops->vmm_create(device, 5 * UNIT, &handle);
+    if (error == 0) {
+        failures += ops->vmm_reserve(device, 8 * UNIT, NULL, &base) != 0;
+        failures += ops->vmm_map(device, base, 5 * UNIT, handle) != 0;
+        failures += ops->vmm_set_access(device, base, 5 * UNIT, device->index) != 0;
+        failures += ops->vmm_release(device, handle, 5 * UNIT) != 0;
+        failures += fill_and_look(worker, base, 5 * UNIT, value);
+        failures += ops->vmm_unmap(device, base, 5 * UNIT) != 0;
+        failures += ops->vmm_address_free(device, base, 8 * UNIT) != 0;
+    }
+    worker->refused += error == VARVE_ERROR_NO_MEMORY;
+    failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
+    failures += ops->event_create(device, &event) != 0 || ops->event_record(device, event, worker->stream) != 0 ||
+                ops->event_synchronize(device, event) != 0 || ops->event_destroy(device, event) != 0;
+    return failures + (worker->kind->look_at_thread != NULL ? worker->kind->look_at_thread() : 0);
+}
+
+static void *work(void *context)
+{
+    struct worker *worker = context;
+    for (unsigned i = 0; i < worker->rounds && worker->failures == 0; i++) {
+        worker->failures += work_once(worker, (unsigned char)(worker->number * 64 + i % 64));
+    }
+    return NULL;
+}
+
+void rules_test_threads(void **state)
+{
+    struct device_play *play = *state;
+    const struct device_kind *kind = play->kind;
+    struct worker workers[THREADS];
+    unsigned refused = 0, rounds = kind->steps != 0 ? 300 : 60;
+    device_play_open(play, kind, &empty_case);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.kind = kind, .device = play->device, .number = i, .rounds = rounds};
+        assert_int_equal(play->device->ops->stream_create(play->device, &workers[i].stream), 0);
+        assert_int_equal(play->device->ops->host_alloc(play->device, 8192, &workers[i].host), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < rounds && kind->hold != NULL; i++) { /* streams that stop and go on meanwhile */
+        kind->hold(play->device, workers[i % THREADS].stream);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].failures, 0);
+        refused += workers[i].refused;
+    }
+    assert_true(refused < THREADS * 2 * rounds);
+    device_words(play, "used?0");
     device_play_close(play);
 }
 

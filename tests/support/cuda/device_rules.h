@@ -18,6 +18,7 @@ int rules_setup(void **state);
 void rules_test_plays(void **state);
 void rules_test_random(void **state);
 void rules_test_transfers(void **state);
+void rules_test_threads(void **state); /* for devices that threads may use */
 
 #define RULES_TEST(name, kind)                                                                               \
     {                                                                                                        \

@@ -2,12 +2,13 @@
 /*
  * The rules of support/cuda/device_rules.h on the sim and on the host device, and what these two promise beyond: events
  * complete when they are recorded, peers are there without hardware, and options that make no sense are
- * refused.
- * Costs: 1 s
+ * refused. Runs threads: on one device.
+ * Costs: 2 s
  */
 #include "support/cuda/device_rules.h"
 #include "tests/cmocka.h"
 
+#include <sched.h>
 #include <string.h>
 
 static int open_sim(const struct device_case *one, struct varve_device **device_out)
@@ -30,15 +31,22 @@ static int open_host(const struct device_case *one, struct varve_device **device
                            device_out, NULL);
 }
 
-#define KIND(name, open, check, bytes)                                                                                 \
+static void hold_host(struct varve_device *device, uint64_t stream)
+{
+    assert_int_equal(varve_host_stream_block(device, stream), 0);
+    sched_yield();
+    assert_int_equal(varve_host_stream_release(device, stream), 0);
+}
+
+#define KIND(name, open, check, bytes, holds)                                                                          \
     {                                                                                                                  \
         name, open, check, .stream = 5, .maps_anywhere = true, .piece_bytes = UNIT / 2, .piece_max = 6, .steps = 3000, \
-                           .has_bytes = (bytes)                                                                        \
+                           .has_bytes = (bytes), .hold = (holds)                                                       \
     }
 static const struct device_kind kinds[] = {
-    KIND("sim", open_sim, varve_sim_check, false),
-    KIND("sim", open_sim_reusing, varve_sim_check, false),
-    KIND("host", open_host, varve_host_check, true),
+    KIND("sim", open_sim, varve_sim_check, false, NULL),
+    KIND("sim", open_sim_reusing, varve_sim_check, false, NULL),
+    KIND("host", open_host, varve_host_check, true, hold_host),
 };
 
 static const struct device_case beyond[] = {
@@ -74,6 +82,7 @@ TEST(test_open_refuses)
     assert_null(device);
 }
 
-static const struct CMUnitTest rules[] = {RULES_TESTS(&kinds[0]), RULES_TESTS(&kinds[1]), RULES_TESTS(&kinds[2])};
+static const struct CMUnitTest rules[] = {RULES_TESTS(&kinds[0]), RULES_TESTS(&kinds[1]), RULES_TESTS(&kinds[2]),
+                                          RULES_TEST(threads, &kinds[0]), RULES_TEST(threads, &kinds[2])};
 
 TEST_CASES(rules)

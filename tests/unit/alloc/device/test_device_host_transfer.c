@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Streams of the host device: random work on four of them is compared with a list of the work, done as it stands there
- * on arrays of bytes; a block under an allocator that is still to be read; and many threads on one device, made for the
- * thread sanitizer.
+ * on arrays of bytes; and a block under an allocator that is still to be read.
  * Costs: 1 s
  */
 #include "support/cuda/device.h"
 #include "support/random.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -218,122 +215,4 @@ TEST(test_random)
     }
     printf("on average %.1f pieces of work were waiting\n", (double)waited / 9000);
     assert_true(waited > 9000);
-}
-
-/* ---- threads ---- */
-
-#define THREADS 4U
-#define ROUNDS 300U
-#define PART ((uint64_t)64 << 10)
-
-struct worker {
-    pthread_t thread;
-    struct varve_device *device;
-    uint64_t addr, stream;
-    unsigned number, failures, refused;
-};
-
-static bool fill_and_look(uint64_t addr, unsigned char value)
-{
-    bool is_right = true;
-    for (uint64_t page = 0; page < UNIT; page += 64 * 4096) {
-        memset(at(addr + page), value, 4096);
-    }
-    for (uint64_t page = 0; page < UNIT; page += 64 * 4096) {
-        is_right = is_right && at(addr + page)[0] == value && at(addr + page)[4095] == value;
-    }
-    return is_right;
-}
-
-/* A segment, then a mapped handle, each written and read; running out of memory is no failure. */
-static unsigned work_on_memory(struct worker *worker, unsigned char value)
-{
-    struct varve_device *device = worker->device;
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr, base, handle, event;
-    unsigned failures = 0;
-    int error = ops->segment_alloc(device, UNIT, worker->number, &addr);
-    if (error == 0) {
-        failures += !fill_and_look(addr, value);
-        failures += ops->segment_free(device, addr, UNIT) != 0;
-    }
-    worker->refused += error == VARVE_ERROR_NO_MEMORY;
-    failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
-    error = ops->vmm_create(device, UNIT, &handle);
-    if (error == 0) {
-        failures += ops->vmm_reserve(device, 2 * UNIT, NULL, &base) != 0;
-        failures += ops->vmm_map(device, base, UNIT, handle) != 0;
-        failures += ops->vmm_set_access(device, base, UNIT, 0) != 0;
-        failures += ops->vmm_release(device, handle, UNIT) != 0;
-        failures += !fill_and_look(base, value);
-        failures += ops->vmm_unmap(device, base, UNIT) != 0;
-        failures += ops->vmm_address_free(device, base, 2 * UNIT) != 0;
-    }
-    worker->refused += error == VARVE_ERROR_NO_MEMORY;
-    failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
-    failures += ops->event_create(device, &event) != 0 || ops->event_record(device, event, 1) != 0 ||
-                ops->event_synchronize(device, event) != 0 || ops->event_destroy(device, event) != 0;
-    return failures;
-}
-
-/* There and back again on a stream of its own, which another thread holds back now and then. */
-static unsigned work_on_stream(struct worker *worker, uint64_t host, unsigned value)
-{
-    struct varve_device *device = worker->device;
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = worker->addr, stream = worker->stream;
-    memset(at(host), (int)value, PART);
-    unsigned failures = ops->copy(device, addr, host, PART, VARVE_COPY_HOST_TO_DEVICE, stream) != 0;
-    failures += copy(device, addr + PART, addr, PART, stream) != 0;
-    failures += ops->fill(device, addr + PART, ~value, 4, 1, stream) != 0;
-    failures += ops->copy(device, host + PART, addr + PART, PART, VARVE_COPY_DEVICE_TO_HOST, stream) != 0;
-    failures += ops->stream_synchronize(device, stream) != 0;
-    failures += *(uint32_t *)(uintptr_t)(host + PART) != ~value;
-    return failures + (memcmp(at(host) + 4, at(host + PART) + 4, PART - 4) != 0);
-}
-
-static void *work(void *context)
-{
-    struct worker *worker = context;
-    uint64_t host = 0;
-    worker->failures += worker->device->ops->host_alloc(worker->device, 2 * PART, &host) != 0;
-    for (unsigned i = 0; i < ROUNDS && worker->failures == 0; i++) {
-        worker->failures += work_on_memory(worker, (unsigned char)(worker->number * 64 + i % 64));
-        worker->failures += work_on_stream(worker, host, i);
-    }
-    worker->failures += worker->device->ops->host_free(worker->device, host) != 0;
-    return NULL;
-}
-
-TEST(test_threads)
-{
-    struct varve_device *device = host_open(3 * UNIT + THREADS * 2 * PART); /* so that some are refused */
-    struct worker workers[THREADS];
-    unsigned failures = 0, refused = 0;
-    uint64_t free_bytes = 0, total = 0;
-    for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.device = device, .addr = segment(device, 2 * PART), .number = i};
-        assert_int_equal(device->ops->stream_create(device, &workers[i].stream), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < ROUNDS;
-         i++) { /* streams that stop and go on meanwhile; 1 is what events are recorded on */
-        uint64_t stream = i % 3 == 2 ? 1 : workers[i % 3].stream;
-        assert_int_equal(varve_host_stream_block(device, stream), 0);
-        sched_yield();
-        assert_int_equal(varve_host_stream_release(device, stream), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        failures += workers[i].failures;
-        refused += workers[i].refused;
-        assert_int_equal(device->ops->segment_free(device, workers[i].addr, 2 * PART), 0);
-    }
-    assert_int_equal(failures, 0);
-    assert_true(refused < THREADS * ROUNDS);
-    assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
-    assert_int_equal(free_bytes, total);
-    host_close(device);
 }
