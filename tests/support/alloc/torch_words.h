@@ -101,7 +101,35 @@ static inline int torch_base(struct device_step *step, bool is_bytes)
     return VARVE_OK;
 }
 
-#define TORCH_WORD(name, expression)                              \
+/* X(name, what it does) */
+/* clang-format off */
+#define TORCH_WORDS(X) \
+    X(take, torch_take(step)) \
+    X(give, (give(at[0], (int)at[1]), VARVE_OK)) \
+    X(serve, torch_take(step) == VARVE_OK ? (give(step->out, (int)at[1]), VARVE_OK) : VARVE_ERROR_NO_MEMORY) \
+    X(use, torch_record_stream(at[0], step->stream, &torch_said)) \
+    X(base, torch_base(step, false)) \
+    X(base_bytes, torch_base(step, true)) \
+    X(reset, (varve_torch_reset(), VARVE_OK)) \
+    X(empty, varve_torch_empty_cache(device, 0, 0)) \
+    X(is_open, torch_gives(step, varve_torch_is_open(device))) \
+    X(allocated, torch_figure(step, 0)) \
+    X(allocated_peak, torch_figure(step, 1)) \
+    X(reserved, torch_figure(step, 2)) \
+    X(reserved_peak, torch_figure(step, 3)) \
+    X(largest, varve_torch_cache_info(device, &step->out)) \
+    X(method, (step->out = at[1], varve_torch_cache_info_method(NULL, (int8_t)device, &step->out), VARVE_OK)) \
+    X(begin, torch_pool_begin(device, pool, NULL, NULL, &torch_said)) \
+    X(end, torch_pool_end(device, pool, &torch_said)) \
+    X(let_go, (torch_pool_release(device, pool), VARVE_OK)) \
+    X(take_pool, varve_torch_take_pool(device, at[1], at[2])) \
+    X(drop_pool, varve_torch_drop_pool(device, at[1], at[2])) \
+    X(uses, torch_gives(step, varve_torch_pool_use_count(device, at[1], at[2]))) \
+    X(no_split, varve_torch_set_no_split(device, at[1], at[2])) \
+    X(use_on_oom, varve_torch_set_use_on_oom(device, at[1], at[2]))
+/* clang-format on */
+
+#define TORCH_FUNCTION(name, expression)                          \
     static inline int torch_word_##name(struct device_step *step) \
     {                                                             \
         const uint64_t *at = step->at;                            \
@@ -111,41 +139,12 @@ static inline int torch_base(struct device_step *step, bool is_bytes)
         torch_said.text[0] = '\0';                                \
         return expression;                                        \
     }
-TORCH_WORD(take, torch_take(step))
-TORCH_WORD(give, (give(at[0], (int)at[1]), VARVE_OK))
-TORCH_WORD(serve, torch_take(step) == VARVE_OK ? (give(step->out, (int)at[1]), VARVE_OK) : VARVE_ERROR_NO_MEMORY)
-TORCH_WORD(use, torch_record_stream(at[0], step->stream, &torch_said))
-TORCH_WORD(base, torch_base(step, false))
-TORCH_WORD(base_bytes, torch_base(step, true))
-TORCH_WORD(reset, (varve_torch_reset(), VARVE_OK))
-TORCH_WORD(empty, varve_torch_empty_cache(device, 0, 0))
-TORCH_WORD(is_open, torch_gives(step, varve_torch_is_open(device)))
-TORCH_WORD(allocated, torch_figure(step, 0))
-TORCH_WORD(allocated_peak, torch_figure(step, 1))
-TORCH_WORD(reserved, torch_figure(step, 2))
-TORCH_WORD(reserved_peak, torch_figure(step, 3))
-TORCH_WORD(largest, varve_torch_cache_info(device, &step->out))
-TORCH_WORD(method, (step->out = at[1], varve_torch_cache_info_method(NULL, (int8_t)device, &step->out), VARVE_OK))
-TORCH_WORD(begin, torch_pool_begin(device, pool, NULL, NULL, &torch_said))
-TORCH_WORD(end, torch_pool_end(device, pool, &torch_said))
-TORCH_WORD(let_go, (torch_pool_release(device, pool), VARVE_OK))
-TORCH_WORD(take_pool, varve_torch_take_pool(device, at[1], at[2]))
-TORCH_WORD(drop_pool, varve_torch_drop_pool(device, at[1], at[2]))
-TORCH_WORD(uses, torch_gives(step, varve_torch_pool_use_count(device, at[1], at[2])))
-TORCH_WORD(no_split, varve_torch_set_no_split(device, at[1], at[2]))
-TORCH_WORD(use_on_oom, varve_torch_set_use_on_oom(device, at[1], at[2]))
-#undef TORCH_WORD
+TORCH_WORDS(TORCH_FUNCTION)
+#undef TORCH_FUNCTION
 
-/* clang-format off */
-#define TORCH_WORD(name) {#name, torch_word_##name}
-static const struct device_word torch_words[] = {
-    TORCH_WORD(take), TORCH_WORD(give), TORCH_WORD(serve), TORCH_WORD(use), TORCH_WORD(base), TORCH_WORD(base_bytes),
-    TORCH_WORD(reset), TORCH_WORD(empty), TORCH_WORD(is_open), TORCH_WORD(allocated), TORCH_WORD(allocated_peak),
-    TORCH_WORD(reserved), TORCH_WORD(reserved_peak), TORCH_WORD(largest), TORCH_WORD(method), TORCH_WORD(begin),
-    TORCH_WORD(end), TORCH_WORD(let_go), TORCH_WORD(take_pool), TORCH_WORD(drop_pool), TORCH_WORD(uses),
-    TORCH_WORD(no_split), TORCH_WORD(use_on_oom), {NULL, NULL}};
-#undef TORCH_WORD
-/* clang-format on */
+#define TORCH_ENTRY(name, expression) {#name, torch_word_##name},
+static const struct device_word torch_words[] = {TORCH_WORDS(TORCH_ENTRY){NULL, NULL}};
+#undef TORCH_ENTRY
 
 static const struct device_kind torch_kind = {
     .name = "torch", .open = torch_open, .check = torch_check, .reason = torch_reason, .words = torch_words};

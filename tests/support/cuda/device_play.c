@@ -12,15 +12,80 @@
 
 /* ---- the words: calls of the device ---- */
 
-#define WORD(name, expression)                                  \
-    static int word_##name(struct device_step *step)            \
-    {                                                           \
-        const struct varve_device_ops *ops = step->device->ops; \
-        struct varve_device *device = step->device;             \
-        const uint64_t *at = step->at;                          \
-        uint64_t *out = &step->out;                             \
-        (void)ops, (void)device, (void)at, (void)out;           \
-        return expression;                                      \
+/* X(name, what it does) */
+/* clang-format off */
+#define WORDS(X) \
+    X(alloc, ops->segment_alloc(device, at[0], step->stream, out)) \
+    X(free, ops->segment_free(device, at[0], at[1])) \
+    X(reserve, ops->vmm_reserve(device, at[0], step->stream == 0 ? NULL : &reservation, out)) \
+    X(unreserve, ops->vmm_address_free(device, at[0], at[1])) \
+    X(create, ops->vmm_create(device, at[0], out)) \
+    X(map, ops->vmm_map(device, at[0], at[1], at[2])) \
+    X(access, ops->vmm_set_access(device, at[0], at[1], step->count < 3 ? device->index : (int)at[2])) \
+    X(unmap, ops->vmm_unmap(device, at[0], at[1])) \
+    X(release, ops->vmm_release(device, at[0], at[1])) \
+    X(finish, ops->stream_synchronize(device, step->stream)) \
+    X(event, ops->event_create(device, out)) \
+    X(no_event, ops->event_destroy(device, at[0])) \
+    X(record, ops->event_record(device, at[0], step->stream)) \
+    X(query, gives(step, ops->event_query(device, at[0]))) \
+    X(sync, ops->event_synchronize(device, at[0])) \
+    X(wait, ops->stream_wait_event(device, step->stream, at[0])) \
+    X(alloc_async, ops->alloc_async(device, at[0], step->stream, out)) \
+    X(free_async, ops->free_async(device, at[0], at[1], step->stream)) \
+    X(join, ops->join_stream(device, out)) \
+    X(trim, ops->pool_trim(device, at[0])) \
+    X(stream, ops->stream_create(device, out)) \
+    X(no_stream, ops->stream_destroy(device, at[0])) \
+    X(in, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_HOST_TO_DEVICE, step->stream)) \
+    X(out, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_DEVICE_TO_HOST, step->stream)) \
+    X(peer_in, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_PEER_TO_DEVICE, step->stream)) \
+    X(peer_out, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_DEVICE_TO_PEER, step->stream)) \
+    X(copy, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_WITHIN, step->stream)) \
+    X(no_copy, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_DIRECTION_LIMIT, step->stream)) \
+    X(rows, copy_rows(step, VARVE_COPY_WITHIN)) \
+    X(rows_in, copy_rows(step, VARVE_COPY_HOST_TO_DEVICE)) \
+    X(fill, ops->fill(device, at[0], at[1], (unsigned)at[2], at[3], step->stream)) \
+    X(pin, ops->host_alloc(device, at[0], out)) \
+    X(unpin, ops->host_free(device, at[0])) \
+    X(peer, ops->peer_enable(device, (int)at[0])) \
+    X(export, ops->ipc_export(device, at[0], &step->play->handles[at[1]])) \
+    X(import, ops->ipc_open(device, &step->play->handles[at[0]], out)) \
+    X(unimport, ops->ipc_close(device, at[0])) \
+    /* ---- what there is to see ---- */ \
+    X(used, memory_of(step, true)) \
+    X(total, memory_of(step, false)) \
+    X(value, (*out = at[0], VARVE_OK)) \
+    X(differ, gives(step, at[0] != at[1])) \
+    X(mod, gives(step, (int64_t)(at[0] % at[1]))) \
+    X(apart, gives(step, are_apart(step))) \
+    /* Of memory that this process can read: */ \
+    X(byte, gives(step, *(unsigned char *)(uintptr_t)at[0])) \
+    X(set, gives(step, memset((void *)(uintptr_t)at[0], (int)at[2], at[1]) == NULL)) \
+    X(all, gives(step, all_are(at[0], at[1]))) \
+    X(readable, gives(step, device_is_readable(at[0]))) \
+    /* ---- sim ---- */ \
+    X(clock, gives(step, (int64_t)varve_sim_clock_ns(device))) \
+    X(fail, varve_sim_fail(device, (enum varve_device_call)at[0], at[1], at[2], (int)at[3])) \
+    X(calls, gives(step, (int64_t)varve_sim_calls(device, (enum varve_device_call)at[0]))) \
+    X(pass, (varve_sim_clock_advance(device, at[0]), VARVE_OK)) \
+    X(complete, step->count == 0 ? varve_sim_stream_complete(device, step->stream) \
+                                 : varve_sim_event_complete(device, at[0])) \
+    /* ---- host ---- */ \
+    X(hold, varve_host_stream_block(device, step->stream)) \
+    X(go, varve_host_stream_release(device, step->stream))
+/* clang-format on */
+
+#define WORD_FUNCTION(name, expression)                                               \
+    static int word_##name(struct device_step *step)                                  \
+    {                                                                                 \
+        struct varve_device *device = step->device;                                   \
+        const struct varve_device_ops *ops = device != NULL ? device->ops : NULL;     \
+        const struct varve_device_reservation reservation = {.stream = step->stream}; \
+        const uint64_t *at = step->at;                                                \
+        uint64_t *out = &step->out;                                                   \
+        (void)ops, (void)reservation, (void)at, (void)out;                            \
+        return expression;                                                            \
     }
 
 /* What some calls return beside errors, and what a word finds, is what the word gives. */
@@ -75,84 +140,14 @@ bool device_is_readable(uint64_t addr)
     close(ends[1]);
     return result;
 }
+WORDS(WORD_FUNCTION)
+#undef WORD_FUNCTION
 
-WORD(alloc, ops->segment_alloc(device, at[0], step->stream, out))
-WORD(free, ops->segment_free(device, at[0], at[1]))
-WORD(reserve,
-     ops->vmm_reserve(device, at[0],
-                      step->stream == 0 ? NULL : &(struct varve_device_reservation){.stream = step->stream}, out))
-WORD(unreserve, ops->vmm_address_free(device, at[0], at[1]))
-WORD(create, ops->vmm_create(device, at[0], out))
-WORD(map, ops->vmm_map(device, at[0], at[1], at[2]))
-WORD(access, ops->vmm_set_access(device, at[0], at[1], step->count < 3 ? device->index : (int)at[2]))
-WORD(unmap, ops->vmm_unmap(device, at[0], at[1]))
-WORD(release, ops->vmm_release(device, at[0], at[1]))
-WORD(finish, ops->stream_synchronize(device, step->stream))
-WORD(event, ops->event_create(device, out))
-WORD(no_event, ops->event_destroy(device, at[0]))
-WORD(record, ops->event_record(device, at[0], step->stream))
-WORD(query, gives(step, ops->event_query(device, at[0])))
-WORD(sync, ops->event_synchronize(device, at[0]))
-WORD(wait, ops->stream_wait_event(device, step->stream, at[0]))
-WORD(alloc_async, ops->alloc_async(device, at[0], step->stream, out))
-WORD(free_async, ops->free_async(device, at[0], at[1], step->stream))
-WORD(join, ops->join_stream(device, out))
-WORD(trim, ops->pool_trim(device, at[0]))
-WORD(stream, ops->stream_create(device, out))
-WORD(no_stream, ops->stream_destroy(device, at[0]))
-WORD(in, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_HOST_TO_DEVICE, step->stream))
-WORD(out, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_DEVICE_TO_HOST, step->stream))
-WORD(peer_in, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_PEER_TO_DEVICE, step->stream))
-WORD(peer_out, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_DEVICE_TO_PEER, step->stream))
-WORD(copy, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_WITHIN, step->stream))
-WORD(no_copy, ops->copy(device, at[0], at[1], at[2], VARVE_COPY_DIRECTION_LIMIT, step->stream))
-WORD(rows, copy_rows(step, VARVE_COPY_WITHIN))
-WORD(rows_in, copy_rows(step, VARVE_COPY_HOST_TO_DEVICE))
-WORD(fill, ops->fill(device, at[0], at[1], (unsigned)at[2], at[3], step->stream))
-WORD(pin, ops->host_alloc(device, at[0], out))
-WORD(unpin, ops->host_free(device, at[0]))
-WORD(peer, ops->peer_enable(device, (int)at[0]))
-WORD(export, ops->ipc_export(device, at[0], &step->play->handles[at[1]]))
-WORD(import, ops->ipc_open(device, &step->play->handles[at[0]], out))
-WORD(unimport, ops->ipc_close(device, at[0]))
-/* ---- what there is to see ---- */
-WORD(used, memory_of(step, true))
-WORD(total, memory_of(step, false))
-WORD(value, (*out = at[0], VARVE_OK))
-WORD(differ, gives(step, at[0] != at[1]))
-WORD(mod, gives(step, (int64_t)(at[0] % at[1])))
-WORD(apart, gives(step, are_apart(step)))
-/* Of memory that this process can read: */
-WORD(byte, gives(step, *(unsigned char *)(uintptr_t)at[0]))
-WORD(set, gives(step, memset((void *)(uintptr_t)at[0], (int)at[2], at[1]) == NULL))
-WORD(all, gives(step, all_are(at[0], at[1])))
-WORD(readable, gives(step, device_is_readable(at[0])))
-/* ---- sim ---- */
-WORD(clock, gives(step, (int64_t)varve_sim_clock_ns(device)))
-WORD(fail, varve_sim_fail(device, (enum varve_device_call)at[0], at[1], at[2], (int)at[3]))
-WORD(calls, gives(step, (int64_t)varve_sim_calls(device, (enum varve_device_call)at[0])))
-WORD(pass, (varve_sim_clock_advance(device, at[0]), VARVE_OK))
-WORD(complete,
-     step->count == 0 ? varve_sim_stream_complete(device, step->stream) : varve_sim_event_complete(device, at[0]))
-/* ---- host ---- */
-WORD(hold, varve_host_stream_block(device, step->stream))
-WORD(go, varve_host_stream_release(device, step->stream))
-#undef WORD
+#define WORD_ENTRY(name, expression) {#name, word_##name},
+static const struct device_word device_words_known[] = {WORDS(WORD_ENTRY){NULL, NULL}};
+#undef WORD_ENTRY
 
 /* clang-format off */
-#define WORD(name) {#name, word_##name}
-static const struct device_word device_words_known[] = {
-    WORD(alloc), WORD(free), WORD(reserve), WORD(unreserve), WORD(create), WORD(map), WORD(access), WORD(unmap),
-    WORD(release), WORD(finish), WORD(event), WORD(no_event), WORD(record), WORD(query), WORD(sync), WORD(wait),
-    WORD(alloc_async), WORD(free_async), WORD(join), WORD(trim), WORD(stream), WORD(no_stream), WORD(in), WORD(out),
-    WORD(peer_in), WORD(peer_out), WORD(copy), WORD(no_copy), WORD(rows), WORD(rows_in), WORD(fill), WORD(pin),
-    WORD(unpin), WORD(peer), WORD(export), WORD(import), WORD(unimport), WORD(used), WORD(total), WORD(value),
-    WORD(differ), WORD(mod), WORD(apart), WORD(byte), WORD(set), WORD(all), WORD(readable), WORD(clock), WORD(fail),
-    WORD(calls), WORD(pass), WORD(complete), WORD(hold), WORD(go),
-    {NULL, NULL},
-};
-#undef WORD
-
 static const struct { const char *name; int error; } errors[] = {
     {"invalid", VARVE_ERROR_INVALID}, {"missing", VARVE_ERROR_NOT_FOUND}, {"memory", VARVE_ERROR_NO_MEMORY},
     {"busy", VARVE_ERROR_BUSY}, {"io", VARVE_ERROR_IO}, {"unsupported", VARVE_ERROR_UNSUPPORTED},

@@ -46,7 +46,18 @@ static inline void nothing_is_left(void)
 /* ---- words ---- */
 
 /* A member of the fake: set, with an argument; what it is. */
-#define FAKE_WORD(member)                                       \
+/* clang-format off */
+#define FAKE_MEMBERS(X)                                                                                          \
+    X(captured) X(has_no_memory) X(is_event_pending) X(has_ended) X(context_result) X(peer_result) X(peer_from)  \
+    X(peer_to) X(pool_peer) X(pointer_device) X(event_creates) X(event_records) X(waits) X(orders) X(trims)      \
+    X(free_stream) X(free_orders) X(fail_at)
+/* How many of a kind are out. */
+#define FAKE_KINDS(X)                                                                                            \
+    X(pools, FAKE_POOL) X(pooled, FAKE_POOLED) X(streams, FAKE_STREAM) X(pinned, FAKE_PINNED)                    \
+    X(modules, FAKE_MODULE) X(imports, FAKE_IMPORT) X(retains, FAKE_RETAIN)
+/* clang-format on */
+
+#define FAKE_MEMBER(member)                                     \
     static int fake_word_##member(struct device_step *step)     \
     {                                                           \
         if (step->count != 0) {                                 \
@@ -55,41 +66,14 @@ static inline void nothing_is_left(void)
         step->out = (uint64_t)fake.member;                      \
         return VARVE_OK;                                        \
     }
-FAKE_WORD(captured)
-FAKE_WORD(has_no_memory)
-FAKE_WORD(is_event_pending)
-FAKE_WORD(has_ended)
-FAKE_WORD(context_result)
-FAKE_WORD(peer_result)
-FAKE_WORD(peer_from)
-FAKE_WORD(peer_to)
-FAKE_WORD(pool_peer)
-FAKE_WORD(pointer_device)
-FAKE_WORD(event_creates)
-FAKE_WORD(event_records)
-FAKE_WORD(waits)
-FAKE_WORD(orders)
-FAKE_WORD(trims)
-FAKE_WORD(free_stream)
-FAKE_WORD(free_orders)
-FAKE_WORD(fail_at)
-#undef FAKE_WORD
-
-/* How many of a kind are out. */
-#define FAKE_WORD(name, kind)                             \
+#define FAKE_KIND(name, kind)                             \
     static int fake_word_##name(struct device_step *step) \
     {                                                     \
         step->out = fake_count(kind);                     \
         return VARVE_OK;                                  \
     }
-FAKE_WORD(pools, FAKE_POOL)
-FAKE_WORD(pooled, FAKE_POOLED)
-FAKE_WORD(streams, FAKE_STREAM)
-FAKE_WORD(pinned, FAKE_PINNED)
-FAKE_WORD(modules, FAKE_MODULE)
-FAKE_WORD(imports, FAKE_IMPORT)
-FAKE_WORD(retains, FAKE_RETAIN)
-#undef FAKE_WORD
+FAKE_MEMBERS(FAKE_MEMBER)
+FAKE_KINDS(FAKE_KIND)
 
 /* failing:N:RESULT */
 static int fake_word_failing(struct device_step *step)
@@ -200,17 +184,13 @@ FAKE_WORD(cuLaunchKernel, .target = at[0], .source = at[0], .width = at[1], .row
 
 /* clang-format off */
 #define FAKE_WORD(name) {#name, fake_word_##name}
+#define FAKE_ENTRY(name, ...) FAKE_WORD(name),
 #define FAKE_WORDS                                                                                                   \
-    FAKE_WORD(captured), FAKE_WORD(has_no_memory), FAKE_WORD(is_event_pending), FAKE_WORD(has_ended),                \
-    FAKE_WORD(context_result), FAKE_WORD(peer_result), FAKE_WORD(peer_from), FAKE_WORD(peer_to),                     \
-    FAKE_WORD(pool_peer), FAKE_WORD(pointer_device), FAKE_WORD(event_creates), FAKE_WORD(event_records),             \
-    FAKE_WORD(waits), FAKE_WORD(orders), FAKE_WORD(trims), FAKE_WORD(free_stream), FAKE_WORD(free_orders),           \
-    FAKE_WORD(fail_at), FAKE_WORD(pools), FAKE_WORD(pooled), FAKE_WORD(streams), FAKE_WORD(pinned),                  \
-    FAKE_WORD(modules), FAKE_WORD(imports), FAKE_WORD(retains), FAKE_WORD(failing), FAKE_WORD(retained),             \
-    FAKE_WORD(is_stream), FAKE_WORD(order), FAKE_WORD(foreign), FAKE_WORD(spoil), FAKE_WORD(load),                   \
-    FAKE_WORD(unload), FAKE_WORD(find), FAKE_WORD(launch), FAKE_WORD(transfers), FAKE_WORD(cuMemcpyAsync),           \
-    FAKE_WORD(cuMemcpy2DAsync), FAKE_WORD(cuMemsetD8Async), FAKE_WORD(cuMemsetD16Async),                             \
-    FAKE_WORD(cuMemsetD32Async), FAKE_WORD(cuMemsetD2D32Async), FAKE_WORD(cuLaunchKernel)
+    FAKE_MEMBERS(FAKE_ENTRY) FAKE_KINDS(FAKE_ENTRY) FAKE_WORD(failing), FAKE_WORD(retained), FAKE_WORD(is_stream),   \
+    FAKE_WORD(order), FAKE_WORD(foreign), FAKE_WORD(spoil), FAKE_WORD(load), FAKE_WORD(unload), FAKE_WORD(find),     \
+    FAKE_WORD(launch), FAKE_WORD(transfers), FAKE_WORD(cuMemcpyAsync), FAKE_WORD(cuMemcpy2DAsync),                   \
+    FAKE_WORD(cuMemsetD8Async), FAKE_WORD(cuMemsetD16Async), FAKE_WORD(cuMemsetD32Async),                            \
+    FAKE_WORD(cuMemsetD2D32Async), FAKE_WORD(cuLaunchKernel)
 /* clang-format on */
 
 #endif
