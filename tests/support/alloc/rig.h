@@ -125,8 +125,9 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected);
  *   empty                  the cache is emptied; empty! with VARVE_ERROR_IO
  *   done@7                 what stream 7 has to do is done
  *   nosplit=7  lend=7      the properties of pool {0, 7}
- *   miss=1  resort         a callback for each miss, with that answer (answer=0 from then on), one as the last resort;
- *   gives=ab               its next calls free a, then b; unmiss: there are no callbacks
+ *   miss=1                 a callback for each miss, with that answer; answer=0 changes it
+ *   resort                 one as the last resort; unmiss: there are no callbacks any more
+ *   gives=ab               the next calls of them free a, then b
  *   observe                an observer of failed requests; the figures of the last one are oom_…
  *   device                 the device has hooks; nowait=1: its waits for events fail
  *   in{words}              what the next callback, observer or hook does, in the middle of the request
