@@ -105,10 +105,8 @@ TEST(test_vmm_memory)
     }
 }
 
-TEST(test_sizes)
+TEST_CUDA(test_sizes, 8 * UNIT)
 {
-    struct varve_device *device = cuda_open(8 * UNIT);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t out = 0;
     assert_string_equal(cuda_reason(device), "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
@@ -118,14 +116,11 @@ TEST(test_sizes)
     int error = ops->vmm_reserve(device, (uint64_t)1 << 56, NULL, &out); /* more than any address space */
     assert_true(error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID);
     printf("2^56 bytes of addresses: %s\n", cuda_reason(device));
-    cuda_close_checked(device);
 }
 
 /* More segments and handles than anybody else has; what fits into a quarter of the memory. */
-TEST(test_many)
+TEST_CUDA(test_many, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     static uint64_t segments[MANY], handles[MANY];
     uint64_t free_bytes = 0, total = 0;
     assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
@@ -140,7 +135,6 @@ TEST(test_many)
         assert_int_equal(ops->segment_free(device, segments[i], UNIT), 0);
         assert_int_equal(ops->vmm_release(device, handles[i], UNIT), 0);
     }
-    cuda_close_checked(device);
 }
 
 /* ---- streams ---- */
@@ -162,10 +156,8 @@ static void *wait_for_both(void *context)
     return NULL;
 }
 
-TEST(test_streams)
+TEST_CUDA(test_streams, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     struct waiter waiter = {.device = device, .stream = gpu_stream(), .results = {1, 1}};
     uint64_t before = 0, other = 0, again = 0, other_stream = gpu_stream();
     assert_int_equal(ops->event_create(device, &waiter.event), 0);
@@ -197,7 +189,6 @@ TEST(test_streams)
     assert_true(waiter.results[0] == 0 && waiter.results[1] == 0);
     GPU_OK(gpu.stream_destroy(gpu_stream_of(waiter.stream)));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(other_stream)));
-    cuda_close_checked(device);
 }
 
 /* ---- threads: they have no context while they call the device ---- */
@@ -212,10 +203,8 @@ static unsigned has_context(void)
 
 /* Everything is called in the middle of a capture in the strictest mode; the capture goes on, and its graph
  * is what was captured. */
-TEST(test_capture)
+TEST_CUDA(test_capture, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t stream = gpu_stream(), other = gpu_stream();
     uint64_t addr = 0, base = 0, handle = 0, event = 0, done = 0, free_bytes, total;
     gpu_graph graph = NULL;
@@ -254,7 +243,6 @@ TEST(test_capture)
     GPU_OK(gpu.graph_destroy(graph));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(other)));
-    cuda_close_checked(device);
 }
 
 TEST(test_open_refuses)
@@ -268,10 +256,8 @@ TEST(test_open_refuses)
 }
 
 /* Not asserted: a machine may be busy. */
-TEST(test_costs)
+TEST_CUDA(test_costs, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[9] = {0};
     cuda_event bare = NULL;
     assert_int_equal(ops->event_create(device, &event), 0);
@@ -300,7 +286,6 @@ TEST(test_costs)
            times[6] / 200, times[7] / 200, times[8] / 200);
     GPU_OK(gpu.event_destroy(bare));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
-    cuda_close_checked(device);
 }
 
 static int start(void **state)
