@@ -196,58 +196,46 @@ static int script_place(void *context, uint64_t bytes, uint64_t stream, const st
     return *addr_out ? 0 : script->error;
 }
 
-TEST(test_sim_scripted)
+/* The words between which the script is looked at. */
+TEST_WITH(test_sim_scripted, device_play_setup, device_play_teardown)
 {
     static const uint64_t bases[] = {0x5000, 0x2000, 0x5800, 0x4001, 0x5000, 0, UINT64_MAX - 10, 0x6000};
-    struct script script = {.bases = bases, .error = VARVE_ERROR_CORRUPT};
-    struct varve_device *device = sim_open(&(struct varve_sim_options){
-        .capacity_bytes = 0x4000, .segment_address = script_place, .address_context = &script});
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = 1;
-    assert_int_equal(ops->segment_alloc(device, 0x1000, 9, &addr), 0);
-    assert_int_equal(addr, 0x5000);
+    struct script script = {.bases = bases, .error = VARVE_ERROR_IO};
+    struct device_play *play = *state;
+    device_play_open(
+        play, &sim_kind,
+        &(const struct device_case){
+            .what = "scripted segments",
+            .sim = {.capacity_bytes = 0x4000, .segment_address = script_place, .address_context = &script}});
+    device_words(play, "alloc:4K@9?0x5000");
     assert_true(script.bytes == 0x1000 && script.stream == 9 && !script.had_place);
-    assert_int_equal(segment(device, 0x1000), 0x2000);
-    struct varve_message message;
-    device->ops->reason(device, &message);
-    assert_string_equal(message.text, "");
-    assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
-    device->ops->reason(device, &message);
-    assert_non_null(strstr(message.text, "[0x5800, 0x6800)"));
-    assert_non_null(strstr(message.text, "[0x5000, 0x6000)"));
-    assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
-    assert_int_equal(addr, 0x5000);
-    assert_int_equal(ops->segment_free(device, 0x5000, 0x1000), 0);
-    assert_int_equal(segment(device, 0x1000), 0x5000); /* the same base again */
+    device_words(play, "alloc:4K?0x2000 reason{} alloc:4K!invalid reason{[0x5800, 0x6800)} reason{[0x5000, 0x6000)} "
+                       "alloc:4K!invalid free:0x5000:4K alloc:4K?0x5000"); /* the same base again */
     assert_int_equal(script.next, 5);
-    assert_int_equal(ops->segment_alloc(device, 0x2001, 0, &addr), VARVE_ERROR_NO_MEMORY);
+    device_words(play, "alloc:8K+1!memory");
     assert_int_equal(script.next, 5); /* not asked */
-    assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_CORRUPT);
-    assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
-    script.device = device;
-    assert_int_equal(segment(device, 0x1000), 0x6000);
-    assert_true(script.used == 0x2000 && varve_sim_clock_ns(device) == 5);
-    assert_int_equal(varve_sim_used(device), 0x3000);
-    sim_close(device);
+    device_words(play, "alloc:4K!io alloc:4K!invalid");
+    script.device = play->device;
+    device_words(play, "alloc:4K?0x6000 clock?5 used?12K");
+    assert_int_equal(script.used, 0x2000);
+    device_play_close(play);
 }
 
-TEST(test_sim_scripted_reservations)
+TEST_WITH(test_sim_scripted_reservations, device_play_setup, device_play_teardown)
 {
     static const uint64_t bases[] = {BASE + UNIT, BASE + 2 * UNIT, BASE + 20 * UNIT};
     struct script script = {.bases = bases};
     const struct varve_device_reservation place = {.stream = 4, .pool_id = {1, 2}, .is_small = true};
-    struct varve_device *device =
-        sim_open(&(struct varve_sim_options){.reservation_address = script_place, .address_context = &script});
-    uint64_t addr = 0;
-    assert_int_equal(device->ops->vmm_reserve(device, 10 * UNIT, &place, &addr), 0);
-    assert_int_equal(addr, BASE + UNIT);
+    struct device_play *play = *state;
+    device_play_open(
+        play, &sim_kind,
+        &(const struct device_case){.what = "scripted reservations",
+                                    .sim = {.reservation_address = script_place, .address_context = &script}});
+    assert_int_equal(play->device->ops->vmm_reserve(play->device, 10 * UNIT, &place, &play->named[0]), 0);
     assert_true(script.had_place && script.stream == 4 && script.place.pool_id[1] == 2 && script.place.is_small);
-    assert_int_equal(segment(device, UNIT), BASE);
-    assert_int_equal(segment(device, UNIT), BASE + 11 * UNIT); /* over the reservation */
-    assert_int_equal(device->ops->vmm_reserve(device, UNIT, &place, &addr), VARVE_ERROR_INVALID);
-    assert_int_equal(device->ops->vmm_reserve(device, UNIT, &place, &addr), 0);
-    assert_int_equal(addr, BASE + 20 * UNIT);
-    sim_close(device);
+    device_words(play, "z=value:0x7f0000000000 value:a?z+1u alloc:1u?z alloc:1u?z+11u reserve:1u@4!invalid "
+                       "reserve:1u@4?z+20u"); /* over the reservation */
+    device_play_close(play);
 }
 
 TEST(test_sim_many_streams)
