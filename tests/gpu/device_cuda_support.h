@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB (UINT64_C(1) << 20)
 #define UNIT (2 * MIB)
 #define GPU_STREAM_NON_BLOCKING 1
 
@@ -189,6 +189,17 @@ static inline const char *cuda_reason(const struct varve_device *device)
     return message.text;
 }
 
+/* A case with a device of that limit, which is closed at its end. */
+#define TEST_CUDA(name, limit)                                                                \
+    static void name##_with(struct varve_device *device, const struct varve_device_ops *ops); \
+    TEST(name)                                                                                \
+    {                                                                                         \
+        struct varve_device *opened = cuda_open(limit);                                       \
+        name##_with(opened, opened->ops);                                                     \
+        cuda_close_checked(opened);                                                           \
+    }                                                                                         \
+    static void name##_with(struct varve_device *device, __attribute__((unused)) const struct varve_device_ops *ops)
+
 /* ---- an allocator: what it is asked for must work ---- */
 
 static inline uint64_t block(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream)
@@ -241,6 +252,20 @@ static inline void close_both(struct varve_alloc *alloc, struct varve_device *de
     varve_alloc_close(alloc);
     cuda_close_checked(device);
 }
+
+/* A case with an allocator on a device of that limit, for each of the first ways to serve requests. */
+#define TEST_CUDA_WAYS(name, ways, limit)                                            \
+    static void name##_with(struct varve_alloc *alloc, struct varve_device *device); \
+    TEST(name)                                                                       \
+    {                                                                                \
+        for (int way = 0; way < (ways); way++) {                                     \
+            struct varve_device *opened = cuda_open(limit);                          \
+            struct varve_alloc *with = must_open_as(opened, (enum way)way);          \
+            name##_with(with, opened);                                               \
+            close_both(with, opened);                                                \
+        }                                                                            \
+    }                                                                                \
+    static void name##_with(struct varve_alloc *alloc, __attribute__((unused)) struct varve_device *device)
 
 static inline uint64_t now_ns(void)
 {

@@ -5,7 +5,8 @@ import os
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "tests", "conformance"), os.path.join(ROOT, "tests"), os.path.join(ROOT, "notebooks")]
+sys.path[:0] = [os.path.join(ROOT, "tests", "conformance"), os.path.join(ROOT, "tests"),
+                os.path.join(ROOT, "notebooks")]
 import numpy_here  # noqa: E402,F401
 import varve  # noqa: E402
 

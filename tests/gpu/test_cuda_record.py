@@ -21,8 +21,8 @@ import recording  # noqa: E402
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 NVCC = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 OPTIONS = ("--cuda", "--stacks", "none", "--quiet", "--force")
-KINDS = ("dev_alloc", "dev_free", "dev_alloc_async", "dev_free_async", "dev_oom", "dev_pool", "vmm_reserve", "vmm_create",
-         "vmm_map", "vmm_unmap", "vmm_release", "vmm_address_free", "vmm_set_access")
+KINDS = ("dev_alloc", "dev_free", "dev_alloc_async", "dev_free_async", "dev_oom", "dev_pool", "vmm_reserve",
+         "vmm_create", "vmm_map", "vmm_unmap", "vmm_release", "vmm_address_free", "vmm_set_access")
 # Of what is given back the collector fills in the bytes; a handle that is retained has none of its own.
 WITHOUT_BYTES = ("dev_free", "dev_free_async", "vmm_release", "vmm_unmap", "dev_sync", "dev_reset", "dev_pool")
 BUILDS = {
@@ -49,8 +49,8 @@ def gpu():
 
 def build(name):
     source, *options = BUILDS[name]
-    command = [NVCC, "-O1", "-arch=native", "-I", SOURCES, "-o", os.path.join(folder, name), os.path.join(SOURCES, source),
-               *options]
+    command = [NVCC, "-O1", "-arch=native", "-I", SOURCES, "-o", os.path.join(folder, name),
+               os.path.join(SOURCES, source), *options]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     return f"{' '.join(command)}\n{ended.stdout}{ended.stderr}" if ended.returncode else None
 
@@ -153,7 +153,8 @@ class Record(recording.Case):
         outcome = self.record_program("runtime_shared", options=("--heap", "--cuda", "--quiet", "--force"))
         self.assert_equal_to(outcome, True)
         callsite = self.one("SELECT callsite_id FROM events WHERE kind = 'dev_alloc' AND cause = 'cudaMallocPitch'")
-        functions = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth", callsite)]
+        functions = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth",
+                                                callsite)]
         self.assertIn("main", functions)
 
     def test_replaced(self):

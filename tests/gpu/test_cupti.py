@@ -24,8 +24,8 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cupti_workloa
 PYTHON = os.environ.get("VARVE_TEST_PYTHON") or sys.executable
 FAILED, DUPLICATE = 1, 8  # event.flags
 # of the device API, without what is derived or reported once
-CALLS = ("dev_alloc", "dev_free", "dev_alloc_async", "dev_free_async", "vmm_reserve", "vmm_create", "vmm_map", "vmm_unmap",
-         "vmm_release", "vmm_address_free", "vmm_set_access", "dev_oom", "dev_reset")
+CALLS = ("dev_alloc", "dev_free", "dev_alloc_async", "dev_free_async", "vmm_reserve", "vmm_create", "vmm_map",
+         "vmm_unmap", "vmm_release", "vmm_address_free", "vmm_set_access", "dev_oom", "dev_reset")
 
 
 def figure(name, **values):
@@ -94,13 +94,14 @@ class CuptiCase(recording.Case):
         self.assert_no_loss()
         return recording.json_lines(outcome.out)[-1], outcome.err
 
-    def calls(self, duplicate, columns="kind, addr, CASE WHEN kind LIKE 'dev_free%' THEN 0 ELSE size END, arg", kinds=CALLS):
+    def calls(self, duplicate, columns="kind, addr, CASE WHEN kind LIKE 'dev_free%' THEN 0 ELSE size END, arg",
+              kinds=CALLS):
         """Calls in each thread's order, as one recorder reports them. The size of a free is the collector's: that of
         the row that it ends, which of pinned and managed memory only the CUDA recorder's allocations have."""
         marks = ", ".join("?" * len(kinds))
         found = collections.defaultdict(list)
-        for row in self.sql(f"SELECT tid, {columns} FROM events WHERE kind IN ({marks}) AND (flags & ? <> 0) = ? ORDER BY seq",
-                            *kinds, DUPLICATE, duplicate):
+        for row in self.sql(f"SELECT tid, {columns} FROM events WHERE kind IN ({marks}) AND (flags & ? <> 0) = ? "
+                            f"ORDER BY seq", *kinds, DUPLICATE, duplicate):
             found[row[0]].append(row[1:])
         return dict(found)
 
@@ -121,7 +122,8 @@ class CuptiCase(recording.Case):
 class StaticRuntime(CuptiCase):
     def graph_allocations(self):
         """How often each recorder has one."""
-        return self.sql("SELECT flags & ?, count(*) FROM events WHERE kind = 'dev_alloc_async' AND cause = 'graph' GROUP BY 1"
+        return self.sql("SELECT flags & ?, count(*) FROM events WHERE kind = 'dev_alloc_async' AND cause = 'graph' "
+                        "GROUP BY 1"
                         " ORDER BY 1", DUPLICATE)
 
     def test_alone(self):
@@ -139,21 +141,25 @@ class StaticRuntime(CuptiCase):
         self.assertEqual(self.sql("SELECT sum(allocations) - sum(frees) FROM total WHERE domain = 'device'"),
                          [(1,)], "all but one block were freed")
         self.assertEqual(self.graph_allocations(), [(0, 1)])
-        stack = self.sql("SELECT f.function FROM events e JOIN frame f USING(callsite_id) WHERE e.kind = 'dev_oom' ORDER BY f.depth")
+        stack = self.sql("SELECT f.function FROM events e JOIN frame f USING(callsite_id) WHERE e.kind = 'dev_oom' "
+                         "ORDER BY f.depth")
         figure("stack_of_oom", frames=[row[0] for row in stack])
-        self.assertIn("main", [row[0] for row in stack], "the call stack goes through CUPTI and the driver to the program")
+        self.assertIn("main", [row[0] for row in stack],
+                      "the call stack goes through CUPTI and the driver to the program")
 
     def test_both(self):
         """The CUDA recorder and CUPTI report the same calls, in the same order in each thread."""
         answer, _ = self.run_program("all", "--cuda", "--cupti", "--stacks", "none")
         own, reported = self.calls(0), self.calls(1)
-        figure("recorders", threads=len(reported), preload=sum(map(len, own.values())), cupti=sum(map(len, reported.values())),
+        figure("recorders", threads=len(reported), preload=sum(map(len, own.values())),
+               cupti=sum(map(len, reported.values())),
                syncs=[sum(map(len, self.calls(side, kinds=("dev_sync",)).values())) for side in (0, 1)])
         for tid in sorted(set(own) | set(reported)):
             for index, (one, other) in enumerate(zip(own.get(tid, []), reported.get(tid, []))):
                 self.assertEqual(one, other, f"call {index} of thread {tid}")
             self.assertEqual(len(own.get(tid, [])), len(reported.get(tid, [])), f"calls of thread {tid}")
-        self.assertEqual(sorted(self.device_rows("device")), sorted(self.device_rows("cupti")), "threads may meet between the two")
+        self.assertEqual(sorted(self.device_rows("device")), sorted(self.device_rows("cupti")),
+                         "threads may meet between the two")
         self.assertEqual(self.graph_allocations(), [(0, 1), (DUPLICATE, 1)])
         self.assertEqual(self.sql("SELECT * FROM cupti_difference"), [])
         self.assert_blocks(answer, "cupti")
@@ -162,11 +168,13 @@ class StaticRuntime(CuptiCase):
         """CUPTI's own records of the same operations, in another way and later."""
         self.run_program("all", "--cupti", "--stacks", "none")
         dropped = self.one("SELECT coalesce(sum(arg), 0) FROM cupti_state WHERE state = 'cupti_dropped'")
-        reported = collections.Counter(self.sql("SELECT addr, size FROM events WHERE kind IN ('dev_alloc', 'dev_alloc_async') AND"
+        reported = collections.Counter(self.sql("SELECT addr, size FROM events WHERE kind IN ('dev_alloc', "
+                                                "'dev_alloc_async') AND"
                                             " flags & ? = 0 AND addr <> 0 AND cause <> 'graph'", FAILED))
         seen = collections.Counter(self.sql("SELECT addr, size FROM cupti_memory WHERE op = 'allocation'"))
-        plain = collections.Counter(self.sql("SELECT e.addr, e.size FROM event e WHERE e.kind = 37 AND e.flags & ? = 0 AND"
-                                             " (SELECT text FROM event_cause WHERE code = e.cause) = 'cuMemAlloc'", FAILED))
+        plain = collections.Counter(self.sql("SELECT e.addr, e.size FROM event e WHERE e.kind = 37 AND "
+                                             "e.flags & ? = 0 AND (SELECT text FROM event_cause "
+                                             "WHERE code = e.cause) = 'cuMemAlloc'", FAILED))
         figure("activity", dropped=dropped, callbacks=sum(reported.values()), records=sum(seen.values()),
                both=sum((reported & seen).values()), only_callbacks=sum((reported - seen).values()),
                only_activity=sum((seen - reported).values()), cuMemAlloc=sum(plain.values()),
@@ -236,11 +244,13 @@ class StaticRuntime(CuptiCase):
             for stacks in ("none", "native"):
                 answer, _ = self.run_program("costs", *options, "--stacks", stacks, "--force")
                 figure("cost", recorder=" ".join(options), stacks=stacks,
-                       added_event_synchronize_ns=round(answer["event_synchronize_ns"] - native["event_synchronize_ns"], 1),
+                       added_event_synchronize_ns=round(answer["event_synchronize_ns"] - native["event_synchronize_ns"],
+                                                        1),
                        **answer)
         answer, _ = self.run_program("costs", "--cupti", "--stacks", "none", "--force", VARVE_CUPTI_ACTIVITY="0")
         figure("cost", recorder="--cupti", stacks="none", activity=False,
-               added_event_synchronize_ns=round(answer["event_synchronize_ns"] - native["event_synchronize_ns"], 1), **answer)
+               added_event_synchronize_ns=round(answer["event_synchronize_ns"] - native["event_synchronize_ns"],
+                                                1), **answer)
 
 
 PROFILE = """
@@ -258,7 +268,8 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
 events = [event for event in seen.events() if event.device_type == torch.autograd.DeviceType.CUDA]
 y = torch.ones(1 << 26, device="cuda")
 torch.cuda.synchronize()
-print(json.dumps({"released": released, "cuda_events": len(events), "device_alloc": torch.cuda.memory_stats()["num_device_alloc"]}))
+print(json.dumps({"released": released, "cuda_events": len(events),
+                  "device_alloc": torch.cuda.memory_stats()["num_device_alloc"]}))
 """
 
 
@@ -279,15 +290,18 @@ class Profiler(CuptiCase):
         answer = self.profile("release", "--cuda", "--cupti", VARVE_CUPTI_PROFILER="keep")
         self.assertEqual(answer["released"], 0)
         self.assert_released(answer)
-        allocs = self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0 AND cause = 'cudaMalloc'", DUPLICATE)
+        allocs = self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0 AND cause = "
+                          "'cudaMalloc'", DUPLICATE)
         self.assertGreaterEqual(allocs, answer["device_alloc"])
 
     def assert_released(self, answer):
         self.assertGreaterEqual(answer["cuda_events"], 10)
         self.assertEqual(self.sql("SELECT state, arg FROM cupti_state ORDER BY seq")[-1], ("cupti_end", 1))
         # the last tensor came when CUPTI was gone: what only one of the two can report is no difference
-        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0", DUPLICATE),
-                           self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0", DUPLICATE))
+        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0",
+                                    DUPLICATE),
+                           self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0",
+                                    DUPLICATE))
         self.assertEqual(self.sql("SELECT * FROM cupti_difference"), [])
 
     def test_given_up(self):
@@ -302,7 +316,8 @@ class Profiler(CuptiCase):
         answer = self.profile("keep", "--cuda", "--cupti", VARVE_CUPTI_PROFILER="keep")
         self.assertIsNone(answer["released"])
         self.assertEqual(self.story()[-1], "cupti_end")
-        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0", DUPLICATE), 0)
+        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0",
+                                    DUPLICATE), 0)
         self.assertEqual(self.sql("SELECT * FROM cupti_difference"), [])
 
     def test_without_cupti(self):

@@ -12,14 +12,13 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#define THREADS 4U
-#define ROUNDS 60U
 #define MANY 3000U
 
-static struct rules_kind kind;
+static struct device_kind kind;
 
-static int kind_open(struct varve_device **device_out)
+static int kind_open(const struct device_case *one, struct varve_device **device_out)
 {
+    (void)one;
     const struct varve_cuda_options options = {.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY};
     return varve_cuda_open(&options, device_out, NULL);
 }
@@ -106,10 +105,8 @@ TEST(test_vmm_memory)
     }
 }
 
-TEST(test_sizes)
+TEST_CUDA(test_sizes, 8 * UNIT)
 {
-    struct varve_device *device = cuda_open(8 * UNIT);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t out = 0;
     assert_string_equal(cuda_reason(device), "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
@@ -119,14 +116,11 @@ TEST(test_sizes)
     int error = ops->vmm_reserve(device, (uint64_t)1 << 56, NULL, &out); /* more than any address space */
     assert_true(error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID);
     printf("2^56 bytes of addresses: %s\n", cuda_reason(device));
-    cuda_close_checked(device);
 }
 
 /* More segments and handles than anybody else has; what fits into a quarter of the memory. */
-TEST(test_many)
+TEST_CUDA(test_many, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     static uint64_t segments[MANY], handles[MANY];
     uint64_t free_bytes = 0, total = 0;
     assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
@@ -141,7 +135,6 @@ TEST(test_many)
         assert_int_equal(ops->segment_free(device, segments[i], UNIT), 0);
         assert_int_equal(ops->vmm_release(device, handles[i], UNIT), 0);
     }
-    cuda_close_checked(device);
 }
 
 /* ---- streams ---- */
@@ -163,10 +156,8 @@ static void *wait_for_both(void *context)
     return NULL;
 }
 
-TEST(test_streams)
+TEST_CUDA(test_streams, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     struct waiter waiter = {.device = device, .stream = gpu_stream(), .results = {1, 1}};
     uint64_t before = 0, other = 0, again = 0, other_stream = gpu_stream();
     assert_int_equal(ops->event_create(device, &waiter.event), 0);
@@ -198,96 +189,22 @@ TEST(test_streams)
     assert_true(waiter.results[0] == 0 && waiter.results[1] == 0);
     GPU_OK(gpu.stream_destroy(gpu_stream_of(waiter.stream)));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(other_stream)));
-    cuda_close_checked(device);
 }
 
-/* ---- threads ---- */
+/* ---- threads: they have no context while they call the device ---- */
 
-struct worker {
-    pthread_t thread;
-    struct varve_device *device;
-    unsigned number, failures, refused;
-};
-
-static unsigned fill_and_look(uint64_t addr, unsigned char value)
+static unsigned has_context(void)
 {
-    unsigned failures = gpu.context_set(gpu.context) != 0;
-    failures += gpu.fill(addr, value, UNIT, NULL) != 0;
-    failures += gpu_first_other(addr, UNIT, value) != UNIT;
-    return failures + (gpu.context_set(NULL) != 0);
-}
-
-/* A segment, then a mapped handle, each written and read; running out of memory is no failure. The thread has
- * no context of its own while it calls the device. */
-static void work_once(struct worker *worker, unsigned char value)
-{
-    struct varve_device *device = worker->device;
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr, base, handle, event;
     cuda_context context = gpu.context;
-    int error = ops->segment_alloc(device, UNIT, worker->number, &addr);
-    if (error == 0) {
-        worker->failures += fill_and_look(addr, value);
-        worker->failures += ops->segment_free(device, addr, UNIT) != 0;
-    }
-    worker->refused += error == VARVE_ERROR_NO_MEMORY;
-    worker->failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
-    error = ops->vmm_create(device, UNIT, &handle);
-    if (error == 0) {
-        worker->failures += ops->vmm_reserve(device, 2 * UNIT, NULL, &base) != 0;
-        worker->failures += ops->vmm_map(device, base, UNIT, handle) != 0;
-        worker->failures += ops->vmm_set_access(device, base, UNIT, 0) != 0;
-        worker->failures += ops->vmm_release(device, handle, UNIT) != 0;
-        worker->failures += fill_and_look(base, value);
-        worker->failures += ops->vmm_unmap(device, base, UNIT) != 0;
-        worker->failures += ops->vmm_address_free(device, base, 2 * UNIT) != 0;
-    }
-    worker->refused += error == VARVE_ERROR_NO_MEMORY;
-    worker->failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
-    worker->failures += ops->event_create(device, &event) != 0 || ops->event_record(device, event, 0) != 0 ||
-                        ops->event_synchronize(device, event) != 0 || ops->event_destroy(device, event) != 0;
-    worker->failures += gpu.context_get(&context) != 0 || context != NULL;
-}
-
-static void *work(void *context)
-{
-    struct worker *worker = context;
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        work_once(worker, (unsigned char)(worker->number * 64 + i % 64));
-    }
-    return NULL;
-}
-
-TEST(test_threads)
-{
-    struct varve_device *device = cuda_open(3 * UNIT); /* one less than threads, so that some are refused */
-    struct worker workers[THREADS];
-    unsigned failures = 0, refused = 0;
-    uint64_t free_bytes = 0, total = 0;
-    for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.device = device, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        failures += workers[i].failures;
-        refused += workers[i].refused;
-    }
-    assert_int_equal(failures, 0);
-    assert_true(refused < 2 * THREADS * ROUNDS);
-    assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
-    assert_int_equal(free_bytes, total);
-    cuda_close_checked(device);
+    return gpu.context_get(&context) != 0 || context != NULL;
 }
 
 /* ---- captures ---- */
 
 /* Everything is called in the middle of a capture in the strictest mode; the capture goes on, and its graph
  * is what was captured. */
-TEST(test_capture)
+TEST_CUDA(test_capture, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t stream = gpu_stream(), other = gpu_stream();
     uint64_t addr = 0, base = 0, handle = 0, event = 0, done = 0, free_bytes, total;
     gpu_graph graph = NULL;
@@ -326,7 +243,6 @@ TEST(test_capture)
     GPU_OK(gpu.graph_destroy(graph));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(other)));
-    cuda_close_checked(device);
 }
 
 TEST(test_open_refuses)
@@ -340,10 +256,8 @@ TEST(test_open_refuses)
 }
 
 /* Not asserted: a machine may be busy. */
-TEST(test_costs)
+TEST_CUDA(test_costs, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[9] = {0};
     cuda_event bare = NULL;
     assert_int_equal(ops->event_create(device, &event), 0);
@@ -372,7 +286,6 @@ TEST(test_costs)
            times[6] / 200, times[7] / 200, times[8] / 200);
     GPU_OK(gpu.event_destroy(bare));
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
-    cuda_close_checked(device);
 }
 
 static int start(void **state)
@@ -381,16 +294,17 @@ static int start(void **state)
     int failed = gpu_start(state);
     if (failed == 0) {
         failed = gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0;
-        kind = (struct rules_kind){.name = "cuda",
-                                   .open = kind_open,
-                                   .check = varve_cuda_check,
-                                   .stream = (uint64_t)(uintptr_t)stream,
-                                   .has_bytes = true};
+        kind = (struct device_kind){.name = "cuda",
+                                    .open = kind_open,
+                                    .check = varve_cuda_check,
+                                    .stream = (uint64_t)(uintptr_t)stream,
+                                    .has_bytes = true,
+                                    .look_at_thread = has_context};
     }
     return failed;
 }
 
-static const struct CMUnitTest rules[] = {RULES_TESTS(&kind, rules_teardown)};
+static const struct CMUnitTest rules[] = {RULES_TESTS(&kind), RULES_TEST(threads, &kind)};
 
 TEST_CASES(rules)
 TEST_FILE(start, NULL)

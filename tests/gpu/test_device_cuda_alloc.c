@@ -162,17 +162,12 @@ static unsigned read_late(struct varve_alloc *alloc, bool is_recorded)
     return wrong;
 }
 
-TEST(test_streams)
+TEST_CUDA_WAYS(test_streams, WAYS, 0)
 {
-    for (int way = 0; way < WAYS; way++) {
-        struct varve_device *device = cuda_open(0);
-        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-        for (int round = 0; round < 5; round++) {
-            assert_int_equal(read_late(alloc, true), 0);
-        }
-        assert_true(read_late(alloc, false) > 0); /* what this test would see */
-        close_both(alloc, device);
+    for (int round = 0; round < 5; round++) {
+        assert_int_equal(read_late(alloc, true), 0);
     }
+    assert_true(read_late(alloc, false) > 0); /* what this test would see */
 }
 
 #define STEPS 400U
@@ -220,23 +215,16 @@ static void reuse(struct varve_alloc *alloc)
     GPU_OK(gpu.event_destroy(written));
 }
 
-TEST(test_reuse)
+TEST_CUDA_WAYS(test_reuse, WAYS, 0)
 {
-    for (int way = 0; way < WAYS; way++) {
-        struct varve_device *device = cuda_open(0);
-        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-        for (int round = 0; round < 3; round++) {
-            reuse(alloc);
-        }
-        close_both(alloc, device);
+    for (int round = 0; round < 3; round++) {
+        reuse(alloc);
     }
 }
 
 /* What the pool gave back is the GPU's again, and what it keeps is not mapped anew. */
-TEST(test_pool)
+TEST_CUDA(test_pool, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t stream = gpu_stream(), addr = 0, before = 0, held = 0, after = 0, total, captured = 0;
     gpu_graph graph = NULL;
     assert_int_equal(ops->memory_info(device, &before, &total), 0);
@@ -259,7 +247,6 @@ TEST(test_pool)
     assert_int_equal(ops->free_async(device, addr, MIB, stream), 0);
     assert_int_equal(ops->stream_synchronize(device, stream), 0);
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
-    cuda_close_checked(device);
 }
 
 /* ---- graphs ---- */
@@ -326,15 +313,10 @@ static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
 }
 
-TEST(test_graphs)
+TEST_CUDA_WAYS(test_graphs, WAYS, 0)
 {
-    for (int way = 0; way < WAYS; way++) {
-        struct varve_device *device = cuda_open(0);
-        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
-        graph_run(alloc, device);
-        graph_run(alloc, device);
-        close_both(alloc, device);
-    }
+    graph_run(alloc, device);
+    graph_run(alloc, device);
 }
 
 /* ---- peers ---- */

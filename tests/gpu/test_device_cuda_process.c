@@ -44,10 +44,9 @@ static int part_exporter(void)
     return say(1, "c", 1) && read_all(0, &step, 1) ? 0 : 6;
 }
 
-TEST(test_ipc)
+/* What others own counts against their limits. */
+TEST_CUDA(test_ipc, UNIT)
 {
-    struct varve_device *device = cuda_open(UNIT); /* what others own counts against their limits */
-    const struct varve_device_ops *ops = device->ops;
     struct other other = other_start("exporter");
     struct offer offer;
     uint64_t addrs[SEGMENTS], again = 0;
@@ -78,13 +77,10 @@ TEST(test_ipc)
     assert_int_equal(other_end(&other), 0);
     assert_true(ops->ipc_open(device, &offer.handles[0], &again) < 0);
     printf("one of a process that has ended: %s\n", cuda_reason(device));
-    cuda_close_checked(device);
 }
 
-TEST(test_ipc_refuses)
+TEST_CUDA(test_ipc_refuses, 64 * MIB)
 {
-    struct varve_device *device = cuda_open(64 * MIB);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, opened = 0;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
@@ -102,7 +98,6 @@ TEST(test_ipc_refuses)
     assert_int_equal(opened, addr);
     assert_int_equal(ops->ipc_close(device, addr), 0);
     assert_int_equal(ops->ipc_close(device, addr), VARVE_ERROR_NOT_FOUND);
-    cuda_close_checked(device);
 }
 
 /* ---- blocks, allocator to allocator ---- */
@@ -157,9 +152,8 @@ static int part_importer(void)
     return failed;
 }
 
-TEST(test_blocks)
+TEST_CUDA(test_blocks, 100 * MIB)
 {
-    struct varve_device *device = cuda_open(100 * MIB);
     struct varve_alloc *alloc = alloc_open(device, NULL);
     struct other other = other_start("importer");
     struct block_offer offer;
@@ -179,7 +173,6 @@ TEST(test_blocks)
     assert_int_equal(other_end(&other), 0);
     assert_int_equal(gpu_first_other(addr[1], 4096, 0xaa), 4096); /* its answer */
     varve_alloc_close(alloc);
-    cuda_close_checked(device);
 }
 TEST_FILE(gpu_start, NULL)
 

@@ -42,10 +42,8 @@ static unsigned char byte_at(uint64_t offset)
 }
 
 /* There and back on a stream that is held back: the calls return at once, and nothing has happened yet. */
-TEST(test_asynchronous)
+TEST_CUDA(test_asynchronous, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t addr = device_memory(device, 64 * MIB), host = pinned_memory(device, 64 * MIB);
     uint64_t stream = 0, event = 0;
     assert_non_null(ops->copy);
@@ -74,13 +72,10 @@ TEST(test_asynchronous)
     }
     assert_int_equal(ops->stream_destroy(device, stream), 0);
     assert_int_equal(ops->host_free(device, host), 0);
-    cuda_close_checked(device);
 }
 
-TEST(test_plain_host_memory)
+TEST_CUDA(test_plain_host_memory, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t bytes = 5 * MIB + 7, addr = device_memory(device, bytes), stream = 0;
     unsigned char *to = malloc(bytes), *from = malloc(bytes);
     assert_true(to != NULL && from != NULL);
@@ -94,7 +89,6 @@ TEST(test_plain_host_memory)
     assert_memory_equal(to, from, bytes);
     free(to);
     free(from);
-    cuda_close_checked(device);
 }
 
 /* `rows` rows out of the host, within the device, and back, each time at other pitches; what lies between stays. */
@@ -198,10 +192,8 @@ TEST(test_patterns)
 }
 
 /* Transfers on a captured stream are done with each launch of the graph, with what is there by then. */
-TEST(test_capture)
+TEST_CUDA(test_capture, 0)
 {
-    struct varve_device *device = cuda_open(0);
-    const struct varve_device_ops *ops = device->ops;
     uint64_t addr = device_memory(device, 2 * UNIT), host = pinned_memory(device, UNIT), stream = 0, unused = 0;
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
@@ -227,7 +219,7 @@ TEST(test_capture)
     }
     GPU_OK(gpu.graph_exec_destroy(exec));
     GPU_OK(gpu.graph_destroy(graph));
-    cuda_close_checked(device); /* with the stream and the memory */
+    /* with the stream and the memory */
 }
 
 TEST(test_peer)

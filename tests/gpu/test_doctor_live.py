@@ -13,7 +13,8 @@ VARVE = os.environ.get("VARVE", "build/varve")
 
 
 def doctor(**variables):
-    answer = subprocess.run([VARVE, "doctor", "--json"], env={**os.environ, **variables}, stdout=subprocess.PIPE, check=True)
+    answer = subprocess.run([VARVE, "doctor", "--json"], env={**os.environ, **variables}, stdout=subprocess.PIPE,
+                            check=True)
     lines = {}
     for check in json.loads(answer.stdout)["checks"]:
         lines.setdefault(check["key"], []).append(check)

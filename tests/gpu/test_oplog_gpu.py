@@ -64,8 +64,8 @@ def run_step(name, path):
         torch.cuda.synchronize()
         time_ns = time.perf_counter_ns() - start
         statistics = torch.cuda.memory_stats()
-        return {"requested": statistics["requested_bytes.all.peak"], "allocated": statistics["allocated_bytes.all.peak"],
-                "time_ns": time_ns}
+        return {"requested": statistics["requested_bytes.all.peak"],
+                "allocated": statistics["allocated_bytes.all.peak"], "time_ns": time_ns}
 
     def plain():
         loss_of().backward()
@@ -80,7 +80,8 @@ def run_step(name, path):
     figures = {}
     for _ in range(2):
         measured(plain)
-    figures.update(plain=measured(plain), recorded=measured(recorded), torch=torch.__version__, gpu=torch.cuda.get_device_name())
+    figures.update(plain=measured(plain), recorded=measured(recorded), torch=torch.__version__,
+                   gpu=torch.cuda.get_device_name())
     print(json.dumps(figures))
     return 0
 
@@ -110,8 +111,8 @@ class Logs(GpuCase):
 
     def compare(self, name):
         log = self.file(f"{name}.log.xz")
-        outcome = subprocess.run([PYTHON, os.path.abspath(__file__), "--step", name, log], stdout=subprocess.PIPE, text=True,
-                                 check=False, env=self.environment)
+        outcome = subprocess.run([PYTHON, os.path.abspath(__file__), "--step", name, log], stdout=subprocess.PIPE,
+                                 text=True, check=False, env=self.environment)
         if outcome.returncode == MISSING:
             self.skipTest(outcome.stdout.strip())
         self.assertEqual(outcome.returncode, 0, outcome)
@@ -122,14 +123,18 @@ class Logs(GpuCase):
         budget, least = self.smallest_budget(log, player)
         cost = int(least["clock"]) / int(least["model_compute"])
         print(f"\n{name}: {figures['gpu']}, PyTorch {figures['torch']}; MiB\n"
-              f"  PyTorch's peak, unrecorded   {requested / MIB:10.1f}   requested; {figures['plain']['allocated'] / MIB:.1f} in blocks\n"
+              f"  PyTorch's peak, unrecorded   {requested / MIB:10.1f}   requested; "
+              f"{figures['plain']['allocated'] / MIB:.1f} in blocks\n"
               f"  the same, recorded           {figures['lent_peak'] / MIB:10.1f}\n"
               f"  of the storages in the log   {log_peak / MIB:10.1f}   {(log_peak - requested) / requested:+.3%};"
               f" {figures['other'] / MIB:.1f} held by no tensor\n"
-              f"  of the player, no budget     {player / MIB:10.1f}   {(player - requested) / requested:+.3%}: and copies of what was"
+              f"  of the player, no budget     {player / MIB:10.1f}   {(player - requested) / requested:+.3%}: and "
+              f"copies of what was"
               " written in place\n"
-              f"  least budget that serves     {budget / MIB:10.1f}   {budget / player:.3f} of the peak, {cost:.3f} of the time\n"
-              f"  time: a step {figures['plain']['time_ns'] / 1e6:.1f} ms, recorded {figures['recorded']['time_ns'] / 1e6:.1f} ms,"
+              f"  least budget that serves     {budget / MIB:10.1f}   {budget / player:.3f} of the peak, {cost:.3f} "
+              f"of the time\n"
+              f"  time: a step {figures['plain']['time_ns'] / 1e6:.1f} ms, recorded "
+              f"{figures['recorded']['time_ns'] / 1e6:.1f} ms,"
               f" operators {int(played['model_compute']) / 1e6:.1f} ms", flush=True)
         self.assertLessEqual(abs(figures["lent_peak"] - requested), TOLERANCE * requested, "recording changes the step")
         self.assertLessEqual(abs(log_peak - requested), TOLERANCE * requested)

@@ -34,8 +34,8 @@ def imported(name):
 torch, cupy, jax = None, None, None  # main() looks for them
 IS_HOST = "--memory=host" in sys.argv or "--memory host" in " ".join(sys.argv)
 SLEEP_CYCLES = 400_000_000  # some 200 ms of a GPU
-TORCH = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i16": "int16",
-         "i8": "int8", "u8": "uint8", "bool": "bool"}
+TORCH = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
+         "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}
 
 
 def address_of(handle):
@@ -176,7 +176,8 @@ class Orders(DlpackCase):
         def make():
             storage, is_released = self.storage()
             array = jax.dlpack.from_dlpack(storage, copy=None)
-            return [storage, array, varve.from_dlpack(array, memory=self.memory), torch.from_dlpack(storage)], is_released
+            return [storage, array, varve.from_dlpack(array, memory=self.memory),
+                    torch.from_dlpack(storage)], is_released
 
         def until(is_released):
             """An array that JAX has lent is part of a cycle, and JAX releases when its own stream is done."""
@@ -201,10 +202,12 @@ class Elements(DlpackCase):
             kind = getattr(torch, theirs)
             numbers = torch.arange(24).reshape(2, 3, 4) % (2 if name == "bool" else 24)
             tensor = numbers.to(kind) if IS_HOST else numbers.to(kind).cuda()
-            for key in ((Ellipsis,), (slice(None), 1), (slice(None), slice(None), slice(None, None, 2)), (1, slice(1, 3))):
+            for key in ((Ellipsis,), (slice(None), 1), (slice(None), slice(None), slice(None, None, 2)),
+                        (1, slice(1, 3))):
                 expected = tensor[key]
                 with varve.from_dlpack(expected, memory=self.memory) as storage:
-                    self.assertEqual((storage.dtype, storage.shape, storage.data_ptr), (name, tuple(expected.shape), expected.data_ptr()))
+                    self.assertEqual((storage.dtype, storage.shape, storage.data_ptr),
+                                     (name, tuple(expected.shape), expected.data_ptr()))
                     self.assertEqual(storage.strides, tuple(expected.stride()))
                     self.assertEqual(storage.tolist(), expected.cpu().tolist())
                     back = torch.from_dlpack(storage.T)

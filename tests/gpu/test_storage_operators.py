@@ -33,9 +33,11 @@ def operate(name, out, *arguments):
     """Python's ints are the operator's ints of 32 bits for reductions, of 64 bits elsewhere."""
     number = c_int if name in ("sum", "mean", "max") else c_uint64
     kinds = {int: number, float: c_double}
-    given = [c_void_p(a._handle) if isinstance(a, varve.Storage) else kinds[type(a)](a) if type(a) in kinds else a for a in arguments]
+    given = [c_void_p(a._handle) if isinstance(a, varve.Storage) else kinds[type(a)](a) if type(a) in kinds else a
+             for a in arguments]
     message = Message()
-    check(getattr(library(), f"varve_storage_op_{name}")(c_void_p(out._handle), *given, c_uint64(0), byref(message)), message)
+    check(getattr(library(), f"varve_storage_op_{name}")(c_void_p(out._handle), *given, c_uint64(0), byref(message)),
+          message)
 
 
 def numbers(storage):
@@ -73,7 +75,8 @@ class Operators(unittest.TestCase):
             near = varve.from_numpy(np.asarray(self.random.integers(0, 2, shape).astype(np.bool_)), copy=True)
         else:
             info = np.iinfo(NUMPY[dtype])
-            near = varve.from_numpy(np.asarray(self.random.integers(info.min, info.max, shape, dtype=NUMPY[dtype], endpoint=True)), copy=True)
+            near = varve.from_numpy(np.asarray(self.random.integers(info.min, info.max, shape, dtype=NUMPY[dtype],
+                                                                    endpoint=True)), copy=True)
         return Pair(near, near.to(self.memory))
 
     def shape(self, most=4000):
@@ -105,14 +108,16 @@ class Operators(unittest.TestCase):
         equal = (got == expected) | ((got != got) & (expected != expected))
         if not np.all(equal):
             at = np.argwhere(~equal)[0]
-            self.fail(f"{what}: {np.count_nonzero(~equal)} of {got.size} differ, at {at}: {got[tuple(at)]!r}, not {expected[tuple(at)]!r}")
+            self.fail(f"{what}: {np.count_nonzero(~equal)} of {got.size} differ, at {at}: {got[tuple(at)]!r}, not "
+                      f"{expected[tuple(at)]!r}")
 
     def near(self, got, expected, bound, what):
         wide, wanted = np.asarray(got, np.float64), np.asarray(expected, np.float64)
         good = (wide == wanted) | ((wide != wide) & (wanted != wanted)) | (np.abs(wide - wanted) <= bound)
         if not np.all(good):
             at = tuple(np.argwhere(~good)[0])
-            self.fail(f"{what}: {np.count_nonzero(~good)} of {wide.size} differ, at {at}: {wide[at]!r}, not {wanted[at]!r}")
+            self.fail(f"{what}: {np.count_nonzero(~good)} of {wide.size} differ, at {at}: {wide[at]!r}, not "
+                      f"{wanted[at]!r}")
 
     # ---- element by element ----
 
@@ -122,7 +127,8 @@ class Operators(unittest.TestCase):
             types = FLOATS if name == "div" else FLOATS + INTEGERS + (() if name == "sub" else ("bool",))
             dtype = types[self.random.integers(0, len(types))]
             shape = self.shape()
-            narrow = tuple(1 if self.random.integers(0, 4) == 0 else size for size in shape)[self.random.integers(0, 2) * (len(shape) - 1):]
+            narrow = tuple(1 if self.random.integers(0, 4) == 0 else size for size in shape)
+            narrow = narrow[self.random.integers(0, 2) * (len(shape) - 1):]
             a, b, out = self.strided(shape, dtype), self.strided(narrow, dtype), self.strided(shape, dtype)
             out = a if self.random.integers(0, 4) == 0 else out
             self.same(*self.run_both(name, out, a, b), f"{name} of {dtype} {shape} {narrow}, {count}")
@@ -159,8 +165,10 @@ class Operators(unittest.TestCase):
     # ---- reductions ----
 
     def test_reductions(self):
-        shapes = [self.shape(60_000) for _ in range(60)] + [(1,), (70_001,), (1_000_003,), (3, 400_001), (400_001, 3), (5000, 700),
-                                                            (300, 7, 300), (2, 100_000, 2), (100_000, 5), (64, 33, 65), (2, 0, 3)]
+        shapes = [self.shape(60_000) for _ in range(60)]
+        shapes += [(1,), (70_001,), (1_000_003,), (3, 400_001), (400_001, 3), (5000, 700), (300, 7, 300),
+                   (2, 100_000, 2),
+                   (100_000, 5), (64, 33, 65), (2, 0, 3)]
         for shape in shapes:
             name = ("sum", "mean", "max")[self.random.integers(0, 3)]
             types = FLOATS if name == "mean" else FLOATS + INTEGERS + ("bool",)
@@ -207,13 +215,15 @@ class Operators(unittest.TestCase):
                 self.same(*self.run_both("uniform", out, 2 ** 63 + 5, 9, -1.5, 2.25), f"uniform of {dtype} {shape}")
                 got, expected = self.run_both("normal", out, 7, 2 ** 40, 0.25, 2.0)
                 bound = 16 * EPSILON["f64"] * (0.25 + np.abs(np.asarray(expected, np.float64)))
-                bound = bound + (0 if dtype == "f64" else 2 * EPSILON[dtype] * np.abs(np.asarray(expected, np.float64)) + LEAST[dtype])
+                bound = bound + (0 if dtype == "f64" else 2 * EPSILON[dtype] * np.abs(np.asarray(expected, np.float64))
+                                 + LEAST[dtype])
                 self.near(got, expected, bound, f"normal of {dtype} {shape}")
 
     # ---- products ----
 
     def test_matmul(self):
-        cases = [((3, 4), (4, 5)), ((1, 1), (1, 1)), ((130, 67), (67, 65)), ((5, 33, 70), (70, 64)), ((4, 1, 20, 30), (3, 30, 10)),
+        cases = [((3, 4), (4, 5)), ((1, 1), (1, 1)), ((130, 67), (67, 65)), ((5, 33, 70), (70, 64)),
+                 ((4, 1, 20, 30), (3, 30, 10)),
                  ((2, 0), (0, 3)), ((300, 1000), (1000, 200))]
         for left, right in cases:
             for dtype in FLOATS + INTEGERS + ("bool",):
@@ -225,9 +235,11 @@ class Operators(unittest.TestCase):
                 if dtype not in FLOATS:
                     self.same(got, expected, what)
                     continue
-                magnitudes = np.abs(np.asarray(numbers(a.near), np.float64)) @ np.abs(np.asarray(numbers(b.near), np.float64))
+                left_abs, right_abs = (np.abs(np.asarray(numbers(x.near), np.float64)) for x in (a, b))
+                magnitudes = left_abs @ right_abs
                 summed = EPSILON["f64" if dtype == "f64" else "f32"]
-                bound = 2 * (left[-1] + 1) * summed * magnitudes + 2 * EPSILON[dtype] * np.abs(np.asarray(expected, np.float64)) + LEAST[dtype]
+                bound = 2 * (left[-1] + 1) * summed * magnitudes + LEAST[dtype]
+                bound = bound + 2 * EPSILON[dtype] * np.abs(np.asarray(expected, np.float64))
                 self.near(got, expected, bound, what)
 
     def test_memory_is_given_back(self):
@@ -245,7 +257,8 @@ class Operators(unittest.TestCase):
 class WithoutCublas(unittest.TestCase):
     def test_matmul(self):
         command = [sys.executable, __file__, *(["--memory", "host"] if IS_HOST else []), "Operators.test_matmul"]
-        result = subprocess.run(command, env={**os.environ, "VARVE_CUBLAS": "none"}, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, env={**os.environ, "VARVE_CUBLAS": "none"}, capture_output=True, text=True,
+                                check=False)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
 

@@ -32,7 +32,8 @@ class Killed(GpuCase):
         self.assert_finished()
         lost, uncommitted = self.assert_conserved()
         self.assertEqual(lost, 0)
-        self.assertIn(("signal", signal.SIGKILL), self.sql("SELECT end_cause, exit_status FROM process WHERE pid = ?", self.pid))
+        self.assertIn(("signal", signal.SIGKILL), self.sql("SELECT end_cause, exit_status FROM process WHERE pid = ?",
+                                                           self.pid))
         report = recording.varve("report", "--json", self.path)
         self.assertEqual(report.returncode, 0, report)
         json.loads(report.out)
@@ -42,7 +43,8 @@ class Killed(GpuCase):
         steps, allocations = self.kill_in_training(["--torch", "--stacks", "python"])
         uncommitted = self.check()
         stored = self.count("alloc")
-        figure("killed", steps=steps, reported_allocations=allocations, stored_allocations=stored, uncommitted=uncommitted)
+        figure("killed", steps=steps, reported_allocations=allocations, stored_allocations=stored,
+               uncommitted=uncommitted)
         self.assertGreaterEqual(stored, allocations, "what the program had counted when it last spoke")
         numbers = self.sql("SELECT count(*), max(dev_seq) - min(dev_seq) + 1 FROM event WHERE dev_seq IS NOT NULL"
                            " AND dev_seq > 0 AND kind < 12")

@@ -299,7 +299,8 @@ def together():
         scenario()
 
 
-SCENARIOS = {scenario.__name__: scenario for scenario in (together, mem_pool_of_native, training, ends_with_tensors, forks)}
+SCENARIOS = {scenario.__name__: scenario for scenario in (together, mem_pool_of_native, training, ends_with_tensors,
+                                                          forks)}
 EXPANDABLE = ("together", "ends_with_tensors")
 QUIET = ("ends_with_tensors", "forks")  # nothing is written to stderr
 

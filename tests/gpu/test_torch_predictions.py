@@ -62,8 +62,8 @@ class Predictions(GpuCase):
             path, answer = self.training(model, f"advised{number}", setting["conf"])
             measured = answer["memory_stats"][PEAKS[0]]
             are_same = requests(path) == requests(recorded)
-            figure("prediction", model=model, conf=setting["conf"], predicted=setting["peak_reserved"], measured=measured,
-                   requests_are_same=are_same)
+            figure("prediction", model=model, conf=setting["conf"], predicted=setting["peak_reserved"],
+                   measured=measured, requests_are_same=are_same)
             if are_same and "expandable_segments:True" in setting["conf"]:
                 self.assertEqual(setting["peak_reserved"], measured)
             self.assertLess(abs(setting["peak_reserved"] - measured), 0.02 * measured)

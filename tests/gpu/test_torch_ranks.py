@@ -40,27 +40,29 @@ class Ranks(GpuCase):
     def test_own_allocator(self):
         for rank in self.record_ranks("--torch", "--stacks", "python"):
             process = self.process(rank)
-            devices = self.sql("SELECT device, count(*) FROM allocations WHERE domain = 'block' AND process_id = ? GROUP BY 1",
-                               process)
+            devices = self.sql("SELECT device, count(*) FROM allocations WHERE domain = 'block' AND process_id = ? "
+                               "GROUP BY 1", process)
             figure("rank", mode="torch", process=process, devices=devices, **rank)
             self.assertEqual(rank["backend"], "pluggable")
             self.assertEqual([device for device, _ in devices], [rank["device"]])
             self.assertGreaterEqual(devices[0][1], rank["allocations"])
-            peak = self.one("SELECT max(reserved) FROM timeline_process WHERE domain = 'block' AND process_id = ? AND device = ?",
-                            process, rank["device"])
+            peak = self.one("SELECT max(reserved) FROM timeline_process WHERE domain = 'block' AND process_id = ? "
+                            "AND device = ?", process, rank["device"])
             self.assertEqual(peak, rank["reserved"])
 
     def test_native(self):
         ranks = self.record_ranks("--cuda", "--stacks", "none")
         for rank in ranks:
             process = self.process(rank)
-            devices = self.sql("SELECT device, count(*), sum(size) FROM allocations WHERE domain = 'device' AND process_id = ?"
+            devices = self.sql("SELECT device, count(*), sum(size) FROM allocations WHERE domain = 'device' AND "
+                               "process_id = ?"
                                " GROUP BY 1", process)
             figure("rank", mode="cuda", process=process, devices=devices, **rank)
             self.assertIn(rank["device"], [device for device, _, _ in devices])
             self.assertGreaterEqual(sum(count for device, count, _ in devices if device == rank["device"]),
                                     rank["num_device_alloc"])
-            self.assertEqual([device for device, _, size in devices if device != rank["device"] and size > 64 << 20], [],
+            self.assertEqual([device for device, _, size in devices if device != rank["device"] and size > 64 << 20],
+                             [],
                              "no memory to speak of on the other rank's device")
 
 

@@ -14,9 +14,9 @@ from torch_support import GpuCase, figure, median, recording  # noqa: E402
 
 PAIRS = int(os.environ.get("VARVE_TEST_PAIRS", "5"))
 WARMUP = int(os.environ.get("VARVE_TEST_WARMUP", "2"))
-SAME = ("losses", "tokens", "num_device_alloc", "num_device_free", "num_alloc_retries", "num_ooms", "segment.all.allocated",
-        "allocation.all.allocated", "reserved_bytes.all.peak", "reserved_bytes.all.allocated", "allocated_bytes.all.peak",
-        "active_bytes.all.peak")
+SAME = ("losses", "tokens", "num_device_alloc", "num_device_free", "num_alloc_retries", "num_ooms",
+        "segment.all.allocated", "allocation.all.allocated", "reserved_bytes.all.peak",
+        "reserved_bytes.all.allocated", "allocated_bytes.all.peak", "active_bytes.all.peak")
 WITHOUT_PYTHON = ("FROM allocation a JOIN domain d ON d.code = a.domain WHERE d.name = 'block' AND NOT EXISTS"
                   " (SELECT 1 FROM frame f WHERE f.callsite_id = a.callsite_id AND f.is_python)")
 
@@ -40,7 +40,8 @@ class Models(GpuCase):
         shortest = [min(answer["step_seconds"][-PAIRS * steps:]) for answer in (native, varve)]
         rates = [[round(allocations / seconds) for seconds, allocations in pair] for pair in blocks]
         figure("step_time", model=model, median_ratio=median(ratios), ratios=[round(ratio, 5) for ratio in ratios],
-               ratio_of_minima=round(shortest[1] / shortest[0], 5), shortest_step_s=[round(time, 6) for time in shortest],
+               ratio_of_minima=round(shortest[1] / shortest[0], 5),
+               shortest_step_s=[round(time, 6) for time in shortest],
                native_step_s=median(its / steps for (its, _), _ in blocks),
                varve_step_s=median(ours / steps for _, (ours, _) in blocks),
                allocations_per_s=rates, steps_per_block=steps, device=native["device_name"])
@@ -53,12 +54,14 @@ class Models(GpuCase):
         threads = self.sql("SELECT t.name, count(*) FROM allocation a JOIN domain d ON d.code = a.domain"
                            " LEFT JOIN event e ON e.seq = a.alloc_seq LEFT JOIN thread t ON t.id = e.thread_id"
                            " WHERE d.name = 'block' GROUP BY 1")
-        lines = self.one("SELECT count(DISTINCT f.file || ':' || f.line) FROM callsite_stat c JOIN domain d ON d.code = c.domain"
+        lines = self.one("SELECT count(DISTINCT f.file || ':' || f.line) FROM callsite_stat c JOIN domain d ON "
+                         "d.code = c.domain"
                          " JOIN frame f USING(callsite_id) WHERE d.name = 'block' AND f.is_python")
         figure("attribution", model=model, blocks=blocks, without_python=without, threads=threads, lines=lines,
                bytes_of_database=os.path.getsize(self.path))
         self.assertGreaterEqual(blocks, varve["allocation.all.allocated"])
-        examples = self.sql("SELECT a.size, a.tid, a.callsite_id, count(*) " + WITHOUT_PYTHON + " GROUP BY 1, 2, 3 LIMIT 5")
+        examples = self.sql("SELECT a.size, a.tid, a.callsite_id, count(*) " + WITHOUT_PYTHON
+                            + " GROUP BY 1, 2, 3 LIMIT 5")
         self.assertEqual(without, 0, f"blocks without a Python line, such as {examples}")
 
     def test_gpt2(self):
@@ -75,7 +78,8 @@ class Expandable(GpuCase):
     def test_same_memory(self):
         """The same with PyTorch's settings of expandable segments."""
         self.environment["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-        native, varve, _ = self.take_turns(["--model", "resnet50", "--deterministic"], ["--torch", "--stacks", "none"], 1, 2)
+        native, varve, _ = self.take_turns(["--model", "resnet50", "--deterministic"], ["--torch", "--stacks", "none"],
+                                           1, 2)
         for key in SAME:
             self.assertEqual(varve.get(key), native.get(key), key)
 

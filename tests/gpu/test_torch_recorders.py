@@ -19,8 +19,8 @@ RUN = ("--model", "resnet50", "--steps", "3", "--warmup", "1")
 class Recorders(GpuCase):
     def rows(self, kind, duplicate, columns="addr, size"):
         """Successful calls in the order of the trace, as one recorder reports them."""
-        return self.sql(f"SELECT {columns} FROM events WHERE kind = ? AND flags & ? = 0 AND (flags & ? <> 0) = ? ORDER BY seq",
-                        kind, FAILED, DUPLICATE, duplicate)
+        return self.sql(f"SELECT {columns} FROM events WHERE kind = ? AND flags & ? = 0 AND (flags & ? <> 0) = ? "
+                        f"ORDER BY seq", kind, FAILED, DUPLICATE, duplicate)
 
     def torch_history(self, *actions):
         with open(self.file("history.pickle"), "rb") as stream:
@@ -70,7 +70,8 @@ class Recorders(GpuCase):
             calls, own = self.rows(kind, 0), self.torch_history(action)
             self.assertEqual(len(own), answer[count], action)
             self.assertEqual(self.merged(calls, own), own)
-            figure("expandable_calls", kind=kind, torch=answer[count], calls=len(calls), bytes=sum(size for _, size in own))
+            figure("expandable_calls", kind=kind, torch=answer[count], calls=len(calls),
+                   bytes=sum(size for _, size in own))
         self.compare_recorders("expandable")
 
     def merged(self, calls, own):
@@ -92,7 +93,8 @@ class Observe(GpuCase):
         snapshot is gone when `varve record` ends, so the program gives it a second name."""
         kept = self.file("kept")
         os.mkdir(kept)
-        answer, err = self.workload("answer.json", *RUN, "--link", self.file("*.pickle"), kept, varve=["--torch=observe"])
+        answer, err = self.workload("answer.json", *RUN, "--link", self.file("*.pickle"), kept,
+                                    varve=["--torch=observe"])
         found = glob.glob(self.file("trace.torch.*.db"))
         self.assertEqual(found, [self.file(f"trace.torch.{answer['pid']}.db")], err)
         self.assertEqual(glob.glob(self.file("*.pickle*")), [])

@@ -16,7 +16,8 @@ torch.cuda.set_device(local)
 torch.distributed.init_process_group("nccl")
 torch.manual_seed(1)
 size = 512 << rank  # ranks differ, so that their tables can be kept apart
-model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8)).cuda())
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(),
+                                                    torch.nn.Linear(512, 8)).cuda())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for _ in range(5):
     optimizer.zero_grad(set_to_none=True)

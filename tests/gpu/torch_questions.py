@@ -85,7 +85,8 @@ def viewers():
     assert f"segments: {len(found['segments'])}\n" in texts["segsum"], texts["segsum"][-500:]
     assert "cudaMalloc(" in texts["trace"] and "# free completed for" in texts["trace"], texts["trace"][-500:]
     lines = texts["memory"].splitlines()
-    assert sum(int(line.split()[-1]) for line in lines if ";active_allocated;" in line) == torch.cuda.memory_allocated(), lines
+    active = sum(int(line.split()[-1]) for line in lines if ";active_allocated;" in line)
+    assert active == torch.cuda.memory_allocated(), lines
 
 
 def out_of_memory():
@@ -147,7 +148,8 @@ def pools():
         inside = torch.full((5 * MIB,), 3.0, device="cuda")
     outside = torch.full((5 * MIB,), 4.0, device="cuda")
     segments = pool.snapshot()
-    assert any(segment["address"] <= inside.data_ptr() < segment["address"] + segment["total_size"] for segment in segments)
+    assert any(segment["address"] <= inside.data_ptr() < segment["address"] + segment["total_size"]
+               for segment in segments)
     assert not any(segment["address"] <= outside.data_ptr() < segment["address"] + segment["total_size"]
                    for segment in segments)
     reserved = torch.cuda.memory_reserved()
@@ -186,14 +188,15 @@ def settings():
 
 def main():
     said = {}
-    for question in (backend, statistics, summary, empty_cache, snapshot, viewers, out_of_memory, streams, graphs, pools,
-                     benchmark, profiler, raw, settings):
+    for question in (backend, statistics, summary, empty_cache, snapshot, viewers, out_of_memory, streams, graphs,
+                     pools, benchmark, profiler, raw, settings):
         try:
             question()
             said[question.__name__] = "ok"
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            said[question.__name__] = f"{type(error).__name__} at line {where.lineno} ({where.line}): {str(error)[:300]}"
+            said[question.__name__] = (f"{type(error).__name__} at line {where.lineno} ({where.line}): "
+                                       f"{str(error)[:300]}")
     print(json.dumps(said), flush=True)
 
 

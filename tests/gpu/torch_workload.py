@@ -43,7 +43,8 @@ def parse():
     parser.add_argument("--benchmark", action="store_true", help="cuDNN's search for the fastest algorithm")
     parser.add_argument("--history", help="record PyTorch's own memory history and dump it here")
     parser.add_argument("--link", nargs=2, metavar=("PATTERN", "FOLDER"),
-                        help="files of that name get a second one in FOLDER when the process ends, after what was registered later")
+                        help="files of that name get a second one in FOLDER when the process ends, after what was "
+                             "registered later")
     parser.add_argument("--paced", action="store_true", help="steps on demand")
     parser.add_argument("--device", default="cuda")
     return parser.parse_args()

@@ -122,6 +122,11 @@ static void put(const struct pieces_rules *rules, struct pieces *pieces, uint32_
     }
 }
 
+static uint32_t choose(const struct pieces_rules *rules, struct pieces *pieces, uint64_t bytes, uint64_t stream)
+{
+    return rules->choose != NULL ? rules->choose(pieces, bytes, stream) : pieces_best(pieces, bytes, stream);
+}
+
 static const struct varve_record *new_segment(const struct rig *rig)
 {
     for (size_t i = rig->mark; i < rig->count; i++) {
@@ -136,17 +141,18 @@ static const struct varve_record *new_segment(const struct rig *rig)
 static uint64_t serve(struct rig *rig, const struct pieces_rules *rules, struct pieces *pieces, uint64_t bytes,
                       uint64_t stream)
 {
-    uint64_t rounded = rules->rounded(bytes);
-    uint32_t at = rules->choose(pieces, rounded, stream);
+    uint64_t unit = rules->unit,
+             rounded = rules->rounded != NULL ? rules->rounded(bytes) : (bytes + unit - 1) / unit * unit;
+    uint32_t at = choose(rules, pieces, rounded, stream);
     const struct varve_record *segment = new_segment(rig);
     assert_true((at == PIECES_NONE) == (segment != NULL));
     if (segment != NULL) {
-        assert_int_equal(segment->size, rules->grow(pieces, rounded));
+        assert_int_equal(segment->size, rules->grow != NULL ? rules->grow(pieces, rounded) : rounded);
         pieces_add(pieces, segment->addr, segment->size, stream);
-        at = rules->choose(pieces, rounded, stream);
+        at = choose(rules, pieces, rounded, stream);
         assert_true(at != PIECES_NONE);
     }
-    uint64_t handed = rules->cut(&pieces->at[at], rounded);
+    uint64_t handed = rules->cut != NULL ? rules->cut(&pieces->at[at], rounded) : rounded;
     pieces->at[at].is_free = false;
     if (handed < pieces->at[at].size) {
         pieces_cut(pieces, at, handed);

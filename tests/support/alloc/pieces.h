@@ -33,12 +33,14 @@ struct pieces {
 
 struct pieces_rules {
     const char *policy;
+    uint64_t unit; /* of sizes, where there is no rule for them */
     uint64_t (*rounded)(uint64_t bytes);
-    /* The free piece that serves, still whole; PIECES_NONE. What is cut off keeps the piece's stream. */
+    /* The free piece that serves, still whole; PIECES_NONE. What is cut off keeps the piece's stream. NULL: the best
+     * one of the stream. */
     uint32_t (*choose)(struct pieces *pieces, uint64_t rounded, uint64_t stream);
-    /* Bytes of a new segment. */
+    /* Bytes of a new segment. NULL: those of the request. */
     uint64_t (*grow)(struct pieces *pieces, uint64_t rounded);
-    /* How much of the chosen piece is handed out. */
+    /* How much of the chosen piece is handed out. NULL: what was asked for. */
     uint64_t (*cut)(const struct piece *piece, uint64_t rounded);
     /* A piece becomes free; what it merges with. NULL: free neighbours of its segment. */
     void (*put)(struct pieces *pieces, uint32_t at);

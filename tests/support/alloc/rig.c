@@ -152,6 +152,36 @@ uint64_t calls_of(const struct rig *rig, enum varve_device_call call)
     return varve_sim_calls(rig->device, call);
 }
 
+static struct rig *hooked;
+
+static int hooked_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
+{
+    void (*call)(void *context) = hooked->on_segment_alloc;
+    hooked->on_segment_alloc = NULL;
+    if (call != NULL) {
+        call(hooked->on_context);
+        hooked->on_segment_alloc = call;
+    }
+    return hooked->real->segment_alloc(device, bytes, stream, addr_out);
+}
+
+static int hooked_event_synchronize(struct varve_device *device, uint64_t event)
+{
+    return hooked->wait_error != 0 ? hooked->wait_error : hooked->real->event_synchronize(device, event);
+}
+
+void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context)
+{
+    hooked = rig;
+    rig->real = rig->device->ops;
+    rig->ops = *rig->real;
+    rig->ops.segment_alloc = hooked_segment_alloc;
+    rig->ops.event_synchronize = hooked_event_synchronize;
+    rig->on_segment_alloc = on_segment_alloc;
+    rig->on_context = context;
+    rig->device->ops = &rig->ops;
+}
+
 /* ---- records as text ---- */
 
 static const char *cause_name(unsigned cause)
@@ -303,21 +333,31 @@ static bool is_in_pool(void *context, uint64_t stream)
     return stream == (uint64_t)(uintptr_t)context;
 }
 
-/* The device's calls, as plays name them. */
-static bool find_call(const char *word, size_t length, enum varve_device_call *call_out)
+bool rig_find_call(const char *word, size_t length, enum varve_device_call *call_out)
 {
     static const struct {
         const char *name;
         enum varve_device_call call;
     } calls[] = {
-        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},     {"alloc", VARVE_DEVICE_SEGMENT_ALLOC},
-        {"free", VARVE_DEVICE_SEGMENT_FREE},       {"reserve", VARVE_DEVICE_VMM_RESERVE},
-        {"create", VARVE_DEVICE_VMM_CREATE},       {"map", VARVE_DEVICE_VMM_MAP},
-        {"access", VARVE_DEVICE_VMM_SET_ACCESS},   {"unmap", VARVE_DEVICE_VMM_UNMAP},
-        {"release", VARVE_DEVICE_VMM_RELEASE},     {"record", VARVE_DEVICE_EVENT_RECORD},
-        {"query", VARVE_DEVICE_EVENT_QUERY},       {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
-        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC}, {"free_async", VARVE_DEVICE_FREE_ASYNC},
+        {"asked", VARVE_DEVICE_SEGMENT_ALLOC},
+        {"alloc", VARVE_DEVICE_SEGMENT_ALLOC},
+        {"free", VARVE_DEVICE_SEGMENT_FREE},
+        {"reserve", VARVE_DEVICE_VMM_RESERVE},
+        {"create", VARVE_DEVICE_VMM_CREATE},
+        {"map", VARVE_DEVICE_VMM_MAP},
+        {"access", VARVE_DEVICE_VMM_SET_ACCESS},
+        {"unmap", VARVE_DEVICE_VMM_UNMAP},
+        {"release", VARVE_DEVICE_VMM_RELEASE},
+        {"record", VARVE_DEVICE_EVENT_RECORD},
+        {"query", VARVE_DEVICE_EVENT_QUERY},
+        {"wait", VARVE_DEVICE_STREAM_WAIT_EVENT},
+        {"alloc_async", VARVE_DEVICE_ALLOC_ASYNC},
+        {"free_async", VARVE_DEVICE_FREE_ASYNC},
         {"trim", VARVE_DEVICE_POOL_TRIM},
+        {"stream", VARVE_DEVICE_STREAM_CREATE},
+        {"copy", VARVE_DEVICE_COPY},
+        {"fill", VARVE_DEVICE_FILL},
+        {"pin", VARVE_DEVICE_HOST_ALLOC},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (strlen(calls[i].name) == length && strncmp(word, calls[i].name, length) == 0) {
@@ -326,6 +366,48 @@ static bool find_call(const char *word, size_t length, enum varve_device_call *c
         }
     }
     return false;
+}
+
+/* ---- callbacks and the observer of plays ---- */
+
+static void play_inside(void *context)
+{
+    struct rig *rig = context;
+    char words[sizeof(rig->inside)];
+    memcpy(words, rig->inside, sizeof(words));
+    rig->inside[0] = '\0';
+    play(rig, words);
+}
+
+static uint64_t miss_call(void *context, const struct varve_alloc_miss *miss)
+{
+    struct rig *rig = context;
+    uint64_t addr = rig->gives[0];
+    rig->called++;
+    rig->miss = *miss;
+    rig->gives[0] = rig->gives[1];
+    rig->gives[1] = 0;
+    if (addr != 0) {
+        give(rig, addr);
+    }
+    play_inside(rig);
+    return rig->answer;
+}
+
+static uint64_t resort_call(void *context, const struct varve_alloc_miss *miss)
+{
+    struct rig *rig = context;
+    bool is_more = rig->gives[0] != 0;
+    miss_call(context, miss);
+    return is_more ? 20 * MIB : 0;
+}
+
+static void observe_call(void *context, const struct varve_alloc_oom *oom)
+{
+    struct rig *rig = context;
+    rig->observed++;
+    rig->oom = *oom;
+    play_inside(rig);
 }
 
 static int64_t figure_of(struct rig *rig, const char *name)
@@ -353,9 +435,35 @@ static int64_t figure_of(struct rig *rig, const char *name)
         {"active_bytes", stats.active_bytes[0].current},
         {"requested", stats.requested_bytes[0].current},
         {"allocations", stats.allocation[0].current},
+        {"pool", rig->count > 0 ? rig->records[rig->count - 1].pool : 0}, /* of the last record */
+        {"called", rig->called},
+        {"wanted", (int64_t)rig->miss.rounded},
+        {"excess", (int64_t)rig->miss.excess},
+        {"is_small", rig->miss.is_small},
+        {"observed", rig->observed},
+#define OOM_FIGURE(member) {"oom_" #member, (int64_t)rig->oom.member}
+        OOM_FIGURE(requested),
+        OOM_FIGURE(rounded),
+        OOM_FIGURE(segment_bytes),
+        OOM_FIGURE(stream),
+        OOM_FIGURE(allocated),
+        OOM_FIGURE(active),
+        OOM_FIGURE(reserved),
+        OOM_FIGURE(pending),
+        OOM_FIGURE(private_free),
+        OOM_FIGURE(device_free),
+        OOM_FIGURE(device_total),
+        OOM_FIGURE(limit),
+        OOM_FIGURE(largest_free),
+        OOM_FIGURE(largest_free_any),
+        OOM_FIGURE(largest_hole_free),
+        OOM_FIGURE(largest_hole_bytes),
+        OOM_FIGURE(blocker_bytes),
+        OOM_FIGURE(stage),
+#undef OOM_FIGURE
     };
     enum varve_device_call call;
-    if (find_call(name, strlen(name), &call)) {
+    if (rig_find_call(name, strlen(name), &call)) {
         return (int64_t)calls_of(rig, call);
     }
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
@@ -435,19 +543,57 @@ static void play_pool(struct rig *rig, const char *word)
     assert_int_equal(error, VARVE_OK);
 }
 
-/* fail:CALL:N or lack:CALL:N, the Nth one from now on. */
+/* fail:CALL:N or lack:CALL:N, the Nth one from now on; busy:CALL:N: the next N. */
 static void play_fault(struct rig *rig, const char *word)
 {
     const char *name = word + 5;
     size_t length = strcspn(name, ":");
     enum varve_device_call call;
-    if (name[length] != ':' || !find_call(name, length, &call)) {
+    if (name[length] != ':' || !rig_find_call(name, length, &call)) {
         fail_msg("%s: \"%s\" names no call", rig->now, word);
         return;
     }
-    int error = word[0] == 'f' ? VARVE_ERROR_IO : VARVE_ERROR_NO_MEMORY;
-    uint64_t nth = strtoull(name + length + 1, NULL, 10);
-    assert_int_equal(varve_sim_fail(rig->device, call, nth, 1, error), VARVE_OK);
+    uint64_t number = strtoull(name + length + 1, NULL, 10);
+    int error = word[0] == 'f' ? VARVE_ERROR_IO : word[0] == 'l' ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_BUSY;
+    bool is_busy = word[0] == 'b';
+    assert_int_equal(varve_sim_fail(rig->device, call, is_busy ? 1 : number, is_busy ? number : 1, error), VARVE_OK);
+}
+
+/* A word that sets something, or takes a pool by its number. */
+static bool play_setting(struct rig *rig, const char *word, uint64_t value)
+{
+    const struct varve_pool_id pool = {0, value};
+    int error = VARVE_OK;
+    if (strcmp(word, "limit") == 0) {
+        error = varve_alloc_set_memory_limit(rig->alloc, value);
+    } else if (strcmp(word, "most") == 0) {
+        error = varve_alloc_set_allocated_limit(rig->alloc, value);
+    } else if (strcmp(word, "percent") == 0) {
+        error = varve_alloc_set_memory_fraction(rig->alloc, (double)value / 100);
+        assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), (double)value / 100, 0);
+    } else if (strcmp(word, "nosplit") == 0) {
+        error = varve_alloc_set_no_split(rig->alloc, pool);
+    } else if (strcmp(word, "gone") == 0) {
+        error = varve_alloc_set_no_split(rig->alloc, pool) == VARVE_ERROR_NOT_FOUND ? VARVE_OK : VARVE_ERROR_BUSY;
+    } else if (strcmp(word, "nowait") == 0) {
+        rig->wait_error = value != 0 ? VARVE_ERROR_IO : VARVE_OK;
+    } else if (strcmp(word, "lend") == 0) {
+        error = varve_alloc_set_use_on_oom(rig->alloc, pool);
+    } else if (strcmp(word, "peer") == 0) {
+        error = varve_alloc_enable_peer(rig->alloc, (int)value);
+    } else if (strcmp(word, "expand") == 0) {
+        struct varve_alloc_config config;
+        varve_alloc_config_init(&config);
+        config.expandable_segments = value != 0;
+        error = varve_alloc_set_config(rig->alloc, &config, NULL);
+    } else if (strcmp(word, "miss") == 0 || strcmp(word, "answer") == 0) {
+        rig->answer = value != 0;
+        error = word[0] == 'm' ? varve_alloc_add_miss_callback(rig->alloc, miss_call, rig) : VARVE_OK;
+    } else {
+        return false;
+    }
+    assert_int_equal(error, VARVE_OK);
+    return true;
 }
 
 /* What has an equals sign and is no request, and what stands by itself. */
@@ -461,7 +607,17 @@ static void play_word(struct rig *rig, char *word)
         } else if (strncmp(word, "done@", 5) == 0) {
             at += 4;
             assert_int_equal(varve_sim_stream_complete(rig->device, play_stream(&at)), VARVE_OK);
-        } else if (strncmp(word, "fail:", 5) == 0 || strncmp(word, "lack:", 5) == 0) {
+        } else if (strcmp(word, "process") == 0) {
+            assert_int_equal(varve_alloc_process_events(rig->alloc), VARVE_OK);
+        } else if (strcmp(word, "resort") == 0) {
+            assert_int_equal(varve_alloc_add_last_resort(rig->alloc, resort_call, rig), VARVE_OK);
+        } else if (strcmp(word, "unmiss") == 0) {
+            varve_alloc_remove_callbacks(rig->alloc, rig);
+        } else if (strcmp(word, "device") == 0) {
+            rig_hook(rig, play_inside, rig);
+        } else if (strcmp(word, "observe") == 0) {
+            assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observe_call, rig), VARVE_OK);
+        } else if (strncmp(word, "fail:", 5) == 0 || strncmp(word, "lack:", 5) == 0 || strncmp(word, "busy:", 5) == 0) {
             play_fault(rig, word);
         } else {
             fail_msg("%s: \"%s\" is no word", rig->now, word);
@@ -469,22 +625,31 @@ static void play_word(struct rig *rig, char *word)
         return;
     }
     *equals = '\0';
-    if (strcmp(word, "limit") == 0) {
-        assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, play_size(&at)), VARVE_OK);
-    } else if (strcmp(word, "most") == 0) {
-        assert_int_equal(varve_alloc_set_allocated_limit(rig->alloc, play_size(&at)), VARVE_OK);
-    } else {
-        int64_t value = figure_of(rig, word), expected = (int64_t)play_size(&at);
+    if (strcmp(word, "gives") == 0) {
+        rig->gives[0] = rig->named[at[0] - 'a'];
+        rig->gives[1] = at[1] != '\0' ? rig->named[at[1] - 'a'] : 0;
+    } else if (!play_setting(rig, word, play_size(&at))) {
+        int64_t value = figure_of(rig, word), expected = (int64_t)play_size(&(const char *){equals + 1});
         if (value != expected) {
             fail_msg("%s: %s is %" PRId64 ", not %" PRId64, rig->now, word, value, expected);
         }
     }
 }
-
 /* Words that hold blanks: `text` is what stands between the brackets. */
 static void play_look(struct rig *rig, const char *place, char *text, bool is_records)
 {
     size_t length = 0;
+    if (strncmp(place, "in{", 3) == 0) {
+        assert_true(strlen(text) < sizeof(rig->inside));
+        memcpy(rig->inside, text, strlen(text) + 1);
+        return;
+    }
+    if (strncmp(place, "says", 4) == 0) {
+        if (strstr(rig->message.text, text) == NULL) {
+            fail_msg("%s: \"%s\" is not in \"%s\"", rig->now, text, rig->message.text);
+        }
+        return;
+    }
     if (!is_records) {
         expect_segment(rig, play_place(rig, &place), text);
         return;
@@ -514,7 +679,13 @@ static void play_one(struct rig *rig, char *word)
     } else if (isdigit(word[0]) || (islower(word[0]) && word[1] == '=')) {
         play_take(rig, word);
     } else if (word[0] == '-') {
-        give(rig, play_place(rig, &at));
+        uint64_t addr = play_place(rig, &at);
+        if (*at == '!') {
+            assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, &rig->message),
+                             strcmp(at, "!io") == 0 ? VARVE_ERROR_IO : VARVE_ERROR_NOT_FOUND);
+        } else {
+            give(rig, addr);
+        }
     } else if (word[1] == '~') {
         at++;
         use_on(rig, rig->named[word[0] - 'a'], play_size(&at));

@@ -42,6 +42,19 @@ struct rig {
     struct varve_message message;
     uint64_t named[26]; /* of a play: blocks by their letters */
     const char *now;    /* the case that is played, for messages; NULL */
+    /* of its callbacks for a miss or as a last resort, and of its observer */
+    uint64_t gives[2]; /* what the next calls free; 0: nothing */
+    bool answer;
+    unsigned called, observed;
+    struct varve_alloc_miss miss; /* the last one */
+    struct varve_alloc_oom oom;
+    char inside[128]; /* words for the next of them; "" */
+    /* of a hooked device: its operations with some replaced */
+    struct varve_device_ops ops;
+    const struct varve_device_ops *real;
+    void (*on_segment_alloc)(void *context); /* before it is asked for one; NULL: nothing */
+    void *on_context;
+    int wait_error; /* of all waits for events, which the sim device has no script for; 0: they work */
 };
 void rig_record(void *context, const struct varve_record *record);
 
@@ -70,6 +83,12 @@ void use_on(struct rig *rig, uint64_t addr, uint64_t stream);
 void empty_cache(struct rig *rig);
 struct varve_alloc_stats stats_of(struct rig *rig);
 uint64_t calls_of(const struct rig *rig, enum varve_device_call call);
+/* The device's calls, as plays name them. */
+bool rig_find_call(const char *word, size_t length, enum varve_device_call *call_out);
+
+/* A test wants to act while the device is asked for a segment, but not for those that it asks for itself. One rig at a
+ * time has hooks. */
+void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context);
 
 /* ---- records as text ---- */
 
@@ -98,14 +117,27 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected);
  *   30M>a  30M>a+24M       a request that is served at that place
  *   30M!a                  … that is not
  *   x61M  x61M@7  X61M     a request that fails: for lack of memory, or with VARVE_ERROR_IO
- *   -a                     a free
+ *   -a  -a!io              a free, one that fails with VARVE_ERROR_IO
+ *   says{text}             text is a part of the last message
  *   a~7                    another stream uses the block
  *   [7  [7@3  ]7  ;7       requests (of stream 3) go to the private pool {0, 7}, no longer; it is released
  *   a#7                    the segment that begins there is of the pool {0, 7}; 0 is the default one
  *   empty                  the cache is emptied; empty! with VARVE_ERROR_IO
  *   done@7                 what stream 7 has to do is done
+ *   nosplit=7  lend=7      the properties of pool {0, 7}
+ *   miss=1                 a callback for each miss, with that answer; answer=0 changes it
+ *   resort                 one as the last resort; unmiss: there are no callbacks any more
+ *   gives=ab               the next calls of them free a, then b
+ *   observe                an observer of failed requests; the figures of the last one are oom_…
+ *   device                 the device has hooks; nowait=1: its waits for events fail
+ *   in{words}              what the next callback, observer or hook does, in the middle of the request
+ *   gone=7                 there is no pool {0, 7}
+ *   process                varve_alloc_process_events
+ *   expand=1  peer=2       expandable segments from now on; the peer gets access
+ *   percent=42             the fraction of the device's memory that is the limit
  *   limit=80M              the limit is set; most=80M that of allocated bytes
- *   fail:unmap:3           the third call from now on fails with VARVE_ERROR_IO, lack:… for lack of memory
+ *   fail:unmap:3           the third call from now on fails with VARVE_ERROR_IO, lack:… for lack of memory;
+ *                          busy:free:3: the next three with VARVE_ERROR_BUSY
  *   a{p4M -16M}            the segment that begins at that place has these blocks (expect_segment)
  *   reserved=88M           a figure, or how often the device was asked: create=3; their names are in rig.c
  *   |                      the records so far are not looked at

@@ -15,7 +15,7 @@
 
 #include "alloc/alloc.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB (UINT64_C(1) << 20)
 #define UNIT (2 * MIB)
 
 static inline void device_close_checked(struct varve_device *device,

@@ -9,10 +9,10 @@
 #ifndef VARVE_TESTS_SUPPORT_CUDA_DRIVER_FAKE_H
 #define VARVE_TESTS_SUPPORT_CUDA_DRIVER_FAKE_H
 
-#include "support/cuda/fake_pool.h"
 #include "support/cuda/fake_state.h"
-#include "support/cuda/fake_program.h"
-#include "support/cuda/fake_transfer.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- errors, devices, contexts ---- */
 
@@ -232,12 +232,6 @@ static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes, con
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_release(cuda_memory memory)
-{
-    FAKE_CALL("cuMemRelease", FAKE_INSIDE);
-    return fake_drop(FAKE_HANDLE, memory, 0);
-}
-
 static inline cuda_result fake_map(cuda_address addr, size_t bytes, size_t offset, cuda_memory memory,
                                    unsigned long long flags)
 {
@@ -270,9 +264,7 @@ static inline cuda_result fake_set_access(cuda_address addr, size_t bytes, const
 static inline cuda_result fake_stream_synchronize(cuda_stream stream)
 {
     FAKE_CALL("cuStreamSynchronize", FAKE_INSIDE | FAKE_LASTS);
-    if ((uint64_t)(uintptr_t)stream == fake.captured && stream) {
-        fake_wrong("cuStreamSynchronize of a captured stream", fake.captured);
-    }
+    fake_not_captured("cuStreamSynchronize of a captured stream", stream);
     fake.waits++;
     return CUDA_RESULT_SUCCESS;
 }
@@ -298,17 +290,9 @@ static inline cuda_result fake_event_create(cuda_event *event_out, unsigned flag
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_event_destroy(cuda_event event)
-{
-    FAKE_CALL("cuEventDestroy", FAKE_INSIDE);
-    return fake_drop(FAKE_EVENT, (uint64_t)(uintptr_t)event, 0);
-}
-
 static inline cuda_result fake_event_record(cuda_event event, cuda_stream stream)
 {
-    if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
-        fake_wrong("cuEventRecord on a captured stream", fake.captured);
-    }
+    fake_not_captured("cuEventRecord on a captured stream", stream);
     fake.event_records++;
     if (fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
         fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes = (uint64_t)(uintptr_t)stream;
@@ -330,8 +314,9 @@ static inline cuda_result fake_event_synchronize(cuda_event event)
 
 static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event event, unsigned flags)
 {
-    if (flags || (stream && (uint64_t)(uintptr_t)stream == fake.captured)) {
-        fake_wrong("cuStreamWaitEvent", fake.captured);
+    fake_not_captured("cuStreamWaitEvent on a captured stream", stream);
+    if (flags) {
+        fake_wrong("cuStreamWaitEvent", flags);
     }
     if (fake.orders < sizeof(fake.order) / sizeof(fake.order[0]) && fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
         fake.order[fake.orders] =
@@ -370,10 +355,232 @@ static inline cuda_result fake_ipc_open(cuda_address *addr_out, struct cuda_ipc_
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_ipc_close(cuda_address addr)
+/* ---- what is only given back; a module at the close, with the table, else without ---- */
+
+#define FAKE_DROP(function, called, type, kind)                 \
+    static inline cuda_result function(type handle)             \
+    {                                                           \
+        FAKE_CALL(called, FAKE_INSIDE);                         \
+        return fake_drop(kind, (uint64_t)(uintptr_t)handle, 0); \
+    }
+FAKE_DROP(fake_module_unload, "cuModuleUnload", cuda_module, FAKE_MODULE)
+FAKE_DROP(fake_release, "cuMemRelease", cuda_memory, FAKE_HANDLE)
+FAKE_DROP(fake_event_destroy, "cuEventDestroy", cuda_event, FAKE_EVENT)
+FAKE_DROP(fake_ipc_close, "cuIpcCloseMemHandle", cuda_address, FAKE_IMPORT)
+
+/* ---- stream-ordered memory: neither allocating nor freeing on a captured stream goes through unnoticed ---- */
+
+static inline cuda_result fake_pool_create(cuda_pool *pool_out, const struct cuda_pool_kind *kind)
 {
-    FAKE_CALL("cuIpcCloseMemHandle", FAKE_INSIDE);
-    return fake_drop(FAKE_IMPORT, addr, 0);
+    FAKE_CALL("cuMemPoolCreate", FAKE_INSIDE);
+    if (kind->type != CUDA_ALLOCATION_PINNED || kind->location.type != CUDA_LOCATION_DEVICE ||
+        kind->location.id != FAKE_ORDINAL || kind->max_bytes || kind->usage || kind->reserved[0]) {
+        fake_wrong("cuMemPoolCreate", kind->max_bytes);
+    }
+    *pool_out = (cuda_pool)(uintptr_t)fake_add(FAKE_POOL, 0, 0);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_pool_destroy(cuda_pool pool)
+{
+    FAKE_CALL("cuMemPoolDestroy", FAKE_INSIDE);
+    if (fake_count(FAKE_POOLED) != 0) {
+        fake_wrong("cuMemPoolDestroy with memory out", fake_count(FAKE_POOLED));
+    }
+    return fake_drop(FAKE_POOL, (uint64_t)(uintptr_t)pool, 0);
+}
+
+static inline cuda_result fake_pool_set(cuda_pool pool, enum cuda_pool_attribute attribute, void *value)
+{
+    if (attribute != CUDA_POOL_RELEASE_THRESHOLD || *(const uint64_t *)value != UINT64_MAX) {
+        fake_wrong("cuMemPoolSetAttribute", attribute);
+    }
+    return fake_use("cuMemPoolSetAttribute", FAKE_POOL, pool, FAKE_INSIDE);
+}
+
+static inline cuda_result fake_pool_set_access(cuda_pool pool, const struct cuda_access *access, size_t count)
+{
+    if (count != 1 || access->flags != CUDA_ACCESS_READ_WRITE) {
+        fake_wrong("cuMemPoolSetAccess", count);
+    }
+    fake.pool_peer = access->location.id;
+    return fake_use("cuMemPoolSetAccess", FAKE_POOL, pool, FAKE_INSIDE);
+}
+
+static inline cuda_result fake_pool_trim(cuda_pool pool, size_t keep_bytes)
+{
+    (void)keep_bytes;
+    fake.trims++;
+    return fake_use("cuMemPoolTrimTo", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
+}
+
+static inline cuda_result fake_pool_alloc(cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream)
+{
+    cuda_result result = fake_use("cuMemAllocFromPoolAsync", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
+    fake_not_captured("cuMemAllocFromPoolAsync on a captured stream", stream);
+    if (result == CUDA_RESULT_SUCCESS && fake.has_no_memory) {
+        return CUDA_RESULT_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_RESULT_SUCCESS) {
+        *addr_out = fake_add(FAKE_POOLED, 0, bytes);
+    }
+    return result;
+}
+
+static inline cuda_result fake_pool_free(cuda_address addr, cuda_stream stream)
+{
+    FAKE_CALL("cuMemFreeAsync", FAKE_INSIDE);
+    fake_not_captured("cuMemFreeAsync on a captured stream", stream);
+    fake.free_stream = (uint64_t)(uintptr_t)stream;
+    fake.free_orders = fake.orders;
+    return fake_drop(FAKE_POOLED, addr, 0);
+}
+
+/* ---- transfers: streams, copies, fills and pinned memory ----
+ *
+ * The memory of the fake device is none, so nothing is copied: the calls are written down. Work for the default stream
+ * while another one is under capture would end that capture: it is noted as wrong. */
+
+static inline cuda_result fake_stream_create(cuda_stream *stream_out, unsigned flags)
+{
+    FAKE_CALL("cuStreamCreate", FAKE_INSIDE);
+    if (flags != CUDA_STREAM_NON_BLOCKING) {
+        fake_wrong("cuStreamCreate", flags);
+    }
+    *stream_out = (cuda_stream)(uintptr_t)fake_add(FAKE_STREAM, 0, 0);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_stream_destroy(cuda_stream stream)
+{
+    FAKE_CALL("cuStreamDestroy", FAKE_INSIDE);
+    fake_not_captured("cuStreamDestroy of a captured stream", stream);
+    return fake_drop(FAKE_STREAM, (uint64_t)(uintptr_t)stream, 0);
+}
+
+static inline cuda_result fake_transfer(const char *name, struct fake_transfer transfer)
+{
+    FAKE_CALL(name, FAKE_INSIDE | FAKE_LASTS);
+    if (transfer.stream <= CUDA_STREAM_LEGACY && fake.captured) {
+        fake_wrong(name, fake.captured);
+    }
+    transfer.name = name;
+    if (fake.transfers < FAKE_TRANSFERS) {
+        fake.transfer[fake.transfers] = transfer;
+    }
+    fake.transfers++;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_copy(cuda_address target, cuda_address source, size_t bytes, cuda_stream stream)
+{
+    return fake_transfer("cuMemcpyAsync", (struct fake_transfer){.target = target,
+                                                                 .source = source,
+                                                                 .width = bytes,
+                                                                 .stream = (uint64_t)(uintptr_t)stream});
+}
+
+static inline cuda_result fake_copy_2d(const struct cuda_copy_2d *copy, cuda_stream stream)
+{
+    if (copy->source_x || copy->source_y || copy->target_x || copy->target_y ||
+        copy->source_type != CUDA_MEMORY_UNIFIED || copy->target_type != CUDA_MEMORY_UNIFIED) {
+        fake_wrong("cuMemcpy2DAsync", copy->source_type);
+    }
+    return fake_transfer("cuMemcpy2DAsync", (struct fake_transfer){.target = copy->target_device,
+                                                                   .target_pitch = copy->target_pitch,
+                                                                   .source = copy->source_device,
+                                                                   .source_pitch = copy->source_pitch,
+                                                                   .width = copy->row_bytes,
+                                                                   .rows = copy->rows,
+                                                                   .stream = (uint64_t)(uintptr_t)stream});
+}
+
+static inline cuda_result fake_fill(const char *name, cuda_address addr, uint64_t value, size_t count,
+                                    cuda_stream stream)
+{
+    return fake_transfer(
+        name,
+        (struct fake_transfer){.target = addr, .value = value, .width = count, .stream = (uint64_t)(uintptr_t)stream});
+}
+
+#define FAKE_FILL(function, called, type)                                                               \
+    static inline cuda_result function(cuda_address addr, type value, size_t count, cuda_stream stream) \
+    {                                                                                                   \
+        return fake_fill(called, addr, value, count, stream);                                           \
+    }
+FAKE_FILL(fake_fill_8, "cuMemsetD8Async", unsigned char)
+FAKE_FILL(fake_fill_16, "cuMemsetD16Async", unsigned short)
+FAKE_FILL(fake_fill_32, "cuMemsetD32Async", unsigned)
+
+static inline cuda_result fake_fill_2d_32(cuda_address addr, size_t pitch, unsigned value, size_t row_count,
+                                          size_t rows, cuda_stream stream)
+{
+    return fake_transfer("cuMemsetD2D32Async", (struct fake_transfer){.target = addr,
+                                                                      .target_pitch = pitch,
+                                                                      .value = value,
+                                                                      .width = row_count,
+                                                                      .rows = rows,
+                                                                      .stream = (uint64_t)(uintptr_t)stream});
+}
+
+/* Memory that is there: tests write to it. */
+static inline cuda_result fake_host_alloc(void **memory_out, size_t bytes, unsigned flags)
+{
+    FAKE_CALL("cuMemHostAlloc", FAKE_INSIDE | FAKE_LASTS);
+    if (fake.has_no_memory || bytes > FAKE_TOTAL || posix_memalign(memory_out, 4096, bytes) != 0) {
+        return CUDA_RESULT_OUT_OF_MEMORY;
+    }
+    if (flags != CUDA_HOST_PORTABLE) {
+        fake_wrong("cuMemHostAlloc", flags);
+    }
+    fake_add(FAKE_PINNED, (uint64_t)(uintptr_t)*memory_out, bytes);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_host_free(void *memory)
+{
+    FAKE_CALL("cuMemFreeHost", FAKE_INSIDE);
+    cuda_result result = fake_drop(FAKE_PINNED, (uint64_t)(uintptr_t)memory, 0);
+    if (result == CUDA_RESULT_SUCCESS) {
+        free(memory);
+    }
+    return result;
+}
+
+/* ---- programs: an image is a text; a launch is written down as a transfer with the function as its target ---- */
+
+static inline cuda_result fake_module_load(cuda_module *module_out, const void *image)
+{
+    FAKE_CALL("cuModuleLoadData", FAKE_INSIDE | FAKE_LASTS);
+    if (*(const char *)image == '\0') {
+        return CUDA_RESULT_NO_BINARY_FOR_GPU;
+    }
+    *module_out = (cuda_module)(uintptr_t)fake_add(FAKE_MODULE, 0, 0);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_module_function(cuda_function *function_out, cuda_module module, const char *name)
+{
+    FAKE_CALL("cuModuleGetFunction", FAKE_INSIDE);
+    if (strcmp(name, "there") != 0) {
+        return CUDA_RESULT_NOT_FOUND;
+    }
+    *function_out = (cuda_function)((uintptr_t)module + 1);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_launch(cuda_function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                                      unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                                      cuda_stream stream, void **arguments, void **packed_arguments)
+{
+    if (packed_arguments || !arguments || shared_bytes != 0) {
+        fake_wrong("cuLaunchKernel", shared_bytes);
+    }
+    return fake_transfer("cuLaunchKernel", (struct fake_transfer){.target = (uint64_t)(uintptr_t)function,
+                                                                  .source = (uint64_t)(uintptr_t)*arguments,
+                                                                  .width = (uint64_t)blocks_x * blocks_y * blocks_z,
+                                                                  .rows = (uint64_t)threads_x * threads_y * threads_z,
+                                                                  .stream = (uint64_t)(uintptr_t)stream});
 }
 
 static const struct cuda_driver fake_driver = {

@@ -67,7 +67,7 @@ static struct fake {
     uint64_t free_stream;       /* of the last pool_free */
     uint64_t free_orders;       /* orders there were by then */
     struct fake_order order[8]; /* the first ones */
-    uint64_t transfers;
+    uint64_t transfers, transfers_seen;
     struct fake_transfer transfer[FAKE_TRANSFERS]; /* the first ones */
     int handle_types;                              /* of the last vmm_create */
     int peer_from, peer_to;                        /* of the last context_enable_peer */
@@ -188,6 +188,13 @@ static inline cuda_result fake_call(const char *name, unsigned needs)
             return called;                               \
         }                                                \
     } while (0)
+
+static inline void fake_not_captured(const char *what, cuda_stream stream)
+{
+    if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
+        fake_wrong(what, fake.captured);
+    }
+}
 
 /* A call with a handle of that kind, which must be out. */
 static inline cuda_result fake_use(const char *name, enum fake_kind kind, const void *handle, unsigned needs)

@@ -83,11 +83,6 @@ static uint32_t first_fit(struct pieces *pieces, uint64_t bytes, uint64_t owner)
     return first;
 }
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
 {
     uint32_t at = bytes > MIB ? PIECES_NONE : first_fit(pieces, bytes, stream);
@@ -113,12 +108,6 @@ static uint64_t grow(struct pieces *pieces, uint64_t bytes)
 {
     (void)pieces;
     return bytes > 16 * MIB ? bytes : 16 * MIB;
-}
-
-static uint64_t cut(const struct piece *piece, uint64_t bytes)
-{
-    (void)piece;
-    return bytes;
 }
 
 static void merge_empty(struct pieces *pieces)
@@ -155,10 +144,9 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
     owners.count = 0;
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "arena:grow=16M",
-                                          .rounded = rounded,
+                                          .unit = 256,
                                           .choose = choose,
                                           .grow = grow,
-                                          .cut = cut,
                                           .put = put,
                                           .release = release,
                                           .streams = 3,

@@ -34,11 +34,6 @@ struct regions {
     uint64_t next;
 };
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
 {
     (void)stream;
@@ -75,7 +70,7 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
     struct regions regions = {2 * MIB};
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "bfc",
-                                          .rounded = rounded,
+                                          .unit = 256,
                                           .choose = choose,
                                           .grow = grow,
                                           .cut = cut,

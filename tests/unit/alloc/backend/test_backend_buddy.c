@@ -27,21 +27,10 @@ static uint64_t rounded(uint64_t bytes)
     return power;
 }
 
-static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
-{
-    return pieces_best(pieces, bytes, stream);
-}
-
 static uint64_t grow(struct pieces *pieces, uint64_t bytes)
 {
     (void)pieces;
     return bytes > SEGMENT ? bytes : SEGMENT;
-}
-
-static uint64_t cut(const struct piece *piece, uint64_t bytes)
-{
-    (void)piece;
-    return bytes;
 }
 
 /* What was cut off, or came back, as blocks of powers of two at multiples of their size: the larger ones lie behind. */
@@ -71,13 +60,8 @@ static void put(struct pieces *pieces, uint32_t at)
 TEST_WITH(test_random_decisions, rig_setup, rig_teardown)
 {
     pieces_compare(*state,
-                   &(struct pieces_rules){.policy = "buddy:segment=1M",
-                                          .rounded = rounded,
-                                          .choose = choose,
-                                          .grow = grow,
-                                          .cut = cut,
-                                          .put = put,
-                                          .streams = 3},
+                   &(struct pieces_rules){
+                       .policy = "buddy:segment=1M", .rounded = rounded, .grow = grow, .put = put, .streams = 3},
                    4000);
 }
 

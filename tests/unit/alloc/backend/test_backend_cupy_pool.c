@@ -21,33 +21,7 @@ TEST_PLAYS(test_cupy_pool, cases)
 
 /* ---- at random ---- */
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + 511) / 512 * 512;
-}
-
-static uint32_t choose(struct pieces *pieces, uint64_t bytes, uint64_t stream)
-{
-    return pieces_best(pieces, bytes, stream);
-}
-
-static uint64_t grow(struct pieces *pieces, uint64_t bytes)
-{
-    (void)pieces;
-    return bytes;
-}
-
-static uint64_t cut(const struct piece *piece, uint64_t bytes)
-{
-    (void)piece;
-    return bytes;
-}
-
 TEST_WITH(test_random, rig_setup, rig_teardown)
 {
-    pieces_compare(
-        *state,
-        &(struct pieces_rules){
-            .policy = "cupy-pool", .rounded = rounded, .choose = choose, .grow = grow, .cut = cut, .streams = 3},
-        6000);
+    pieces_compare(*state, &(struct pieces_rules){.policy = "cupy-pool", .unit = 512, .streams = 3}, 6000);
 }

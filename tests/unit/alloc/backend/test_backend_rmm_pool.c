@@ -42,11 +42,6 @@ TEST_WITH(test_options, rig_setup, rig_teardown)
 
 /* ---- at random ---- */
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 static bool is_listed(const struct pieces *pieces, uint32_t at, uint64_t stream)
 {
     return pieces->at[at].is_free && pieces->at[at].stream == stream;
@@ -105,12 +100,6 @@ static uint64_t grow(struct pieces *pieces, uint64_t bytes)
     return bytes > pieces->bytes ? bytes : pieces->bytes;
 }
 
-static uint64_t cut(const struct piece *piece, uint64_t bytes)
-{
-    (void)piece;
-    return bytes;
-}
-
 static void keep(struct pieces *pieces)
 {
     (void)pieces;
@@ -120,10 +109,9 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "rmm-pool",
-                                          .rounded = rounded,
+                                          .unit = 256,
                                           .choose = choose,
                                           .grow = grow,
-                                          .cut = cut,
                                           .put = put,
                                           .release = keep,
                                           .streams = STREAMS},

@@ -74,12 +74,6 @@ static uint64_t grow(struct pieces *pieces, uint64_t bytes)
     return bytes > 4 * MIB ? bytes : 4 * MIB;
 }
 
-static uint64_t cut(const struct piece *piece, uint64_t bytes)
-{
-    (void)piece;
-    return bytes;
-}
-
 TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     static const struct {
@@ -89,12 +83,8 @@ TEST_WITH(test_random, rig_setup, rig_teardown)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         second = cases[i].second;
         pieces_compare(*state,
-                       &(struct pieces_rules){.policy = cases[i].policy,
-                                              .rounded = rounded,
-                                              .choose = choose,
-                                              .grow = grow,
-                                              .cut = cut,
-                                              .streams = 2},
+                       &(struct pieces_rules){
+                           .policy = cases[i].policy, .rounded = rounded, .choose = choose, .grow = grow, .streams = 2},
                        3000);
         rig_close(*state);
     }

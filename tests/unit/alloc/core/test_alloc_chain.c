@@ -57,7 +57,7 @@ static const struct rig_case chain[] = {
      "oom_retry release_cached 40M freed 30M served; alloc after_retry 40M>"},
     {"anything but a lack of memory ends the request at once, and nothing is given back",
      {.sim.capacity_bytes = 100 * MIB},
-     "a=30M -a | fail:alloc:1 X40M <> a{-30M} reserved=30M ooms=0 retries=0 40M"},
+     "a=30M -a | fail:alloc:1 X40M says{was to fail} <> a{-30M} reserved=30M ooms=0 retries=0 40M"},
     {"the first attempt lacks memory, the second one's error is fatal",
      {.sim.capacity_bytes = 100 * MIB},
      "lack:alloc:1 fail:alloc:2 X40M <oom_retry release_cached 40M freed 0M> retries=1 ooms=0"},
@@ -67,14 +67,6 @@ static const struct rig_case chain[] = {
      "most=11M+512K x11M+512 allocated=0 reserved=12M most=12M 11M+512 allocated=12M asked=1"},
 };
 TEST_PLAYS(test_chain, chain)
-
-TEST_WITH(test_fatal_error_has_the_words_of_the_device, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    play(rig, "fail:alloc:1 X40M");
-    assert_non_null(strstr(rig->message.text, "was to fail"));
-}
 
 /* ---- what is in records ---- */
 
@@ -122,84 +114,50 @@ TEST_WITH(test_sizes_beyond_the_field, rig_setup, rig_teardown)
 
 /* ---- callbacks ---- */
 
-struct giver {
-    struct rig *rig;
-    uint64_t addr, next; /* freed by the next calls, if they are not 0 */
-    bool answer;
-    unsigned calls;
-    struct varve_alloc_miss miss; /* the last one */
+static const struct rig_case callbacks[] = {
+    {"on every miss of the pool; all of them, whatever the first one says; what it freed serves, and a hit asks nobody",
+     {.limit = 40 * MIB},
+     "miss=1 miss=1 a=40M | called=2 gives=a 30M>a <free_requested 40M; free_completed 40M; "
+     "oom_retry callbacks 30M freed 40M served; split 30M left 10M; alloc after_callbacks 30M> "
+     "called=4 wanted=30M excess=0 is_small=0 10M asked=1 called=4"},
+    {"without a word that it freed something there is no second search, although the block is there",
+     {.sim.capacity_bytes = 100 * MIB},
+     "a=40M | miss=0 gives=a 40M!a <free_requested 40M; free_completed 40M; oom_retry callbacks 40M freed 40M; "
+     "segment_alloc new_segment 40M; alloc new_segment 40M>"},
+    {"one that frees nothing: it comes before all other stages, and says so in a record", CHAIN,
+     CHAIN_WORDS "miss=1 30M <oom_retry callbacks 30M freed 0M; segment_free gc 22M; segment_alloc after_gc 30M; "
+                 "oom_retry gc 30M freed 22M served; alloc after_gc 30M>"},
+    /* 4, 2 and 1, so that only the oldest is above the mean, which it would not be alone with 3, 2 and 1 */
+    {"a search after callbacks counts for the ages of garbage as well",
+     {.limit = 400 * MIB, .config = "garbage_collection_threshold:0.5"},
+     "a=30M b=32M c=34M -a miss=1 40M unmiss -b 44M -c limit=358M | 60M <segment_free gc 30M; "
+     "segment_alloc after_gc 60M; oom_retry gc 60M freed 30M served; alloc after_gc 60M>"},
+    {"the limit of allocated bytes",
+     {.sim.capacity_bytes = 400 * MIB},
+     "a=40M b=30M most=90M 20M x512 says{the limit of allocated bytes is reached} miss=1 gives=b 30M>b called=1 "
+     "excess=30M wanted=30M answer=0 x512 -a 512 allocated=50M+512 most=0 200M"},
+    {"callbacks that free one block at a time are called until the request fits, and once for the pool, which has no "
+     "block of that size",
+     {.limit = 0},
+     "a=10M b=10M most=20M miss=1 gives=ab 14M allocated=14M called=3"},
+    {"the last resort, once all else has failed: until what it has freed serves, from the pool or by way of the device",
+     {.limit = 60 * MIB},
+     "a=20M b=20M resort 20M | called=0 gives=ab 40M <oom_retry release_cached 40M freed 0M; free_requested 20M; "
+     "free_completed 20M; segment_free retry 20M; oom_retry release_cached 40M freed 20M; "
+     "oom_retry last_resort 40M freed 20M; free_requested 20M; free_completed 20M; segment_free retry 20M; "
+     "segment_alloc after_retry 40M; oom_retry release_cached 40M freed 20M served; "
+     "oom_retry last_resort 40M freed 20M served; alloc after_retry 40M> called=2"},
+    {"it gives up: so does the request, with the accounting",
+     {.limit = 60 * MIB},
+     "20M a=20M gives=a resort x60M allocated=20M called=2 says{after the callbacks for the last resort} unmiss x60M "
+     "called=2"},
 };
+TEST_PLAYS(test_callbacks, callbacks)
 
-static uint64_t giver_call(void *context, const struct varve_alloc_miss *miss)
+static uint64_t count_call(void *context, const struct varve_alloc_miss *miss)
 {
-    struct giver *giver = context;
-    giver->calls++;
-    giver->miss = *miss;
-    if (giver->addr != 0) {
-        give(giver->rig, giver->addr);
-        giver->addr = giver->next;
-        giver->next = 0;
-    }
-    return giver->answer;
-}
-
-TEST_WITH(test_callback_serves, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig, .answer = true}, second = {.rig = rig};
-    rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
-    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver), VARVE_OK);
-    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, giver_call, &second), VARVE_OK);
-    play(rig, "a=40M |");
-    assert_int_equal(giver.calls, 1); /* on every miss of the pool */
-    giver.addr = rig->named[0];
-    play(rig, "30M>a <free_requested 40M; free_completed 40M; oom_retry callbacks 30M freed 40M served; "
-              "split 30M left 10M; alloc after_callbacks 30M>");
-    assert_int_equal(second.calls, 2); /* all of them, whatever the first one says */
-    assert_true(second.miss.requested == 30 * MIB && second.miss.rounded == 30 * MIB);
-    assert_true(second.miss.excess == 0 && !second.miss.is_small);
-    play(rig, "10M asked=1");
-    assert_int_equal(giver.calls, 2); /* a hit asks nobody */
-}
-
-/* Without a word that it freed something there is no second search, although the block is there. */
-TEST_WITH(test_callback_that_denies, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig, .answer = false};
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
-    play(rig, "a=40M |");
-    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
-    giver.addr = rig->named[0];
-    play(rig, "40M!a <free_requested 40M; free_completed 40M; oom_retry callbacks 40M freed 40M; "
-              "segment_alloc new_segment 40M; alloc new_segment 40M>");
-}
-
-/* One that frees nothing: it comes before all other stages, and says so in a record. */
-TEST_WITH(test_callback_in_the_chain, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig, .answer = true};
-    rig_open(rig, &(struct rig_options)CHAIN);
-    play(rig, CHAIN_WORDS);
-    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
-    play(rig, "30M <oom_retry callbacks 30M freed 0M; segment_free gc 22M; segment_alloc after_gc 30M; "
-              "oom_retry gc 30M freed 22M served; alloc after_gc 30M>");
-}
-
-/* A search after callbacks counts for the ages of garbage as well: 4, 2 and 1, so that only the oldest is above the
- * mean, which it would not be alone with 3, 2 and 1. */
-TEST_WITH(test_callback_ages_garbage, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig, .answer = true};
-    rig_open(rig, &(struct rig_options){.limit = 400 * MIB, .config = "garbage_collection_threshold:0.5"});
-    play(rig, "a=30M b=32M c=34M -a");
-    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
-    play(rig, "40M");
-    varve_alloc_remove_callbacks(rig->alloc, &giver);
-    play(rig, "-b 44M -c limit=358M | 60M <segment_free gc 30M; segment_alloc after_gc 60M; "
-              "oom_retry gc 60M freed 30M served; alloc after_gc 60M>");
+    (void)miss;
+    return ++*(unsigned *)context > 0;
 }
 
 static void observe_nothing(void *context, const struct varve_alloc_oom *oom)
@@ -211,100 +169,19 @@ static void observe_nothing(void *context, const struct varve_alloc_oom *oom)
 TEST_WITH(test_callbacks_are_limited, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct giver giver = {.rig = rig};
     int error = VARVE_OK;
-    unsigned count = 0;
+    unsigned count = 0, calls = 0;
     rig_open(rig, &(struct rig_options){.limit = 0});
     while (error == VARVE_OK && count < 1000) {
-        error = varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
+        error = varve_alloc_add_miss_callback(rig->alloc, count_call, &calls);
         count += error == VARVE_OK;
     }
     assert_int_equal(error, VARVE_ERROR_FULL);
     assert_true(count >= 1);
     take(rig, 100);
-    assert_int_equal(giver.calls, count);
+    assert_int_equal(calls, count);
     for (unsigned i = 0; i < count; i++) { /* as many observers */
         assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observe_nothing, NULL), VARVE_OK);
     }
     assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observe_nothing, NULL), VARVE_ERROR_FULL);
-}
-
-/* ---- the limit of allocated bytes ---- */
-
-TEST_WITH(test_limit_of_allocated_bytes, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig, .answer = true};
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 400 * MIB});
-    play(rig, "a=40M b=30M most=90M 20M x512");
-    assert_non_null(strstr(rig->message.text, "the limit of allocated bytes is reached"));
-    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
-    giver.addr = rig->named[1];
-    play(rig, "30M>b");
-    assert_int_equal(giver.calls, 1);
-    assert_true(giver.miss.excess == 30 * MIB && giver.miss.rounded == 30 * MIB);
-    giver.answer = false;
-    play(rig, "x512 -a 512 allocated=50M+512 most=0 200M");
-}
-
-/* Callbacks that free one block at a time are called until the request fits. */
-TEST_WITH(test_limit_calls_until_it_fits, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig, .answer = true};
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    play(rig, "a=10M b=10M most=20M");
-    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
-    giver.addr = rig->named[0];
-    giver.next = rig->named[1];
-    play(rig, "14M allocated=14M");
-    assert_int_equal(giver.calls, 2 + 1); /* and once for the pool, which has no block of that size */
-}
-
-/* ---- the last resort ---- */
-
-static uint64_t resort_call(void *context, const struct varve_alloc_miss *miss)
-{
-    struct giver *giver = context;
-    bool is_more = giver->addr != 0;
-    giver_call(giver, miss);
-    return is_more ? 20 * MIB : 0;
-}
-
-/* Called once all else has failed, until what it has freed serves, whether from the pool or by way of the device. */
-TEST_WITH(test_last_resort_serves, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig};
-    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
-    play(rig, "a=20M b=20M");
-    varve_alloc_add_last_resort(rig->alloc, resort_call, &giver);
-    play(rig, "20M |");
-    assert_int_equal(giver.calls, 0);
-    giver.addr = rig->named[0];
-    giver.next = rig->named[1];
-    play(rig, "40M <oom_retry release_cached 40M freed 0M; "
-              "free_requested 20M; free_completed 20M; segment_free retry 20M; "
-              "oom_retry release_cached 40M freed 20M; oom_retry last_resort 40M freed 20M; "
-              "free_requested 20M; free_completed 20M; segment_free retry 20M; segment_alloc after_retry 40M; "
-              "oom_retry release_cached 40M freed 20M served; oom_retry last_resort 40M freed 20M served; "
-              "alloc after_retry 40M>");
-    assert_int_equal(giver.calls, 2);
-}
-
-/* It gives up: so does the request, with the accounting. */
-TEST_WITH(test_last_resort_gives_up, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct giver giver = {.rig = rig};
-    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
-    play(rig, "20M a=20M");
-    giver.addr = rig->named[0];
-    varve_alloc_add_last_resort(rig->alloc, resort_call, &giver);
-    play(rig, "x60M allocated=20M");
-    assert_int_equal(giver.calls, 2);
-    assert_non_null(strstr(rig->message.text, "after the callbacks for the last resort"));
-    varve_alloc_remove_callbacks(rig->alloc, &giver);
-    play(rig, "x60M");
-    assert_int_equal(giver.calls, 2);
 }

@@ -6,7 +6,7 @@
  * of PyTorch's allocator say that (tests/conformance/test_replay_pytorch.py).
  * Costs: 7 s, full 40 s
  */
-#include "support/alloc/hooks.h"
+#include "support/alloc/rig.h"
 #include "support/random.h"
 
 /* One thread: nothing here for the thread sanitizer to find, which makes each step ten times slower. */
@@ -149,9 +149,9 @@ static void chaos_run(struct rig *rig, const char *config, const char *policy, b
                                         .config = config,
                                         .policy = policy,
                                         .has_research = has_research});
-    hook(rig, chaos_within, &chaos);
+    rig_hook(rig, chaos_within, &chaos);
     if (strstr(config, "release_lock") == NULL) {
-        hooks.on_segment_alloc = NULL; /* the lock is held: a device may not come back */
+        rig->on_segment_alloc = NULL; /* the lock is held: a device may not come back */
     }
     varve_alloc_add_miss_callback(rig->alloc, chaos_callback, &chaos);
     varve_alloc_add_oom_observer(rig->alloc, chaos_observer, &chaos);

@@ -1,17 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Configuration strings of the allocator that are accepted: what each option sets, the fill rules of the
- * table of divisions, the order that options are read in, any locale, and the two environment variables. What
- * is refused is in test_alloc_config_errors.c.
+ * table of divisions, the order that options are read in, any locale, and the two environment variables. And mistakes
+ * in them: each is refused with a message that says which option, what was found, where, and what would be right, and
+ * leaves the configuration as it was.
  * Costs: 1 s
  */
 #include <cmocka.h>
 
-#include "support/alloc/config.h"
+#include "alloc/alloc.h"
+#include "alloc/config/tokens.h"
 
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct varve_alloc_config parsed(const char *text)
+{
+    struct varve_alloc_config config;
+    struct varve_message message = {""};
+    memset(&config, 0xa5, sizeof(config));
+    if (varve_alloc_config_parse(text, &config, &message) != VARVE_OK) {
+        fail_msg("'%s' was refused: %s", text, message.text);
+    }
+    assert_string_equal(config.text, text);
+    assert_int_equal(varve_alloc_config_check(&config, NULL), VARVE_OK);
+    return config;
+}
+
+/* `text` is refused with exactly this reason, and the configuration keeps every byte. */
+static void refused(const char *text, const char *reason)
+{
+    struct varve_alloc_config config, before;
+    struct varve_message message = {""};
+    memset(&config, 0x5a, sizeof(config));
+    memcpy(&before, &config, sizeof(config));
+    if (varve_alloc_config_parse(text, &config, &message) != VARVE_ERROR_INVALID) {
+        fail_msg("'%s' was not refused", text);
+    }
+    assert_string_equal(message.text, reason);
+    assert_memory_equal(&config, &before, sizeof(config));
+    assert_int_equal(varve_alloc_config_parse(text, &config, NULL), VARVE_ERROR_INVALID);
+}
 
 static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALLOC_DIVISIONS])
 {
@@ -228,12 +262,136 @@ TEST(test_check)
     config = good, memset(config.text, 'x', sizeof(config.text)), assert_wrong(config, "text");
 }
 
-TEST(test_distance)
+/* ---- mistakes ---- */
+
+/* Each of the values is refused for the same reason: of an option, "…, at character N, found". */
+static void refused_values(const char *option, const char *const *values, size_t count, const char *expected, int at)
 {
-    assert_int_equal(config_text_distance("", ""), 0);
-    assert_int_equal(config_text_distance("", "abc"), 3);
-    assert_int_equal(config_text_distance("abc", ""), 3);
-    assert_int_equal(config_text_distance("kitten", "sitting"), 3);
-    assert_int_equal(config_text_distance("segment", "segments"), 1);
-    assert_int_equal(config_text_distance("backend", "bakcend"), 2);
+    char text[64], reason[200];
+    for (size_t i = 0; i < count; i++) {
+        bool is_end = values[i][0] == '\0';
+        snprintf(text, sizeof(text), "%s:%s", option, values[i]);
+        snprintf(reason, sizeof(reason), "option %s: expected %s at character %d, found %s%s%s", option, expected, at,
+                 is_end ? "" : "\"", is_end ? "the end" : values[i], is_end ? "" : "\"");
+        refused(text, reason);
+    }
+}
+
+#define REFUSED_VALUES(option, expected, at, ...)              \
+    refused_values(option, (const char *const[]){__VA_ARGS__}, \
+                   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), expected, at)
+
+TEST(test_wrong_divisions)
+{
+    REFUSED_VALUES("roundup_power2_divisions", "a power of two, or a table \"[size:divisions,...]\",", 26, "0", "3",
+                   "a", "-8", "]");
+    refused("roundup_power2_divisions:[3:4]",
+            "option roundup_power2_divisions: expected a size in MiB that is a power of two, or \">\", "
+            "at character 27, found \"3\"");
+    refused("roundup_power2_divisions:[0:4]",
+            "option roundup_power2_divisions: expected a size in MiB that is a power of two, or \">\", "
+            "at character 27, found \"0\"");
+    refused("roundup_power2_divisions:[1:4,>:5]",
+            "option roundup_power2_divisions: expected a number of divisions, 0 or a power of two, "
+            "at character 33, found \"5\"");
+    refused("roundup_power2_divisions:[1,2:4]",
+            "option roundup_power2_divisions: expected \":\" at character 28, found \",\"");
+    refused("roundup_power2_divisions:[1:4:2:8]",
+            "option roundup_power2_divisions: expected \",\" or \"]\" at character 30, found \":\"");
+    refused("roundup_power2_divisions:[1:4",
+            "option roundup_power2_divisions: expected \",\" or \"]\" at character 30, found the end");
+    refused("roundup_power2_divisions:[1:4,",
+            "option roundup_power2_divisions: expected a size in MiB that is a power of two, or \">\", "
+            "at character 31, found the end");
+    refused("roundup_power2_divisions:[1:4]expandable_segments:True",
+            "option roundup_power2_divisions: expected \",\" or the end at character 31, "
+            "found \"expandable_segments\"");
+}
+
+TEST(test_values_out_of_range)
+{
+    REFUSED_VALUES("max_split_size_mb", "a whole number of MiB, 20 (large_segment_size_mb) or more,", 19, "19", "0",
+                   "-64", "+64", "64MB", "64.5", "", "True", "18446744073709551616", "36893488147419103296");
+    refused("max_non_split_rounding_mb:5", "option max_non_split_rounding_mb: expected a whole number of MiB, 20 "
+                                           "(large_segment_size_mb) or more, at character 27, found \"5\"");
+    refused("expandable_segments:True, large_segment_size_mb : 10",
+            "option large_segment_size_mb: expected a whole number of MiB, 11 to 1099511627775, at character 51, "
+            "found \"10\"");
+    refused("large_segment_size_mb:1099511627776", "option large_segment_size_mb: expected a whole number of MiB, "
+                                                   "11 to 1099511627775, at character 23, found "
+                                                   "\"1099511627776\"");
+}
+
+TEST(test_reals_and_flags)
+{
+    REFUSED_VALUES("garbage_collection_threshold", "a number above 0 and below 1", 30, "0", "1", "1.5", "-0.5", "nan",
+                   "inf", "0.5x", "half", "1e-999");
+    refused("garbage_collection_threshold:0,5", "unknown option \"5\" at character 32; the nearest one is backend");
+    REFUSED_VALUES("per_process_memory_fraction", "a number from 0 to 1", 29, "1.01", "-0.1", "nan", "1e400", "50%");
+    /* spelt as in Python */
+    REFUSED_VALUES("expandable_segments", "True or False", 21, "true", "FALSE", "1", "yes", "Truee", "[", ":");
+}
+
+TEST(test_backends)
+{
+    refused("backend:cudaMallocAsync",
+            "option backend: expected native (the driver's own pools are the policy cuda-async) "
+            "at character 9, found \"cudaMallocAsync\"");
+    refused("backend:Native",
+            "option backend: expected native (others are not supported) at character 9, found \"Native\"");
+}
+
+TEST(test_syntax)
+{
+    refused(",expandable_segments:True", "expected the name of an option at character 1, found \",\"");
+    refused("expandable_segments:True,,", "expected the name of an option at character 26, found \",\"");
+    refused("expandable_segments", "option expandable_segments: expected \":\" and a value at character 20, "
+                                   "found the end");
+    refused("expandable_segments,True",
+            "option expandable_segments: expected \":\" and a value at character 20, found \",\"");
+    refused("expandable_segments:True:False",
+            "option expandable_segments: expected \",\" or the end at character 25, found \":\"");
+    refused("expandable_segments:True max_split_size_mb:64",
+            "option expandable_segments: expected \",\" or the end at character 43, found \":\"");
+}
+
+TEST(test_unknown_names)
+{
+    refused("max_split_size:64",
+            "unknown option \"max_split_size\" at character 1; the nearest one is max_split_size_mb");
+    refused("expandable_segments:True, garbage_colection_treshold:0.8",
+            "unknown option \"garbage_colection_treshold\" at character 27; the nearest one is "
+            "garbage_collection_threshold");
+    refused("expandable:True", "unknown option \"expandable\" at character 1; the nearest one is expandable_segments");
+    refused("max_split_size_mb=64", "unknown option \"max_split_size_mb=64\" at character 1; the nearest one is "
+                                    "max_split_size_mb, and \":\" is written before a value");
+    refused("release_lock_on_hipmalloc:True", "option release_lock_on_hipmalloc at character 1 is the name for AMD "
+                                              "devices; here it is release_lock_on_cudamalloc");
+    refused("throw_on_cudamalloc_oom:True", "option throw_on_cudamalloc_oom at character 1 came after PyTorch 2.11, "
+                                            "whose rules hold here; remove it");
+}
+
+TEST(test_long_and_hostile_strings)
+{
+    static char text[5000];
+    struct varve_message message = {""};
+    memset(text, 'x', sizeof(text) - 1);
+    refused(text, "an option string has at most 1023 characters; this one has 4999");
+    text[1023] = '\0';
+    struct varve_alloc_config config;
+    assert_int_equal(varve_alloc_config_parse(text, &config, &message), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(message.text, "unknown option \"xxxxx"));
+    assert_non_null(strstr(message.text, "xxx\"... at character 1; "));
+
+    memset(text, '[', 1023);
+    refused(text, "expected the name of an option at character 1, found \"[\"");
+    refused("back\033[2Jend:native", "unknown option \"back?\" at character 1; the nearest one is backend");
+
+    /* As many tokens as fit. */
+    size_t length = (size_t)snprintf(text, sizeof(text), "roundup_power2_divisions:[");
+    while (length < 1018) {
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "2:1,");
+    }
+    snprintf(text + length, sizeof(text) - length, "]");
+    assert_int_equal(parsed(text).roundup_power2_divisions[1], 1);
 }

@@ -99,21 +99,14 @@ TEST_PLAYS(test_trouble, trouble)
 
 /* ---- pools, peers and settings ---- */
 
-/* Once segments are ordinary ones, free memory of expandable ones serves nobody: the larger block does. */
-TEST_WITH(test_ordinary_again, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    play(rig, "b=50M");
-    struct varve_alloc_config config;
-    varve_alloc_config_init(&config);
-    config.expandable_segments = true;
-    assert_int_equal(varve_alloc_set_config(rig->alloc, &config, NULL), VARVE_OK);
-    play(rig, "a=30M -a a{-40M} -b");
-    config.expandable_segments = false;
-    assert_int_equal(varve_alloc_set_config(rig->alloc, &config, NULL), VARVE_OK);
-    play(rig, "38M>b 20M!a");
-}
+static const struct rig_case settings[] = {
+    {"once segments are ordinary ones, free memory of expandable ones serves nobody: the larger block does",
+     {.limit = 0},
+     "b=50M expand=1 a=30M -a a{-40M} -b expand=0 38M>b 20M!a"},
+    {"a peer gets access to what is mapped, and to what will be", EXPANDABLE,
+     "30M access=1 peer=1 access=3 30M access=5"},
+};
+TEST_PLAYS(test_settings, settings)
 
 static struct varve_device_reservation seen_place;
 
@@ -140,16 +133,4 @@ TEST_WITH(test_private_pool, rig_setup, rig_teardown)
     assert_int_equal(seen_place.stream, 9);
     assert_true(seen_place.pool_id[0] == 0 && seen_place.pool_id[1] == 4 && seen_place.is_small);
     play(rig, "-a ]4 ;4 empty used=0");
-}
-
-/* A peer gets access to what is mapped, and to what will be. */
-TEST_WITH(test_peers, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options)EXPANDABLE);
-    play(rig, "30M access=1");
-    assert_int_equal(varve_alloc_enable_peer(rig->alloc, 1), VARVE_OK);
-    play(rig, "access=3 30M access=5");
-    assert_true(varve_alloc_enable_peer(rig->alloc, 0) < 0); /* itself */
-    assert_true(varve_alloc_enable_peer(rig->alloc, -1) < 0);
 }

@@ -57,35 +57,17 @@ void *__libc_realloc(void *old, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void *memory);
 
-void *malloc(size_t bytes)
-{
-    malloc_calls++;
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    malloc_calls++;
-    return __libc_calloc(count, bytes);
-}
-
-void *realloc(void *old, size_t bytes)
-{
-    malloc_calls++;
-    return __libc_realloc(old, bytes);
-}
-
-void *memalign(size_t alignment, size_t bytes)
-{
-    malloc_calls++;
-    return __libc_memalign(alignment, bytes);
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-    malloc_calls++;
-    return __libc_memalign(alignment, bytes);
-}
+#define COUNTED(name, parameters, call) \
+    void *name parameters               \
+    {                                   \
+        malloc_calls++;                 \
+        return call;                    \
+    }
+COUNTED(malloc, (size_t bytes), __libc_malloc(bytes))
+COUNTED(calloc, (size_t count, size_t bytes), __libc_calloc(count, bytes))
+COUNTED(realloc, (void *old, size_t bytes), __libc_realloc(old, bytes))
+COUNTED(memalign, (size_t alignment, size_t bytes), __libc_memalign(alignment, bytes))
+COUNTED(aligned_alloc, (size_t alignment, size_t bytes), __libc_memalign(alignment, bytes))
 
 int posix_memalign(void **memory, size_t alignment, size_t bytes)
 {

@@ -104,9 +104,7 @@ TEST_WITH(test_no_split, rig_setup, rig_teardown)
     for (size_t i = 0; varve_alloc_policies()[i] != NULL; i++) {
         struct rig *rig = *state;
         rig_open(rig, &(struct rig_options){.policy = varve_alloc_policies()[i]});
-        play(rig, "[1");
-        assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
-        play(rig, "a=2M a{a20M} -a 3M>a a{a20M}");
+        play(rig, "[1 nosplit=1 a=2M a{a20M} -a 3M>a a{a20M}");
         if (i == 0) { /* PyTorch's: other pools go on */
             play(rig, "b=512 b{a2M} ]1 2M splits=1");
         }
@@ -115,53 +113,24 @@ TEST_WITH(test_no_split, rig_setup, rig_teardown)
     }
 }
 
-/* Free blocks of a pool serve a default request that would fail; they come back to it. Only to the default pool, only
- * on the same stream, only what that pool has free. */
-TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
-{
-    static const struct {
-        uint64_t limit;
-        const char *words, *config;
-    } cases[] = {
-        /* before oversize blocks go */
-        {100, "a=40M -a ]1 b=60M -b | 30M>a <alloc cache 40M>", "max_split_size_mb:20"},
-        {60, "a=30M -a ]1 20M allocs=2 | 16M>a <split 16M left 14M; alloc cache 16M> a#1 -a [1 30M>a ]1", NULL},
-        {40, "a=30M ]1 x28M -a x28M@3 [2 x28M ]2 x32M 28M>a", NULL},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct rig *rig = *state;
-        rig_open(rig, &(struct rig_options){.limit = cases[i].limit * MIB, .config = cases[i].config});
-        play(rig, "[1");
-        assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
-        play(rig, cases[i].words);
-        assert_int_equal(varve_record_kind(&rig->records[rig->count - 1]), VARVE_KIND_ALLOC);
-        assert_int_equal(rig->records[rig->count - 1].pool, 2);
-        rig_close(rig);
-        memset(rig, 0, sizeof(*rig));
-    }
-}
-
-/* What expandable segments of the pool have is not lent. */
-TEST_WITH(test_use_on_oom_and_expandable_segments, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 40 * MIB, .config = "expandable_segments:True"});
-    play(rig, "[1 a=30M -a ]1");
-    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
-    play(rig, "x20M");
-}
-
-/* The last stage that was tried is that of the lenders. */
-TEST_WITH(test_use_on_oom_is_a_stage, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
-    play(rig, "[1@5 x50M");
-    assert_non_null(strstr(rig->message.text, "after a new segment;"));
-    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_OK);
-    play(rig, "x50M ]1");
-    assert_non_null(strstr(rig->message.text, "after the pools for use on OOM;"));
-}
+static const struct rig_case lending[] = {
+    {"free blocks of a pool serve a default request that would fail, before oversize blocks go, and come back to it",
+     {.limit = 100 * MIB, .config = "max_split_size_mb:20"},
+     "[1 lend=1 a=40M -a ]1 b=60M -b | 30M>a <alloc cache 40M> pool=2"},
+    {"a part of one",
+     {.limit = 60 * MIB},
+     "[1 lend=1 a=30M -a ]1 20M allocs=2 | 16M>a <split 16M left 14M; alloc cache 16M> a#1 -a [1 30M>a ]1 pool=2"},
+    {"only to the default pool, only on the same stream, only what that pool has free",
+     {.limit = 40 * MIB},
+     "[1 lend=1 a=30M ]1 x28M -a x28M@3 [2 x28M ]2 x32M 28M>a pool=2"},
+    {"what expandable segments of the pool have is not lent",
+     {.limit = 40 * MIB, .config = "expandable_segments:True"},
+     "[1 a=30M -a ]1 lend=1 x20M"},
+    {"it is a stage, which may be the last one that was tried",
+     {.limit = 40 * MIB},
+     "[1@5 x50M says{after a new segment;} lend=1 x50M says{after the pools for use on OOM;} ]1"},
+};
+TEST_PLAYS(test_use_on_oom, lending)
 
 /* ---- how long they live: until they have neither references nor segments, of whatever kind ---- */
 

@@ -27,8 +27,7 @@ static size_t model_entry(uint64_t bytes)
 
 static uint64_t model_block_size(const uint64_t *table, uint64_t bytes)
 {
-    uint64_t divisions = table[model_entry(bytes)];
-    uint64_t low = 1, step = 512, result;
+    uint64_t divisions = table[model_entry(bytes)], low = 1, step = 512;
     if (bytes < 512) {
         return 512;
     }
@@ -37,14 +36,9 @@ static uint64_t model_block_size(const uint64_t *table, uint64_t bytes)
         while (low * 2 <= bytes) {
             low *= 2;
         }
-        step = low / divisions;
-        for (result = low; result < bytes;) {
-            result += step;
-        }
-        return result;
+        step = low / divisions; /* low is a multiple of it */
     }
-    result = bytes / step * step;
-    return result == bytes ? result : result + step;
+    return (bytes + step - 1) / step * step;
 }
 
 static void compare(const struct varve_alloc_config *config, uint64_t bytes)
@@ -59,7 +53,7 @@ static void compare(const struct varve_alloc_config *config, uint64_t bytes)
     assert_true(rounded >= bytes && rounded >= 512 && rounded % 512 == 0 && rounded <= LIMIT);
 }
 
-static void compare_all(const struct varve_alloc_config *config, uint64_t *random)
+static void compare_all(const struct varve_alloc_config *config, uint64_t *random, unsigned random_sizes)
 {
     for (uint64_t bytes = 0; bytes < 5000; bytes++) {
         compare(config, bytes);
@@ -73,128 +67,77 @@ static void compare_all(const struct varve_alloc_config *config, uint64_t *rando
             }
         }
     }
-    for (unsigned i = 0; i < RANDOM_SIZES; i++) {
+    for (unsigned i = 0; i < random_sizes; i++) {
         compare(config, random_next(random) >> (4 + random_next(random) % 52));
     }
 }
 
 /* ---- Tests ---- */
 
-TEST(test_one_number_for_all)
+/* None, each number of divisions for all sizes, and tables of small numbers. */
+TEST(test_block_sizes)
 {
     struct varve_alloc_config config;
     uint64_t random = 0x9e3779b97f4a7c15;
     varve_alloc_config_init(&config);
-    compare_all(&config, &random);
-    /* Beyond 4096 divisions the model would take long; the steps are the same ones, only finer. */
-    for (uint64_t divisions = 1; divisions <= 4096; divisions *= 2) {
+    for (unsigned round = 0; round < 73; round++) {
         for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
-            config.roundup_power2_divisions[i] = divisions;
+            uint64_t log2 = round <= 64 ? round : random_next(&random) % 11;
+            config.roundup_power2_divisions[i] = log2 != 0 ? UINT64_C(1) << (log2 - 1) : 0;
         }
-        compare_all(&config, &random);
+        compare_all(&config, &random, round < 14 || round > 64 ? RANDOM_SIZES : 2000);
     }
 }
 
-TEST(test_a_table_of_all_numbers)
-{
-    struct varve_alloc_config config;
-    uint64_t random = 20240229;
-    varve_alloc_config_init(&config);
-    for (unsigned round = 0; round < 8; round++) {
-        for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
-            unsigned log2 = (unsigned)(random_next(&random) % 11);
-            config.roundup_power2_divisions[i] = log2 ? UINT64_C(1) << (log2 - 1) : 0;
-        }
-        compare_all(&config, &random);
-    }
-}
-
-TEST(test_more_divisions_than_blocks)
-{
-    struct varve_alloc_config config;
-    uint64_t random = 77;
-    varve_alloc_config_init(&config);
-    for (unsigned log2 = 13; log2 < 64; log2++) {
-        uint64_t divisions = UINT64_C(1) << log2;
-        for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
-            config.roundup_power2_divisions[i] = divisions;
-        }
-        for (unsigned i = 0; i < 2000; i++) {
-            uint64_t bytes = (random_next(&random) >> (4 + random_next(&random) % 52)) | 1;
-            uint64_t rounded = rounding_block_size(&config, bytes);
-            uint64_t step = 512;
-
-            /* Steps of at least 512, at most the interval's share, and no more than one step is added. */
-            if (log2 < 51 && bytes > 512 * divisions) {
-                for (step = 512; step * divisions * 2 <= bytes;) {
-                    step *= 2;
-                }
-            }
-            if (rounded < bytes || rounded - bytes >= step || rounded % step != 0) {
-                fail_msg("%ju bytes with 2^%u divisions give %ju", (uintmax_t)bytes, log2, (uintmax_t)rounded);
-            }
-        }
-    }
-}
-
+/* What callers without an allocator get, by policy; 0 for what is no size. Four divisions below 2 MiB: between 1024 and
+ * 2048 they are multiples of 256, which is why 512 * 4 is the border. */
 TEST(test_known_sizes)
 {
+    static const struct {
+        const char *policy;
+        uint64_t bytes, block, segment; /* 1: not asked */
+        uint64_t large_segment;         /* 0: 20 MiB */
+    } cases[] = {
+        {NULL, 0, 0, 0, 0},
+        {NULL, 1, 512, 1, 0},
+        {NULL, 512, 512, 2 * MIB, 0},
+        {NULL, 513, 1024, 1, 0},
+        {NULL, 1200, 1536, 1, 0},
+        {NULL, 2048, 2048, 1, 0},
+        {NULL, 2049, 2560, 1, 0},
+        {NULL, 5000, 5120, 1, 0},
+        {NULL, MIB, MIB, 2 * MIB, 0},
+        {NULL, MIB + 512, MIB + MIB / 4, 20 * MIB, 0},
+        {"pytorch", MIB + 1, MIB + MIB / 4, 1, 0},
+        {NULL, 2 * MIB - 1, 2 * MIB, 1, 0},
+        {NULL, 2 * MIB + 1, 2 * MIB + 512, 1, 0},
+        {NULL, 10 * MIB - 512, 10 * MIB - 512, 20 * MIB, 0},
+        {NULL, 10 * MIB, 10 * MIB, 10 * MIB, 0},
+        {NULL, 10 * MIB + 512, 10 * MIB + 512, 12 * MIB, 0},
+        {NULL, 12 * MIB, 12 * MIB, 12 * MIB, 0},
+        {NULL, LIMIT - 1, LIMIT, 1, 0},
+        {NULL, LIMIT - 512, LIMIT - 512, LIMIT, 0},
+        {NULL, LIMIT, 0, LIMIT, 0},
+        {NULL, LIMIT + 512, 0, 0, 0},
+        {NULL, MIB, MIB, 2 * MIB, 64 * MIB},
+        {NULL, 5 * MIB, 5 * MIB, 64 * MIB, 64 * MIB},
+        {NULL, 11 * MIB, 11 * MIB, 12 * MIB, 64 * MIB},
+        {"first-fit", MIB + 1, MIB + 512, 1, 0},
+        {"first-fit", MIB, MIB, 20 * MIB, 0},
+        {"cuda-async", 1, 512, 1, 0},
+        {"cuda-async", MIB, MIB, MIB, 0},
+        {"best-fit", 512, 0, 0, 0},
+    };
     struct varve_alloc_config config;
-    varve_alloc_config_init(&config);
-    assert_int_equal(rounding_block_size(&config, 0), 512);
-    assert_int_equal(rounding_block_size(&config, 1), 512);
-    assert_int_equal(rounding_block_size(&config, 512), 512);
-    assert_int_equal(rounding_block_size(&config, 513), 1024);
-    assert_int_equal(rounding_block_size(&config, LIMIT - 1), LIMIT);
-
-    /* Four divisions between 1024 and 2048 are multiples of 256, which is why 512 * 4 is the border. */
-    config.roundup_power2_divisions[0] = 4;
-    assert_int_equal(rounding_block_size(&config, 1200), 1536);
-    assert_int_equal(rounding_block_size(&config, 2048), 2048);
-    assert_int_equal(rounding_block_size(&config, 2049), 2560);
-    assert_int_equal(rounding_block_size(&config, 5000), 5120);
-    assert_int_equal(rounding_block_size(&config, MIB + 1), MIB + MIB / 4);
-    assert_int_equal(rounding_block_size(&config, 2 * MIB - 1), 2 * MIB);
-    assert_int_equal(rounding_block_size(&config, 2 * MIB + 1), 2 * MIB + 512);
-}
-
-TEST(test_segments)
-{
-    struct varve_alloc_config config;
-    varve_alloc_config_init(&config);
-    assert_int_equal(rounding_segment_size(&config, 512), 2 * MIB);
-    assert_int_equal(rounding_segment_size(&config, MIB), 2 * MIB);
-    assert_int_equal(rounding_segment_size(&config, MIB + 512), 20 * MIB);
-    assert_int_equal(rounding_segment_size(&config, 10 * MIB - 512), 20 * MIB);
-    assert_int_equal(rounding_segment_size(&config, 10 * MIB), 10 * MIB);
-    assert_int_equal(rounding_segment_size(&config, 10 * MIB + 512), 12 * MIB);
-    assert_int_equal(rounding_segment_size(&config, 12 * MIB), 12 * MIB);
-    assert_int_equal(rounding_segment_size(&config, LIMIT), LIMIT);
-    assert_int_equal(rounding_segment_size(&config, LIMIT - 512), LIMIT);
-    config.large_segment_size = 64 * MIB;
-    assert_int_equal(rounding_segment_size(&config, MIB), 2 * MIB);
-    assert_int_equal(rounding_segment_size(&config, 5 * MIB), 64 * MIB);
-    assert_int_equal(rounding_segment_size(&config, 11 * MIB), 12 * MIB);
-}
-
-/* What callers without an allocator get: the same, by policy; 0 for what is no size. */
-TEST(test_public)
-{
-    struct varve_alloc_config config;
-    varve_alloc_config_init(&config);
-    config.roundup_power2_divisions[0] = 4;
-    assert_int_equal(varve_alloc_block_size(NULL, &config, 5000), 5120);
-    assert_int_equal(varve_alloc_block_size("pytorch", &config, MIB + 1), MIB + MIB / 4);
-    assert_int_equal(varve_alloc_block_size("first-fit", &config, MIB + 1), MIB + 512);
-    assert_int_equal(varve_alloc_block_size("cuda-async", &config, 1), 512);
-    assert_int_equal(varve_alloc_block_size(NULL, &config, 0), 0);
-    assert_int_equal(varve_alloc_block_size(NULL, &config, LIMIT), 0);
-    assert_int_equal(varve_alloc_block_size("best-fit", &config, 512), 0);
-    assert_int_equal(varve_alloc_segment_size(NULL, &config, MIB), 2 * MIB);
-    assert_int_equal(varve_alloc_segment_size("first-fit", &config, MIB), 20 * MIB);
-    assert_int_equal(varve_alloc_segment_size("cuda-async", &config, MIB), MIB);
-    assert_int_equal(varve_alloc_segment_size(NULL, &config, LIMIT), LIMIT);
-    assert_int_equal(varve_alloc_segment_size(NULL, &config, LIMIT + 512), 0);
-    assert_int_equal(varve_alloc_segment_size(NULL, &config, 0), 0);
-    assert_int_equal(varve_alloc_segment_size("best-fit", &config, 512), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        varve_alloc_config_init(&config);
+        config.roundup_power2_divisions[0] = 4;
+        config.large_segment_size = cases[i].large_segment != 0 ? cases[i].large_segment : 20 * MIB;
+        uint64_t block = varve_alloc_block_size(cases[i].policy, &config, cases[i].bytes);
+        uint64_t segment = varve_alloc_segment_size(cases[i].policy, &config, cases[i].bytes);
+        if (block != cases[i].block || (cases[i].segment != 1 && segment != cases[i].segment)) {
+            fail_msg("case %zu: %ju bytes give a block of %ju and a segment of %ju", i, (uintmax_t)cases[i].bytes,
+                     (uintmax_t)block, (uintmax_t)segment);
+        }
+    }
 }

@@ -4,47 +4,31 @@
  * their ends, what cache_info says, and peers.
  * Costs: 1 s
  */
-#include "support/alloc/hooks.h"
+#include "support/alloc/rig.h"
 
-static void set_fraction(struct rig *rig, double fraction)
-{
-    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, fraction), VARVE_OK);
-    assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), fraction, 0);
-}
+static const struct rig_case limits[] = {
+    {"a fraction of the device",
+     {.sim.capacity_bytes = 100 * MIB, .config = "per_process_memory_fraction:0.4"},
+     "20M 20M x512 percent=42 512 x2M percent=100 20M"},
+    {"a limit of nothing is a limit",
+     {.config = "per_process_memory_fraction:0.0"},
+     "x512 percent=50 512 limit=1 512 x3M percent=100 3M"}, /* of what is there */
+    {"a limit below what is reserved: nothing is taken away, nothing new is given until enough has gone; the cache is "
+     "not under the limit",
+     {.limit = 200 * MIB},
+     "a=60M b=50M limit=80M x20M reserved=110M -b 49M>b -a 30M>a x40M limit=0 400M"},
+};
+TEST_PLAYS(test_limits, limits)
 
-TEST_WITH(test_fraction, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB, .config = "per_process_memory_fraction:0.4"});
-    play(rig, "20M 20M x512");
-    set_fraction(rig, 0.42);
-    play(rig, "512 x2M");
-    set_fraction(rig, 1);
-    play(rig, "20M");
-}
-
-/* A limit of nothing is a limit. */
+/* As small as it likes: it is a limit all the same. */
 TEST_WITH(test_fraction_of_nothing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     rig_open(rig, &(struct rig_options){.config = "per_process_memory_fraction:0.0"});
     assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 0, 0);
-    play(rig, "x512");
-    set_fraction(rig, 0.5);
-    play(rig, "512");
-    set_fraction(rig, 1e-15);
-    play(rig, "512 x3M"); /* of what is there */
-    set_fraction(rig, 1);
-    play(rig, "3M");
+    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 1e-15), VARVE_OK);
+    play(rig, "x3M");
 }
-
-/* Nothing is taken away, nothing new is given until enough has gone; the cache is not under the limit. */
-static const struct rig_case below[] = {
-    {"a limit below what is reserved",
-     {.limit = 200 * MIB},
-     "a=60M b=50M limit=80M x20M reserved=110M -b 49M>b -a 30M>a x40M limit=0 400M"},
-};
-TEST_PLAYS(test_limit_below_what_is_reserved, below)
 
 TEST_WITH(test_rounded_size, rig_setup, rig_teardown)
 {
@@ -85,8 +69,8 @@ TEST_WITH(test_cache_info, rig_setup, rig_teardown)
     give(rig, addr); /* of any pool and stream */
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_OK);
     assert_int_equal(largest, 70 * MIB);
-    hook(rig, NULL, NULL);
-    hooks.ops.memory_info = no_memory_info;
+    rig_hook(rig, NULL, NULL);
+    rig->ops.memory_info = no_memory_info;
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_ERROR_IO);
     assert_int_equal(largest, 0);
 }
@@ -110,6 +94,7 @@ TEST_WITH(test_peers, rig_setup, rig_teardown)
         }
     }
     assert_int_equal(varve_alloc_enable_peer(rig->alloc, 0), VARVE_ERROR_INVALID); /* itself */
+    assert_int_equal(varve_alloc_enable_peer(rig->alloc, -1), VARVE_ERROR_INVALID);
     assert_int_equal(varve_alloc_enable_peer(rig->alloc, PEERS + 1), VARVE_ERROR_INVALID);
     uint64_t before = calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS);
     take(rig, 20 * MIB); /* one unit more: for the device itself and for each peer */

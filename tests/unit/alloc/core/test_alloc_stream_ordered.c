@@ -65,51 +65,20 @@ TEST_WITH(test_base_and_sharing, rig_setup, rig_teardown)
 }
 
 /* Whatever call fails: the error is reported, the block stays as pending, and the next request tries again. */
-TEST_WITH(test_failures, rig_setup, rig_teardown)
-{
-    static const enum varve_device_call calls[] = {VARVE_DEVICE_EVENT_RECORD, VARVE_DEVICE_STREAM_WAIT_EVENT,
-                                                   VARVE_DEVICE_FREE_ASYNC};
-    struct rig *rig = *state;
-    open_async(rig, (struct rig_options){.sim = {.index = 0}});
-    for (size_t i = 0; i < 3; i++) {
-        uint64_t addr = take(rig, 1000);
-        use_on(rig, addr, 9);
-        assert_int_equal(varve_sim_fail(rig->device, calls[i], 1, 1, VARVE_ERROR_IO), VARVE_OK);
-        assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, &rig->message), VARVE_ERROR_IO);
-        assert_non_null(strstr(rig->message.text, "is tried again"));
-        rig_check(rig);
-        expect_segment(rig, addr, "p1024");
-        assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, &rig->message), VARVE_ERROR_NOT_FOUND);
-        assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 0);
-        assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 1024);
-        assert_int_equal(varve_alloc_process_events(rig->alloc), VARVE_OK);
-        rig_check(rig);
-        assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    }
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 3 * 2 + 1); /* none twice, but the failed */
-    assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_ALLOC_ASYNC, 1, 1, VARVE_ERROR_IO), VARVE_OK);
-    refused(rig, 1000, VARVE_ERROR_IO);
-}
+#define FAILS(call)                                                                                                \
+    "a=1000 a~9 fail:" call ":1 -a!io says{is tried again} a{p1024} -a!missing allocated=0 reserved=1024 process " \
+    "reserved=0 "
 
-/* What is captured by somebody else keeps its blocks, and only them. */
-TEST_WITH(test_busy_streams, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    open_async(rig, (struct rig_options){.sim = {.index = 0}});
-    uint64_t a = take_on(rig, 1000, 8);
-    uint64_t b = take_on(rig, 2000, 9);
-    uint64_t c = take_on(rig, 3000, 8);
-    assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_FREE_ASYNC, 1, 4, VARVE_ERROR_BUSY), VARVE_OK);
-    give(rig, a);
-    give(rig, b);
-    give(rig, c);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 1024 + 2048 + 3072);
-    assert_int_equal(varve_alloc_process_events(rig->alloc), VARVE_OK); /* a can't yet, b and c can */
-    rig_check(rig);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 1024);
-    take(rig, 512);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 512);
-}
+static const struct rig_case failures[] = {
+    {"none of the waits is made twice, but the failed one",
+     {.policy = "cuda-async"},
+     FAILS("record") FAILS("wait") FAILS("free_async") "wait=7 fail:alloc_async:1 X1000"},
+    {"what is captured by somebody else keeps its blocks, and only them: a can't be freed at the second time, b and c "
+     "can",
+     {.policy = "cuda-async"},
+     "a=1000@8 b=2000@9 c=3000@8 busy:free_async:4 -a -b -c reserved=6144 process reserved=1024 512 reserved=512"},
+};
+TEST_PLAYS(test_failures, failures)
 
 /* ---- opening ---- */
 

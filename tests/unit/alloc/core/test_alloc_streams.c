@@ -64,6 +64,9 @@ static const struct rig_case streams[] = {
     {"streams that a capture added belong to its graph: nobody waits for them", SCRIPTED,
      "a=30M b=32M b~7 [1 a~8 b~8 -a -b ]1 30M>a record=1 32M!b done@7 32M>b"},
     {"so does one that was named before as well", SCRIPTED, "a=30M a~7 [1 a~7 -a ]1 30M>a record=0"},
+    {"the free says that it failed, and the block is never handed out while stream 8 has not been asked", SCRIPTED,
+     "a=30M a~7 a~8 fail:record:1 -a!io done@7 30M!a 30M!a -a!missing"},
+    {"or has not answered", SCRIPTED, "a=30M a~7 a~8 fail:record:2 -a!io done@7 30M!a 30M!a -a!missing"},
     {"empty_cache deals with frees of a capture too", SCRIPTED,
      "a=30M a~7 [1 -a empty reserved=30M ]1 empty reserved=0"},
 };
@@ -114,23 +117,5 @@ TEST_WITH(test_many_pending, rig_setup, rig_teardown)
             size_t place = i - (size_t[]){0, 17, 34}[stream];
             assert_int_equal(nth_record(rig, VARVE_KIND_FREE_COMPLETED, i)->addr, addr[stream + 3 * place]);
         }
-    }
-}
-
-/* The free returns that it failed, and the block is never handed out while a stream may use it: stream 8 has not been
- * asked, or not answered. */
-TEST_WITH(test_event_record_fails, rig_setup, rig_teardown)
-{
-    for (unsigned nth = 1; nth <= 2; nth++) {
-        struct rig *rig = streams_open(state);
-        play(rig, "a=30M a~7 a~8");
-        varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_RECORD, nth, 1, VARVE_ERROR_IO);
-        rig->message.text[0] = '\0';
-        assert_int_equal(varve_alloc_raw_delete(rig->alloc, rig->named[0], &rig->message), VARVE_ERROR_IO);
-        assert_string_not_equal(rig->message.text, "");
-        play(rig, "done@7 30M!a 30M!a");
-        assert_int_equal(varve_alloc_raw_delete(rig->alloc, rig->named[0], &rig->message), VARVE_ERROR_NOT_FOUND);
-        rig_close(rig);
-        memset(rig, 0, sizeof(*rig));
     }
 }

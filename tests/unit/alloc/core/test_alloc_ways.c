@@ -4,13 +4,13 @@
  * counts searches for a garbage collection that never comes, which sends all it does the long way. Their addresses,
  * answers, events, statistics and snapshots are equal, and both pass the walker, whatever goes between one way and the
  * other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees. Either side may
- * hold handles in place of addresses, and free by address what it has a handle of.
+ * hold handles in place of addresses, and free by address what it has a handle of. The side that goes the short way may
+ * fold its records: unfolded, they are the events of the other one, field by field.
  * Costs: 1 s
  */
 #include <cmocka.h>
 
 #include "alloc/core/state/allocator.h"
-#include "support/alloc/kept.h"
 #include "support/random.h"
 
 #include <stdlib.h>
@@ -21,6 +21,59 @@
 #define EVENTS_MAX (8U * STEPS)
 #define MIB (UINT64_C(1) << 20)
 #define NEVER_REACHED (UINT64_C(1) << 50)
+
+/* An allocator on the sim device whose events are kept, folded ones as what they stand for. */
+struct kept {
+    struct varve_device *device;
+    struct varve_alloc *alloc;
+    struct varve_alloc_recorder recorder;
+    struct varve_record *events; /* but those of settings, in which the two differ */
+    size_t count, capacity;
+    uint64_t records, folded; /* as they came */
+};
+
+static void kept_take(void *context, const struct varve_record *record)
+{
+    struct kept *kept = context;
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = varve_record_unfold(record, parts);
+    if (varve_record_kind(record) == VARVE_KIND_CONFIG) {
+        return;
+    }
+    /* as the front ends' recorders ask: in the middle of a request */
+    struct varve_pool_id pool;
+    uint64_t stream;
+    assert_int_equal(varve_alloc_resolve_record(kept->alloc, record, &stream, &pool), VARVE_OK);
+    kept->records++;
+    kept->folded += varve_record_is_folded(record);
+    for (unsigned i = 0; i < count && kept->count < kept->capacity; i++) {
+        kept->events[kept->count++] = parts[i];
+    }
+}
+
+/* `options` say all but the device. The recorder is not set, unless they name `kept->recorder`. */
+static void kept_open(struct kept *kept, struct varve_alloc_options *options, size_t capacity, bool folds)
+{
+    struct varve_sim_options sim = {.index = 3};
+    struct varve_message message = {""};
+    *kept = (struct kept){.events = calloc(capacity, sizeof(*kept->events)), .capacity = capacity};
+    assert_non_null(kept->events);
+    kept->recorder = (struct varve_alloc_recorder){.record = kept_take, .context = kept, .folds = folds};
+    assert_int_equal(varve_sim_open(&sim, &kept->device, &message), VARVE_OK);
+    options->device = kept->device;
+    assert_int_equal(varve_alloc_open(options, &kept->alloc, &message), VARVE_OK);
+}
+
+static void kept_close(struct kept *kept)
+{
+    struct varve_message message = {""};
+    if (varve_alloc_check(kept->alloc, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    varve_alloc_close(kept->alloc);
+    kept->device->ops->close(kept->device);
+    free(kept->events);
+}
 
 struct side {
     struct kept kept;
@@ -192,17 +245,30 @@ enum handles {
     LONG_HANDLES,
 };
 
-static void compare(const char *config, uint64_t seed, unsigned live, unsigned sizes, bool folds, enum handles handles)
+struct comparison {
+    const char *config;
+    unsigned live, sizes;
+    bool folds;
+    enum handles handles;
+    bool is_recorded; /* from the beginning, and mostly */
+};
+
+static void compare(const struct comparison *how, uint64_t seed)
 {
     static struct side short_way, long_way;
     uint64_t random = seed;
-    varve_emit_may_fold = folds;
-    side_open(&short_way, config, false, folds);
-    side_open(&long_way, config, true, false);
-    short_way.has_handles = handles == SHORT_HANDLES;
-    long_way.has_handles = handles == LONG_HANDLES;
+    varve_emit_may_fold = how->folds;
+    side_open(&short_way, how->config, false, true); /* a second sink may want each event all the same */
+    side_open(&long_way, how->config, true, false);
+    short_way.has_handles = how->handles == SHORT_HANDLES;
+    long_way.has_handles = how->handles == LONG_HANDLES;
+    if (how->is_recorded) {
+        varve_alloc_set_recorder(short_way.kept.alloc, &short_way.kept.recorder);
+        varve_alloc_set_recorder(long_way.kept.alloc, &long_way.kept.recorder);
+    }
     for (unsigned i = 0; i < STEPS; i++) {
-        struct act act = random_act(&random, live, sizes);
+        struct act act = random_act(&random, how->live, how->sizes);
+        act.rare = how->is_recorded && act.rare == 0 ? 1 : act.rare;
         step(&short_way, &act);
         step(&long_way, &act);
         assert_int_equal(short_way.live[act.slot], long_way.live[act.slot]);
@@ -212,26 +278,58 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
     }
     are_equal(&short_way, &long_way, STEPS);
     assert_true(short_way.kept.count < EVENTS_MAX);
-    assert_true(short_way.short_steps > STEPS / 10 && short_way.recorded_steps > STEPS / 10);
+    assert_true(how->is_recorded || (short_way.short_steps > STEPS / 10 && short_way.recorded_steps > STEPS / 10));
     assert_int_equal(long_way.short_steps + long_way.recorded_steps, 0);
+    assert_int_equal(long_way.kept.folded, 0);
+    assert_int_equal(long_way.kept.records, long_way.kept.count);
+    assert_true(how->folds == (short_way.kept.records < long_way.kept.records));
+    assert_true(how->folds ? short_way.kept.folded > (how->is_recorded ? STEPS / 4 : 1) : short_way.kept.folded == 0);
     kept_close(&short_way.kept);
     kept_close(&long_way.kept);
 }
 
-TEST(test_all_sizes)
+TEST(test_both_ways)
 {
-    compare("", test_first_seed(1), LIVE_MAX, 0, true, NO_HANDLES);
-    compare("max_split_size_mb:32", test_first_seed(1) + 1, LIVE_MAX, 0, false, SHORT_HANDLES);
+    static const struct comparison comparisons[] = {
+        {"", LIVE_MAX, 0, true, NO_HANDLES, false},
+        {"max_split_size_mb:32", LIVE_MAX, 0, false, SHORT_HANDLES, false},
+        {"", LIVE_MAX, 3, true, SHORT_HANDLES, false},
+        {"", LIVE_MAX, 14, false, NO_HANDLES, false},
+        {"", 3, 0, true, SHORT_HANDLES, false},
+        {"", 10, 2, true, LONG_HANDLES, false},
+        {"", 200, 0, true, NO_HANDLES, true},
+        {"expandable_segments:True", 200, 0, true, NO_HANDLES, true},
+        {"max_split_size_mb:32", 200, 0, true, NO_HANDLES, true},
+        {"roundup_power2_divisions:4", 200, 0, true, NO_HANDLES, true},
+    };
+    for (size_t i = 0; i < sizeof(comparisons) / sizeof(comparisons[0]); i++) {
+        compare(&comparisons[i], test_first_seed(1) + i);
+    }
 }
 
-TEST(test_few_sizes)
+/* ---- what is not folded ---- */
+
+TEST(test_what_fits)
 {
-    compare("", test_first_seed(1) + 2, LIVE_MAX, 3, true, SHORT_HANDLES);
-    compare("", test_first_seed(1) + 3, LIVE_MAX, 14, false, NO_HANDLES);
+    assert_true(varve_fold_fits(0));
+    assert_true(varve_fold_fits(512));
+    assert_true(varve_fold_fits(UINT64_C(0xffffffff) * 512));
+    assert_false(varve_fold_fits(UINT64_C(0x100000000) * 512));
+    assert_false(varve_fold_fits(513));
+    assert_false(varve_fold_fits(UINT64_MAX));
 }
 
-TEST(test_few_blocks)
+/* Of other kinds the flag means something else. */
+TEST(test_stray_flag)
 {
-    compare("", test_first_seed(1) + 4, 3, 0, true, SHORT_HANDLES);
-    compare("", test_first_seed(1) + 5, 10, 2, true, LONG_HANDLES);
+    const struct varve_record record = {
+        .addr = 1,
+        .arg = UINT64_MAX,
+        .callsite = 7,
+        .dev_seq_kind_flags = varve_record_tag(4, VARVE_KIND_HEAP_ALLOC, VARVE_FLAG_FOLDED | VARVE_FLAG_FAILED),
+    };
+    assert_false(varve_record_is_folded(&record));
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    assert_int_equal(varve_record_unfold(&record, parts), 1);
+    assert_memory_equal(&parts[0], &record, sizeof(record));
 }

@@ -1,311 +1,195 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator on the cuda device, on a fake driver, where a program does what allocators hardly see
- * otherwise: it captures streams that the allocator does not know of, resets the GPU under it, ends the driver
- * before the last free, forks. Nothing may crash or get lost, requests that can be served are, and the others
- * are refused in CUDA's words.
+ * The allocator on the cuda device, on a fake driver, where a program does what allocators hardly see otherwise: it
+ * captures streams that the allocator does not know of, resets the GPU under it, ends the driver before the last free,
+ * forks. Nothing may crash or get lost, requests that can be served are, and the others are refused in CUDA's words.
  * Costs: 1 s
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "support/cuda/driver_fake.h"
+#include "support/cuda/fake_device.h"
+#include "tests/cmocka.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB ((uint64_t)1 << 20)
-#define STREAM 0x5000
-#define OTHER 0x6000
+/* ---- the allocator in words of a play, which closes it before the device ---- */
 
-static const char *const policies[] = {"pytorch", "cuda-async"};
+static struct varve_alloc *alloc;
+static struct varve_message said;
 
-static struct varve_alloc *opened(const char *policy, uint64_t limit)
+static int open_with(const struct device_case *one, struct varve_device **device_out, const char *policy)
 {
-    const struct varve_cuda_options device = {.index = 3, .ordinal = FAKE_ORDINAL};
-    struct varve_alloc *alloc = NULL;
-    fake_reset();
+    const struct varve_cuda_options device = {.index = RULES_INDEX, .ordinal = FAKE_ORDINAL};
     struct varve_alloc_options options;
+    fake_reset();
     varve_alloc_options_init(&options);
     options.policy = policy;
-    options.memory_limit = limit;
-    assert_int_equal(cuda_device_open(&fake_driver, &device, &options.device, NULL), VARVE_OK);
-    fake.device = options.device;
-    assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
-    return alloc;
+    options.memory_limit = one->limit;
+    int error = cuda_device_open(&fake_driver, &device, device_out, NULL);
+    fake.device = options.device = *device_out;
+    return error != VARVE_OK ? error : varve_alloc_open(&options, &alloc, NULL);
 }
 
-static void checked(struct varve_alloc *alloc)
+static int open_pytorch(const struct device_case *one, struct varve_device **device_out)
 {
-    struct varve_message message = {""};
-    if (varve_alloc_check(alloc, &message) != VARVE_OK || varve_cuda_check(fake.device, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    if (fake.wrong[0] != '\0') {
-        fail_msg("%s", fake.wrong);
-    }
+    return open_with(one, device_out, "pytorch");
 }
 
-/* With nothing left at the driver, if it still was one. */
-static void closed(struct varve_alloc *alloc)
+static int open_async(const struct device_case *one, struct varve_device **device_out)
 {
-    struct varve_device *device = fake.device;
-    checked(alloc);
+    return open_with(one, device_out, "cuda-async");
+}
+
+static int check(const struct varve_device *device, struct varve_message *message)
+{
+    int error = varve_alloc_check(alloc, message);
+    nothing_is_wrong();
+    return error != VARVE_OK ? error : varve_cuda_check(device, message);
+}
+
+static void closing(void)
+{
     varve_alloc_close(alloc);
     fake.device = NULL;
-    device->ops->close(device);
-    if (fake.wrong[0] != '\0') {
-        fail_msg("%s", fake.wrong);
-    }
 }
 
-static void closed_clean(struct varve_alloc *alloc)
+static const char *what_it_said(void)
 {
-    closed(alloc);
-    assert_int_equal(fake_count(FAKE_NONE), FAKE_OBJECTS);
-    assert_int_equal(fake_thread.depth, 0);
+    return said.text;
 }
 
-static uint64_t taken(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream)
-{
-    struct varve_message message = {""};
-    uint64_t addr = 0;
-    if (varve_alloc_raw_alloc_with_stream(alloc, bytes, stream, &addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
+#define ALLOC_WORD(name, expression)                                             \
+    static int fake_word_##name(struct device_step *step)                        \
+    {                                                                            \
+        struct varve_alloc_stats stats;                                          \
+        assert_int_equal(varve_alloc_get_device_stats(alloc, &stats), VARVE_OK); \
+        (void)step;                                                              \
+        return expression;                                                       \
     }
-    checked(alloc);
-    return addr;
+ALLOC_WORD(give, varve_alloc_raw_delete(alloc, step->at[0], &said))
+ALLOC_WORD(use, varve_alloc_record_stream(alloc, step->at[0], step->stream, &said))
+ALLOC_WORD(process, varve_alloc_process_events(alloc))
+ALLOC_WORD(empty, varve_alloc_empty_cache(alloc))
+ALLOC_WORD(allocated, (step->out = (uint64_t)stats.allocated_bytes[0].current, VARVE_OK))
+ALLOC_WORD(active, (step->out = (uint64_t)stats.active_bytes[0].current, VARVE_OK))
+#undef ALLOC_WORD
+
+/* take:BYTES@STREAM: a request that fails gives 0. */
+static int fake_word_take(struct device_step *step)
+{
+    uint64_t addr = 1;
+    int error = varve_alloc_raw_alloc_with_stream(alloc, step->at[0], step->stream, &addr, &said);
+    assert_true((error == VARVE_OK) == (addr != 0));
+    step->out = error == VARVE_OK ? addr : step->out;
+    return error;
 }
 
-static void given(struct varve_alloc *alloc, uint64_t addr)
+/* One that is given back at once. */
+static int fake_word_serve(struct device_step *step)
 {
-    struct varve_message message = {""};
-    if (varve_alloc_raw_delete(alloc, addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    checked(alloc);
+    int error = fake_word_take(step);
+    return error != VARVE_OK ? error : varve_alloc_raw_delete(alloc, step->out, &said);
 }
+
+/* clang-format off */
+static const struct device_word words[] = {
+    FAKE_WORDS, FAKE_WORD(give), FAKE_WORD(use), FAKE_WORD(process), FAKE_WORD(empty), FAKE_WORD(allocated),
+    FAKE_WORD(active), FAKE_WORD(take), FAKE_WORD(serve), {NULL, NULL}};
+/* clang-format on */
+
+#define KIND(name_, open_, closed_)                                                                \
+    {                                                                                              \
+        .name = (name_), .open = (open_), .check = check, .closing = closing, .closed = (closed_), \
+        .reason = what_it_said, .words = words, .stream = STREAM                                   \
+    }
+static const struct device_kind pytorch = KIND("pytorch", open_pytorch, nothing_is_left);
+static const struct device_kind async = KIND("cuda-async", open_async, nothing_is_left);
+/* Their driver has ended. */
+static const struct device_kind ended[] = {KIND("pytorch", open_pytorch, nothing_is_wrong),
+                                           KIND("cuda-async", open_async, nothing_is_wrong)};
 
 /* ---- captures that the allocator does not know of ---- */
 
-/* A block that a captured stream uses is freed: it waits for the end of the capture, and nobody else does. */
-TEST(test_free_of_what_a_capture_uses)
-{
-    for (size_t i = 0; i < 2; i++) {
-        struct varve_alloc *alloc = opened(policies[i], 0);
-        uint64_t addr = taken(alloc, 5 * MIB, STREAM), other = taken(alloc, 5 * MIB, STREAM);
-        assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
-        assert_int_equal(varve_alloc_record_stream(alloc, other, OTHER + 16, NULL), VARVE_OK);
-        fake.captured = OTHER;
-        given(alloc, addr);
-        given(alloc, other);
-        assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
-        checked(alloc);
-        uint64_t records = fake.event_records;
-        assert_int_equal(records, i == 0 ? 1 : 3); /* of the other one; and of the stream of both */
-        for (int k = 0; k < 3; k++) {
-            given(alloc, taken(alloc, 700, STREAM));
-        }
-        assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
-        checked(alloc);
-        struct varve_alloc_stats stats;
-        varve_alloc_get_device_stats(alloc, &stats);
-        assert_int_equal(stats.allocated_bytes[0].current, 0);
-        assert_int_equal(stats.active_bytes[0].current, 5 * MIB);
-        fake.captured = 0;
-        assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
-        assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
-        checked(alloc);
-        varve_alloc_get_device_stats(alloc, &stats);
-        assert_int_equal(stats.active_bytes[0].current, 0);
-        assert_int_equal(fake.event_records, records + 1);
-        closed_clean(alloc);
-    }
-}
-
+/* A block that a captured stream uses is freed: it waits for the end of the capture, and nobody else does. `records` of
+ * events before that end: of the other one; and of the stream of both. */
+#define CAPTURE_USES(records, more)                                                                                  \
+    "a=take:5M@s b=take:5M@s use:a@0x6000 use:b@0x6010 captured:0x6000 give:a give:b process event_records?" records \
+    " serve:700@s serve:700@s serve:700@s empty allocated?0 active?5M captured:0 process process active?0 "          \
+    "event_records?" more
 /* The request can't be served while the block waits: it is out of memory, not in trouble. */
-TEST(test_no_memory_during_a_capture)
+#define NO_MEMORY \
+    "a=take:22M@s use:a@0x6000 captured:0x6000 give:a take:22M@s!memory reason{pending 23068672} captured:0 serve:22M@s"
+
+static const struct device_case pytorch_plays[] = {
+    PLAY("a captured stream uses what is freed", CAPTURE_USES("1", "2")),
+    PLAY("no memory during a capture", NO_MEMORY, .limit = 30 * MIB),
+    PLAY("on the captured stream itself, cached and new segments are the graph's affair",
+         "captured:s serve:5M@s serve:5M@s captured:0"),
+};
+TEST_DEVICE_PLAYS(test_pytorch, &pytorch, pytorch_plays)
+
+static const struct device_case async_plays[] = {
+    PLAY("a captured stream uses what is freed", CAPTURE_USES("3", "4")),
+    PLAY("no memory during a capture", NO_MEMORY, .limit = 30 * MIB),
+    PLAY("on the captured stream itself the driver's pool is not: a free is put off",
+         "a=take:5M@s captured:s give:a pooled?1 take:512@s!busy reason{the device failed to allocate 512 bytes: the "
+         "stream 0x5000 is being captured} serve:512@0x6000 pooled?1 captured:0 serve:512@0x6000 pooled?0"),
+    PLAY("the free is on a stream that is none of the program's, which had been made to wait for all users; with the "
+         "same event, and nobody waits",
+         "a=take:5M@s use:a@0x6000 use:a is_event_pending:1 streams?0 give:a orders?3 free_orders?3 f=free_stream "
+         "is_stream:f?1 order:0:f:s order:1:f:0 order:2:f:0x6000 event_creates?1 waits?0 pooled?0 serve:5M@s "
+         "free_stream?s orders?3 empty waits?2 trims?1 empty waits?2"), /* of both that freed, and not since */
+    PLAY("part of the users is waited for, then one is captured: the rest follows, once each, and the free is last",
+         "a=take:5M@s use:a@0x6000 use:a@0x6010 captured:0x6010 give:a process orders?2 pooled?1 captured:0 process "
+         "orders?3 free_orders?3 f=free_stream is_stream:f?1 order:0:f:s order:1:f:0x6000 order:2:f:0x6010 pooled?0"),
+    PLAY("the driver has less than the limit: it is asked a second time, with its pool trimmed",
+         "has_no_memory:1 take:1M!memory reason{out of memory: 1048576 bytes} trims?1 has_no_memory:0 take:1M"),
+};
+TEST_DEVICE_PLAYS(test_async, &async, async_plays)
+
+/* In use at the close, or in a capture: it goes back behind all that use it, not on its own stream. */
+TEST_DEVICE(test_order_of_a_close, &async)
 {
-    for (size_t i = 0; i < 2; i++) {
-        struct varve_alloc *alloc = opened(policies[i], 30 * MIB);
-        uint64_t addr = taken(alloc, 22 * MIB, STREAM), late = 1;
-        struct varve_message message = {""};
-        assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
-        fake.captured = OTHER;
-        given(alloc, addr);
-        assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 22 * MIB, STREAM, &late, &message),
-                         VARVE_ERROR_NO_MEMORY);
-        assert_int_equal(late, 0);
-        assert_non_null(strstr(message.text, "pending 23068672"));
-        checked(alloc);
-        fake.captured = 0;
-        given(alloc, taken(alloc, 22 * MIB, STREAM));
-        closed_clean(alloc);
-    }
-}
-
-/* On the captured stream itself: cached and new segments are the graph's affair; the driver's pool is not. */
-TEST(test_captured_stream)
-{
-    struct varve_alloc *alloc = opened("pytorch", 0);
-    struct varve_message message = {""};
-    uint64_t addr = 0;
-    fake.captured = STREAM;
-    given(alloc, taken(alloc, 5 * MIB, STREAM));
-    given(alloc, taken(alloc, 5 * MIB, STREAM));
-    fake.captured = 0;
-    closed_clean(alloc);
-
-    alloc = opened("cuda-async", 0);
-    addr = taken(alloc, 5 * MIB, STREAM);
-    fake.captured = STREAM;
-    given(alloc, addr); /* put off */
-    assert_int_equal(fake_count(FAKE_POOLED), 1);
-    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 512, STREAM, &addr, &message), VARVE_ERROR_BUSY);
-    assert_string_equal(message.text, "the device failed to allocate 512 bytes: the stream 0x5000 is being captured");
-    given(alloc, taken(alloc, 512, OTHER));
-    assert_int_equal(fake_count(FAKE_POOLED), 1);
-    fake.captured = 0;
-    given(alloc, taken(alloc, 512, OTHER));
-    assert_int_equal(fake_count(FAKE_POOLED), 0);
-    closed_clean(alloc);
-}
-
-/* ---- the pool's order ---- */
-
-/* The last free was on a stream that is none of the program's, which had been made to wait for those. */
-static void own_stream_waits_for(const uint64_t *others, uint64_t count)
-{
-    assert_int_equal(fake.orders, count);
-    assert_int_equal(fake.free_orders, count);
-    assert_non_null(fake_find(FAKE_STREAM, fake.free_stream));
-    for (uint64_t i = 0; i < count; i++) {
-        assert_int_equal(fake.order[i].stream, fake.free_stream);
-        assert_int_equal(fake.order[i].other, others[i]);
-    }
-}
-
-TEST(test_order)
-{
-    struct varve_alloc *alloc = opened("cuda-async", 0);
-    uint64_t addr = taken(alloc, 5 * MIB, STREAM);
-    assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
-    assert_int_equal(varve_alloc_record_stream(alloc, addr, 0, NULL), VARVE_OK);
-    fake.is_event_pending = true;                 /* and stays so: nobody asks */
-    assert_int_equal(fake_count(FAKE_STREAM), 0); /* nobody has needed one */
-    given(alloc, addr);
-    own_stream_waits_for((const uint64_t[]){STREAM, 0, OTHER}, 3);
-    assert_int_equal(fake.event_creates, 1); /* the same one again */
-    assert_int_equal(fake.waits, 0);
-    assert_int_equal(fake_count(FAKE_POOLED), 0);
-    given(alloc, taken(alloc, 5 * MIB, STREAM));
-    assert_int_equal(fake.free_stream, STREAM); /* nobody else has used it */
-    assert_int_equal(fake.orders, 3);
-    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
-    assert_int_equal(fake.waits, 2); /* of both streams that freed */
-    assert_int_equal(fake.trims, 1);
-    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
-    assert_int_equal(fake.waits, 2); /* which have not freed anything since */
-    closed_clean(alloc);
-}
-
-/* Part of the users is waited for, then one is captured: the rest follows, once each, and the free is last.
- */
-TEST(test_order_after_a_capture)
-{
-    for (int ends = 0; ends < 2; ends++) {
-        struct varve_alloc *alloc = opened("cuda-async", 0);
-        uint64_t addr = taken(alloc, 5 * MIB, STREAM);
-        assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
-        assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER + 16, NULL), VARVE_OK);
-        fake.captured = OTHER + 16;
-        given(alloc, addr);
-        assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
-        assert_int_equal(fake.orders, 2);
-        assert_int_equal(fake_count(FAKE_POOLED), 1);
-        if (ends) {
-            fake.captured = 0;
-            assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
-            own_stream_waits_for((const uint64_t[]){STREAM, OTHER, OTHER + 16}, 3);
-            assert_int_equal(fake_count(FAKE_POOLED), 0);
-            closed_clean(alloc);
-        } else {
-            closed_clean(alloc); /* it is not freed on its own stream, which waits for nobody */
-            assert_int_not_equal(fake.free_stream, STREAM);
-            assert_int_equal(fake.orders, 2);
-        }
-    }
-}
-
-/* In use at the close: it goes back behind all that use it. */
-TEST(test_order_of_a_close)
-{
-    struct varve_alloc *alloc = opened("cuda-async", 0);
-    uint64_t addr = taken(alloc, 5 * MIB, STREAM);
-    assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
-    closed_clean(alloc);
+    device_words(play, "a=take:5M@s use:a@0x6000");
+    device_play_close(play);
     assert_int_equal(fake.orders, 2);
     assert_int_equal(fake.free_orders, 2);
     assert_int_equal(fake.order[0].other, STREAM);
-    assert_int_equal(fake.order[1].other, OTHER);
+    assert_int_equal(fake.order[1].other, 0x6000);
     assert_int_equal(fake.order[1].stream, fake.free_stream);
     assert_int_not_equal(fake.free_stream, STREAM);
-}
-
-/* The driver has less than the limit: it is asked a second time, with its pool trimmed. */
-TEST(test_driver_without_memory)
-{
-    struct varve_alloc *alloc = opened("cuda-async", 0);
-    struct varve_message message = {""};
-    uint64_t addr = 1;
-    fake.has_no_memory = true;
-    assert_int_equal(varve_alloc_raw_alloc(alloc, MIB, &addr, &message), VARVE_ERROR_NO_MEMORY);
-    assert_non_null(strstr(message.text, "out of memory: 1048576 bytes"));
-    assert_int_equal(fake.trims, 1);
-    fake.has_no_memory = false;
-    taken(alloc, MIB, 0);
-    closed_clean(alloc); /* with the block in use */
+    device_play_open(play, &async, &(const struct device_case){.what = "in a capture"});
+    device_words(play, "a=take:5M@s use:a@0x6000 use:a@0x6010 captured:0x6010 give:a process orders?2 pooled?1");
+    device_play_close(play);
+    assert_int_not_equal(fake.free_stream, STREAM);
+    assert_int_equal(fake.orders, 2);
 }
 
 /* ---- the end of the GPU and of the driver ---- */
 
-TEST(test_end)
+/* A used block's event can't be recorded any more: reported, and the block is lost to nobody. */
+TEST_WITH(test_end, device_play_setup, device_play_teardown)
 {
+    struct device_play *play = *state;
     for (size_t i = 0; i < 4; i++) {
-        struct varve_alloc *alloc = opened(policies[i % 2], 0);
-        uint64_t plain = taken(alloc, 700, STREAM), used = taken(alloc, 5 * MIB, STREAM), addr = 1;
-        struct varve_message message = {""};
-        assert_int_equal(varve_alloc_record_stream(alloc, used, OTHER, NULL), VARVE_OK);
-        given(alloc, taken(alloc, 3 * MIB, STREAM));
+        device_play_open(play, &ended[i % 2], &(const struct device_case){.what = "the end"});
+        device_words(play, "p=take:700@s u=take:5M@s use:u@0x6000 serve:3M@s");
         fake.has_ended = i < 2;
         fake.context_result = i < 2 ? CUDA_RESULT_SUCCESS : CUDA_RESULT_CONTEXT_IS_DESTROYED;
-        /* a used block's event can't be recorded any more: reported, and the block is lost to nobody */
-        assert_int_equal(varve_alloc_raw_delete(alloc, used, &message), VARVE_ERROR_UNSUPPORTED);
-        assert_non_null(strstr(message.text, "CUDA_ERROR_"));
-        checked(alloc);
-        given(alloc, plain);
+        device_words(play, "give:u!unsupported reason{CUDA_ERROR_} give:p");
         uint64_t calls = fake.calls;
-        assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 100 * MIB, STREAM, &addr, &message),
-                         VARVE_ERROR_UNSUPPORTED);
-        assert_int_equal(addr, 0);
-        assert_non_null(strstr(message.text, "CUDA_ERROR_"));
-        assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_ERROR_UNSUPPORTED);
-        checked(alloc);
+        device_words(play, "take:100M@s!unsupported reason{CUDA_ERROR_} empty!unsupported");
         assert_true(fake.calls <= calls + 1); /* the driver is left alone */
-        closed(alloc);
+        device_play_close(play);
     }
 }
 
-TEST(test_fork_child)
+TEST_WITH(test_fork_child, device_play_setup, device_play_teardown)
 {
+    struct device_play *play = *state;
     for (size_t i = 0; i < 2; i++) {
-        struct varve_alloc *alloc = opened(policies[i], 0);
-        uint64_t addr = taken(alloc, 5 * MIB, STREAM);
         int status = -1;
+        device_play_open(play, i == 0 ? &pytorch : &async, &(const struct device_case){.what = "a fork child"});
+        device_words(play, "a=take:5M@s");
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
@@ -313,7 +197,7 @@ TEST(test_fork_child)
             struct varve_message message = {""};
             bool is_reported = varve_alloc_raw_alloc(alloc, 200 * MIB, &late, &message) == VARVE_ERROR_UNSUPPORTED &&
                                strlen(message.text) > 10;
-            varve_alloc_raw_delete(alloc, addr, NULL);
+            varve_alloc_raw_delete(alloc, play->named[0], NULL);
             varve_alloc_empty_cache(alloc);
             varve_alloc_close(alloc);
             fake.device->ops->close(fake.device);
@@ -321,8 +205,8 @@ TEST(test_fork_child)
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
-        given(alloc, addr);
-        closed_clean(alloc);
+        device_words(play, "give:a");
+        device_play_close(play);
     }
 }
 
@@ -331,7 +215,6 @@ TEST(test_fork_child)
 TEST(test_unit)
 {
     const struct varve_cuda_options device = {.index = 3, .ordinal = FAKE_ORDINAL};
-    struct varve_alloc *alloc = NULL;
     struct varve_message message = {""};
     fake_reset();
     struct varve_alloc_options options;
@@ -347,6 +230,10 @@ TEST(test_unit)
     options.config.max_non_split_rounding_size = 12 * MIB;
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
     fake.device = options.device;
-    taken(alloc, 5 * MIB, STREAM);
-    closed_clean(alloc);
+    uint64_t addr = 0;
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 5 * MIB, STREAM, &addr, NULL), VARVE_OK);
+    assert_int_equal(check(options.device, NULL), VARVE_OK);
+    closing();
+    options.device->ops->close(options.device);
+    nothing_is_left();
 }

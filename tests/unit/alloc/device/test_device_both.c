@@ -2,90 +2,73 @@
 /*
  * The rules of support/cuda/device_rules.h on the sim and on the host device, and what these two promise beyond: events
  * complete when they are recorded, peers are there without hardware, and options that make no sense are
- * refused.
- * Costs: 1 s
+ * refused. Runs threads: on one device.
+ * Costs: 2 s
  */
 #include "support/cuda/device_rules.h"
+#include "tests/cmocka.h"
 
+#include <sched.h>
 #include <string.h>
 
-static int sim_open(struct varve_device **device_out)
+static int open_sim(const struct device_case *one, struct varve_device **device_out)
 {
-    const struct varve_sim_options options = {.index = RULES_INDEX, .capacity_bytes = RULES_CAPACITY};
+    struct varve_sim_options options = one->sim;
+    options.index = RULES_INDEX;
+    options.capacity_bytes = RULES_CAPACITY;
     return varve_sim_open(&options, device_out, NULL);
 }
 
-static int sim_reusing_open(struct varve_device **device_out)
+static int open_sim_reusing(const struct device_case *one, struct varve_device **device_out)
 {
-    const struct varve_sim_options options = {
-        .index = RULES_INDEX, .capacity_bytes = RULES_CAPACITY, .reuses_addresses = true};
-    return varve_sim_open(&options, device_out, NULL);
+    return open_sim(&(struct device_case){.what = one->what, .sim = {.reuses_addresses = true}}, device_out);
 }
 
-static int host_open(struct varve_device **device_out)
+static int open_host(const struct device_case *one, struct varve_device **device_out)
 {
-    const struct varve_host_options options = {.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY};
-    return varve_host_open(&options, device_out, NULL);
+    (void)one;
+    return varve_host_open(&(struct varve_host_options){.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY},
+                           device_out, NULL);
 }
 
-#define KIND(name, open, check, bytes)                                                                        \
-    {                                                                                                         \
-        name, open, check, .stream = 5, .maps_anywhere = true, .piece_bytes = RULES_UNIT / 2, .piece_max = 6, \
-                           .steps = 3000, .has_bytes = (bytes)                                                \
+static void hold_host(struct varve_device *device, uint64_t stream)
+{
+    assert_int_equal(varve_host_stream_block(device, stream), 0);
+    sched_yield();
+    assert_int_equal(varve_host_stream_release(device, stream), 0);
+}
+
+#define KIND(name, open, check, bytes, holds)                                                                          \
+    {                                                                                                                  \
+        name, open, check, .stream = 5, .maps_anywhere = true, .piece_bytes = UNIT / 2, .piece_max = 6, .steps = 3000, \
+                           .has_bytes = (bytes), .hold = (holds)                                                       \
     }
-
-static const struct rules_kind kinds[] = {
-    KIND("sim", sim_open, varve_sim_check, false),
-    KIND("sim", sim_reusing_open, varve_sim_check, false),
-    KIND("host", host_open, varve_host_check, true),
+static const struct device_kind kinds[] = {
+    KIND("sim", open_sim, varve_sim_check, false, NULL),
+    KIND("sim", open_sim_reusing, varve_sim_check, false, NULL),
+    KIND("host", open_host, varve_host_check, true, hold_host),
 };
 
-static void test_events_complete_at_once(void **state)
-{
-    struct varve_device *device = ((struct rules_fixture *)*state)->device;
-    uint64_t event = 0;
-    assert_int_equal(device->ops->event_create(device, &event), 0);
-    assert_int_equal(device->ops->event_record(device, event, 5), 0);
-    assert_int_equal(device->ops->event_query(device, event), 1);
-    assert_int_equal(device->ops->event_destroy(device, event), 0);
-}
+static const struct device_case beyond[] = {
+    PLAY("events complete at once", "e=event record:e@5 query:e?1 no_event:e"),
+    PLAY("access of a peer", "r=reserve:4u h=create:2u map:r:2u:h i=create:2u map:r+2u:2u:i access:r:4u access:r:4u:0 "
+                             "unmap:r:4u release:h:2u release:i:2u unreserve:r:4u"),
+    PLAY("peers", "peer:0 peer:255 peer:3!invalid peer:-1!invalid peer:256!invalid"),
+};
 
-static void test_access_of_a_peer(void **state)
+TEST_WITH(test_beyond, device_play_setup, device_play_teardown)
 {
-    struct varve_device *device = ((struct rules_fixture *)*state)->device;
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t base = 0, handles[4];
-    assert_int_equal(ops->vmm_reserve(device, 4 * RULES_UNIT, NULL, &base), 0);
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(ops->vmm_create(device, RULES_UNIT, &handles[i]), 0);
-        assert_int_equal(ops->vmm_map(device, base + i * RULES_UNIT, RULES_UNIT, handles[i]), 0);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        device_play_cases(*state, &kinds[i], beyond, sizeof(beyond) / sizeof(beyond[0]));
     }
-    assert_int_equal(ops->vmm_set_access(device, base, 4 * RULES_UNIT, device->index), 0);
-    assert_int_equal(ops->vmm_set_access(device, base, 4 * RULES_UNIT, 0), 0);
-    assert_int_equal(ops->vmm_unmap(device, base, 4 * RULES_UNIT), 0);
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(ops->vmm_release(device, handles[i], RULES_UNIT), 0);
-    }
-    assert_int_equal(ops->vmm_address_free(device, base, 4 * RULES_UNIT), 0);
 }
 
-static void test_peers(void **state)
-{
-    struct varve_device *device = ((struct rules_fixture *)*state)->device;
-    assert_int_equal(device->ops->peer_enable(device, 0), 0);
-    assert_int_equal(device->ops->peer_enable(device, 255), 0);
-    assert_int_equal(device->ops->peer_enable(device, 3), VARVE_ERROR_INVALID);
-    assert_int_equal(device->ops->peer_enable(device, -1), VARVE_ERROR_INVALID);
-    assert_int_equal(device->ops->peer_enable(device, 256), VARVE_ERROR_INVALID);
-}
-
-static void test_open_refuses(void **state)
+TEST(test_open_refuses)
 {
     const struct varve_sim_options sims[] = {
         {.index = -1}, {.index = 256}, {.alignment = 3}, {.first_addr = UINT64_MAX}};
     const struct varve_host_options hosts[] = {{.index = -1}, {.index = 256}};
     struct varve_device *device = NULL;
-    (void)state;
     for (size_t i = 0; i < sizeof(sims) / sizeof(sims[0]); i++) {
         struct varve_message message = {""};
         assert_int_equal(varve_sim_open(&sims[i], &device, &message), VARVE_ERROR_INVALID);
@@ -99,19 +82,7 @@ static void test_open_refuses(void **state)
     assert_null(device);
 }
 
-#define OWN(name, kind)                                                     \
-    {                                                                       \
-#name, name, rules_setup, rules_teardown, (void *)(uintptr_t)(kind) \
-    }
-#define ALL_OF(kind)                                                                                              \
-    RULES_TESTS(kind, rules_teardown), OWN(test_events_complete_at_once, kind), OWN(test_access_of_a_peer, kind), \
-        OWN(test_peers, kind)
+static const struct CMUnitTest rules[] = {RULES_TESTS(&kinds[0]), RULES_TESTS(&kinds[1]), RULES_TESTS(&kinds[2]),
+                                          RULES_TEST(threads, &kinds[0]), RULES_TEST(threads, &kinds[2])};
 
-static const struct CMUnitTest cases[] = {
-    ALL_OF(&kinds[0]),
-    ALL_OF(&kinds[1]),
-    ALL_OF(&kinds[2]),
-    cmocka_unit_test(test_open_refuses),
-};
-
-TEST_CASES(cases)
+TEST_CASES(rules)

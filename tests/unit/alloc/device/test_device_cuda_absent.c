@@ -28,9 +28,18 @@ static bool is_refused(struct varve_message *message)
     return (error == VARVE_ERROR_UNSUPPORTED || error == VARVE_ERROR_PERMISSION) && !device;
 }
 
+static void *refuse(void *context)
+{
+    *(bool *)context = is_refused(NULL);
+    return NULL;
+}
+
 TEST(test_refused)
 {
     struct varve_message first = {""}, second = {""};
+    pthread_t threads[8];
+    bool results[8] = {false};
+    int status = -1;
     assert_true(is_refused(&first));
     assert_int_equal(strncmp(first.text, "cuda: ", 6), 0);
     assert_true(strlen(first.text) > 12);
@@ -39,11 +48,6 @@ TEST(test_refused)
     assert_string_equal(first.text, second.text);
     assert_true(is_refused(NULL));
     printf("%s\n", first.text);
-}
-
-TEST(test_refused_after_fork)
-{
-    int status = -1;
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -52,25 +56,11 @@ TEST(test_refused_after_fork)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-}
-
-static void *refuse(void *context)
-{
-    *(bool *)context = is_refused(NULL);
-    return NULL;
-}
-
-TEST(test_refused_in_threads)
-{
-    pthread_t threads[8];
-    bool results[8] = {false};
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, refuse, &results[i]), 0);
     }
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
-    for (size_t i = 0; i < 8; i++) {
         assert_true(results[i]);
     }
 }

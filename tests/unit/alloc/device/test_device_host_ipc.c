@@ -4,7 +4,8 @@
  * closes; handles that are stale or forged are refused; a fork child has nothing of its parent's device.
  * Costs: 1 s
  */
-#include "support/cuda/device.h"
+#include "support/cuda/device_play.h"
+#include "tests/cmocka.h"
 
 #include <string.h>
 #include <sys/wait.h>
@@ -66,97 +67,75 @@ static pid_t exporter_start(int *in_out, int *out_out)
     return child;
 }
 
-TEST(test_host_ipc)
+/* What others own counts against their limits. */
+TEST_DEVICE(test_host_ipc, &host_kind, .limit = MIB)
 {
     struct message message;
-    uint64_t addr = 0, second = 0;
     int in = -1, out = -1, status = -1;
     pid_t child = exporter_start(&in, &out);
-    struct varve_device *device = host_open(MIB); /* what others own counts against their limits */
-    assert_true(read_all(in, &message, sizeof(message)));
-    assert_int_equal(device->ops->ipc_open(device, &message.handle, &addr), 0);
-    for (size_t i = 0; i < message.bytes; i += 1024) {
-        assert_int_equal(at(addr)[i], 0x5a);
-    }
-    assert_int_equal(device->ops->ipc_open(device, &message.handle, &second), 0);
-    assert_true(second != addr);
-    at(second)[message.bytes - 1] = 0x77;
-    assert_int_equal(device->ops->segment_free(device, second, message.bytes), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(device->ops->ipc_close(device, second), 0);
-    assert_int_equal(device->ops->ipc_close(device, second), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(write(out, "1", 1), 1);
     char step;
+    assert_true(read_all(in, &message, sizeof(message)));
+    play->handles[0] = message.handle;
+    device_words(play,
+                 "a=import:0 all:a:3M?0x5a b=import:0 differ:a:b?1 set:b+3M-1:1:0x77 free:b:3M!missing unimport:b "
+                 "unimport:b!missing");
+    assert_int_equal(write(out, "1", 1), 1);
     assert_true(read_all(in, &step, 1) && step == 'f');
-    assert_int_equal(device->ops->ipc_open(device, &message.handle, &second), VARVE_ERROR_NOT_FOUND);
-    at(addr)[0] = 1; /* still ours to touch */
+    device_words(play, "import:0!missing set:a:1:1"); /* still ours to touch */
     assert_int_equal(write(out, "2", 1), 1);
     assert_true(read_all(in, &step, 1) && step == 'c');
-    assert_int_equal(device->ops->ipc_open(device, &message.handle, &second), VARVE_ERROR_NOT_FOUND);
+    device_words(play, "import:0!missing");
     assert_int_equal(write(out, "3", 1), 1);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(device->ops->ipc_open(device, &message.handle, &second), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(device->ops->ipc_close(device, addr), 0);
+    device_words(play, "import:0!missing unimport:a");
     close(in);
     close(out);
-    host_close(device);
 }
 
-TEST(test_host_ipc_refuses)
+TEST_DEVICE(test_host_ipc_refuses, &host_kind, .limit = 64 * MIB)
 {
-    struct varve_device *device = host_open(64 * MIB);
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = 0, base = 0, opened = 0;
-    assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
-    assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
-    struct varve_ipc_handle handle, again, forged;
-    assert_int_equal(ops->ipc_export(device, base, &handle), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(ops->ipc_export(device, addr + 4096, &handle), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
-    assert_int_equal(ops->ipc_export(device, addr, &again), 0);
-    assert_memory_equal(&handle, &again, sizeof(handle));
-    memset(&forged, 0, sizeof(forged));
-    assert_int_equal(ops->ipc_open(device, &forged, &opened), VARVE_ERROR_INVALID);
+    device_words(play, "a=alloc:1u r=reserve:1u export:r:0!missing export:a+4096:0!missing import:3!invalid export:a:0 "
+                       "export:a:1");
+    assert_memory_equal(&play->handles[0], &play->handles[1], sizeof(play->handles[0]));
     for (size_t i = 0; i < 56; i++) { /* whichever byte is wrong */
-        forged = handle;
+        struct varve_ipc_handle forged = play->handles[0];
+        uint64_t opened = 0;
         forged.bytes[i] ^= 0x41;
-        int error = ops->ipc_open(device, &forged, &opened);
+        int error = ops->ipc_open(play->device, &forged, &opened);
         assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_NOT_FOUND || error == VARVE_ERROR_PERMISSION);
     }
-    assert_int_equal(ops->ipc_open(device, &handle, &opened), 0); /* in the same process too */
-    at(addr)[9] = 9;
-    assert_int_equal(at(opened)[9], 9);
-    assert_int_equal(ops->ipc_export(device, opened, &again), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(ops->segment_free(device, addr, UNIT), 0);
-    assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
-    assert_int_equal(ops->ipc_open(device, &handle, &base), VARVE_ERROR_NOT_FOUND);
-    at(opened)[9] = 77;
-    assert_int_equal(at(addr)[9], 0); /* an exported place is not given to the next segment */
-    assert_int_equal(ops->ipc_export(device, addr, &again), 0);
-    assert_memory_not_equal(&handle, &again, sizeof(handle));
-    assert_int_equal(ops->ipc_close(device, opened), 0);
-    host_close(device);
+    /* opened in the same process too; an exported place is not given to the next segment */
+    device_words(play, "o=import:0 set:a+9:1:9 byte:o+9?9 export:o:1!missing free:a:1u a=alloc:1u import:0!missing "
+                       "set:o+9:1:77 byte:a+9?0 export:a:1 unimport:o");
+    assert_memory_not_equal(&play->handles[0], &play->handles[1], sizeof(play->handles[0]));
 }
 
-TEST(test_host_after_fork)
+/* Nothing of it is a fork child's. */
+TEST_DEVICE(test_host_after_fork, &host_kind, .limit = 64 * MIB)
 {
-    struct varve_device *device = host_open(64 * MIB);
-    uint64_t addr = 0, handle = 0;
+    struct varve_device *device = play->device;
     int status = -1;
-    assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
-    at(addr)[0] = 5;
+    device_words(play, "a=alloc:1u set:a:1:5");
+    uint64_t addr = play->named[0], out = 0;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        bool is_refused = device->ops->segment_alloc(device, UNIT, 0, &handle) == VARVE_ERROR_UNSUPPORTED &&
-                          device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
-                          device->ops->event_create(device, &handle) == VARVE_ERROR_UNSUPPORTED;
-        device->ops->close(device);
-        _exit(is_refused ? 0 : 1);
+        const int errors[] = {ops->segment_alloc(device, UNIT, 0, &out),
+                              ops->segment_free(device, addr, UNIT),
+                              ops->event_create(device, &out),
+                              ops->fill(device, addr, 1, 1, 1, 0),
+                              ops->stream_create(device, &out),
+                              ops->host_alloc(device, 1, &out),
+                              ops->copy(device, addr, addr + 10, 1, VARVE_COPY_WITHIN, 0)};
+        size_t i = 0, count = sizeof(errors) / sizeof(errors[0]);
+        while (i < count && errors[i] == VARVE_ERROR_UNSUPPORTED) {
+            i++;
+        }
+        ops->close(device);
+        _exit(i == count ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(at(addr)[0], 5);
-    assert_int_equal(device->ops->segment_free(device, addr, UNIT), 0);
-    host_close(device);
+    device_words(play, "byte:a?5 free:a:1u");
 }

@@ -5,52 +5,16 @@
  * PyTorch's terms, with no lock held.
  * Costs: 1 s
  */
-#include "alloc/frontend/registry/registry.h"
-#include "alloc/frontend/torch/pools.h"
-#include "alloc/frontend/torch/requests.h"
-#include "alloc/frontend/torch/torch.h"
+#include "support/alloc/torch_words.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#define MIB (UINT64_C(1) << 20)
 #define TEXT 16384U
 
 static int prepare(void **state)
 {
     (void)state;
-    unsetenv("PYTORCH_ALLOC_CONF");
-    setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:40,roundup_power2_divisions:4", 1);
-    return setenv("VARVE_TORCH_DEVICE", "sim", 1) || setenv("VARVE_TORCH_LIMIT", "1073741824", 1);
-}
-
-static uint64_t take(uint64_t bytes, int device)
-{
-    struct varve_message message = {""};
-    uint64_t addr = 0;
-    if (torch_allocate(bytes, device, 0, &addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    return addr;
-}
-
-static void give(uint64_t addr, int device)
-{
-    varve_torch_free((void *)(uintptr_t)addr, 1, device, NULL);
-}
-
-static void check(int device)
-{
-    struct varve_message message = {""};
-    if (varve_alloc_check(registry_find(device)->alloc, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
+    return torch_prepare("max_split_size_mb:40,roundup_power2_divisions:4");
 }
 
 static void write_figure(void *context, const char *key, int64_t value)
@@ -66,16 +30,14 @@ static void stats_text(int device, char text[TEXT])
     assert_int_equal(varve_torch_stats(device, write_figure, text), VARVE_OK);
 }
 
-TEST(test_figures)
+TEST_DEVICE(test_figures, &torch_kind)
 {
     static char reported[TEXT], own[TEXT];
     stats_text(0, reported);
     assert_false(varve_torch_is_open(0));
     assert_non_null(strstr(reported, "max_split_size=41943040\n"));
     assert_non_null(strstr(reported, "allocation.all.current=0\n"));
-    uint64_t a = take(3 * MIB, 0);
-    uint64_t b = take(70 * MIB, 0);
-    give(a, 0);
+    device_words(play, "a=take:3M:0 b=take:70M:0 give:a:0");
     stats_text(0, reported);
     own[0] = '\0';
     struct varve_alloc_stats stats;
@@ -84,73 +46,43 @@ TEST(test_figures)
     assert_string_equal(reported, own);
     assert_non_null(strstr(reported, "allocation.all.allocated=2\n"));
     assert_non_null(strstr(reported, "num_device_alloc=2\n"));
-    int64_t figures[4];
-    assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
-    assert_int_equal(figures[0], 80 * MIB); /* rounded to a quarter of a power of two */
-    assert_int_equal(figures[1], 83 * MIB);
-    assert_int_equal(figures[2], 100 * MIB);
-    assert_int_equal(figures[3], 100 * MIB);
-    give(b, 0);
+    /* rounded to a quarter of a power of two */
+    device_words(play, "allocated:0?80M allocated_peak:0?83M reserved:0?100M reserved_peak:0?100M give:b:0");
     assert_int_equal(varve_torch_reset_peak_stats(0), VARVE_OK);
-    assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
-    assert_int_equal(figures[1], 0);
+    device_words(play, "allocated_peak:0?0");
     assert_int_equal(varve_torch_reset_accumulated_stats(0), VARVE_OK);
     stats_text(0, reported);
     assert_non_null(strstr(reported, "num_device_alloc=0\n"));
-    assert_int_equal(varve_torch_memory(-1, figures), VARVE_ERROR_INVALID);
+    device_words(play, "allocated:-1!invalid");
     assert_int_equal(varve_torch_stats(64, write_figure, reported), VARVE_ERROR_INVALID);
     assert_non_null(strstr(varve_torch_message(), "device 64"));
 }
 
-/* The method that takes the place of PyTorch's own: its only way to fail is to change nothing. */
-TEST(test_cache_info_method)
-{
-    size_t largest = 0;
-    varve_torch_empty_cache(0, 0, 0);
-    varve_torch_cache_info_method(NULL, 0, &largest);
-    assert_int_equal(largest, 1024 * MIB);
-    uint64_t a = take(640 * MIB, 0);
-    give(a, 0);
-    largest = 0;
-    varve_torch_cache_info_method(NULL, 0, &largest);
-    assert_int_equal(largest, 640 * MIB);
-    largest = 1; /* what is cached, whatever else is free */
-    varve_torch_empty_cache(0, 0, 0);
-    varve_torch_cache_info_method(NULL, 0, &largest);
-    assert_int_equal(largest, 1);
-    a = take(28 * MIB, 0);
-    give(a, 0);
-    varve_torch_cache_info_method(NULL, 0, &largest);
-    assert_int_equal(largest, 28 * MIB);
-    largest = 0;
-    varve_torch_cache_info_method(NULL, -1, &largest);
-    assert_int_equal(largest, 0);
-    check(0);
-}
+/* method: the one that takes the place of PyTorch's own: its only way to fail is to change nothing. What it is asked with
+ * is the least that it gives; 0 asks for the device's free memory too. */
+static const struct device_case cache_info[] = {
+    PLAY("the largest block that might be had",
+         "empty:0 method:0:0?1G serve:640M:0 method:0:0?640M empty:0 method:0:1?1 serve:28M:0 method:0:1?28M "
+         "method:-1:0?0"),
+};
+TEST_DEVICE_PLAYS(test_cache_info_method, &torch_kind, cache_info)
 
-TEST(test_fraction)
+TEST_DEVICE(test_fraction, &torch_kind)
 {
     varve_torch_empty_cache(0, 0, 0);
     assert_true(varve_torch_get_memory_fraction(1) == 1.0);
     assert_false(varve_torch_is_open(1));
     varve_torch_memory_fraction(0.25, 0);
     assert_true(varve_torch_get_memory_fraction(0) == 0.25);
-    struct varve_message message;
-    uint64_t addr, largest;
-    assert_int_equal(torch_allocate(300 * MIB, 0, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
+    device_words(play, "take:300M:0!memory");
     assert_int_equal(varve_torch_set_memory_fraction(0, 0), VARVE_ERROR_INVALID);
     assert_non_null(strstr(varve_torch_message(), "fraction"));
     assert_int_equal(varve_torch_set_memory_fraction(0, 1.5), VARVE_ERROR_INVALID);
     assert_int_equal(varve_torch_set_memory_fraction(0, 1), VARVE_OK);
-    addr = take(300 * MIB, 0);
-    assert_int_equal(varve_torch_cache_info(0, &largest), VARVE_OK);
-    assert_int_equal(largest, 1024 * MIB - 320 * MIB);
-    give(addr, 0);
-    assert_int_equal(varve_torch_cache_info(0, &largest), VARVE_OK);
-    assert_int_equal(largest, 1024 * MIB - 320 * MIB);
+    device_words(play, "a=take:300M:0 largest:0?1G-320M give:a:0 largest:0?1G-320M");
 }
 
-TEST(test_settings)
+TEST_DEVICE(test_settings, &torch_kind)
 {
     struct varve_torch_settings settings;
     assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
@@ -168,23 +100,14 @@ TEST(test_settings)
     assert_int_equal(settings.graph_capture_record_stream_reuse, 0);
 
     /* an open device takes the change with its next request, whatever it has by then */
-    uint64_t addr = take(300 * MIB, 0);
+    device_words(play, "a=take:300M:0");
     assert_int_equal(varve_torch_set_settings("expandable_segments:True"), VARVE_OK);
     assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
     assert_int_equal(settings.expandable_segments, 1);
     assert_true(settings.max_split_size == UINT64_MAX);
-    give(addr, 0);
-    varve_torch_empty_cache(0, 0, 0);
-    addr = take(21 * MIB, 0);
-    give(addr, 0);
-    addr = take(41 * MIB, 0);
-    give(addr, 0);
-    check(0);
+    device_words(play, "give:a:0 empty:0 serve:21M:0 serve:41M:0");
     assert_int_equal(varve_torch_set_settings(""), VARVE_OK);
-    addr = take(41 * MIB, 0);
-    give(addr, 0);
-    varve_torch_empty_cache(0, 0, 0);
-    check(0);
+    device_words(play, "serve:41M:0 empty:0");
 }
 
 /* ---- observers ---- */
@@ -204,7 +127,7 @@ static void observe(void *context, int device, uint64_t alloc_bytes, uint64_t to
     heard.alloc = alloc_bytes;
     heard.total = total;
     heard.free = free_bytes;
-    give(take(512, device), device);
+    give(take(512, device, 0), device);
 }
 
 TEST(test_observers)

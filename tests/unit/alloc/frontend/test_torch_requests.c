@@ -5,183 +5,64 @@
  * what its parent has.
  * Costs: 1 s
  */
-#include "alloc/frontend/registry/registry.h"
-#include "alloc/frontend/torch/pools.h"
-#include "alloc/frontend/torch/requests.h"
-#include "alloc/frontend/torch/torch.h"
+#include "support/alloc/torch_words.h"
 #include "support/random.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-#define MIB (UINT64_C(1) << 20)
-#define LIMIT "1073741824"
 
 static int prepare(void **state)
 {
     (void)state;
-    unsetenv("PYTORCH_CUDA_ALLOC_CONF");
-    unsetenv("PYTORCH_ALLOC_CONF");
-    return setenv("VARVE_TORCH_DEVICE", "sim", 1) || setenv("VARVE_TORCH_LIMIT", LIMIT, 1);
+    return torch_prepare(NULL);
 }
 
-static uint64_t take(uint64_t bytes, int device, uint64_t stream)
-{
-    struct varve_message message = {""};
-    uint64_t addr = 0;
-    if (torch_allocate(bytes, device, stream, &addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    return addr;
-}
+static const struct device_case first_use[] = {
+    PLAY("the first use opens a device, and a question does not",
+         "give:0x1000:0 take:0:0?0 is_open:0?0 a=take:1000:0 differ:a:0?1 is_open:0?1 is_open:1?0 allocated:0?1024 "
+         "allocated:1?0 is_open:1?0 give:a:0 allocated:0?0"),
+};
+TEST_DEVICE_PLAYS(test_first_use, &torch_kind, first_use)
 
-static void give(uint64_t addr, int device)
-{
-    varve_torch_free((void *)(uintptr_t)addr, 1, device, NULL);
-}
+static const struct device_case requests[] = {
+    PLAY("frees of strangers: nothing happens, to nobody",
+         "a=take:3M:0 give:0:0 give:a+512:0 give:a:5 give:a:-1 give:a:64 give:0xdead0000:0 allocated:0?3M give:a:0 "
+         "give:a:0 allocated:0?0"),
+    PLAY("no such device",
+         "take:512:-1!invalid reason{varve serves 0 to 63} take:512:64!invalid reason{varve serves 0 to 63} "
+         "take:512:1G!invalid reason{varve serves 0 to 63}"),
+    PLAY("only an address is known: the device that it belongs to is found",
+         "a=take:30M:0 b=take:40M:1 c=take:2M:1 base:b?b base_bytes:b?40M base:c?c base_bytes:c?20M base:0x77?0x77 "
+         "base_bytes:0x77?0 base:0?0 use:0@7 use:0x77@7 use:b@7 use:a@7 give:a:0 give:b:1 give:c:1"),
+    PLAY("a reset gives back what is not in use",
+         "a=take:1M:1 reset reserved:0?0 reserved:1?2M give:a:1 reset reserved:1?0"),
+    PLAY("references to pools, also while one is allocated to",
+         "uses:0:0:4?0 drop_pool:0:0:4!missing take_pool:0:0:4 use_on_oom:0:0:4 begin:0:0:4 take_pool:0:0:4 "
+         "uses:0:0:4?3 end:0:0:4 take_pool:0:0:0!invalid drop_pool:0:0:4 drop_pool:0:0:4 drop_pool:0:0:4 "
+         "drop_pool:0:0:4!invalid"),
+    /* the walker finds a list that runs in a circle, which emptying would not end in */
+    PLAY("while it is allocated to, a pool loses its last reference and gets one again: it may not go, and is not "
+         "listed twice when that one is dropped",
+         "reset r=reserved:0 begin:0:0:6 serve:30M:0 let_go:0:0:6 uses:0:0:6?0 take_pool:0:0:6 uses:0:0:6?1 reset "
+         "reserved:0?r+30M drop_pool:0:0:6 end:0:0:6 reset reserved:0?r no_split:0:0:6!missing"),
+};
+TEST_DEVICE_PLAYS(test_requests, &torch_kind, requests)
 
-static int64_t allocated(int device)
+/* In PyTorch's words; 2^60 bytes are not a matter of memory. */
+TEST_DEVICE(test_failures, &torch_kind)
 {
-    int64_t figures[4];
-    assert_int_equal(varve_torch_memory(device, figures), VARVE_OK);
-    return figures[0];
-}
-
-static void check_all(void)
-{
-    struct varve_message message = {""};
-    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
-        if (varve_alloc_check(device->alloc, &message) != VARVE_OK) {
-            fail_msg("%s", message.text);
-        }
-    }
-}
-
-TEST(test_first_use_opens)
-{
-    varve_torch_init(2);
-    assert_int_equal(varve_torch_device_count(), 2);
-    give(0x1000, 0);
-    assert_int_equal(take(0, 0, 0), 0);
-    assert_false(varve_torch_is_open(0));
-    uint64_t addr = take(1000, 0, 0);
-    assert_true(addr != 0);
-    assert_true(varve_torch_is_open(0));
-    assert_false(varve_torch_is_open(1));
-    assert_int_equal(allocated(0), 1024);
-    assert_int_equal(allocated(1), 0);
-    assert_false(varve_torch_is_open(1));
-    give(addr, 0);
-    assert_int_equal(allocated(0), 0);
-}
-
-/* Nothing happens, to nobody. */
-TEST(test_frees_of_strangers)
-{
-    uint64_t addr = take(3 * MIB, 0, 0);
-    give(0, 0);
-    give(addr + 512, 0);
-    give(addr, 5);
-    give(addr, -1);
-    give(addr, VARVE_TORCH_DEVICES);
-    give(UINT64_C(0xdead0000), 0);
-    assert_int_equal(allocated(0), 3 * (int64_t)MIB);
-    give(addr, 0);
-    give(addr, 0);
-    assert_int_equal(allocated(0), 0);
-    check_all();
-}
-
-TEST(test_no_such_device)
-{
-    static const int numbers[] = {-1, VARVE_TORCH_DEVICES, 1 << 30};
-    struct varve_message message = {""};
-    uint64_t addr = 1;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        assert_int_equal(torch_allocate(512, numbers[i], 0, &addr, &message), VARVE_ERROR_INVALID);
-        assert_int_equal(addr, 0);
-        assert_non_null(strstr(message.text, "varve serves 0 to 63"));
-    }
-}
-
-TEST(test_out_of_memory)
-{
-    struct varve_message message = {""};
-    uint64_t addr = 1, held = take(600 * MIB, 0, 0);
-    int error = torch_allocate(700 * MIB, 0, 0, &addr, &message);
-    assert_int_equal(error, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(addr, 0);
     char text[1024];
-    torch_failure_text(error, 700 * MIB, 0, &message, text, sizeof(text));
+    device_words(play, "a=take:600M:0 take:700M:0!memory");
+    torch_failure_text(VARVE_ERROR_NO_MEMORY, 700 * MIB, 0, &torch_said, text, sizeof(text));
     assert_non_null(strstr(text, "CUDA out of memory. Tried to allocate 700.00 MiB on GPU 0."));
     assert_non_null(strstr(text, "allocated 629145600"));
-    torch_failure_text(error, 100, 3, &message, text, sizeof(text));
+    torch_failure_text(VARVE_ERROR_NO_MEMORY, 100, 3, &torch_said, text, sizeof(text));
     assert_non_null(strstr(text, "allocate 100 bytes on GPU 3."));
-    give(held, 0);
-    held = take(700 * MIB, 0, 0);
-    give(held, 0);
-    check_all();
-}
-
-/* 2^60 bytes are not a matter of memory. */
-TEST(test_absurd_size)
-{
-    struct varve_message message = {""};
-    uint64_t addr;
-    int error = torch_allocate(UINT64_C(1) << 60, 0, 0, &addr, &message);
-    assert_int_equal(error, VARVE_ERROR_INVALID);
-    char text[1024];
-    torch_failure_text(error, UINT64_C(1) << 60, 0, &message, text, sizeof(text));
+    device_words(play, "give:a:0 serve:700M:0 take:0x1000000000000000:0!invalid");
+    torch_failure_text(VARVE_ERROR_INVALID, UINT64_C(1) << 60, 0, &torch_said, text, sizeof(text));
     assert_null(strstr(text, "out of memory"));
     assert_non_null(strstr(text, "2^60"));
-}
-
-/* Only an address is known: the device that it belongs to is found. */
-TEST(test_by_address_alone)
-{
-    struct varve_message message = {""};
-    uint64_t first = take(30 * MIB, 0, 0), second = take(40 * MIB, 1, 0);
-    uint64_t inside = take(2 * MIB, 1, 0);
-    size_t bytes = 1;
-    assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)(uintptr_t)second, &bytes), second);
-    assert_int_equal(bytes, 40 * MIB);
-    assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)(uintptr_t)inside, &bytes), inside);
-    assert_int_equal(bytes, 20 * MIB);
-    assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)0x77, &bytes), 0x77);
-    assert_int_equal(bytes, 0);
-    assert_ptr_equal(varve_torch_base_alloc(NULL, NULL), NULL);
-
-    assert_int_equal(torch_record_stream(0, 7, &message), VARVE_OK);
-    assert_int_equal(torch_record_stream(0x77, 7, &message), VARVE_OK);
-    assert_int_equal(torch_record_stream(second, 7, &message), VARVE_OK);
-    assert_int_equal(torch_record_stream(first, 7, &message), VARVE_OK);
-    give(first, 0);
-    give(second, 1);
-    give(inside, 1);
-    check_all();
-}
-
-TEST(test_reset_gives_back)
-{
-    uint64_t kept = take(MIB, 1, 0);
-    varve_torch_reset();
-    int64_t figures[4];
-    assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
-    assert_int_equal(figures[2], 0);
-    assert_int_equal(varve_torch_memory(1, figures), VARVE_OK);
-    assert_int_equal(figures[2], 2 * MIB);
-    give(kept, 1);
-    varve_torch_reset();
-    assert_int_equal(varve_torch_memory(1, figures), VARVE_OK);
-    assert_int_equal(figures[2], 0);
 }
 
 /* ---- pools ---- */
@@ -193,80 +74,18 @@ static bool takes_stream_9(void *context, uint64_t stream)
     return stream == 9;
 }
 
-TEST(test_pools)
+TEST_DEVICE(test_pools, &torch_kind)
 {
     const struct varve_pool_id pool = {3, 0};
-    struct varve_message message = {""};
     unsigned calls = 0;
-    assert_int_equal(torch_pool_end(0, pool, &message), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(torch_pool_begin(0, pool, takes_stream_9, &calls, &message), VARVE_OK);
-    assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_ERROR_BUSY);
-    assert_non_null(strstr(message.text, "pool (3, 0)"));
-    uint64_t inside = take(MIB, 0, 9);
-    uint64_t outside = take(MIB, 0, 8);
+    device_words(play, "end:0:3:0!missing");
+    assert_int_equal(torch_pool_begin(0, pool, takes_stream_9, &calls, &torch_said), VARVE_OK);
+    device_words(play, "begin:0:3:0!busy reason{pool (3, 0)} a=take:1M:0@9 b=take:1M:0@8");
     assert_int_equal(calls, 2);
-    assert_int_equal(torch_pool_end(0, pool, &message), VARVE_OK);
-    give(inside, 0);
-    give(outside, 0);
+    device_words(play, "end:0:3:0 give:a:0 give:b:0");
     assert_int_equal(calls, 2);
-    assert_int_equal(varve_torch_pool_use_count(0, 3, 0), 1);
-    varve_torch_reset(); /* the pool still has a reference */
-    assert_int_equal(take(MIB, 0, 9) != inside, 1);
-    torch_pool_release(0, pool);
-    torch_pool_release(0, pool);
-    assert_int_equal(varve_torch_pool_use_count(0, 3, 0), 0);
-    varve_torch_reset();
-    assert_int_equal(varve_torch_set_no_split(0, 3, 0), VARVE_ERROR_NOT_FOUND);
-    check_all();
-}
-
-TEST(test_references)
-{
-    const struct varve_pool_id pool = {0, 4};
-    struct varve_message message = {""};
-    assert_int_equal(varve_torch_pool_use_count(0, 0, 4), 0);
-    assert_int_equal(varve_torch_drop_pool(0, 0, 4), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_torch_take_pool(0, 0, 4), VARVE_OK);
-    assert_int_equal(varve_torch_set_use_on_oom(0, 0, 4), VARVE_OK);
-    assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(varve_torch_take_pool(0, 0, 4), VARVE_OK); /* while it is allocated to */
-    assert_int_equal(varve_torch_pool_use_count(0, 0, 4), 3);
-    assert_int_equal(torch_pool_end(0, pool, &message), VARVE_OK);
-    assert_int_equal(varve_torch_take_pool(0, 0, 0), VARVE_ERROR_INVALID);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(varve_torch_drop_pool(0, 0, 4), VARVE_OK);
-    }
-    assert_int_not_equal(varve_torch_drop_pool(0, 0, 4), VARVE_OK);
-    check_all();
-}
-
-/* While it is allocated to, a pool loses its last reference and gets one again: it may not go, and is not
- * listed twice when that one is dropped. */
-TEST(test_reference_after_the_last)
-{
-    const struct varve_pool_id pool = {0, 6};
-    struct varve_message message = {""};
-    varve_torch_reset();
-    int64_t before[4], kept[4], left[4];
-    assert_int_equal(varve_torch_memory(0, before), VARVE_OK);
-    assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_OK);
-    give(take(30 * MIB, 0, 0), 0);
-    torch_pool_release(0, pool);
-    assert_int_equal(varve_torch_pool_use_count(0, 0, 6), 0);
-    assert_int_equal(varve_torch_take_pool(0, 0, 6), VARVE_OK);
-    assert_int_equal(varve_torch_pool_use_count(0, 0, 6), 1);
-    check_all();
-    varve_torch_reset(); /* empties the cache */
-    assert_int_equal(varve_torch_memory(0, kept), VARVE_OK);
-    assert_int_equal(kept[2] - before[2], 30 * (int64_t)MIB);
-    assert_int_equal(varve_torch_drop_pool(0, 0, 6), VARVE_OK);
-    check_all(); /* finds a list that runs in a circle, which emptying would not end in */
-    assert_int_equal(torch_pool_end(0, pool, &message), VARVE_OK);
-    varve_torch_reset();
-    assert_int_equal(varve_torch_memory(0, left), VARVE_OK);
-    assert_int_equal(left[2], before[2]);
-    assert_int_equal(varve_torch_set_no_split(0, 0, 6), VARVE_ERROR_NOT_FOUND);
-    check_all();
+    device_words(play, "uses:0:3:0?1 reset c=take:1M:0@9 differ:c:a?1 let_go:0:3:0 let_go:0:3:0 uses:0:3:0?0 reset "
+                       "no_split:0:3:0!missing give:c:0"); /* the reset came while it had a reference */
 }
 
 /* ---- threads ---- */
@@ -305,7 +124,7 @@ static void *run_thread(void *number)
     return NULL;
 }
 
-TEST(test_threads)
+TEST_DEVICE(test_threads, &torch_kind)
 {
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) {
@@ -314,9 +133,7 @@ TEST(test_threads)
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
-    assert_int_equal(allocated(10), 0);
-    assert_int_equal(allocated(11), 0);
-    check_all();
+    device_words(play, "allocated:10?0 allocated:11?0");
 }
 
 /* ---- forks ---- */
@@ -346,7 +163,7 @@ static int child_of_fork(uint64_t addr)
 }
 
 /* The lock is held when the process forks, as it may be by any thread. */
-TEST(test_fork)
+TEST_DEVICE(test_fork, &torch_kind)
 {
     struct frontend_device *device = registry_find(0);
     uint64_t addr = take(MIB, 0, 0);
@@ -360,7 +177,7 @@ TEST(test_fork)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     give(addr, 0);
-    check_all();
+    device_check(play);
 }
 
 TEST_FILE(prepare, NULL)

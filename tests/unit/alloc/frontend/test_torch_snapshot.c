@@ -4,43 +4,14 @@
  * and the history is that of their decisions, in PyTorch's terms, as long as it was asked to be.
  * Costs: 1 s
  */
-#include "alloc/frontend/registry/registry.h"
-#include "alloc/frontend/torch/pools.h"
-#include "alloc/frontend/torch/requests.h"
-#include "alloc/frontend/torch/torch.h"
+#include "support/alloc/torch_words.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define MIB (UINT64_C(1) << 20)
 
 static int prepare(void **state)
 {
     (void)state;
-    unsetenv("PYTORCH_ALLOC_CONF");
-    unsetenv("PYTORCH_CUDA_ALLOC_CONF");
-    return setenv("VARVE_TORCH_DEVICE", "sim", 1) || setenv("VARVE_TORCH_LIMIT", "1073741824", 1);
-}
-
-static uint64_t take_on(uint64_t bytes, int device, uint64_t stream)
-{
-    struct varve_message message = {""};
-    uint64_t addr = 0;
-    if (torch_allocate(bytes, device, stream, &addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    return addr;
-}
-
-static void give(uint64_t addr, int device)
-{
-    varve_torch_free((void *)(uintptr_t)addr, 1, device, NULL);
+    return torch_prepare(NULL);
 }
 
 static void compare_with_allocator(const struct varve_torch_snapshot *all, int device, size_t *segment_at)
@@ -78,9 +49,9 @@ TEST(test_equals_allocators)
 {
     struct varve_message message;
     size_t segment_at = 0;
-    uint64_t a = take_on(1000, 0, 0), b = take_on(3 * MIB, 0, 0), c = take_on(30 * MIB, 2, 5);
+    uint64_t a = take(1000, 0, 0), b = take(3 * MIB, 0, 0), c = take(30 * MIB, 2, 5);
     assert_int_equal(torch_pool_begin(2, (struct varve_pool_id){7, 1}, NULL, NULL, &message), VARVE_OK);
-    uint64_t d = take_on(MIB, 2, 5);
+    uint64_t d = take(MIB, 2, 5);
     assert_int_equal(torch_pool_end(2, (struct varve_pool_id){7, 1}, &message), VARVE_OK);
     give(b, 0);
     struct varve_torch_snapshot all, one;
@@ -136,10 +107,10 @@ TEST(test_history)
     assert_false(varve_torch_history_is_on());
     assert_int_equal(varve_torch_history(UINT64_MAX, 0), VARVE_OK);
     assert_true(varve_torch_history_is_on());
-    uint64_t a = take_on(1000, 0, 0);
+    uint64_t a = take(1000, 0, 0);
     struct varve_message message;
     assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_OK);
-    uint64_t b = take_on(2 * MIB - 5, 0, 77);
+    uint64_t b = take(2 * MIB - 5, 0, 77);
     assert_int_equal(torch_pool_end(0, pool, &message), VARVE_OK);
     give(a, 0);
     give(b, 0);
@@ -159,7 +130,7 @@ TEST(test_history)
                       "segment_free 20971520 stream 77 pool 9,0\n"
                       "oom 2097152000 stream 0 pool 0,0\n");
     assert_int_equal(varve_torch_history(UINT64_MAX, 0), VARVE_OK); /* goes on */
-    give(take_on(512, 5, 0), 5);                                    /* a device that comes later takes part */
+    give(take(512, 5, 0), 5);                                       /* a device that comes later takes part */
     expect_history(5, "segment_alloc 2097152 stream 0 pool 0,0\n"
                       "alloc 512 stream 0 pool 0,0\n"
                       "free_requested 512 stream 0 pool 0,0\n"
@@ -167,7 +138,7 @@ TEST(test_history)
     assert_int_equal(varve_torch_history(UINT64_MAX, 1), VARVE_OK);
     expect_history(5, "");
     assert_int_equal(varve_torch_history(0, 0), VARVE_OK);
-    give(take_on(512, 5, 0), 5);
+    give(take(512, 5, 0), 5);
     expect_history(5, "");
     assert_false(varve_torch_history_is_on());
 }
@@ -179,9 +150,9 @@ TEST(test_history_is_a_ring)
     uint64_t addrs[3000];
     for (uint64_t limit = 1; limit <= 2500; limit = limit * 3 + 1) {
         assert_int_equal(varve_torch_history(limit, 1), VARVE_OK);
-        give(take_on(4 * MIB, 3, 0), 3);
+        give(take(4 * MIB, 3, 0), 3);
         for (unsigned i = 0; i < 3000; i++) {
-            addrs[i] = take_on(512 + i, 3, 0);
+            addrs[i] = take(512 + i, 3, 0);
         }
         assert_int_equal(varve_torch_take_snapshot(3, &snapshot), VARVE_OK);
         assert_int_equal(snapshot.event_count, limit);

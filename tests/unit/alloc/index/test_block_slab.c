@@ -30,63 +30,6 @@ static void stamp(struct block *block, uint64_t number)
     block->id = number;
 }
 
-/* A part of a block takes over what is fixed for a segment, whatever its descriptor was before. */
-TEST(test_parts)
-{
-    struct block_slab slab = {0};
-    struct block *whole = block_slab_acquire(&slab);
-    struct block *front = block_slab_acquire(&slab);
-    if (whole == NULL || front == NULL) {
-        fail_msg("no memory");
-        return;
-    }
-    stamp(front, 1);
-    block_slab_release(&slab, front);
-    *whole = (struct block){.addr = 4096,
-                            .size = 8192,
-                            .requested = 7,
-                            .id = 9,
-                            .segment_id = 3,
-                            .is_mapped = true,
-                            .is_expandable = true,
-                            .is_allocated = true,
-                            .expandable = (struct expandable *)(uintptr_t)64};
-    front = block_cut_front(&slab, whole, 512);
-    assert_int_equal(front->addr, 4096);
-    assert_int_equal(front->size, 512);
-    assert_int_equal(front->requested, 0);
-    assert_int_equal(front->id, 0);
-    assert_int_equal(front->segment_id, 3);
-    assert_int_equal(front->state, BLOCK_MAPPED | BLOCK_EXPANDABLE);
-    assert_ptr_equal(front->expandable, whole->expandable);
-    assert_null(front->uses);
-    assert_null(front->up);
-    assert_null(front->left);
-    assert_null(front->right);
-    assert_null(front->prev);
-    assert_ptr_equal(front->next, whole);
-    assert_ptr_equal(whole->prev, front);
-    assert_int_equal(front->event_count, 0);
-    assert_int_equal(front->freed_at, 0);
-    block_slab_close(&slab);
-}
-
-/* What came back comes again before anything new; a closed slab begins again. */
-TEST(test_take_and_give)
-{
-    struct block_slab slab = {0};
-    for (int round = 0; round < 2; round++) {
-        struct block *first = block_slab_acquire(&slab);
-        assert_non_null(first);
-        assert_ptr_not_equal(block_slab_acquire(&slab), first);
-        block_slab_release(&slab, first);
-        assert_ptr_equal(block_slab_acquire(&slab), first);
-        block_slab_close(&slab);
-        assert_null(slab.regions);
-        assert_int_equal(slab.region_bytes, 0);
-    }
-}
-
 #define LIVE_MAX 40000U
 
 TEST(test_random)

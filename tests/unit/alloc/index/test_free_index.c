@@ -3,8 +3,9 @@
  * The free index against a naive model, one sorted array of all free blocks that is searched from end to end:
  * random insertions, removals, searches and walks with one stream and with hundreds, with equal sizes, few
  * sizes, sizes of every magnitude up to 2^60 and sizes beside the edges of bins. check() runs after each step
- * of the small runs, and is shown each kind of damage once. test_free_index_parts.c has the rest.
- * Costs: 2 s
+ * of the small runs, and is shown each kind of damage once. Then what a model can't say: trees stay flat for every order
+ * and stride of addresses, and a lack of memory changes nothing.
+ * Costs: 3 s
  */
 #include "alloc/index/block_slab.h"
 #include "alloc/index/free_index.h"
@@ -172,12 +173,17 @@ static void neighbours_at(unsigned step, unsigned at)
     }
 }
 
-static void all_as_expected(unsigned step)
+static void index_is_sound(unsigned step)
 {
     struct varve_message message;
     if (free_index_check(&model->index, &message) != VARVE_OK) {
         fail_msg("step %u: %s", step, message.text);
     }
+}
+
+static void all_as_expected(unsigned step)
+{
+    index_is_sound(step);
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < model->index.stream_count; i++) {
         blocks += model->index.streams[i]->blocks;
@@ -254,12 +260,6 @@ TEST_WITH(test_random, setup, teardown)
 
 /* ---- the walker itself ---- */
 
-static void damage_is_seen(void)
-{
-    struct varve_message message;
-    assert_int_equal(free_index_check(&model->index, &message), VARVE_ERROR_CORRUPT);
-}
-
 TEST_WITH(test_check_sees_damage, setup, teardown)
 {
     random_state = 600;
@@ -274,45 +274,97 @@ TEST_WITH(test_check_sees_damage, setup, teardown)
         at++; /* some tree of a hundred blocks in 14 has a root with two children */
         assert_true(at < model->count);
     }
-    struct block *parent = model->sorted[at];
-    struct block *child = parent->left;
+    struct block *parent = model->sorted[at], *child = parent->left;
     struct stream_bins *bins = parent->bins;
-    child->up = child;
-    damage_is_seen();
-    child->up = parent;
-    parent->left = NULL; /* a subtree hides */
-    damage_is_seen();
-    parent->left = child;
     uint64_t addr = parent->addr;
-    parent->addr = child->addr;
-    damage_is_seen();
-    parent->addr = addr;
-    parent->priority = 0;
-    damage_is_seen();
-    parent->priority = index_priority_of(addr);
-    parent->size += 512;
-    damage_is_seen();
-    parent->size -= 512;
-    child->is_free = false;
-    damage_is_seen();
-    child->is_free = true;
-    bins->words[0] ^= UINT64_C(1) << 40; /* a bin without blocks */
-    damage_is_seen();
-    bins->words[0] ^= UINT64_C(1) << 40;
-    bins->summary |= UINT64_C(1) << 20;
-    damage_is_seen();
-    bins->summary ^= UINT64_C(1) << 20;
-    bins->blocks--;
-    damage_is_seen();
-    bins->blocks++;
-    child->bin ^= 1;
-    damage_is_seen();
-    child->bin ^= 1;
-    child->is_alone = true;
-    damage_is_seen();
-    child->is_alone = false;
-    bins->position ^= 1;
-    damage_is_seen();
-    bins->position ^= 1;
+#define DAMAGE(change, undo)                                                          \
+    change;                                                                           \
+    assert_int_equal(free_index_check(&model->index, &message), VARVE_ERROR_CORRUPT); \
+    undo
+    struct varve_message message;
+    DAMAGE(child->up = child, child->up = parent);
+    DAMAGE(parent->left = NULL, parent->left = child); /* a subtree hides */
+    DAMAGE(parent->addr = child->addr, parent->addr = addr);
+    DAMAGE(parent->priority = 0, parent->priority = index_priority_of(addr));
+    DAMAGE(parent->size += 512, parent->size -= 512);
+    DAMAGE(child->is_free = false, child->is_free = true);
+    DAMAGE(bins->words[0] ^= UINT64_C(1) << 40, bins->words[0] ^= UINT64_C(1) << 40); /* a bin without blocks */
+    DAMAGE(bins->summary |= UINT64_C(1) << 20, bins->summary ^= UINT64_C(1) << 20);
+    DAMAGE(bins->blocks--, bins->blocks++);
+    DAMAGE(child->bin ^= 1, child->bin ^= 1);
+    DAMAGE(child->is_alone = true, child->is_alone = false);
+    DAMAGE(bins->position ^= 1, bins->position ^= 1);
+#undef DAMAGE
     all_as_expected(1);
+}
+
+/* ---- what a model can't say ---- */
+
+static char pool[1]; /* for its address only */
+
+static unsigned depth_of(const struct block *block)
+{
+    unsigned depth = 1;
+    for (; block->up != NULL; block = block->up) {
+        depth++;
+    }
+    return depth;
+}
+
+/* 2 ln n is what a random tree has at its typical node, some 50 for the deepest of 10^5. */
+TEST_WITH(test_trees_stay_flat, setup, teardown)
+{
+    enum { COUNT = 100000 };
+    struct stream_bins *bins = free_index_bins(&model->index, (struct pool *)(void *)pool, 0);
+    static struct block *blocks[COUNT];
+    assert_non_null(bins);
+    for (uint64_t stride = 512; stride <= UINT64_C(1) << 32; stride = stride * 3 / 512 * 512 + 1024) {
+        for (unsigned order = 0; order < 2; order++) { /* rising, falling */
+            for (unsigned i = 0; i < COUNT; i++) {
+                uint64_t k = order == 0 ? i : COUNT - 1 - i;
+                blocks[i] = block_slab_acquire(&model->slab);
+                assert_non_null(blocks[i]);
+                blocks[i]->addr = UINT64_C(0x7f0000000000) + k * stride;
+                blocks[i]->size = 512;
+                blocks[i]->bins = bins;
+                free_index_insert(&model->index, blocks[i]);
+            }
+            unsigned deepest = 0;
+            for (unsigned i = 0; i < COUNT; i++) {
+                unsigned depth = depth_of(blocks[i]);
+                deepest = depth > deepest ? depth : deepest;
+            }
+            if (deepest > 65) {
+                fail_msg("stride %llu, order %u: depth %u", (unsigned long long)stride, order, deepest);
+            }
+            for (unsigned i = 0; i < COUNT; i++) {
+                free_index_remove(&model->index, blocks[i]);
+                block_slab_release(&model->slab, blocks[i]);
+            }
+        }
+    }
+    index_is_sound(0);
+}
+
+TEST_WITH(test_no_memory, setup, teardown)
+{
+    unsigned refused = 0;
+    struct stream_bins *last = NULL;
+    for (uint64_t handle = 0; handle < 600; handle++) {
+        struct rlimit before = mappings_refuse();
+        struct stream_bins *bins = free_index_bins(&model->index, (struct pool *)(void *)pool, handle);
+        struct stream_bins *found =
+            handle > 0 ? free_index_bins(&model->index, (struct pool *)(void *)pool, handle - 1) : NULL;
+        mappings_allow(before);
+        assert_ptr_equal(found, last); /* old streams are found without memory */
+        if (bins == NULL) {
+            refused++;
+            assert_int_equal(model->index.stream_count, handle);
+            index_is_sound((unsigned)handle);
+            bins = free_index_bins(&model->index, (struct pool *)(void *)pool, handle);
+            assert_non_null(bins);
+        }
+        last = bins;
+    }
+    assert_true(refused >= 600 / INDEX_CHUNK_STREAMS); /* once per chunk */
 }

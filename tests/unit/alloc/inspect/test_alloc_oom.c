@@ -8,141 +8,60 @@
 
 #include <pthread.h>
 
-struct duplicate {
-    struct rig *rig;
-    unsigned calls;
-    struct varve_alloc_oom oom;
+/* 60 MiB: stream 0 has 8 of 20 used (b), stream 5 has 2 of 20, a private pool has 20 free. */
+#define BROKEN                                             \
+    {                                                      \
+        .sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB \
+    }
+#define BROKEN_WORDS "[1@9 c=20M@9 -c ]1 a=8M b=8M -a 2M@5 observe | "
+
+static const struct rig_case accounting[] = {
+    {"every figure; what a user reads: the request, its segment, the last stage", BROKEN,
+     BROKEN_WORDS
+     "x17825791 observed=1 oom_requested=17825791 oom_rounded=17M oom_segment_bytes=18M oom_stream=0 oom_allocated=10M "
+     "oom_active=10M oom_reserved=60M oom_pending=0 oom_private_free=20M oom_device_free=140M oom_device_total=200M "
+     "oom_limit=60M oom_largest_free=8M oom_largest_free_any=20M oom_largest_hole_free=12M oom_largest_hole_bytes=20M "
+     "oom_blocker_bytes=8M says{out of memory} says{17825791} says{18874368} "
+     "says{the release of all unused segments}"},
+    {"advice: 50 MiB are free, in pieces of 20 at most", BROKEN,
+     BROKEN_WORDS "x18M says{another stream} x21M says{expandable_segments} x100M says{limit} observed=3"},
+    {"in a capture nobody is waited for, so what is pending stays so",
+     {.limit = 30 * MIB, .sim.events_are_scripted = true},
+     "observe a=30M a~7 -a [1 x30M oom_pending=30M oom_allocated=0 oom_active=30M says{after a new segment} "
+     "says{wait for other streams} ]1"},
+    /* a device that lacks memory for its resource table while events are asked for: no request has failed for that */
+    {"trouble with events is no lack of memory: nobody gets it",
+     {.sim.events_are_scripted = true},
+     "observe a=512 a~7 -a lack:query:1 fail:query:2 x512 X512 observed=0 ooms=0 512!a done@7 512>a"},
 };
+TEST_PLAYS(test_accounting, accounting)
 
-static void duplicate_call(void *context, const struct varve_alloc_oom *oom)
-{
-    struct duplicate *duplicate = context;
-    duplicate->calls++;
-    duplicate->oom = *oom;
-}
-
-static bool is_stream_9(void *context, uint64_t stream)
-{
-    (void)context;
-    return stream == 9;
-}
-
-/* 60 MiB: stream 0 has 8 of 20 used, stream 5 has 2 of 20, a private pool has 20 free. */
-static uint64_t broken_prepare(struct rig *rig, const char *config, struct duplicate *duplicate)
-{
-    const struct varve_pool_id pool = {0, 1};
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB, .config = config});
-    *duplicate = (struct duplicate){.rig = rig};
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_stream_9, NULL), VARVE_OK);
-    uint64_t c = take_on(rig, 20 * MIB, 9);
-    give(rig, c);
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    uint64_t a = take(rig, 8 * MIB);
-    uint64_t b = take(rig, 8 * MIB);
-    give(rig, a);
-    take_on(rig, 2 * MIB, 5);
-    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, duplicate_call, duplicate), VARVE_OK);
-    forget(rig);
-    return b;
-}
-
-TEST_WITH(test_accounting, rig_setup, rig_teardown)
+/* The addresses, the record, and a message that was not cut off. */
+TEST_WITH(test_message, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct duplicate duplicate;
-    uint64_t blocker = broken_prepare(rig, NULL, &duplicate);
-    const struct varve_alloc_oom *oom = &duplicate.oom;
-    refused(rig, 17 * MIB - 1, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(duplicate.calls, 1);
-    assert_int_equal(oom->requested, 17 * MIB - 1);
-    assert_int_equal(oom->rounded, 17 * MIB);
-    assert_int_equal(oom->segment_bytes, 18 * MIB);
-    assert_int_equal(oom->stream, 0);
-    assert_int_equal(oom->allocated, 10 * MIB);
-    assert_int_equal(oom->active, 10 * MIB);
-    assert_int_equal(oom->reserved, 60 * MIB);
-    assert_int_equal(oom->pending, 0);
-    assert_int_equal(oom->private_free, 20 * MIB);
-    assert_int_equal(oom->device_free, 140 * MIB);
-    assert_int_equal(oom->device_total, 200 * MIB);
-    assert_int_equal(oom->limit, 60 * MIB);
-    assert_int_equal(oom->largest_free, 8 * MIB);
-    assert_int_equal(oom->largest_free_any, 20 * MIB);
-    assert_int_equal(oom->largest_hole_addr, blocker - 8 * MIB);
-    assert_int_equal(oom->largest_hole_free, 12 * MIB);
-    assert_int_equal(oom->largest_hole_bytes, 20 * MIB);
-    assert_int_equal(oom->blocker_addr, blocker);
-    assert_int_equal(oom->blocker_bytes, 8 * MIB);
-    assert_int_equal(oom->stage, VARVE_ALLOC_STAGE_RELEASE_CACHED);
+    rig_open(rig, &(struct rig_options)BROKEN);
+    play(rig, BROKEN_WORDS "x17M");
+    uint64_t blocker = rig->named[1], addr;
+    assert_int_equal(rig->oom.largest_hole_addr, blocker - 8 * MIB);
+    assert_int_equal(rig->oom.blocker_addr, blocker);
+    assert_int_equal(rig->oom.stage, VARVE_ALLOC_STAGE_RELEASE_CACHED);
+    char hole[64];
+    const char *text = rig->message.text;
+    snprintf(hole, sizeof(hole), "%#" PRIx64, blocker - 8 * MIB);
+    assert_non_null(strstr(text, hole));
+    assert_non_null(rig->oom.advice);
+    assert_string_equal(text + strlen(text) - strlen(rig->oom.advice), rig->oom.advice);
     const struct varve_record *record = nth_record(rig, VARVE_KIND_OOM, 0);
     assert_int_equal(record->size, 17 * MIB);
     assert_int_equal(record->requested, 10 * MIB);
     assert_int_equal(record->arg, 60 * MIB);
     assert_int_equal(record->addr, 8 * MIB);
     assert_int_equal(varve_record_flags(record), VARVE_FLAG_FAILED);
-}
-
-/* What a user reads: the request, where the memory is, and an end that was not cut off. */
-TEST_WITH(test_message, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct duplicate duplicate;
-    const char *text = rig->message.text;
-    uint64_t blocker = broken_prepare(rig, NULL, &duplicate);
-    refused(rig, 17 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_non_null(strstr(text, "out of memory"));
-    assert_non_null(strstr(text, "17825792"));
-    assert_non_null(strstr(text, "18874368"));
-    assert_non_null(strstr(text, "the release of all unused segments"));
-    char hole[64];
-    snprintf(hole, sizeof(hole), "%#" PRIx64, blocker - 8 * MIB);
-    assert_non_null(strstr(text, hole));
-    assert_non_null(duplicate.oom.advice);
-    assert_string_equal(text + strlen(text) - strlen(duplicate.oom.advice), duplicate.oom.advice);
-    /* and without a place for it */
-    assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 17 * MIB, &blocker, NULL), VARVE_ERROR_NO_MEMORY);
-}
-
-TEST_WITH(test_advice, rig_setup, rig_teardown)
-{
-    static const struct {
-        uint64_t mib;
-        const char *advice; /* NULL: none */
-    } cases[] = {
-        {18, "another stream"},
-        {21, "expandable_segments"}, /* 50 are free, in pieces of 20 at most */
-        {100, "limit"},
-        {150, NULL}, /* the device has not that much either */
-    };
-    struct rig *rig = *state;
-    struct duplicate duplicate;
-    broken_prepare(rig, NULL, &duplicate);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        refused(rig, cases[i].mib * MIB, VARVE_ERROR_NO_MEMORY);
-        assert_int_equal(duplicate.oom.advice == NULL, cases[i].advice == NULL);
-        assert_true(cases[i].advice == NULL || strstr(duplicate.oom.advice, cases[i].advice) != NULL);
-    }
-}
-
-/* In a capture nobody is waited for, so what is pending stays so. */
-TEST_WITH(test_advice_pending, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct duplicate duplicate = {.rig = rig};
-    const struct varve_pool_id pool = {0, 1};
-    rig_open(rig, &(struct rig_options){.limit = 30 * MIB, .sim.events_are_scripted = true});
-    varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &duplicate);
-    uint64_t a = take(rig, 30 * MIB);
-    use_on(rig, a, 7);
-    give(rig, a);
-    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
-    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(duplicate.oom.pending, 30 * MIB);
-    assert_int_equal(duplicate.oom.allocated, 0);
-    assert_int_equal(duplicate.oom.active, 30 * MIB);
-    assert_int_equal(duplicate.oom.stage, VARVE_ALLOC_STAGE_NEW_SEGMENT);
-    assert_non_null(strstr(duplicate.oom.advice, "wait for other streams"));
-    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
+    /* without a place for it; and what the device has not either, there is no advice for */
+    assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 17 * MIB, &addr, NULL), VARVE_ERROR_NO_MEMORY);
+    play(rig, "x150M");
+    assert_null(rig->oom.advice);
 }
 
 /* ---- observers ---- */
@@ -157,53 +76,26 @@ static void *other_thread(void *context)
     return varve_alloc_raw_delete(rig->alloc, addr, NULL) != VARVE_OK ? rig : NULL;
 }
 
+static unsigned served;
+
 /* With the lock held this would never end. */
 static void helper_call(void *context, const struct varve_alloc_oom *oom)
 {
-    struct duplicate *duplicate = context;
-    void *result = duplicate;
+    void *result = context;
     (void)oom;
     pthread_t thread;
-    if (pthread_create(&thread, NULL, other_thread, duplicate->rig) == 0) {
+    if (pthread_create(&thread, NULL, other_thread, context) == 0) {
         pthread_join(thread, &result);
     }
-    duplicate->calls += result == NULL;
+    served += result == NULL;
 }
 
 TEST_WITH(test_observers_have_no_lock, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
-    struct duplicate first = {.rig = rig}, second = {.rig = rig};
+    served = 0;
     rig_open(rig, &(struct rig_options){.limit = 2 * MIB});
-    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, helper_call, &first), VARVE_OK);
-    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &second), VARVE_OK);
-    uint64_t addr = take(rig, 512);
-    give(rig, addr);
-    assert_int_equal(first.calls + second.calls, 0);
-    take(rig, 1024);
-    refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(first.calls, 1);
-    assert_int_equal(second.calls, 1);
-}
-
-/* A device that lacks memory for its resource table while events are asked for: no request has failed for lack of
- * memory, nobody gets it. */
-TEST_WITH(test_trouble_with_events_is_no_oom, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct duplicate duplicate = {.rig = rig};
-    rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
-    varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &duplicate);
-    uint64_t a = take(rig, 512);
-    use_on(rig, a, 7);
-    give(rig, a);
-    varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 1, 1, VARVE_ERROR_NO_MEMORY);
-    varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 2, 1, VARVE_ERROR_IO);
-    refused(rig, 512, VARVE_ERROR_NO_MEMORY);
-    refused(rig, 512, VARVE_ERROR_IO);
-    assert_int_equal(duplicate.calls, 0);
-    assert_int_equal(stats_of(rig).num_ooms, 0);
-    assert_int_not_equal(take(rig, 512), a);
-    varve_sim_stream_complete(rig->device, 7);
-    assert_int_equal(take(rig, 512), a);
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, helper_call, rig), VARVE_OK);
+    play(rig, "observe a=512 -a observed=0 1024 x2M observed=1");
+    assert_int_equal(served, 1);
 }

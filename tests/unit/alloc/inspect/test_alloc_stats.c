@@ -68,7 +68,8 @@ static void fill(struct varve_alloc_stats *stats)
     memcpy(stats, numbers, sizeof(*stats));
 }
 
-TEST(test_keys_are_sorted)
+/* They are sorted, and each shows its figure. */
+TEST(test_keys)
 {
     struct varve_alloc_stats stats;
     fill(&stats);
@@ -81,14 +82,6 @@ TEST(test_keys_are_sorted)
             fail_msg("%s comes before %s", taken.keys[i - 1], taken.keys[i]);
         }
     }
-}
-
-TEST(test_each_key_shows_its_figure)
-{
-    struct varve_alloc_stats stats;
-    struct taken taken;
-    fill(&stats);
-    taken = take_all(&stats);
 #define CHECK_ARRAY(name)                                                               \
     assert_stat(&taken, #name ".all", &stats.name[VARVE_ALLOC_STAT_ALL]);               \
     assert_stat(&taken, #name ".small_pool", &stats.name[VARVE_ALLOC_STAT_SMALL_POOL]); \
@@ -126,38 +119,29 @@ static void plain_move(int figure, bool is_small, int64_t change)
     }
 }
 
-/* Of the order of FIGURES: allocation, allocated, active and requested bytes, active, segment, reserved bytes. */
+/* What an event moves: in the order of FIGURES: allocation, allocated, active and requested bytes, active, segment,
+ * reserved bytes. By the block's size (S), what was requested (R) or 1. */
 static void plain_event(const struct varve_record *record)
 {
-    bool is_small = record->pool % 2 != 0;
-    int64_t size = (int64_t)record->size, requested = (int64_t)record->requested;
-    switch (varve_record_kind(record)) {
-    case VARVE_KIND_ALLOC:
-        plain_move(0, is_small, 1);
-        plain_move(1, is_small, size);
-        plain_move(2, is_small, size);
-        plain_move(3, is_small, requested);
-        plain_move(4, is_small, 1);
-        break;
-    case VARVE_KIND_FREE_REQUESTED:
-        plain_move(0, is_small, -1);
-        plain_move(1, is_small, -size);
-        break;
-    case VARVE_KIND_FREE_COMPLETED:
-        plain_move(2, is_small, -size);
-        plain_move(3, is_small, -requested);
-        plain_move(4, is_small, -1);
-        break;
-    case VARVE_KIND_SEGMENT_ALLOC:
-        plain_move(5, is_small, 1);
-        plain_move(6, is_small, size);
-        break;
-    case VARVE_KIND_SEGMENT_FREE:
-        plain_move(5, is_small, -1);
-        plain_move(6, is_small, -size);
-        break;
-    default:
-        break;
+    enum { S = 2, R = 3 };
+    static const struct {
+        unsigned kind;
+        int moves[FIGURES];
+    } events[] = {
+        {VARVE_KIND_ALLOC, {1, S, S, R, 1, 0, 0}},
+        {VARVE_KIND_FREE_REQUESTED, {-1, -S, 0, 0, 0, 0, 0}},
+        {VARVE_KIND_FREE_COMPLETED, {0, 0, -S, -R, -1, 0, 0}},
+        {VARVE_KIND_SEGMENT_ALLOC, {0, 0, 0, 0, 0, 1, S}},
+        {VARVE_KIND_SEGMENT_FREE, {0, 0, 0, 0, 0, -1, -S}},
+    };
+    const int64_t amounts[] = {0, 1, (int64_t)record->size, (int64_t)record->requested};
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        for (int k = 0; k < FIGURES && events[i].kind == varve_record_kind(record); k++) {
+            int move = events[i].moves[k];
+            if (move != 0) {
+                plain_move(k, record->pool % 2 != 0, move > 0 ? amounts[move] : -amounts[-move]);
+            }
+        }
     }
 }
 
@@ -230,44 +214,27 @@ TEST_WITH(test_sums_of_events, rig_setup, rig_teardown)
 
 /* ---- Resets ---- */
 
-TEST(test_reset_accumulated)
+/* Of a peak: "….peak" follows "….freed", which follows "….current"; of what is accumulated: that is 0. */
+TEST(test_resets)
 {
-    struct varve_alloc_stats stats, before, read;
-    fill(&stats);
-    struct alloc_counters counters;
-    counters_write(&counters, &stats);
-    stats_read(&counters, &before);
-    stats_reset_accumulated(&counters);
-    stats_read(&counters, &read);
-    struct taken old = take_all(&before);
-    struct taken new = take_all(&read);
-    for (size_t i = 0; i < KEYS; i++) {
-        const char *end = strrchr(new.keys[i], '.');
-        bool is_zeroed =
-            end ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0 : strncmp(new.keys[i], "num_", 4) == 0;
-        if (new.values[i] != (is_zeroed ? 0 : old.values[i])) {
-            fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
-        }
-    }
-}
-
-TEST(test_reset_peak)
-{
-    struct varve_alloc_stats stats, before, stats_after;
-    fill(&stats);
-    struct alloc_counters counters;
-    counters_write(&counters, &stats);
-    stats_read(&counters, &before);
-    stats_reset_peak(&counters);
-    stats_read(&counters, &stats_after);
-    struct taken old = take_all(&before);
-    struct taken new = take_all(&stats_after);
-    for (size_t i = 0; i < KEYS; i++) {
-        const char *end = strrchr(new.keys[i], '.');
-
-        /* "….peak" follows "….freed", which follows "….current". */
-        if (new.values[i] != (end && strcmp(end, ".peak") == 0 ? old.values[i - 2] : old.values[i])) {
-            fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
+    for (int is_peak = 0; is_peak < 2; is_peak++) {
+        struct varve_alloc_stats stats, before, after;
+        struct alloc_counters counters;
+        fill(&stats);
+        counters_write(&counters, &stats);
+        stats_read(&counters, &before);
+        (is_peak ? stats_reset_peak : stats_reset_accumulated)(&counters);
+        stats_read(&counters, &after);
+        struct taken old = take_all(&before);
+        struct taken new = take_all(&after);
+        for (size_t i = 0; i < KEYS; i++) {
+            const char *end = strrchr(new.keys[i], '.');
+            bool is_moved = is_peak       ? end && strcmp(end, ".peak") == 0
+                            : end != NULL ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0
+                                          : strncmp(new.keys[i], "num_", 4) == 0;
+            if (new.values[i] != (!is_moved ? old.values[i] : is_peak ? old.values[i - 2] : 0)) {
+                fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
+            }
         }
     }
 }
