@@ -212,8 +212,8 @@ TEST(test_plans)
         "SELECT * FROM leak WHERE process_id = 1",
         "SELECT * FROM leak WHERE callsite_id = 1",
         "SELECT n.*, s.function FROM stack_node n JOIN symbol s ON s.id = n.symbol_id WHERE n.id = 7",
-        ("WITH RECURSIVE walk(id) AS (SELECT 9 UNION ALL SELECT n.parent_id FROM walk JOIN stack_node n ON n.id = walk.id "
-         "WHERE n.parent_id IS NOT NULL) SELECT n.* FROM walk CROSS JOIN stack_node n ON n.id = walk.id"),
+        ("WITH RECURSIVE walk(id) AS (SELECT 9 UNION ALL SELECT n.parent_id FROM walk JOIN stack_node n ON n.id = "
+         "walk.id WHERE n.parent_id IS NOT NULL) SELECT n.* FROM walk CROSS JOIN stack_node n ON n.id = walk.id"),
     };
     sqlite3 *db = database_make();
     assert_int_equal(schema_index(db, "memory", NULL), VARVE_OK);

@@ -172,19 +172,17 @@ static uint64_t border(uint64_t i)
 }
 
 /* Of an event, in the order of `in_view`. */
-#define EVENT_FIELDS(FIELD)                                                                                         \
-    FIELD(seq)                                                                                                      \
-    FIELD(ts_ns)                                                                                                    \
-    FIELD(process_id) FIELD(thread_id) FIELD(pid) FIELD(tid) FIELD(kind) FIELD(cause) FIELD(device) FIELD(flags)    \
-        FIELD(pool) FIELD(stream) FIELD(callsite) FIELD(dev_seq) FIELD(id) FIELD(addr) FIELD(size) FIELD(requested) \
-            FIELD(arg) FIELD(ring_seq)
+#define EVENT_FIELDS(FIELD)                                                                                           \
+    FIELD(seq), FIELD(ts_ns), FIELD(process_id), FIELD(thread_id), FIELD(pid), FIELD(tid), FIELD(kind), FIELD(cause), \
+        FIELD(device), FIELD(flags), FIELD(pool), FIELD(stream), FIELD(callsite), FIELD(dev_seq), FIELD(id),          \
+        FIELD(addr), FIELD(size), FIELD(requested), FIELD(arg), FIELD(ring_seq)
 
 static struct event odd_event(uint64_t seq)
 {
     struct event event = {0};
     uint64_t at = seq;
-#define FIELD(name) event.name = (__typeof__(event.name))border(at++);
-    EVENT_FIELDS(FIELD)
+#define FIELD(name) event.name = (__typeof__(event.name))border(at++)
+    EVENT_FIELDS(FIELD);
 #undef FIELD
     event.seq = seq;
     event.process_id = event.thread_id = 1 + seq % 2;
@@ -214,8 +212,8 @@ static const char in_view[] = "SELECT seq, ts_ns, thread_id, thread_id, pid, tid
 
 static void expect_event(const struct event *event, const struct event *wanted)
 {
-#define FIELD(name) assert_int_equal(event->name, wanted->name);
-    EVENT_FIELDS(FIELD)
+#define FIELD(name) assert_int_equal(event->name, wanted->name)
+    EVENT_FIELDS(FIELD);
 #undef FIELD
 }
 
@@ -250,8 +248,8 @@ static uint64_t expect_view(void)
     while (sqlite3_step(query) == SQLITE_ROW) {
         struct event event = {0};
         int column = 0;
-#define FIELD(name) event.name = (__typeof__(event.name))sqlite3_column_int64(query, column++);
-        EVENT_FIELDS(FIELD)
+#define FIELD(name) event.name = (__typeof__(event.name))sqlite3_column_int64(query, column++)
+        EVENT_FIELDS(FIELD);
 #undef FIELD
         take_odd(&seen, &event);
     }
