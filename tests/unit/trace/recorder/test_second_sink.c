@@ -477,11 +477,7 @@ static void expect_family(void)
         false, process, ring, count, false \
     }
 #define BURSTS .expected = {{true, 1, 1, 101, true}, {false, 1, 1, 51, true}}
-#define SWITCHED(by_workload)                    \
-    WORKLOAD(1, 1, 2 + 100 + 3 * (by_workload)), \
-    {                                            \
-        false, 1, 1, 3 * (MISSES + 1 + 100)      \
-    }
+#define SWITCHED(by_workload) WORKLOAD(1, 1, 2 + 100 + 3 * (by_workload)), COLLECTOR(1, 1, 3 * (MISSES + 1 + 100))
 #define REFUSED .expected = {WORKLOAD(ANY, ANY, 0), COLLECTOR(1, 1, 2 + 200)}
 
 static const struct sink_case cases[] = {

@@ -122,22 +122,26 @@ static void expect_integrity(void)
     assert_int_equal(look("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
 }
 
+static struct event event_of(uint64_t seq, enum varve_kind kind)
+{
+    struct event event = {.process_id = 1, .thread_id = 1, .pid = 4321, .tid = 4322};
+    event.seq = seq;
+    event.ts_ns = (int64_t)seq * 137;
+    event.kind = (uint8_t)kind;
+    event.addr = 0x55d0c0de0000 + seq * 32;
+    return event;
+}
+
 /* Two allocations, then a free of the first: every third block stays. */
 static struct event heap_event(uint64_t seq)
 {
     bool is_alloc = seq % 3 != 0;
-    uint64_t block = is_alloc ? seq : seq - 2;
-    return (struct event){.seq = seq,
-                          .ts_ns = (int64_t)seq * 137,
-                          .process_id = 1,
-                          .thread_id = 1,
-                          .pid = 4321,
-                          .tid = 4322,
-                          .kind = is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE,
-                          .cause = is_alloc ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_FREE,
-                          .addr = 0x55d0c0de0000 + block * 32,
-                          .size = is_alloc ? 24 + seq % 900 : 0,
-                          .callsite = is_alloc ? 1 + (uint32_t)(seq % 300) : 0};
+    struct event event = event_of(seq, is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE);
+    event.cause = is_alloc ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_FREE;
+    event.addr -= is_alloc ? 0 : 64;
+    event.size = is_alloc ? 24 + seq % 900 : 0;
+    event.callsite = is_alloc ? 1 + (uint32_t)(seq % 300) : 0;
+    return event;
 }
 
 static void append(uint64_t first, uint64_t last)
@@ -167,30 +171,30 @@ static uint64_t border(uint64_t i)
     return base + i % 3 - 1;
 }
 
+/* Of an event, in the order of `in_view`. */
+#define EVENT_FIELDS(FIELD)                                                                                           \
+    FIELD(seq), FIELD(ts_ns), FIELD(process_id), FIELD(thread_id), FIELD(pid), FIELD(tid), FIELD(kind), FIELD(cause), \
+        FIELD(device), FIELD(flags), FIELD(pool), FIELD(stream), FIELD(callsite), FIELD(dev_seq), FIELD(id),          \
+        FIELD(addr), FIELD(size), FIELD(requested), FIELD(arg), FIELD(ring_seq)
+
 static struct event odd_event(uint64_t seq)
 {
-    return (struct event){.seq = seq,
-                          .ts_ns = (int64_t)border(seq),
-                          .process_id = 1 + seq % 2,
-                          .thread_id = 1 + seq % 2,
-                          .pid = (int32_t)(border(seq + 5) & INT32_MAX),
-                          .tid = (int32_t)(border(seq + 7) & INT32_MAX),
-                          .kind = (uint8_t)(seq % 60),
-                          .cause = (uint8_t)(seq % 256),
-                          .device = (uint8_t)(seq % 250),
-                          .flags = (uint8_t)(seq % 8),
-                          .pool = (uint16_t)border(seq + 1),
-                          .stream = (uint16_t)border(seq + 2),
-                          .callsite = (uint32_t)border(seq + 3),
-                          .dev_seq = border(seq + 4),
-                          .id = border(seq + 6),
-                          .addr = seq % 5 == 0 ? ~border(seq) : border(seq + 8),
-                          .size = border(seq + 9),
-                          .requested = border(seq + 10),
-                          .arg = border(seq + 11),
-                          .ring_seq = seq % 4 == 0   ? 0
-                                      : seq % 4 == 1 ? seq
-                                                     : border(seq + 12)};
+    struct event event = {0};
+    uint64_t at = seq;
+#define FIELD(name) event.name = (__typeof__(event.name))border(at++)
+    EVENT_FIELDS(FIELD);
+#undef FIELD
+    event.seq = seq;
+    event.process_id = event.thread_id = 1 + seq % 2;
+    event.pid &= INT32_MAX;
+    event.tid &= INT32_MAX;
+    event.kind = (uint8_t)(seq % 60);
+    event.cause = (uint8_t)(seq % 256);
+    event.device = (uint8_t)(seq % 250);
+    event.flags = (uint8_t)(seq % 8);
+    event.addr = seq % 5 == 0 ? ~event.addr : event.addr;
+    event.ring_seq = seq % 4 == 0 ? 0 : seq % 4 == 1 ? seq : event.ring_seq;
+    return event;
 }
 
 /* The thread of the odd event `seq`, as its row has it when the first 5000 events are there. */
@@ -201,21 +205,15 @@ static struct store_thread odd_thread(uint64_t seq)
         .id = event.thread_id, .process_id = event.process_id, .pid = event.pid, .tid = event.tid, .end_ns = -1};
 }
 
-/* The struct has padding; and the columns of the view of the same meaning, but that its events have a thread and a
- * process of the same number. */
-#define EVENT_FIELDS(FIELD)                                                                                      \
-    FIELD(seq)                                                                                                   \
-    FIELD(ts_ns) FIELD(process_id) FIELD(thread_id) FIELD(pid) FIELD(tid) FIELD(kind) FIELD(cause) FIELD(device) \
-        FIELD(flags) FIELD(pool) FIELD(stream) FIELD(callsite) FIELD(dev_seq) FIELD(id) FIELD(addr) FIELD(size)  \
-            FIELD(requested) FIELD(arg) FIELD(ring_seq)
+/* The same of the view, whose events have a thread and a process of the same number. */
 static const char in_view[] = "SELECT seq, ts_ns, thread_id, thread_id, pid, tid, kind, cause, device, flags, pool, "
                               "stream, callsite_id, dev_seq, id, addr, size, requested, arg, ring_seq FROM event "
                               "ORDER BY seq";
 
 static void expect_event(const struct event *event, const struct event *wanted)
 {
-#define FIELD(name) assert_int_equal(event->name, wanted->name);
-    EVENT_FIELDS(FIELD)
+#define FIELD(name) assert_int_equal(event->name, wanted->name)
+    EVENT_FIELDS(FIELD);
 #undef FIELD
 }
 
@@ -250,8 +248,8 @@ static uint64_t expect_view(void)
     while (sqlite3_step(query) == SQLITE_ROW) {
         struct event event = {0};
         int column = 0;
-#define FIELD(name) event.name = (__typeof__(event.name))sqlite3_column_int64(query, column++);
-        EVENT_FIELDS(FIELD)
+#define FIELD(name) event.name = (__typeof__(event.name))sqlite3_column_int64(query, column++)
+        EVENT_FIELDS(FIELD);
 #undef FIELD
         take_odd(&seen, &event);
     }
@@ -581,17 +579,10 @@ static void append_storages(uint64_t first, uint64_t last)
 {
     for (uint64_t seq = first; seq <= last; seq++) {
         bool is_end = seq % 3 == 0;
-        struct event event = {.seq = seq,
-                              .ts_ns = (int64_t)seq * 137,
-                              .process_id = 1,
-                              .thread_id = 1,
-                              .pid = 4321,
-                              .tid = 4322,
-                              .kind = is_end ? VARVE_KIND_STORAGE_DESTROY : VARVE_KIND_STORAGE_CREATE,
-                              .id = is_end ? seq - 2 : seq,
-                              .addr = 0x55d0c0de0000 + seq * 32,
-                              .size = 1000 + seq,
-                              .arg = 1};
+        struct event event = event_of(seq, is_end ? VARVE_KIND_STORAGE_DESTROY : VARVE_KIND_STORAGE_CREATE);
+        event.id = is_end ? seq - 2 : seq;
+        event.size = 1000 + seq;
+        event.arg = 1;
         OK(derive_event(fixture->derive, &event, &fixture->message));
         OK(store_append(fixture->store, &event, &fixture->message));
     }

@@ -12,8 +12,6 @@
 #include "trace/recorder/stacks/python/stack.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,40 +89,19 @@ static void add_python(const char *path)
     python_count++;
 }
 
-static void add_from_list(const char *list, bool folders)
-{
-    static const char *names[] = {"python3", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"};
-    char copy[16384];
-    snprintf(copy, sizeof(copy), "%s", list != NULL ? list : "");
-    char *rest = NULL;
-    for (char *item = strtok_r(copy, ":", &rest); item != NULL; item = strtok_r(NULL, ":", &rest)) {
-        if (!folders) {
-            add_python(item);
-        }
-        for (size_t i = 0; folders && i < sizeof(names) / sizeof(names[0]); i++) {
-            char path[PATH_BYTES];
-            if (snprintf(path, sizeof(path), "%s/%s", item, names[i]) < (int)sizeof(path)) {
-                add_python(path);
-            }
-        }
-    }
-}
-
 static int find_pythons(void **state)
 {
+    static const char places[] =
+        "echo \"$VARVE_TEST_PYTHONS\" | tr : '\\n'; ls \"$HOME\"/.pyenv/versions/*/bin/python3 2>/dev/null;"
+        "for version in 3 3.9 3.10 3.11 3.12 3.13; do which -a python$version; done";
     (void)state;
-    add_from_list(getenv("VARVE_TEST_PYTHONS"), false);
-    char pattern[PATH_BYTES];
-    snprintf(pattern, sizeof(pattern), "%s/.pyenv/versions/*/bin/python3", getenv("HOME"));
-    glob_t found;
-    if (glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            add_python(found.gl_pathv[i]);
-        }
-        globfree(&found);
+    char path[PATH_BYTES];
+    FILE *stream = popen(places, "r");
+    while (stream != NULL && fgets(path, sizeof(path), stream) != NULL) {
+        path[strcspn(path, "\n")] = '\0';
+        add_python(path);
     }
-    add_from_list(getenv("PATH"), true);
-    return mkdtemp(folder) != NULL ? 0 : -1;
+    return stream != NULL && pclose(stream) >= 0 && mkdtemp(folder) != NULL ? 0 : -1;
 }
 
 static int remove_folder(void **state)
