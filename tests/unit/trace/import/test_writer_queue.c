@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The second thread of varve_writer: what goes through it arrives whole and in order, between rows of small
- * tables too, and an error that it meets comes back to the caller, who leaves nothing behind. And what the
- * layout asks of the ranges of addresses since then, neighbours and joining, against a naive copy.
+ * tables too, and an error that it meets comes back to the caller, who leaves nothing behind.
  * Costs: 1 s
  */
 #include "trace/error.h"
-#include "trace/base/ranges.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 #include "support/query.h"
-#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +26,6 @@
 #include <unistd.h>
 
 #define EVENTS 150000U /* more than the queue holds */
-#define PAGES 40000U
 
 static int entries_of(const char *folder)
 {
@@ -146,99 +142,6 @@ TEST(test_abandon)
     varve_writer_abandon(writer);
     assert_int_equal(entries_of(folder), 0);
     rmdir(folder);
-}
-
-/* ---- ranges ---- */
-
-/* The naive copy: the start of the range that a page belongs to; 0: none. */
-static uint32_t *pages;
-
-static struct range range_of(uint32_t start)
-{
-    struct range range = {.start = start, .end = start, .id = start};
-    while (range.end < PAGES && pages[range.end] == start) {
-        range.end++;
-    }
-    return range;
-}
-
-static void ranges_compare(const struct ranges *ranges)
-{
-    uint64_t count = 0;
-    struct range range = {0};
-    assert_true(ranges_check(ranges));
-    for (uint32_t page = 1; page < PAGES; page++) {
-        if (pages[page] == page) {
-            const struct range expected = range_of(page);
-            assert_true(ranges_first(ranges, range.end, UINT64_MAX, &range));
-            assert_int_equal(range.start, expected.start);
-            assert_int_equal(range.end, expected.end);
-            count++;
-        }
-    }
-    assert_int_equal(ranges->count, count);
-}
-
-static void neighbours_compare(const struct ranges *ranges, uint32_t start)
-{
-    uint32_t below = start - 1;
-    uint32_t above = (uint32_t)range_of(start).end;
-    while (below > 0 && pages[below] == 0) {
-        below--;
-    }
-    while (above < PAGES && pages[above] == 0) {
-        above++;
-    }
-    struct range before;
-    struct range after;
-    ranges_around(ranges, start, &before, &after);
-    assert_int_equal(before.id != 0, below > 0);
-    assert_int_equal(after.id != 0, above < PAGES);
-    assert_true(below == 0 || (before.start == pages[below] && before.end == below + 1));
-    assert_true(above == PAGES || after.start == above);
-}
-
-TEST(test_neighbours_join)
-{
-    struct ranges ranges = {0};
-    uint64_t random = 7;
-    pages = calloc(PAGES, sizeof(*pages));
-    assert_non_null(pages);
-    for (uint32_t page = 1; page < PAGES;) { /* one third do not touch the one before */
-        struct range range = {.start = page + (random_below(&random, 3) == 0), .id = 1};
-        range.end = range.start + 1 + random_below(&random, 4);
-        if (range.end >= PAGES) {
-            break;
-        }
-        assert_true(ranges_reserve(&ranges, 1));
-        ranges_insert(&ranges, &range);
-        for (uint64_t i = range.start; i < range.end; i++) {
-            pages[i] = (uint32_t)range.start;
-        }
-        page = (uint32_t)range.end;
-    }
-    ranges_compare(&ranges);
-    for (unsigned round = 0; round < 60000; round++) {
-        uint32_t start = pages[1 + random_below(&random, PAGES - 1)];
-        if (start == 0) {
-            continue;
-        }
-        neighbours_compare(&ranges, start);
-        uint32_t end = (uint32_t)range_of(start).end;
-        if (end < PAGES && pages[end] == end) {
-            uint32_t last = (uint32_t)range_of(end).end;
-            ranges_absorb(&ranges, start);
-            for (uint32_t i = end; i < last; i++) {
-                pages[i] = start;
-            }
-        }
-        if (round % 2000 == 0) {
-            ranges_compare(&ranges);
-        }
-    }
-    ranges_compare(&ranges);
-    ranges_clear(&ranges);
-    free(pages);
 }
 
 /* Runs threads: the writer of a database has one. */
