@@ -62,21 +62,26 @@ static int events_write(struct varve_writer *writer, uint64_t from, uint64_t to)
     return code;
 }
 
-static void writer_open(const char *folder, char *path, size_t bytes, struct varve_writer **writer)
+/* A folder and a database in the making; each test leaves it as it says. */
+struct making {
+    char folder[32], path[48];
+    struct varve_writer *writer;
+    struct varve_message message;
+};
+
+static struct making making_begin(void)
 {
-    struct varve_message message = {""};
-    snprintf(path, bytes, "%s/trace.db", folder);
-    assert_int_equal(varve_writer_open(path, false, writer, &message), VARVE_OK);
+    struct making making = {.folder = "/tmp/varve-queue-XXXXXX"};
+    assert_non_null(mkdtemp(making.folder));
+    snprintf(making.path, sizeof(making.path), "%s/trace.db", making.folder);
+    assert_int_equal(varve_writer_open(making.path, false, &making.writer, &making.message), VARVE_OK);
+    return making;
 }
 
 TEST(test_all_arrive)
 {
-    char folder[] = "/tmp/varve-queue-XXXXXX";
-    struct varve_message message = {""};
-    assert_non_null(mkdtemp(folder));
-    char path[sizeof(folder) + 16];
-    struct varve_writer *writer;
-    writer_open(folder, path, sizeof(path), &writer);
+    struct making making = making_begin();
+    struct varve_writer *writer = making.writer;
     for (uint64_t i = 0; i < EVENTS; i += EVENTS / 10) {
         const struct varve_writer_symbol symbol = {.function = "f", .line = (uint32_t)i + 1};
         uint32_t id = varve_writer_symbol(writer, &symbol);
@@ -84,10 +89,10 @@ TEST(test_all_arrive)
         assert_int_not_equal(varve_writer_callsite(writer, &id, 1), 0);
     }
     assert_int_equal(varve_writer_events(writer), EVENTS);
-    assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
-    assert_int_equal(entries_of(folder), 1);
+    assert_int_equal(varve_writer_finish(writer, NULL, NULL, &making.message), VARVE_OK);
+    assert_int_equal(entries_of(making.folder), 1);
     sqlite3 *db;
-    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_open_v2(making.path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM event"), EVENTS);
     assert_int_equal(query_integer(db, "SELECT count(*) FROM event WHERE ts_ns = (seq - 1) * 10 AND dev_seq = seq "
                                        "AND addr = (1 << 40) + (seq - 1) / 3 * 512 AND id = (seq + 2) / 3"),
@@ -99,20 +104,16 @@ TEST(test_all_arrive)
     /* what the planner knows of events, which nobody counts */
     assert_int_equal(query_integer(db, "SELECT stat FROM sqlite_stat1 WHERE tbl = 'event_row'"), EVENTS);
     sqlite3_close(db);
-    unlink(path);
-    rmdir(folder);
+    unlink(making.path);
+    rmdir(making.folder);
 }
 
 /* A limit on file sizes: the files of derive, which grow in steps of 16 MiB, have what they need already; the
  * database has not, and only the other thread writes that. */
 TEST(test_error_comes_back)
 {
-    char folder[] = "/tmp/varve-queue-XXXXXX";
-    struct varve_message message = {""};
-    assert_non_null(mkdtemp(folder));
-    char path[sizeof(folder) + 16];
-    struct varve_writer *writer;
-    writer_open(folder, path, sizeof(path), &writer);
+    struct making making = making_begin();
+    struct varve_writer *writer = making.writer;
     assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -121,27 +122,24 @@ TEST(test_error_comes_back)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     int code = events_write(writer, 3, EVENTS);
     int again = varve_writer_meta_integer(writer, "x", 1);
-    int end = varve_writer_finish(writer, NULL, NULL, &message);
+    int end = varve_writer_finish(writer, NULL, NULL, &making.message);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(code, VARVE_ERROR_FULL);
     assert_int_equal(again, VARVE_ERROR_FULL);
     assert_int_equal(end, VARVE_ERROR_FULL);
-    assert_non_null(strstr(message.text, "trace.db"));
-    assert_int_equal(entries_of(folder), 0);
-    rmdir(folder);
+    assert_non_null(strstr(making.message.text, "trace.db"));
+    assert_int_equal(entries_of(making.folder), 0);
+    rmdir(making.folder);
 }
 
 TEST(test_abandon)
 {
-    char folder[] = "/tmp/varve-queue-XXXXXX";
-    assert_non_null(mkdtemp(folder));
-    char path[sizeof(folder) + 16];
-    struct varve_writer *writer;
-    writer_open(folder, path, sizeof(path), &writer);
+    struct making making = making_begin();
+    struct varve_writer *writer = making.writer;
     assert_int_equal(events_write(writer, 0, EVENTS / 2), VARVE_OK);
     varve_writer_abandon(writer);
-    assert_int_equal(entries_of(folder), 0);
-    rmdir(folder);
+    assert_int_equal(entries_of(making.folder), 0);
+    rmdir(making.folder);
 }
 
 /* Runs threads: the writer of a database has one. */
