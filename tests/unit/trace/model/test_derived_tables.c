@@ -4,7 +4,7 @@
  * impossible ones, of several processes and threads, go through derive and the store, and beside it as they are into a
  * table from which SQLite works out what must follow. However a recording is kept, and where it is resumed in the
  * middle, so that half of the events come back from the database.
- * Costs: 8 s, full 60 s
+ * Costs: 9 s, full 70 s
  */
 #include "support/command.h"
 #include "support/derive/blocks_model.h"
@@ -710,39 +710,16 @@ static void run_way(enum way way, int quick, int full)
     }
 }
 
-TEST_WITH(test_recorded, test_folder_setup, test_folder_teardown)
-{
-    (void)state;
-    run_way(WAY_USUAL, 3, 20);
-}
+#define TEST_WAY(name, way, quick, full)                     \
+    TEST_WITH(name, test_folder_setup, test_folder_teardown) \
+    {                                                        \
+        (void)state;                                         \
+        run_way(way, quick, full);                           \
+    }
 
-TEST_WITH(test_resumed, test_folder_setup, test_folder_teardown)
-{
-    (void)state;
-    run_way(WAY_RESUMED, 3, 20);
-}
-
-/* As importers write it: events and allocations past SQLite. */
-TEST_WITH(test_private, test_folder_setup, test_folder_teardown)
-{
-    (void)state;
-    run_way(WAY_PRIVATE, 2, 8);
-}
-
-TEST_WITH(test_allocations_are_kept, test_folder_setup, test_folder_teardown)
-{
-    (void)state;
-    run_way(WAY_ALLOCATIONS, 1, 8);
-}
-
-TEST_WITH(test_totals_are_kept, test_folder_setup, test_folder_teardown)
-{
-    (void)state;
-    run_way(WAY_TOTALS, 3, 8);
-}
-
-TEST_WITH(test_joined_call_sites, test_folder_setup, test_folder_teardown)
-{
-    (void)state;
-    run_way(WAY_JOINED, 3, 12);
-}
+TEST_WAY(test_recorded, WAY_USUAL, 3, 20)
+TEST_WAY(test_resumed, WAY_RESUMED, 3, 20)
+TEST_WAY(test_private, WAY_PRIVATE, 2, 8) /* as importers write it: events and allocations past SQLite */
+TEST_WAY(test_allocations_are_kept, WAY_ALLOCATIONS, 1, 8)
+TEST_WAY(test_totals_are_kept, WAY_TOTALS, 3, 8)
+TEST_WAY(test_joined_call_sites, WAY_JOINED, 3, 12)
