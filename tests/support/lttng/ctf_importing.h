@@ -11,8 +11,9 @@
 
 #include "analysis/import/ctf/ctf.h"
 #include "support/lttng/ctf_writing.h"
+#include "support/query.h"
 
-#include <dirent.h>
+#include <glob.h>
 #include <sqlite3.h>
 #include <unistd.h>
 
@@ -71,37 +72,27 @@ static inline void put_records(struct ctf_writing *out, uint32_t ring, uint64_t 
 static inline void put_thread_end(struct ctf_writing *out, uint32_t ring, uint64_t emitted)
 {
     ctf_writing_event(out, CLASS_THREAD_END);
-    ctf_writing_put(out, 4, 1);
-    ctf_writing_put(out, 4, ring);
-    ctf_writing_put(out, 4, 4000);
-    ctf_writing_put(out, 4, 4000 + ring);
-    ctf_writing_put(out, 8, emitted);
-    ctf_writing_put(out, 8, 0);
-    ctf_writing_put(out, 8, 0);
+    ctf_writing_values(out, (const unsigned[]){4, 4, 4, 4, 8, 8, 8, 0},
+                       (const uint64_t[]){1, ring, 4000, 4000 + ring, emitted, 0, 0});
 }
 
 /* Who the records are of, at the end: streams are not in one order anyway. */
 static inline void put_process(struct ctf_writing *out)
 {
     ctf_writing_event(out, CLASS_PROCESS);
-    ctf_writing_put(out, 8, 1); /* trace_id, process, parent; pid, its parent */
-    ctf_writing_put(out, 4, 1);
-    ctf_writing_put(out, 4, 0);
-    ctf_writing_numbers(out, (const unsigned[]){4, 4, 0}, 4000);
+    /* trace_id, process, parent; pid, its parent */
+    ctf_writing_values(out, (const unsigned[]){8, 4, 4, 4, 4, 0}, (const uint64_t[]){1, 1, 0, 4000, 4001});
     ctf_writing_numbers(out, (const unsigned[]){4, 4, 8, 8, 0}, 0);
     ctf_writing_text(out, "/bin/program");
     ctf_writing_text(out, "program --all");
     for (unsigned i = 0; i < 2; i++) {
         ctf_writing_event(out, CLASS_CLOCK);
-        ctf_writing_put(out, 8, 1);
-        ctf_writing_put(out, 8, out->ticks * i);
-        ctf_writing_put(out, 8, out->ticks * i);
-        ctf_writing_put(out, 8, out->ticks * i + 1000000);
+        const uint64_t ticks = out->ticks * i;
+        ctf_writing_values(out, (const unsigned[]){8, 8, 8, 8, 0},
+                           (const uint64_t[]){1, ticks, ticks, ticks + 1000000});
     }
     ctf_writing_event(out, CLASS_PROCESS_END);
-    ctf_writing_numbers(out, (const unsigned[]){4, 0}, 1);
-    ctf_writing_numbers(out, (const unsigned[]){4, 0}, 4000);
-    ctf_writing_numbers(out, (const unsigned[]){4, 0}, VARVE_SINK_END_EXITED);
+    ctf_writing_values(out, (const unsigned[]){4, 4, 4, 0}, (const uint64_t[]){1, 4000, VARVE_SINK_END_EXITED});
     ctf_writing_text(out, "");
 }
 
@@ -149,16 +140,8 @@ static inline void damage_bytes(const char *path, size_t offset, const void *byt
 static inline int64_t number(const char *path, const char *sql)
 {
     sqlite3 *database;
-    int64_t result = -1;
     assert_int_equal(sqlite3_open_v2(path, &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    sqlite3_stmt *statement;
-    if (sqlite3_prepare_v2(database, sql, -1, &statement, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
-    }
-    if (sqlite3_step(statement) == SQLITE_ROW) {
-        result = sqlite3_column_int64(statement, 0);
-    }
-    sqlite3_finalize(statement);
+    int64_t result = query_integer(database, sql);
     sqlite3_close(database);
     return result;
 }
@@ -179,21 +162,14 @@ static inline int64_t records(void)
 /* The database is the only thing here that begins with its name. */
 static inline void assert_alone(bool is_there)
 {
-    DIR *directory = opendir(".");
-    unsigned found = 0;
-    assert_non_null(directory);
-    struct dirent *entry;
-    while ((entry = readdir(directory)) != NULL) {
-        if (strncmp(entry->d_name, "o.db", 4) == 0) {
-            found++;
-            if (strcmp(entry->d_name, "o.db") != 0) {
-                closedir(directory);
-                fail_msg("%s is left behind", entry->d_name);
-            }
-        }
+    glob_t found;
+    if (glob("o.db*", 0, NULL, &found) == 0) {
+        assert_int_equal(found.gl_pathc, is_there);
+        assert_string_equal(found.gl_pathv[0], "o.db");
+        globfree(&found);
+    } else {
+        assert_false(is_there);
     }
-    closedir(directory);
-    assert_int_equal(found, is_there ? 1 : 0);
 }
 
 static inline void import(const char *folder, const char *on_stderr)

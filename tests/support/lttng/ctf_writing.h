@@ -113,6 +113,14 @@ static inline void ctf_writing_numbers(struct ctf_writing *out, const unsigned *
     }
 }
 
+/* Values of these widths, up to 0. */
+static inline void ctf_writing_values(struct ctf_writing *out, const unsigned *widths, const uint64_t *values)
+{
+    for (; *widths != 0; widths++) {
+        ctf_writing_put(out, *widths, *values++);
+    }
+}
+
 static inline void ctf_writing_text(struct ctf_writing *out, const char *text)
 {
     do {
@@ -130,21 +138,16 @@ static inline void ctf_writing_set(struct ctf_writing *out, size_t offset, uint6
 /* `instance`: of the stream; `lost`: packets before this one that are not in the file. */
 static inline void ctf_writing_packet(struct ctf_writing *out, uint64_t instance, uint64_t lost)
 {
+    static const unsigned widths[] = {4, 8, 8, 8, 8, 8, 8, 8, 4, 0};
     out->packet = out->count;
     out->packets += lost;
     ctf_writing_put(out, 4, 0xc1fc1fc1);
     for (unsigned i = 0; i < 16; i++) {
         ctf_writing_put(out, 1, 0x11 * i);
     }
-    ctf_writing_put(out, 4, 0);
-    ctf_writing_put(out, 8, instance);
-    ctf_writing_put(out, 8, out->ticks);
-    ctf_writing_put(out, 8, 0); /* the end and the sizes follow */
-    ctf_writing_put(out, 8, 0);
-    ctf_writing_put(out, 8, 0);
-    ctf_writing_put(out, 8, out->packets++);
-    ctf_writing_put(out, 8, out->discarded);
-    ctf_writing_put(out, 4, 0);
+    /* the end and the sizes follow */
+    const uint64_t values[] = {0, instance, out->ticks, 0, 0, 0, out->packets++, out->discarded, 0};
+    ctf_writing_values(out, widths, values);
 }
 
 static inline void ctf_writing_packet_end(struct ctf_writing *out)
@@ -179,25 +182,11 @@ static inline void ctf_writing_save(struct ctf_writing *out, const char *folder,
 static inline void ctf_writing_record(struct ctf_writing *out, unsigned id, uint32_t ring, uint64_t ring_seq,
                                       uint64_t addr, uint64_t size)
 {
+    static const unsigned widths[] = {4, 4, 8, 8, 4, 4, 1, 8, 2, 2, 8, 8, 8, 8, 8, 1, 4, 1, 0};
     ctf_writing_event(out, id);
-    ctf_writing_put(out, 4, 1); /* process */
-    ctf_writing_put(out, 4, ring);
-    ctf_writing_put(out, 8, ring_seq);
-    ctf_writing_put(out, 8, out->ticks);
-    ctf_writing_put(out, 4, 4000); /* pid */
-    ctf_writing_put(out, 4, 4000 + ring);
-    ctf_writing_put(out, 1, 0);
-    ctf_writing_put(out, 8, 0);
-    ctf_writing_put(out, 2, 0);
-    ctf_writing_put(out, 2, 0);
-    ctf_writing_put(out, 8, 0);
-    ctf_writing_put(out, 8, addr);
-    ctf_writing_put(out, 8, size);
-    ctf_writing_put(out, 8, size);
-    ctf_writing_put(out, 8, 0);
-    ctf_writing_put(out, 1, 16); /* cause: malloc */
-    ctf_writing_put(out, 4, 0);
-    ctf_writing_put(out, 1, 0);
+    const uint64_t values[] = {1, ring, ring_seq, out->ticks, 4000, 4000 + ring,     0, 0, 0, 0,
+                               0, addr, size,     size,       0,    16 /* malloc */, 0, 0};
+    ctf_writing_values(out, widths, values);
 }
 
 #endif

@@ -12,8 +12,6 @@
 
 #include "trace/collector/lttng/session.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <signal.h>
@@ -106,54 +104,30 @@ static int place_make(void **state)
 
 /* ---- processes below our LTTNG_HOME ---- */
 
-static bool is_family(pid_t pid, char *command, size_t bytes)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    FILE *file = fopen(path, "re");
-    command[0] = '\0';
-    if (file == NULL || fgets(command, (int)bytes, file) == NULL) {
-        command[0] = '\0';
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    command[strcspn(command, "\n")] = '\0';
-    if (strncmp(command, "lttng-", 6) != 0) {
-        return false;
-    }
-    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    file = fopen(path, "re");
-    char text[65536];
-    size_t got = file != NULL ? fread(text, 1, sizeof(text), file) : 0;
-    if (file != NULL) {
-        fclose(file);
-    }
-    char wanted[300];
-    snprintf(wanted, sizeof(wanted), "LTTNG_HOME=%s/home", place_root);
-    return memmem(text, got, wanted, strlen(wanted) + 1) != NULL;
-}
-
 /* Sends them a signal (0: none); only those with that name if one is given. Returns their number. */
 static size_t family_each(const char *name, int signal_number, pid_t *last)
 {
-    DIR *processes = opendir("/proc");
-    struct dirent *entry;
+    char line[512];
     size_t count = 0;
-    while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
-        char command[64];
-        if (pid > 0 && is_family(pid, command, sizeof(command)) && (name == NULL || strcmp(command, name) == 0)) {
+    snprintf(line, sizeof(line), "grep -lzsx 'LTTNG_HOME=%s/home' /proc/[0-9]*/environ | cut -d/ -f3", place_root);
+    FILE *list = popen(line, "re");
+    assert_non_null(list);
+    while (fgets(line, sizeof(line), list) != NULL) {
+        char path[64], command[64] = "";
+        const pid_t pid = (pid_t)strtol(line, NULL, 10);
+        snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+        FILE *file = fopen(path, "re");
+        if (file != NULL) {
+            (void)!fscanf(file, "%63s", command);
+            fclose(file);
+        }
+        if (strncmp(command, "lttng-", 6) == 0 && (name == NULL || strcmp(command, name) == 0)) {
             count++;
             *last = pid;
-            if (signal_number != 0) {
-                kill(pid, signal_number);
-            }
+            kill(pid, signal_number);
         }
     }
-    if (processes != NULL) {
-        closedir(processes);
-    }
+    pclose(list);
     return count;
 }
 

@@ -22,8 +22,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-static uint64_t random_state;
-
 static void add(struct collect_clock *clock, uint64_t ticks, int64_t mono_ns)
 {
     const struct clock_anchor anchor = {.ticks = ticks, .mono_ns = mono_ns, .real_ns = mono_ns + 1};
@@ -60,18 +58,6 @@ static void check_near(int64_t got, int64_t wanted, const char *what, uint64_t t
     }
 }
 
-/* Anchors as a machine makes them: 5 per second at about 2.6 GHz, each up to 100 ns off. */
-static void add_jittery_anchors(struct collect_clock *clock, size_t count)
-{
-    uint64_t ticks = UINT64_C(5000000000000);
-    int64_t mono_ns = INT64_C(77000000000);
-    for (size_t i = 0; i < count; i++) {
-        add(clock, ticks, mono_ns + (int64_t)(random_next(&random_state) % 200) - 100);
-        ticks += 520000000;
-        mono_ns += 200000000;
-    }
-}
-
 TEST(test_no_anchor_and_one_anchor)
 {
     struct collect_clock clock;
@@ -86,22 +72,21 @@ TEST(test_no_anchor_and_one_anchor)
 
 TEST(test_a_stretch_goes_on_at_the_rate_before_it)
 {
+    static const int64_t expected[][2] = {
+        {600, -200},                                                          /* the first rate is carried back */
+        {1000, 0},    {2000, 500},  {3000, 1000}, {3500, 1250}, {4000, 2000}, /* the clock was behind: it jumps */
+        {4400, 2400}, {4500, 2500},                                           /* it was ahead: it waits */
+        {5900, 2500}, {6500, 2625},
+    };
     struct collect_clock clock;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, 1000, 7000);
-    add(&clock, 3000, 8000);                               /* 0.5 ns a tick: holds before and after */
-    add(&clock, 4000, 9000);                               /* 1 */
-    add(&clock, 4500, 9125);                               /* 0.25; by the rate before it is 9500 by then */
-    assert_int_equal(collect_clock_ns(&clock, 600), -200); /* the first rate is carried back */
-    assert_int_equal(collect_clock_ns(&clock, 1000), 0);
-    assert_int_equal(collect_clock_ns(&clock, 2000), 500);
-    assert_int_equal(collect_clock_ns(&clock, 3000), 1000);
-    assert_int_equal(collect_clock_ns(&clock, 3500), 1250);
-    assert_int_equal(collect_clock_ns(&clock, 4000), 2000); /* the clock was behind: it jumps */
-    assert_int_equal(collect_clock_ns(&clock, 4400), 2400);
-    assert_int_equal(collect_clock_ns(&clock, 4500), 2500); /* it was ahead: it waits */
-    assert_int_equal(collect_clock_ns(&clock, 5900), 2500);
-    assert_int_equal(collect_clock_ns(&clock, 6500), 2625);
+    add(&clock, 3000, 8000); /* 0.5 ns a tick: holds before and after */
+    add(&clock, 4000, 9000); /* 1 */
+    add(&clock, 4500, 9125); /* 0.25; by the rate before it is 9500 by then */
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        assert_int_equal(collect_clock_ns(&clock, (uint64_t)expected[i][0]), expected[i][1]);
+    }
     assert_int_equal(collect_clock_ticks_of(&clock, 100), 200);
     collect_clock_close(&clock);
 }
@@ -119,69 +104,43 @@ TEST(test_the_same_moment_twice_is_one_anchor)
     collect_clock_close(&clock);
 }
 
-TEST(test_against_linear_search)
+/* At a moment of these, or next to an anchor. */
+static void ask_near(struct collect_clock *clock, uint64_t *random, uint64_t first, uint64_t span)
 {
-    random_state = 3;
-    struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
-    add_jittery_anchors(&clock, 1500);
-    uint64_t first = clock.anchors[0].ticks;
-    uint64_t span = clock.anchors[clock.count - 1].ticks - first;
-    for (int i = 0; i < 3000; i++) {
-        uint64_t ticks = first - span / 50 + random_next(&random_state) % (span + span / 25);
-        if (i % 4 == 0) { /* at an anchor, or next to it */
-            ticks = clock.anchors[random_next(&random_state) % clock.count].ticks + random_next(&random_state) % 3 - 1;
-        }
-        check_near(collect_clock_ns(&clock, ticks), naive_ns(&clock, ticks), "random order", ticks);
-    }
-    collect_clock_close(&clock);
+    const struct clock_anchor *anchor = &clock->anchors[random_below(random, clock->count)];
+    const uint64_t ticks =
+        random_below(random, 4) == 0 ? anchor->ticks + random_below(random, 3) - 1 : first + random_below(random, span);
+    check_near(collect_clock_ns(clock, ticks), naive_ns(clock, ticks), "at random", ticks);
 }
 
-TEST(test_grows_with_ticks)
+/* Anchors as a machine makes them, 5 per second at about 2.6 GHz, each up to 100 ns off; and asked between two of them:
+ * the hint of the search must not be believed blindly, and what was asked before the next anchor is as it was. */
+TEST(test_against_linear_search)
 {
-    int64_t before = INT64_MIN;
-    random_state = 5;
+    uint64_t random = 3, ticks = UINT64_C(5000000000000);
+    int64_t mono_ns = INT64_C(77000000000);
     struct collect_clock clock;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
-    add_jittery_anchors(&clock, 300);
-    uint64_t ticks = clock.anchors[0].ticks - 1000000000;
-    while (ticks < clock.anchors[clock.count - 1].ticks + 1000000000) {
-        int64_t now = collect_clock_ns(&clock, ticks);
-        if (now < before) {
-            fail_msg("ticks %llu: time goes back by %lld ns", (unsigned long long)ticks, (long long)(before - now));
+    for (int i = 0; i < 1500; i++, ticks += 520000000, mono_ns += 200000000) {
+        const uint64_t late = ticks - 1;
+        const int64_t before = collect_clock_ns(&clock, late);
+        add(&clock, ticks, mono_ns + (int64_t)random_below(&random, 200) - 100);
+        assert_true(i < 2 || collect_clock_ns(&clock, late) == before);
+        for (int ask = 0; ask < 3; ask++) {
+            ask_near(&clock, &random, clock.anchors[0].ticks - 1000000000, ticks - clock.anchors[0].ticks + 2000000000);
         }
+    }
+    int64_t before = INT64_MIN;
+    for (uint64_t at = clock.anchors[0].ticks - 1000000000; at < ticks; at += 1 + random_below(&random, 40000000)) {
+        int64_t now = collect_clock_ns(&clock, at);
+        assert_true(now >= before); /* it grows with the ticks */
         before = now;
-        ticks += 1 + random_next(&random_state) % 4000000;
     }
     for (size_t i = 1; i < clock.count; i++) { /* and step by step across each anchor */
         before = INT64_MIN;
-        for (ticks = clock.anchors[i].ticks - 5; ticks < clock.anchors[i].ticks + 5; ticks++) {
-            assert_true(collect_clock_ns(&clock, ticks) >= before);
-            before = collect_clock_ns(&clock, ticks);
-        }
-    }
-    collect_clock_close(&clock);
-}
-
-/* The hint of the search belongs to a clock that has grown since: it must not be believed blindly. */
-TEST(test_new_anchor_between_questions)
-{
-    random_state = 9;
-    struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
-    for (int i = 0; i < 2000; i++) {
-        uint64_t ticks = 1000 * ((uint64_t)i + 1);
-        add(&clock, ticks, (int64_t)(ticks / 2 + random_next(&random_state) % 20));
-        for (int ask = 0; ask < 3; ask++) {
-            uint64_t when = 1000 + random_next(&random_state) % (ticks + 500);
-            check_near(collect_clock_ns(&clock, when), naive_ns(&clock, when), "while growing", when);
-        }
-        if (i >= 2 && i % 50 == 0) { /* what was asked before the next anchor is as it was */
-            uint64_t when = ticks + 999;
-            int64_t before = collect_clock_ns(&clock, when);
-            add(&clock, ticks + 1000, (int64_t)(ticks / 2 + 530 + random_next(&random_state) % 20));
-            i++;
-            assert_int_equal(collect_clock_ns(&clock, when), before);
+        for (uint64_t at = clock.anchors[i].ticks - 5; at < clock.anchors[i].ticks + 5; at++) {
+            assert_true(collect_clock_ns(&clock, at) >= before);
+            before = collect_clock_ns(&clock, at);
         }
     }
     collect_clock_close(&clock);

@@ -124,6 +124,17 @@ static void run_like(const char *line)
     end_like(&launch);
 }
 
+/* What it prints, and how it ends. */
+static void expect_outcome(void (*body)(void), const char *output, int status)
+{
+    struct outcome outcome = {0};
+    isolate(body, &outcome);
+    if (outcome.status != status || strcmp(outcome.output, output) != 0) {
+        fail_msg("status %#x instead of %#x, '%s' instead of '%s'", (unsigned)outcome.status, (unsigned)status,
+                 outcome.output, output);
+    }
+}
+
 /* ---- the end of the program is ours ---- */
 
 static const char *line_of_case; /* a body takes no argument */
@@ -139,23 +150,16 @@ TEST(test_exit_like)
 {
     static const struct {
         const char *line;
-        int exit_status;
-        int number;
-    } cases[] = {{"exit 0", 0, 0},
-                 {"exit 37", 37, 0},
-                 {"kill -SEGV $$", 0, SIGSEGV},
-                 {"kill -KILL $$", 0, SIGKILL},
-                 {"kill -PIPE $$", 0, SIGPIPE},
-                 {"kill -TERM $$", 0, SIGTERM}};
+        int status; /* no core flag either */
+    } cases[] = {{"exit 0", 0},
+                 {"exit 37", 37 << 8},
+                 {"kill -SEGV $$", SIGSEGV},
+                 {"kill -KILL $$", SIGKILL},
+                 {"kill -PIPE $$", SIGPIPE},
+                 {"kill -TERM $$", SIGTERM}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct outcome outcome = {0};
         line_of_case = cases[i].line;
-        isolate(body_line, &outcome);
-        int expected = cases[i].number ? cases[i].number : cases[i].exit_status << 8; /* no core flag either */
-        if (outcome.status != expected) {
-            fail_msg("%s: status %#x: %s", line_of_case, (unsigned)outcome.status, outcome.output);
-        }
-        assert_string_equal(outcome.output, "buffered text\n");
+        expect_outcome(body_line, "buffered text\n", cases[i].status);
     }
 }
 
@@ -196,19 +200,14 @@ static void body_environment_replaced(void)
 
 TEST(test_environment)
 {
-    struct outcome outcome = {0};
-    isolate(body_environment_clean, &outcome);
     char expected[8192];
     snprintf(expected, sizeof(expected), "%s|%s\n1\n", preload, folder);
-    assert_string_equal(outcome.output, expected);
-    isolate(body_environment_prepended, &outcome);
+    expect_outcome(body_environment_clean, expected, 0);
     snprintf(expected, sizeof(expected), "%s:libdl.so.2:libpthread.so.0\n1\n", preload);
-    assert_string_equal(outcome.output, expected);
-    isolate(body_environment_relative, &outcome);
+    expect_outcome(body_environment_prepended, expected, 0);
     snprintf(expected, sizeof(expected), "%s\n", folder);
-    assert_string_equal(outcome.output, expected);
-    isolate(body_environment_replaced, &outcome);
-    assert_string_equal(outcome.output, "/ours:/theirs|observe|another\n1\n");
+    expect_outcome(body_environment_relative, expected, 0);
+    expect_outcome(body_environment_replaced, "/ours:/theirs|observe|another\n1\n", 0);
 }
 
 /* ---- mask and dispositions ---- */
@@ -224,11 +223,6 @@ static void run_print_signals(void)
     end_like(&launch);
 }
 
-static void body_signals_plain(void)
-{
-    run_print_signals();
-}
-
 static void body_signals_unusual(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -242,29 +236,24 @@ static void body_signals_unusual(void)
     run_print_signals();
 }
 
-static void read_signals(const char *output, uint64_t *blocked, uint64_t *ignored)
+/* These signals are blocked and ignored; of `others` nothing is said. */
+static void expect_signals(void (*body)(void), uint64_t blocked, uint64_t ignored, uint64_t others)
 {
+    struct outcome outcome = {0};
     unsigned long long first = 0, second = 0;
-    assert_int_equal(sscanf(output, "SigBlk: %llx SigIgn: %llx", &first, &second), 2);
-    *blocked = first;
-    *ignored = second;
+    isolate(body, &outcome);
+    assert_int_equal(outcome.status, 0);
+    assert_int_equal(sscanf(outcome.output, "SigBlk: %llx SigIgn: %llx", &first, &second), 2);
+    assert_int_equal(first, blocked);
+    assert_int_equal(second & ~others, ignored);
 }
 
 TEST(test_signals_inherited)
 {
-    struct outcome outcome = {0};
-    isolate(body_signals_plain, &outcome);
-    uint64_t blocked, ignored;
-    read_signals(outcome.output, &blocked, &ignored);
-    assert_int_equal(blocked, 0);
-    assert_int_equal(ignored & (1U << (SIGPIPE - 1) | 1U << (SIGCHLD - 1) | 1U << (SIGXFSZ - 1)), 0);
+    const uint64_t three = 1U << (SIGPIPE - 1) | 1U << (SIGCHLD - 1) | 1U << (SIGXFSZ - 1);
+    expect_signals(run_print_signals, 0, 0, ~three);
     /* With SIGCHLD ignored the collector must still learn of the end: run_like did. */
-    isolate(body_signals_unusual, &outcome);
-    assert_true(WIFEXITED(outcome.status));
-    assert_int_equal(WEXITSTATUS(outcome.status), 0);
-    read_signals(outcome.output, &blocked, &ignored);
-    assert_int_equal(blocked, 1U << (SIGTERM - 1) | 1U << (SIGUSR2 - 1));
-    assert_int_equal(ignored & 0x7fffffff, 1U << (SIGPIPE - 1) | 1U << (SIGCHLD - 1) | 1U << (SIGXFSZ - 1));
+    expect_signals(body_signals_unusual, 1U << (SIGTERM - 1) | 1U << (SIGUSR2 - 1), three, ~UINT64_C(0x7fffffff));
 }
 
 static void body_collector_signals(void)
@@ -286,10 +275,7 @@ static void body_collector_signals(void)
 
 TEST(test_collector_signals)
 {
-    struct outcome outcome = {0};
-    isolate(body_collector_signals, &outcome);
-    assert_string_equal(outcome.output, "");
-    assert_int_equal(WEXITSTATUS(outcome.status), 3);
+    expect_outcome(body_collector_signals, "", 3 << 8);
 }
 
 /* ---- signals to the collector; while the program runs: tests/faults/test_launching.py ---- */
@@ -313,10 +299,7 @@ static void body_interrupts(void)
 
 TEST(test_interrupts_after_end)
 {
-    struct outcome outcome = {0};
-    isolate(body_interrupts, &outcome);
-    assert_string_equal(outcome.output, "");
-    assert_int_equal(WEXITSTATUS(outcome.status), 5);
+    expect_outcome(body_interrupts, "", 5 << 8);
 }
 
 /* ---- daemons ---- */
@@ -337,10 +320,7 @@ static void body_daemon(void)
 
 TEST(test_daemon_left_alone)
 {
-    struct outcome outcome = {0};
-    isolate(body_daemon, &outcome);
-    assert_string_equal(outcome.output, "");
-    assert_int_equal(WEXITSTATUS(outcome.status), 6);
+    expect_outcome(body_daemon, "", 6 << 8);
 }
 
 /* ---- failures ---- */

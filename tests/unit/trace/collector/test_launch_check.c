@@ -89,6 +89,13 @@ static void make_elf(const char *name, const struct image *image)
     make_file(name, image, sizeof(*image), 0755);
 }
 
+/* A program that can be recorded, or with LOADER NULL one that is linked statically. */
+static void make_program(const char *name, const char *loader, mode_t mode)
+{
+    const struct image image = make_image(loader != NULL ? ET_DYN : ET_EXEC, loader);
+    make_file(name, &image, sizeof(image), mode);
+}
+
 /* A name with a '/' is taken as it is, another is looked for in the folder. */
 static void expect(const char *name, int expected, const char *text)
 {
@@ -123,8 +130,7 @@ TEST(test_not_found)
 
 TEST(test_permission)
 {
-    struct image image = make_image(ET_DYN, LOADER);
-    make_file("plain", &image, sizeof(image), 0644);
+    make_program("plain", LOADER, 0644);
     expect("plain", VARVE_ERROR_PERMISSION, "is not executable: chmod +x");
     expect(folder, VARVE_ERROR_PERMISSION, "is a directory");
     expect("/dev/null", VARVE_ERROR_PERMISSION, "not a regular file");
@@ -222,8 +228,7 @@ static void make_script(const char *name, const char *interpreter)
 
 TEST(test_script_chain)
 {
-    struct image image = make_image(ET_EXEC, NULL);
-    make_elf("static", &image);
+    make_program("static", NULL, 0755);
     make_text("level0", "#!/bin/sh\n");
     make_script("level1", "level0");
     make_script("level2", "level1");
@@ -240,10 +245,8 @@ TEST(test_script_chain)
 
 TEST(test_script_env)
 {
-    struct image image = make_image(ET_DYN, LOADER);
-    make_elf("snake3", &image);
-    image = make_image(ET_EXEC, NULL);
-    make_elf("stone", &image);
+    make_program("snake3", LOADER, 0755);
+    make_program("stone", NULL, 0755);
     assert_int_equal(setenv("PATH", folder, 1), 0);
     static const struct {
         const char *line;
@@ -275,14 +278,13 @@ TEST(test_script_env)
 
 TEST(test_path)
 {
-    struct image image = make_image(ET_DYN, LOADER);
     assert_int_equal(mkdir(path_of("first"), 0755), 0);
     assert_int_equal(mkdir(path_of("second"), 0755), 0);
     assert_int_equal(mkdir(path_of("first/tool"), 0755), 0);
-    make_elf("second/tool", &image);
-    make_file("first/other", &image, sizeof(image), 0644);
-    make_elf("second/other", &image);
-    make_file("first/never", &image, sizeof(image), 0644);
+    make_program("second/tool", LOADER, 0755);
+    make_program("first/other", LOADER, 0644);
+    make_program("second/other", LOADER, 0755);
+    make_program("first/never", LOADER, 0644);
     char path[600], expected[300];
     snprintf(path, sizeof(path), "/nonexistent:%s/first:%s/second", folder, folder);
     assert_int_equal(setenv("PATH", path, 1), 0);
@@ -329,14 +331,13 @@ static int check_in_child(const char *name, bool as_nobody)
 
 TEST(test_secure_execution)
 {
-    struct image image = make_image(ET_DYN, LOADER);
-    make_file("mine", &image, sizeof(image), 06755);
+    make_program("mine", LOADER, 06755);
     expect("mine", VARVE_OK, ""); /* setuid and setgid to what we are already */
     struct statvfs mount;
     if (getuid() != 0 || statvfs(folder, &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
         skip("not root, or the temporary folder is mounted nosuid");
     }
-    make_file("nobodys", &image, sizeof(image), 0755);
+    make_program("nobodys", LOADER, 0755);
     assert_int_equal(chown(path_of("nobodys"), NOBODY, NOBODY), 0);
     assert_int_equal(chmod(path_of("nobodys"), 04755), 0);
     expect("nobodys", VARVE_ERROR_UNSUPPORTED, "is setuid");
@@ -353,18 +354,17 @@ TEST(test_secure_execution)
     assert_int_equal(chmod(path_of("script"), 04755), 0);
     expect("script", VARVE_OK, "");
     /* May be executed, but not read: exec decides. */
-    make_file("secret", &image, sizeof(image), 0711);
+    make_program("secret", LOADER, 0711);
     assert_int_equal(check_in_child("secret", true), VARVE_OK);
     /* Searching a folder needs its x bit. */
     assert_int_equal(mkdir(path_of("closed"), 0700), 0);
-    make_elf("closed/inside", &image);
+    make_program("closed/inside", LOADER, 0755);
     assert_int_equal(check_in_child("closed/inside", true), VARVE_ERROR_PERMISSION);
 }
 
 TEST(test_capabilities)
 {
-    struct image image = make_image(ET_DYN, LOADER);
-    make_elf("capable", &image);
+    make_program("capable", LOADER, 0755);
     /* struct vfs_cap_data, revision 2, effective, permitted = CAP_NET_RAW */
     uint32_t words[5] = {0x02000001, 1U << 13, 0, 0, 0};
     if (getuid() != 0 || setxattr(path_of("capable"), "security.capability", words, sizeof(words), 0) != 0) {

@@ -38,70 +38,55 @@ static int make(const struct varve_collect_options *options)
     return record_variables_make(&variables, options, history, &message);
 }
 
-TEST(test_nothing)
+/* What comes of options that ask for it; `before`: PYTHONPATH as it was. */
+static void expect_variables(struct varve_collect_options options, const char *before, const char *expected,
+                             const char *expected_history)
+{
+    char text[8192] = "";
+    assert_int_equal(before != NULL ? setenv("PYTHONPATH", before, 1) : unsetenv("PYTHONPATH"), 0);
+    assert_int_equal(make(&options), VARVE_OK);
+    for (size_t i = 0; variables.items[i] != NULL; i++) {
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s\n", variables.items[i]);
+    }
+    assert_string_equal(text, expected);
+    assert_string_equal(history, expected_history);
+    record_variables_free(&variables);
+    assert_null(variables.items[0]);
+}
+
+TEST(test_variables)
 {
     struct varve_collect_options options = options_make();
     options.cupti_path = "/nowhere"; /* not asked for: nobody looks */
-    assert_int_equal(make(&options), VARVE_OK);
-    assert_null(variables.items[0]);
-    assert_string_equal(history, "");
-    record_variables_free(&variables);
-}
+    expect_variables(options, NULL, "", "");
 
-TEST(test_all)
-{
-    struct varve_collect_options options = options_make();
+    options = options_make();
+    options.cupti = true;
+    expect_variables(options, "/a",
+                     "CUDA_INJECTION64_PATH=/proc/self/exe\nPYTHONPATH=/proc/self:/a\nVARVE_TORCH=profiler\n", "");
+    options.python_path = "/nowhere"; /* CUPTI does without */
+    expect_variables(options, "/a", "CUDA_INJECTION64_PATH=/proc/self/exe\n", "");
+
+    options = options_make();
     options.cupti = true;
     options.torch = VARVE_TORCH_ALLOCATE;
-    unsetenv("PYTHONPATH");
-    assert_int_equal(make(&options), VARVE_OK);
-    assert_string_equal(variables.items[0], "CUDA_INJECTION64_PATH=/proc/self/exe");
-    assert_string_equal(variables.items[1], "PYTHONPATH=/proc/self");
-    assert_string_equal(variables.items[2], "VARVE_TORCH=allocate");
-    assert_string_equal(variables.items[3], "VARVE_TORCH_LIBRARY=/proc/self/exe");
-    assert_null(variables.items[4]);
-    assert_string_equal(history, "");
-    record_variables_free(&variables);
-    assert_null(variables.items[0]);
-}
+    expect_variables(options, NULL,
+                     "CUDA_INJECTION64_PATH=/proc/self/exe\nPYTHONPATH=/proc/self\nVARVE_TORCH=allocate\n"
+                     "VARVE_TORCH_LIBRARY=/proc/self/exe\n",
+                     "");
 
-TEST(test_observe)
-{
-    struct varve_collect_options options = options_make();
+    options = options_make();
     options.torch = VARVE_TORCH_OBSERVE;
     options.torch_path = NULL; /* not needed for that */
-    setenv("PYTHONPATH", "/a:/b", 1);
-    assert_int_equal(make(&options), VARVE_OK);
-    assert_string_equal(variables.items[0], "PYTHONPATH=/proc/self:/a:/b");
-    assert_string_equal(variables.items[1], "VARVE_TORCH=observe");
-    assert_string_equal(variables.items[2], "VARVE_TORCH_HISTORY=/tmp/of a run.torch");
-    assert_string_equal(history, "/tmp/of a run.torch");
-    record_variables_free(&variables);
-
+    expect_variables(options, "/a:/b",
+                     "PYTHONPATH=/proc/self:/a:/b\nVARVE_TORCH=observe\nVARVE_TORCH_HISTORY=/tmp/of a run.torch\n",
+                     "/tmp/of a run.torch");
     options.database_path = "plain"; /* the program may go elsewhere: absolute, whatever was given */
-    char folder[4096];
+    char folder[4096], expected[8192];
     assert_non_null(getcwd(folder, sizeof(folder)));
     assert_int_equal(make(&options), VARVE_OK);
-    char expected[8192];
     snprintf(expected, sizeof(expected), "%s/plain.torch", folder);
     assert_string_equal(history, expected);
-    record_variables_free(&variables);
-}
-
-TEST(test_cupti)
-{
-    struct varve_collect_options options = options_make();
-    options.cupti = true;
-    setenv("PYTHONPATH", "/a", 1);
-    assert_int_equal(make(&options), VARVE_OK);
-    assert_string_equal(variables.items[0], "CUDA_INJECTION64_PATH=/proc/self/exe");
-    assert_string_equal(variables.items[1], "PYTHONPATH=/proc/self:/a");
-    assert_string_equal(variables.items[2], "VARVE_TORCH=profiler");
-    record_variables_free(&variables);
-
-    options.python_path = "/nowhere"; /* CUPTI does without */
-    assert_int_equal(make(&options), VARVE_OK);
-    assert_null(variables.items[1]);
     record_variables_free(&variables);
 }
 

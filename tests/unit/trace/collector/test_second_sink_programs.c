@@ -46,15 +46,7 @@ static void begin(struct sink_run *run, uint32_t overflow, uint32_t capacity)
 static void follow(struct sink_run *run)
 {
     sink_follow(run);
-    run->log->threads_at_load = 1;
-    run->log->threads_at_open = 1;
-}
-
-static int await(pid_t child)
-{
-    int wait_status = 0;
-    assert_int_equal(waitpid(child, &wait_status, 0), child);
-    return wait_status;
+    run->log->threads_at_load = run->log->threads_at_open = 1;
 }
 
 static void expect_nothing_of_the_library_s(const struct sink_log *log)
@@ -69,8 +61,10 @@ static void expect_nothing_of_the_library_s(const struct sink_log *log)
 /* Runs it to its end and compares. */
 static void record(struct sink_run *run, const char *command)
 {
+    int wait_status = 0;
     follow(run);
-    int wait_status = await(launch(run, command));
+    pid_t child = launch(run, command);
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
     sink_finish(run, command);
     if (wait_status != 0) {
         fail_msg("%s: wait status %#x", command, (unsigned)wait_status);
@@ -204,7 +198,7 @@ TEST(test_killed)
             usleep(1000);
         }
         kill(child, SIGKILL);
-        wait_status = await(child);
+        assert_int_equal(waitpid(child, &wait_status, 0), child);
         sink_finish(&run, "killed");
         assert_true(WIFSIGNALED(wait_status));
         assert_true(verdict->figures[7] <= 1 + 4);

@@ -412,12 +412,11 @@ TEST_WITH(test_recording_that_a_process_has_mapped, fixture_begin, fixture_end)
 TEST_WITH(test_page_that_is_removed, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
+    struct session_mapped mapped;
     create(fixture);
     session_file_remove(&fixture->directory, "session");
-    struct session_mapped mapped;
-    assert_true(session_mapped_find(getpid(), &mapped));
+    assert_true(session_mapped_find(getpid(), &mapped) && mapped.is_removed);
     assert_int_equal(mapped.collector, getpid());
-    assert_true(mapped.is_removed);
     fixture->directory.control->magic++;
     assert_false(session_mapped_find(getpid(), &mapped));
 }

@@ -25,8 +25,8 @@ static bool has_figures(const struct lab *lab)
     return fstatat(lab->collector->directory.rings_fd, "live.db", &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* The one integer that a query of the newest figures gives. */
-static int64_t figure(const struct varve_watch *watch, const char *sql)
+/* The rows that a query of the newest figures gives. */
+static void expect_figures(const struct varve_watch *watch, const char *sql, const char *rows)
 {
     size_t count;
     void *bytes = varve_watch_read(watch, &count);
@@ -39,9 +39,16 @@ static int64_t figure(const struct varve_watch *watch, const char *sql)
     assert_int_equal(sqlite3_deserialize(db, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
                                          SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY),
                      SQLITE_OK);
-    int64_t value = query_integer(db, sql);
+    query_expect(db, sql, rows);
     sqlite3_close(db);
-    return value;
+}
+
+/* A recording that may be watched. */
+static struct lab *begin(void)
+{
+    struct lab *lab = lab_begin();
+    watch_allow(&lab->collector->directory);
+    return lab;
 }
 
 static struct varve_watch *watch(struct lab *lab)
@@ -68,8 +75,7 @@ static void settle(struct lab *lab)
 
 TEST(test_only_while_watched)
 {
-    struct lab *lab = lab_begin();
-    watch_allow(&lab->collector->directory);
+    struct lab *lab = begin();
     round_now(lab);
     assert_false(has_figures(lab));
     struct varve_watch *first = watch(lab);
@@ -78,7 +84,7 @@ TEST(test_only_while_watched)
     assert_true(has_figures(lab));
     varve_watch_close(first);
     round_now(lab);
-    assert_int_equal(figure(second, "SELECT number FROM recording"), 2);
+    expect_figures(second, "SELECT number FROM recording", "2\n");
     varve_watch_close(second);
     round_now(lab);
     assert_false(has_figures(lab));
@@ -88,29 +94,23 @@ TEST(test_only_while_watched)
 
 TEST(test_figures)
 {
-    struct lab *lab = lab_begin();
-    watch_allow(&lab->collector->directory);
+    struct lab *lab = begin();
     hand_process(lab, lab_living(lab));
     struct ring_header *ring = hand_ring(lab, 1, 1024);
     struct varve_watch *top = watch(lab);
     round_now(lab);
-    assert_int_equal(figure(top, "SELECT events_per_s IS NULL FROM recording"), 1);
+    expect_figures(top, "SELECT events_per_s FROM recording", "-\n");
     emit(lab, ring, 1, 100);
     ring->lost = 7;
     ring->emitted += 7;
     settle(lab);
-    assert_int_equal(figure(top, "SELECT events FROM recording"), 100);
-    assert_int_equal(figure(top, "SELECT lost FROM recording"), 7);
-    assert_int_equal(figure(top, "SELECT processes_running FROM recording"), 1);
-    assert_int_equal(figure(top, "SELECT live_bytes FROM total WHERE domain = 'heap'"), 1600);
-    assert_int_equal(figure(top, "SELECT allocations FROM callsite_total WHERE callsite_id = 0"), 100);
-    assert_int_equal(figure(top, "SELECT heap_bytes FROM process_total"), 1600);
-    assert_int_equal(figure(top, "SELECT command_line = 'hand made' FROM process_total"), 1);
-    assert_int_equal(figure(top, "SELECT bytes_per_s = 0 FROM total"), 1);
+    expect_figures(top, "SELECT events, lost, processes_running FROM recording", "100 7 1\n");
+    expect_figures(top, "SELECT domain, live_bytes, bytes_per_s = 0 FROM total", "heap 1600 1\n");
+    expect_figures(top, "SELECT callsite_id, allocations FROM callsite_total", "0 100\n");
+    expect_figures(top, "SELECT heap_bytes, command_line FROM process_total", "1600 hand made\n");
     hand_emit(ring, VARVE_KIND_HEAP_FREE, lab->begin + 101, 0x1000 + 32, 101);
     settle(lab);
-    assert_int_equal(figure(top, "SELECT live_bytes FROM total"), 1584);
-    assert_int_equal(figure(top, "SELECT peak_bytes FROM total"), 1600);
+    expect_figures(top, "SELECT live_bytes, peak_bytes FROM total", "1584 1600\n");
     varve_watch_close(top);
     lab_end(lab);
 }
@@ -132,8 +132,7 @@ static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kin
 /* Two segments of a caching allocator, a block in one of them. */
 TEST(test_allocator)
 {
-    struct lab *lab = lab_begin();
-    watch_allow(&lab->collector->directory);
+    struct lab *lab = begin();
     hand_process(lab, lab_living(lab))->rank = 5;
     struct ring_header *ring = hand_ring(lab, 1, 1024);
     struct varve_watch *top = watch(lab);
@@ -141,28 +140,23 @@ TEST(test_allocator)
     emit_block(lab, ring, VARVE_KIND_SEGMENT_ALLOC, 2, 0x710000000, 1 << 21);
     emit_block(lab, ring, VARVE_KIND_ALLOC, 3, 0x700000000, 4096);
     settle(lab);
-    assert_int_equal(figure(top, "SELECT count(*) FROM allocator WHERE rank = 5 AND device = 1"), 1);
-    assert_int_equal(figure(top, "SELECT segments FROM allocator"), 2);
-    assert_int_equal(figure(top, "SELECT reserved FROM allocator"), 3 << 20);
-    assert_int_equal(figure(top, "SELECT allocated FROM allocator"), 4096);
-    assert_int_equal(figure(top, "SELECT requested FROM allocator"), 3996);
-    assert_int_equal(figure(top, "SELECT cached FROM allocator"), 2 << 20);
-    assert_int_equal(figure(top, "SELECT live_bytes FROM total WHERE domain = 'block' AND device = 1"), 4096);
+    expect_figures(top, "SELECT rank, device, segments, reserved, allocated, requested, cached FROM allocator",
+                   "5 1 2 3145728 4096 3996 2097152\n");
+    expect_figures(top, "SELECT live_bytes FROM total WHERE domain = 'block' AND device = 1", "4096\n");
     varve_watch_close(top);
     lab_end(lab);
 }
 
 TEST(test_what_becomes_of_it)
 {
-    struct lab *lab = lab_begin();
-    watch_allow(&lab->collector->directory);
+    struct lab *lab = begin();
     struct varve_watch *top = watch(lab);
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_RECORDING);
     round_now(lab);
     lab->collector->directory.control->state = SESSION_STATE_CLOSED;
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_FINISHING);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
-    assert_int_equal(figure(top, "SELECT is_over FROM recording"), 1);
+    expect_figures(top, "SELECT is_over FROM recording", "1\n");
     LAB_OK(lab, collector_publish(lab->collector, lab->database, &lab->message));
     assert_false(has_figures(lab));
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_FINISHING); /* its lock goes last */
@@ -174,13 +168,12 @@ TEST(test_what_becomes_of_it)
 
 TEST(test_died)
 {
-    struct lab *lab = lab_begin();
-    watch_allow(&lab->collector->directory);
+    struct lab *lab = begin();
     struct varve_watch *top = watch(lab);
     round_now(lab);
     lab_drop_collector(lab);
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_DEAD);
-    assert_true(figure(top, "SELECT number FROM recording") == 1);
+    expect_figures(top, "SELECT number FROM recording", "1\n");
     varve_watch_close(top);
     lab_end(lab);
 }

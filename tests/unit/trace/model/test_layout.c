@@ -285,6 +285,69 @@ TEST_WITH(test_code, enter, leave)
     sqlite3_close(db);
 }
 
+/* ---- addresses that are mapped again ---- */
+
+#define PIECE UINT64_C(0x200000)
+#define BASE UINT64_C(0x7f0000000000)
+
+/* "mA/N map piece A in segment N, uA-B unmap pieces, aA*R hand out a piece of which R was asked for, fA free it; UA*R/N:
+ * map, hand out and free; =A*R: so much was asked for what is there; #N: so many unmapped blocks are remembered". */
+static void play(struct varve_layout *layout, const char *words)
+{
+    for (const char *word = words; *word != '\0'; word += strcspn(word, " "), word += *word == ' ') {
+        char *at;
+        const uint64_t first = strtoull(word + 1, &at, 10);
+        const uint64_t last = *at == '-' ? strtoull(at + 1, &at, 10) : first;
+        const uint64_t requested = *at == '*' ? strtoull(at + 1, &at, 10) : 0;
+        const uint64_t number = *at == '/' ? strtoull(at + 1, &at, 10) : 1;
+        struct varve_layout_block block;
+        static const struct {
+            char word;
+            enum varve_kind kind;
+        } kinds[] = {{'m', VARVE_KIND_SEGMENT_MAP},    {'U', VARVE_KIND_SEGMENT_MAP},
+                     {'u', VARVE_KIND_SEGMENT_UNMAP},  {'a', VARVE_KIND_ALLOC},
+                     {'U', VARVE_KIND_ALLOC},          {'U', VARVE_KIND_FREE_REQUESTED},
+                     {'U', VARVE_KIND_FREE_COMPLETED}, {'f', VARVE_KIND_FREE_COMPLETED}};
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+            const struct varve_record record = {.dev_seq_kind_flags = varve_record_tag(0, kinds[i].kind, 0),
+                                                .addr = BASE + first * PIECE,
+                                                .size = (last - first + 1) * PIECE,
+                                                .requested = requested,
+                                                .arg = number};
+            assert_int_equal(kinds[i].word == *word ? varve_layout_apply(layout, &record) : VARVE_OK, VARVE_OK);
+            assert_int_equal(layout_check(layout), VARVE_OK);
+        }
+        if (*word == '=') {
+            assert_true(varve_layout_block(layout, BASE + first * PIECE, &block));
+            assert_int_equal(block.addr, BASE + first * PIECE);
+            assert_int_equal(block.requested, requested);
+        } else if (*word == '#') {
+            assert_int_equal(layout->unmapped.count, first);
+        }
+    }
+}
+
+/* What the blocks of a second expandable segment were last asked for is nothing, whatever those of the first one were
+ * at its addresses. As long as a segment has any memory, its unmapped blocks keep what they were asked for. */
+TEST(test_mapped_again)
+{
+    static const char *const cases[] = {
+        "U0*1234/1 u0/1 #0 m0/2 =0*0",
+        /* pieces that are unmapped one by one, with a gap that was never mapped: the segment lives */
+        "U0*11 a0*11 U1*22 a1*22 U3*44 u3 #1 m3 =3*44 u3 f0 f1 u0-1 #0",
+        /* two segments whose addresses touch: the end of one does not touch what the other has unmapped */
+        "U0*11/1 U1*22/2 a1*22/2 U2*33/2 a2*33/2 f1*22/2 u1/2 u0/1 #1 m1/2 =1*22 m0/3 =0*0",
+        /* a request of 2^64 - 1 bytes, which only a damaged trace holds, is one byte less after the unmapping */
+        "U0*11 U2*18446744073709551615 u2 m2 =2*18446744073709551614",
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct varve_layout *layout = varve_layout_new();
+        play(layout, cases[i]);
+        assert_true(i != 1 || layout->expandable_count == 0);
+        varve_layout_free(layout);
+    }
+}
+
 /* ---- the writer ---- */
 
 static const struct varve_record one_alloc = {

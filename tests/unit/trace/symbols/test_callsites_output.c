@@ -509,15 +509,29 @@ TEST(test_a_torn_file)
     end_store(store);
 }
 
-/* ---- random stacks, while they are recorded ---- */
+/* ---- random stacks ---- */
 
 struct stack {
     uint64_t pcs[24];
     struct callsite_file_python python[8];
     unsigned native_count, python_count;
+    uint32_t number; /* of the call site */
 };
 
 static struct stack stacks[STACKS + 1];
+
+static uint64_t random_pc(uint64_t *seed, uint32_t limit)
+{
+    const uint64_t offset = MADE_NAMES + 1 + random_below(seed, limit);
+    switch (random_below(seed, 24)) {
+    case 0:
+        return CALLSITE_FILE_CUT;
+    case 1:
+        return OUR_MODULE + MADE_NAMES + 3 + 11 * random_below(seed, 20); /* none is a loop */
+    default:
+        return (random_below(seed, 3) == 0 ? PYTHON_MODULE : PLAIN_MODULE) + offset;
+    }
+}
 
 /* Like the one before but for some of the innermost frames, as stacks of a program are. */
 static void make_stacks(uint64_t seed)
@@ -530,18 +544,144 @@ static void make_stacks(uint64_t seed)
         stack->native_count = shared + more <= 24 ? shared + more : 24;
         for (unsigned k = 0; k < stack->native_count; k++) {
             unsigned outer = stack->native_count - k; /* from 1, counted from the outermost */
-            stack->pcs[k] = outer <= shared ? before->pcs[before->native_count - outer]
-                                            : (random_below(&seed, 3) == 0 ? PYTHON_MODULE : PLAIN_MODULE) +
-                                                  MADE_NAMES + 1 + random_below(&seed, 100 + i);
+            stack->pcs[k] = outer <= shared ? before->pcs[before->native_count - outer] : random_pc(&seed, 100 + i);
         }
-        stack->python_count = (unsigned)random_below(&seed, 4);
+        stack->python_count = (unsigned)random_below(&seed, 8);
         for (unsigned k = 0; k < stack->python_count; k++) {
-            stack->python[k] =
-                (struct callsite_file_python){1 + (uint32_t)random_below(&seed, 3), (uint32_t)random_below(&seed, 40)};
-            stack->python[k].line |= random_below(&seed, 2) ? CALLSITE_FILE_PYTHON_ENTRY : 0;
+            stack->python[k] = (struct callsite_file_python){0, CALLSITE_FILE_CUT};
+            if (random_below(&seed, 12) > 0) {
+                stack->python[k] = (struct callsite_file_python){1 + (uint32_t)random_below(&seed, 3),
+                                                                 (uint32_t)random_below(&seed, 40)};
+                stack->python[k].line |= random_below(&seed, 2) ? CALLSITE_FILE_PYTHON_ENTRY : 0;
+            }
         }
     }
 }
+
+/* ---- both kinds of frames of a stack as one, the plainest way: from the innermost outwards ---- */
+
+struct frames {
+    struct frame {
+        char text[96]; /* its lines in words */
+        bool is_loop, is_cut, is_recorder;
+    } frames[40];
+    unsigned count;
+};
+
+static struct frames frames_of(const struct stack *stack, bool is_python)
+{
+    static const char *const names[] = {"-", "one", "two", "three"};
+    struct frames to = {.count = is_python ? stack->python_count : stack->native_count};
+    for (unsigned i = 0; i < to.count; i++) {
+        struct frame *frame = &to.frames[i];
+        const struct callsite_file_python *python = &stack->python[i];
+        const uint64_t address = (stack->pcs[i] - 1) % PYTHON_MODULE;
+        frame->is_cut = is_python ? python->code == 0 : stack->pcs[i] == CALLSITE_FILE_CUT;
+        if (frame->is_cut) {
+            snprintf(frame->text, sizeof(frame->text), "(frames left out):0 ");
+        } else if (is_python) {
+            frame->is_loop = (python->line & CALLSITE_FILE_PYTHON_ENTRY) != 0;
+            snprintf(frame->text, sizeof(frame->text), "%s:%u ", names[python->code],
+                     python->line & ~CALLSITE_FILE_PYTHON_ENTRY);
+        } else {
+            frame->is_recorder = stack->pcs[i] >= OUR_MODULE;
+            frame->is_loop = address % 11 == 0;
+            snprintf(frame->text, sizeof(frame->text), frame->is_loop ? "_PyEval_EvalFrameDefault:%u " : "f%2$u:%1$u ",
+                     (unsigned)(address % 16), (unsigned)(address / 16));
+            snprintf(frame->text + strlen(frame->text), 24, address % 7 == 0 ? "outer:%u " : "",
+                     (unsigned)(address % 16));
+        }
+    }
+    return to;
+}
+
+static unsigned count_loops(const struct frames *of, unsigned from)
+{
+    unsigned count = 0;
+    for (; from < of->count; from++) {
+        count += of->frames[from].is_loop;
+    }
+    return count;
+}
+
+static void add_frame(char *text, const struct frame *frame)
+{
+    strcat(text, frame->is_recorder ? "" : frame->text);
+}
+
+/* Python frames from `at` on, up to one that entered the loop if `is_one`. */
+static unsigned add_python(char *text, const struct frames *python, unsigned at, bool is_one)
+{
+    bool is_last = false;
+    while (at < python->count && !is_last) {
+        is_last = is_one && python->frames[at].is_loop;
+        add_frame(text, &python->frames[at++]);
+    }
+    return at;
+}
+
+static void merge_plainly(char *text, const struct frames *native, const struct frames *python)
+{
+    unsigned at = count_loops(native, 0) == 0 ? add_python(text, python, 0, false) : 0;
+    for (unsigned i = 0; i < native->count;) {
+        const struct frame *frame = &native->frames[i++];
+        if (frame->is_cut && at < python->count) { /* outside of the marks nothing is missing */
+            unsigned mark = at;
+            while (mark < python->count && !python->frames[mark].is_cut) {
+                mark++;
+            }
+            for (; mark < python->count && at < mark; at++) {
+                add_frame(text, &python->frames[at]);
+            }
+            at += mark < python->count;
+            add_frame(text, frame);
+            while (count_loops(python, at) > count_loops(native, i)) {
+                at = add_python(text, python, at, true);
+            }
+            while (count_loops(native, i) > count_loops(python, at)) {
+                add_frame(text, &native->frames[i++]);
+            }
+        } else if (frame->is_loop && at < python->count) {
+            at = add_python(text, python, at, true);
+        } else {
+            add_frame(text, frame);
+        }
+    }
+    add_python(text, python, at, false);
+}
+
+static void expect_merged(struct store *store)
+{
+    sqlite3_stmt *insert;
+    run_sql(store, "CREATE TEMP TABLE plain(site, text)");
+    assert_int_equal(sqlite3_prepare_v2(store->db, "INSERT INTO plain VALUES(?, ?)", -1, &insert, NULL), SQLITE_OK);
+    for (uint32_t i = 1; i <= STACKS; i++) {
+        char text[4096] = "";
+        const struct frames native = frames_of(&stacks[i], false), python = frames_of(&stacks[i], true);
+        merge_plainly(text, &native, &python);
+        sqlite3_bind_int64(insert, 1, stacks[i].number);
+        sqlite3_bind_text(insert, 2, text, -1, SQLITE_STATIC);
+        assert_int_equal(sqlite3_step(insert), SQLITE_DONE);
+        sqlite3_reset(insert);
+    }
+    sqlite3_finalize(insert);
+    run_sql(store,
+            "CREATE TEMP TABLE merged AS SELECT site, group_concat(coalesce(function, '-') || ':' || line || ' ', "
+            "'') AS text, count(*) AS depth FROM frame GROUP BY site; CREATE INDEX temp.merged_site ON merged(site)");
+    query_expect(store->db,
+                 "SELECT p.site, p.text, m.text FROM plain p LEFT JOIN merged m USING (site) WHERE p.text <> "
+                 "coalesce(m.text, '') LIMIT 3",
+                 "");
+    query_expect(store->db, "SELECT site FROM frame WHERE (pc < 0) <> (is_python OR function = '(frames left out)')",
+                 "");
+    query_expect(store->db,
+                 "SELECT id FROM callsite LEFT JOIN merged ON site = id WHERE callsite.depth <> "
+                 "coalesce(merged.depth, 0)",
+                 "");
+    run_sql(store, "COMMIT; BEGIN");
+}
+
+/* ---- while they are recorded ---- */
 
 static void nap(void)
 {
@@ -568,10 +708,11 @@ static struct callsites *run(struct store *store, bool is_held, bool is_beside, 
     assert_int_equal(is_held ? callsites_hold(callsites, NULL) : VARVE_OK, VARVE_OK);
     bool has_more;
     for (uint32_t i = 1; i <= STACKS; i++) {
-        const struct stack *stack = &stacks[i];
+        struct stack *stack = &stacks[i];
         put_callsite(&writer, i, stack->pcs, stack->native_count, stack->python, stack->python_count);
         fflush(writer.stream);
-        assert_true(callsites_global(callsites, 1, i) > 0);
+        stack->number = callsites_global(callsites, 1, i);
+        assert_true(stack->number > 0);
         if (is_beside && i == STACKS / 2) {
             await_rows(callsites, store);
         }
@@ -598,6 +739,7 @@ static void record_whole(uint64_t seed)
     assert_true(whole->begins == 1 && whole->symbol_begins == 0);
     assert_true(query_integer(whole->db, "SELECT count(*) FROM stack_node") > STACKS);
     assert_true(query_integer(whole->db, "SELECT count(*) FROM callsite") > STACKS / 2);
+    expect_merged(whole);
     run_sql(whole, "COMMIT");
     callsites_close(callsites);
     end_store(whole);

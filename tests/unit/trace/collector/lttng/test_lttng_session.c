@@ -30,6 +30,15 @@ static struct lttng_recording *must_start(const char *name)
     return session;
 }
 
+/* Nothing is started, and why is said. */
+static void must_fail(const struct lttng_recording_options *options, int code, const char *words)
+{
+    struct lttng_recording *session;
+    assert_int_equal(lttng_recording_start(options, &session, &message), code);
+    assert_null(session);
+    assert_non_null(strstr(message.text, words));
+}
+
 static void must_stop(struct lttng_recording *session, struct lttng_recording_loss *loss)
 {
     if (lttng_recording_stop(session, loss, &message) != VARVE_OK) {
@@ -85,15 +94,10 @@ TEST(test_daemon_of_others)
     assert_true(holds(place("home/.lttngrc"), "session=theirs\n"));
 
     options.output = place("taken");
-    struct lttng_recording *twin;
-    assert_int_equal(lttng_recording_start(&options, &twin, &message), VARVE_ERROR_IO);
-    assert_non_null(strstr(message.text, "already exists"));
-
+    must_fail(&options, VARVE_ERROR_IO, "already exists");
     options.name = "other";
     shell("mkdir %s && touch %s/file", place("taken"), place("taken"));
-    assert_int_equal(lttng_recording_start(&options, &twin, &message), VARVE_ERROR_INVALID);
-    assert_non_null(strstr(message.text, "needs a new or an empty folder"));
-
+    must_fail(&options, VARVE_ERROR_INVALID, "needs a new or an empty folder");
     emit(50, "");
     must_stop(session, NULL);
     assert_events(50, place("trace-ours"));
@@ -203,10 +207,7 @@ TEST(test_daemon_hangs)
     pid_t pid = daemon_pid();
     assert_int_equal(kill(pid, SIGSTOP), 0);
     lttng_limit_set(300000000);
-    struct lttng_recording *session;
-    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
-    assert_null(session);
-    assert_non_null(strstr(message.text, "LTTng did not answer within 0.3 s"));
+    must_fail(&options, VARVE_ERROR_IO, "LTTng did not answer within 0.3 s");
     lttng_limit_set(UINT64_C(20000000000));
     assert_int_equal(kill(pid, SIGCONT), 0);
     family_kill(SIGTERM);
@@ -274,13 +275,13 @@ TEST(test_wrong_options)
     struct lttng_recording *session;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         options.name = names[i];
-        assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_INVALID);
+        must_fail(&options, VARVE_ERROR_INVALID, "");
         assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_INVALID);
         assert_null(session);
     }
     options.name = "fine";
     options.output = "trace";
-    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_INVALID);
+    must_fail(&options, VARVE_ERROR_INVALID, "");
 }
 
 TEST(test_daemon_missing)
@@ -292,7 +293,7 @@ TEST(test_daemon_missing)
     assert_non_null(strstr(message.text, "lttng-sessiond is not in PATH"));
     assert_non_null(strstr(message.text, "apt install lttng-tools"));
     struct lttng_recording *session;
-    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
+    must_fail(&options, VARVE_ERROR_UNSUPPORTED, "lttng-sessiond is not in PATH");
     assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
     assert_null(session);
     assert_int_equal(setenv("PATH", place_path, 1), 0);
@@ -308,15 +309,11 @@ TEST(test_daemon_fails)
     char path[8192];
     snprintf(path, sizeof(path), "%s:%s", place("fake"), place_path);
     assert_int_equal(setenv("PATH", path, 1), 0);
-    struct lttng_recording *session;
-    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
-    assert_non_null(strstr(message.text, "lttng-sessiond cannot be started (exit status 3)"));
-    assert_null(session);
+    must_fail(&options, VARVE_ERROR_IO, "lttng-sessiond cannot be started (exit status 3)");
     assert_false(exists(options.output));
     shell("printf '#!/bin/sh\nexec sleep 600\n' > %s/lttng-sessiond", place("fake"));
     lttng_limit_set(300000000);
-    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
-    assert_non_null(strstr(message.text, "did not answer within 0.3 s"));
+    must_fail(&options, VARVE_ERROR_IO, "did not answer within 0.3 s");
     lttng_limit_set(UINT64_C(20000000000));
     assert_int_equal(setenv("PATH", place_path, 1), 0);
 }
