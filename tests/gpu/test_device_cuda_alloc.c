@@ -3,14 +3,12 @@
  * The caching allocator on the cuda device, with real work in its memory: out of memory and back, expandable
  * segments, blocks that other streams still read when they are freed, pools of captured graphs, peers. What
  * is written is looked at, since memory handed out too early shows nowhere else. Most of it goes through
- * segments, expandable segments and the driver's own pool (cuda-async). It ends with the cost of a pair, for
- * the record.
+ * segments, expandable segments and the driver's own pool (cuda-async).
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/random.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 
 #define BLOCKS 64U
@@ -356,35 +354,6 @@ TEST(test_peers)
 }
 
 /* ---- speed: not asserted ---- */
-
-static void speed_of(enum way way, const char *name)
-{
-    static const uint64_t sizes[] = {512, 1000000, 20 * MIB};
-    struct varve_device *device = cuda_open(0);
-    struct varve_alloc *alloc = must_open_as(device, way);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        uint64_t best = UINT64_MAX;
-        give(alloc, block(alloc, sizes[i], 0));
-        for (int round = 0; round < 20; round++) {
-            uint64_t start = now_ns();
-            for (int pair = 0; pair < 20000; pair++) {
-                uint64_t addr;
-                varve_alloc_raw_alloc(alloc, sizes[i], &addr, NULL);
-                varve_alloc_raw_delete(alloc, addr, NULL);
-            }
-            uint64_t taken = now_ns() - start;
-            best = taken < best ? taken : best;
-        }
-        printf("pair of %" PRIu64 " bytes on the cuda device, %s: %.1f ns\n", sizes[i], name, (double)best / 20000);
-    }
-    close_both(alloc, device);
-}
-
-TEST(test_speed)
-{
-    speed_of(WAY_SEGMENTS, "cached");
-    speed_of(WAY_ASYNC, "cuda-async");
-}
 
 /* Streams in one queue of the GPU, of which there are 8 else, hold each other back. */
 static int start(void **state)

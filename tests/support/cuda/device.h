@@ -47,19 +47,6 @@ static inline uint64_t segment(struct varve_device *device, uint64_t bytes)
     return addr;
 }
 
-static inline struct varve_device *host_open(uint64_t limit)
-{
-    const struct varve_host_options options = {.limit_bytes = limit};
-    struct varve_device *device = NULL;
-    assert_int_equal(varve_host_open(&options, &device, NULL), 0);
-    return device;
-}
-
-static inline void host_close(struct varve_device *device)
-{
-    device_close_checked(device, varve_host_check);
-}
-
 static inline unsigned char *at(uint64_t addr)
 {
     return (unsigned char *)(uintptr_t)addr;
