@@ -3,6 +3,7 @@
 #include "support/alloc/rig.h"
 
 #include <ctype.h>
+#include <pthread.h>
 
 void rig_record(void *context, const struct varve_record *record)
 {
@@ -181,6 +182,24 @@ void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *co
     rig->on_segment_alloc = on_segment_alloc;
     rig->on_context = context;
     rig->device->ops = &rig->ops;
+}
+
+static void *serve_in_thread(void *context)
+{
+    struct rig *rig = context;
+    uint64_t addr = 0;
+    return varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) == VARVE_OK &&
+                   varve_alloc_raw_delete(rig->alloc, addr, NULL) == VARVE_OK
+               ? NULL
+               : rig;
+}
+
+bool rig_serves_another_thread(struct rig *rig)
+{
+    void *result = rig;
+    pthread_t thread;
+    return pthread_create(&thread, NULL, serve_in_thread, rig) == 0 && pthread_join(thread, &result) == 0 &&
+           result == NULL;
 }
 
 /* ---- records as text ---- */

@@ -91,6 +91,9 @@ bool rig_find_call(const char *word, size_t length, enum varve_device_call *call
  * time has hooks. */
 void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context);
 
+/* Does another thread get a block now? With the lock held this would never end. */
+bool rig_serves_another_thread(struct rig *rig);
+
 /* ---- records as text ---- */
 
 /* All records since the last look, one line each. */

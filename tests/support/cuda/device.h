@@ -18,16 +18,6 @@
 #define MIB (UINT64_C(1) << 20)
 #define UNIT (2 * MIB)
 
-static inline void device_close_checked(struct varve_device *device,
-                                        int (*check)(const struct varve_device *device, struct varve_message *message))
-{
-    struct varve_message message = {""};
-    if (check(device, &message) != 0) {
-        fail_msg("%s", message.text);
-    }
-    device->ops->close(device);
-}
-
 static inline struct varve_device *sim_open(const struct varve_sim_options *options)
 {
     struct varve_device *device = NULL;
@@ -37,7 +27,11 @@ static inline struct varve_device *sim_open(const struct varve_sim_options *opti
 
 static inline void sim_close(struct varve_device *device)
 {
-    device_close_checked(device, varve_sim_check);
+    struct varve_message message = {""};
+    if (varve_sim_check(device, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    device->ops->close(device);
 }
 
 static inline uint64_t segment(struct varve_device *device, uint64_t bytes)

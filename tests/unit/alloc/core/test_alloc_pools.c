@@ -14,23 +14,14 @@ static const struct rig_case requests[] = {
     {"the newest one gets them, and one may end that is not the newest",
      {.limit = 0},
      "[1 [2 a=30M a#2 ]1 a=30M a#2 ]2 [2 [1 a=30M a#1 ]1 ]2 a=30M a#0"},
+    {"a filter of streams, for small and large blocks, until requests no longer go to the pool",
+     {.limit = 0},
+     "[1@4 a=30M@4 a#1 pool=2 b=30M@5 b#0 pool=0 c=512@4 c#1 pool=3 ]1 a=30M@4 a#0"},
     {"a block goes back to the pool that it is from, whenever it is freed, and serves only there",
      {.limit = 0},
      "b=30M [1 a=30M -b ]1 -a 30M>b 30M!a [2 30M!a ]2 [1 30M>a ]1"},
 };
 TEST_PLAYS(test_requests, requests)
-
-TEST_WITH(test_filters, rig_setup, rig_teardown)
-{
-    static const unsigned pools[] = {2, 0, 3};
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    play(rig, "[1@4 a=30M@4 b=30M@5 c=512@4 a#1 b#0 c#1");
-    for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, i)->pool, pools[i]);
-    }
-    play(rig, "]1 a=30M@4 a#0");
-}
 
 TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
 {
