@@ -5,7 +5,7 @@
  * sizes, sizes of every magnitude up to 2^60 and sizes beside the edges of bins. check() runs after each step
  * of the small runs, and is shown each kind of damage once. Then what a model can't say: trees stay flat for every order
  * and stride of addresses, and a lack of memory changes nothing.
- * Costs: 3 s
+ * Costs: 5 s
  */
 #include "alloc/index/block_slab.h"
 #include "alloc/index/free_index.h"
