@@ -2,14 +2,12 @@
 /*
  * The cuda device on a real GPU: the rules of all devices, and what only a real one has: memory that keeps
  * what is written to it, access that comes with set_access, work on streams that takes its time, contexts of
- * the threads that call, many threads at once, and captures that go on as if nothing had been called. It ends
- * with what the operations cost, for the record.
+ * the threads that call, many threads at once, and captures that go on as if nothing had been called.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/cuda/device_rules.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 
 #define MANY 3000U
@@ -253,39 +251,6 @@ TEST(test_open_refuses)
     assert_int_equal(varve_cuda_open(&none, &device, &message), VARVE_ERROR_NOT_FOUND);
     assert_true(strlen(message.text) > 20);
     assert_null(device);
-}
-
-/* Not asserted: a machine may be busy. */
-TEST_CUDA(test_costs, 0)
-{
-    uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[9] = {0};
-    cuda_event bare = NULL;
-    assert_int_equal(ops->event_create(device, &event), 0);
-    assert_int_equal(ops->vmm_reserve(device, 64 * UNIT, NULL, &base), 0);
-    GPU_OK(gpu.event_create(&bare, CUDA_EVENT_NO_TIMING));
-#define TIMED(at, call)       \
-    start = now_ns();         \
-    assert_true((call) >= 0); \
-    times[at] += now_ns() - start;
-    for (int i = 0; i < 200; i++) {
-        TIMED(0, ops->segment_alloc(device, 10 * UNIT, 0, &addr));
-        TIMED(1, ops->segment_free(device, addr, 10 * UNIT));
-        TIMED(2, ops->vmm_create(device, 10 * UNIT, &handle));
-        TIMED(3, ops->vmm_map(device, base, 10 * UNIT, handle) + ops->vmm_set_access(device, base, 10 * UNIT, 0));
-        TIMED(4, ops->vmm_unmap(device, base, 10 * UNIT) + ops->vmm_release(device, handle, 10 * UNIT));
-        TIMED(5, ops->event_record(device, event, stream));
-        TIMED(6, ops->event_query(device, event));
-        TIMED(7, (int)gpu.event_record(bare, gpu_stream_of(stream)));
-        TIMED(8, (int)gpu.event_query(bare));
-    }
-#undef TIMED
-    printf("20 MiB, ns: alloc %" PRIu64 ", free %" PRIu64 "; create %" PRIu64 ", map and access %" PRIu64
-           ", unmap and release %" PRIu64 "; event record %" PRIu64 ", query %" PRIu64
-           ", the driver's own part %" PRIu64 " and %" PRIu64 "\n",
-           times[0] / 200, times[1] / 200, times[2] / 200, times[3] / 200, times[4] / 200, times[5] / 200,
-           times[6] / 200, times[7] / 200, times[8] / 200);
-    GPU_OK(gpu.event_destroy(bare));
-    GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
 }
 
 static int start(void **state)

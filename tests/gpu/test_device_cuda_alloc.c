@@ -3,14 +3,13 @@
  * The caching allocator on the cuda device, with real work in its memory: out of memory and back, expandable
  * segments, blocks that other streams still read when they are freed, pools of captured graphs, peers. What
  * is written is looked at, since memory handed out too early shows nowhere else. Most of it goes through
- * segments, expandable segments and the driver's own pool (cuda-async). It ends with the cost of a pair, for
- * the record.
+ * segments, expandable segments and the driver's own pool (cuda-async). And many threads: what one frees another one
+ * gets, with the driver busy in between.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
 #include "support/random.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 
 #define BLOCKS 64U
@@ -357,33 +356,77 @@ TEST(test_peers)
 
 /* ---- speed: not asserted ---- */
 
-static void speed_of(enum way way, const char *name)
+/* ---- many threads, each with a stream of its own, and together short of memory ---- */
+
+#define THREADS 4U
+#define THREAD_STEPS 400U
+
+struct worker {
+    pthread_t thread;
+    struct varve_alloc *alloc;
+    uint64_t stream, refused;
+    unsigned number, failures;
+};
+
+static void work_once(struct worker *worker, uint64_t bytes, unsigned char value)
 {
-    static const uint64_t sizes[] = {512, 1000000, 20 * MIB};
-    struct varve_device *device = cuda_open(0);
-    struct varve_alloc *alloc = must_open_as(device, way);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        uint64_t best = UINT64_MAX;
-        give(alloc, block(alloc, sizes[i], 0));
-        for (int round = 0; round < 20; round++) {
-            uint64_t start = now_ns();
-            for (int pair = 0; pair < 20000; pair++) {
-                uint64_t addr;
-                varve_alloc_raw_alloc(alloc, sizes[i], &addr, NULL);
-                varve_alloc_raw_delete(alloc, addr, NULL);
-            }
-            uint64_t taken = now_ns() - start;
-            best = taken < best ? taken : best;
-        }
-        printf("pair of %" PRIu64 " bytes on the cuda device, %s: %.1f ns\n", sizes[i], name, (double)best / 20000);
+    uint64_t addr = 0;
+    int error = varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, worker->stream, &addr, NULL);
+    if (error != VARVE_OK) {
+        worker->refused += error == VARVE_ERROR_NO_MEMORY;
+        worker->failures += error != VARVE_ERROR_NO_MEMORY;
+        return;
     }
-    close_both(alloc, device);
+    worker->failures += gpu.fill(addr, value, bytes, gpu_stream_of(worker->stream)) != 0;
+    worker->failures += gpu.stream_synchronize(gpu_stream_of(worker->stream)) != 0;
+    worker->failures += gpu_first_other(addr, 512, value) != 512;
+    worker->failures += gpu_first_other(addr + bytes - 512, 512, value) != 512;
+    worker->failures += varve_alloc_raw_delete(worker->alloc, addr, NULL) != VARVE_OK;
 }
 
-TEST(test_speed)
+static void *work(void *context)
 {
-    speed_of(WAY_SEGMENTS, "cached");
-    speed_of(WAY_ASYNC, "cuda-async");
+    struct worker *worker = context;
+    uint64_t seed = worker->number, random;
+    worker->failures += gpu.context_set(gpu.context) != 0;
+    for (unsigned i = 0; i < THREAD_STEPS; i++) {
+        random = random_next(&seed);
+        work_once(worker, 512 + (random >> 40) % (random >> 63 ? 2 * MIB : 40 * MIB),
+                  (unsigned char)(worker->number * 64 + i % 64));
+        if (random >> 33 == 0 || i % 100 == 50) {
+            worker->failures += varve_alloc_empty_cache(worker->alloc) != VARVE_OK;
+        }
+    }
+    return NULL;
+}
+
+TEST(test_threads)
+{
+    for (int i = 0; i < 3; i++) {
+        struct varve_device *device = cuda_open(120 * MIB);
+        struct varve_alloc_config config;
+        unsigned failures = 0;
+        varve_alloc_config_init(&config);
+        config.expandable_segments = i == 1;
+        config.release_lock_on_cudamalloc = i == 2;
+        struct varve_alloc *alloc = alloc_open(device, &config);
+        assert_non_null(alloc);
+        struct worker workers[THREADS];
+        for (unsigned k = 0; k < THREADS; k++) {
+            workers[k] = (struct worker){.alloc = alloc, .stream = gpu_stream(), .number = k};
+            assert_int_equal(pthread_create(&workers[k].thread, NULL, work, &workers[k]), 0);
+        }
+        for (unsigned k = 0; k < THREADS; k++) {
+            assert_int_equal(pthread_join(workers[k].thread, NULL), 0);
+            failures += workers[k].failures;
+            assert_true(workers[k].refused < THREAD_STEPS);
+        }
+        assert_int_equal(failures, 0);
+        close_both(alloc, device);
+        for (unsigned k = 0; k < THREADS; k++) {
+            GPU_OK(gpu.stream_destroy(gpu_stream_of(workers[k].stream)));
+        }
+    }
 }
 
 /* Streams in one queue of the GPU, of which there are 8 else, hold each other back. */

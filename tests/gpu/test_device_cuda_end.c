@@ -9,9 +9,8 @@
 
 /* ---- fork ---- */
 
-TEST(test_after_fork)
+TEST_CUDA(test_after_fork, 64 * MIB)
 {
-    struct varve_device *device = cuda_open(64 * MIB);
     uint64_t addr = 0;
     int status = -1;
     assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
@@ -33,7 +32,6 @@ TEST(test_after_fork)
     assert_int_equal(status, 0);
     assert_int_equal(gpu_first_other(addr, UNIT, 5), UNIT);
     assert_int_equal(device->ops->segment_free(device, addr, UNIT), 0);
-    cuda_close_checked(device);
 }
 
 /* A program that used CUDA before us, and not through us: the child's driver says so itself. */

@@ -2,7 +2,7 @@
 /*
  * Transfers of the cuda device on a real GPU, beyond the rules of all devices (test_device_cuda): copies that go on
  * while the program does, memory of the host that is not pinned, rows at any pitch, patterns of 8 bytes over many
- * elements, captures, and two GPUs. It ends with what each direction carries, for the record.
+ * elements, captures, and two GPUs.
  * Costs: 1 s
  */
 #include "gpu/device_cuda_support.h"
@@ -244,74 +244,6 @@ TEST(test_peer)
         printf("peers %s access to each other\n", has_access ? "with" : "without");
     }
     cuda_close_checked(other);
-    cuda_close_checked(device);
-}
-
-/* ---- costs ---- */
-
-struct cost {
-    struct varve_device *device;
-    uint64_t stream, addr, host, bytes;
-};
-
-/* The n-th kind of transfer, once; its name if it is asked for. */
-static const char *transfer(const struct cost *cost, unsigned kind, void *plain)
-{
-    struct varve_device *device = cost->device;
-    const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = cost->addr, bytes = cost->bytes, stream = cost->stream;
-    switch (kind) {
-    case 0:
-        assert_int_equal(ops->copy(device, addr, cost->host, bytes, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
-        return "host to device";
-    case 1:
-        assert_int_equal(ops->copy(device, cost->host, addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream), 0);
-        return "device to host";
-    case 2:
-        assert_int_equal(ops->copy(device, addr, addr_of(plain), bytes, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
-        return "host to device, not pinned";
-    case 3:
-        assert_int_equal(ops->copy(device, addr + bytes, addr, bytes, VARVE_COPY_WITHIN, stream), 0);
-        return "within";
-    case 4:
-        assert_int_equal(ops->fill(device, addr, 1, 4, bytes / 4, stream), 0);
-        return "fill of 4 bytes";
-    case 5:
-        assert_int_equal(ops->fill(device, addr, 1, 8, bytes / 8, stream), 0);
-        return "fill of 8 bytes";
-    default:
-        return NULL;
-    }
-}
-
-/* Not asserted: a machine may be busy. */
-TEST(test_costs)
-{
-    static const uint64_t sizes[] = {4096, 256 * MIB};
-    struct varve_device *device = cuda_open(0);
-    struct cost cost = {
-        .device = device, .addr = device_memory(device, 512 * MIB), .host = pinned_memory(device, 256 * MIB)};
-    void *plain = calloc(1, 256 * MIB);
-    assert_non_null(plain);
-    assert_int_equal(device->ops->stream_create(device, &cost.stream), 0);
-    for (size_t i = 0; i < 2; i++) {
-        unsigned rounds = i == 0 ? 200 : 5;
-        cost.bytes = sizes[i];
-        for (unsigned kind = 0; kind < 6; kind++) {
-            const char *name = transfer(&cost, kind, plain);
-            assert_int_equal(device->ops->stream_synchronize(device, cost.stream), 0);
-            uint64_t start = now_ns();
-            for (unsigned round = 0; round < rounds; round++) {
-                transfer(&cost, kind, plain);
-            }
-            uint64_t called = now_ns() - start;
-            assert_int_equal(device->ops->stream_synchronize(device, cost.stream), 0);
-            start = now_ns() - start;
-            printf("%s, %" PRIu64 " bytes: %" PRIu64 " ns a call, %" PRIu64 " ns until done, %.1f GB/s\n", name,
-                   cost.bytes, called / rounds, start / rounds, (double)cost.bytes * rounds / (double)start);
-        }
-    }
-    free(plain);
     cuda_close_checked(device);
 }
 

@@ -3,6 +3,7 @@
 #include "support/alloc/rig.h"
 
 #include <ctype.h>
+#include <pthread.h>
 
 void rig_record(void *context, const struct varve_record *record)
 {
@@ -33,7 +34,8 @@ void rig_open(struct rig *rig, const struct rig_options *options)
         varve_alloc_config_parse(options->config, &alloc_options.config, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
-    rig->recorder = (struct varve_alloc_recorder){.record = rig_record, .context = rig};
+    rig->recorder =
+        (struct varve_alloc_recorder){.record = rig_record, .context = rig, .emits_names = options->emits_names};
     alloc_options.device = rig->device;
     alloc_options.policy = options->policy;
     alloc_options.memory_limit = options->limit;
@@ -180,6 +182,24 @@ void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *co
     rig->on_segment_alloc = on_segment_alloc;
     rig->on_context = context;
     rig->device->ops = &rig->ops;
+}
+
+static void *serve_in_thread(void *context)
+{
+    struct rig *rig = context;
+    uint64_t addr = 0;
+    return varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) == VARVE_OK &&
+                   varve_alloc_raw_delete(rig->alloc, addr, NULL) == VARVE_OK
+               ? NULL
+               : rig;
+}
+
+bool rig_serves_another_thread(struct rig *rig)
+{
+    void *result = rig;
+    pthread_t thread;
+    return pthread_create(&thread, NULL, serve_in_thread, rig) == 0 && pthread_join(thread, &result) == 0 &&
+           result == NULL;
 }
 
 /* ---- records as text ---- */
@@ -574,7 +594,13 @@ static bool play_setting(struct rig *rig, const char *word, uint64_t value)
     } else if (strcmp(word, "nosplit") == 0) {
         error = varve_alloc_set_no_split(rig->alloc, pool);
     } else if (strcmp(word, "gone") == 0) {
-        error = varve_alloc_set_no_split(rig->alloc, pool) == VARVE_ERROR_NOT_FOUND ? VARVE_OK : VARVE_ERROR_BUSY;
+        error = varve_alloc_empty_pool(rig->alloc, pool) == VARVE_ERROR_NOT_FOUND ? VARVE_OK : VARVE_ERROR_BUSY;
+    } else if (strcmp(word, "there") == 0) {
+        error = varve_alloc_empty_pool(rig->alloc, pool) != VARVE_ERROR_NOT_FOUND ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+    } else if (strcmp(word, "clear") == 0) {
+        error = varve_alloc_empty_pool(rig->alloc, pool);
+    } else if (strcmp(word, "busy") == 0) {
+        error = varve_alloc_empty_pool(rig->alloc, pool) == VARVE_ERROR_BUSY ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
     } else if (strcmp(word, "nowait") == 0) {
         rig->wait_error = value != 0 ? VARVE_ERROR_IO : VARVE_OK;
     } else if (strcmp(word, "lend") == 0) {

@@ -30,6 +30,7 @@ struct rig_options {
     const char *policy;
     uint64_t limit;
     bool has_research; /* search again after freed blocks came back */
+    bool emits_names;  /* as varve_alloc_recorder has it */
 };
 
 struct rig {
@@ -90,6 +91,9 @@ bool rig_find_call(const char *word, size_t length, enum varve_device_call *call
  * time has hooks. */
 void rig_hook(struct rig *rig, void (*on_segment_alloc)(void *context), void *context);
 
+/* Does another thread get a block now? With the lock held this would never end. */
+bool rig_serves_another_thread(struct rig *rig);
+
 /* ---- records as text ---- */
 
 /* All records since the last look, one line each. */
@@ -131,7 +135,8 @@ void expect_segment(struct rig *rig, uint64_t addr, const char *expected);
  *   observe                an observer of failed requests; the figures of the last one are oom_…
  *   device                 the device has hooks; nowait=1: its waits for events fail
  *   in{words}              what the next callback, observer or hook does, in the middle of the request
- *   gone=7                 there is no pool {0, 7}
+ *   clear=7  busy=7        that pool alone is emptied, or can't be
+ *   gone=7  there=7        there is no pool {0, 7}; there is one (varve_alloc_empty_pool)
  *   process                varve_alloc_process_events
  *   expand=1  peer=2       expandable segments from now on; the peer gets access
  *   percent=42             the fraction of the device's memory that is the limit

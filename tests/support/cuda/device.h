@@ -18,16 +18,6 @@
 #define MIB (UINT64_C(1) << 20)
 #define UNIT (2 * MIB)
 
-static inline void device_close_checked(struct varve_device *device,
-                                        int (*check)(const struct varve_device *device, struct varve_message *message))
-{
-    struct varve_message message = {""};
-    if (check(device, &message) != 0) {
-        fail_msg("%s", message.text);
-    }
-    device->ops->close(device);
-}
-
 static inline struct varve_device *sim_open(const struct varve_sim_options *options)
 {
     struct varve_device *device = NULL;
@@ -37,7 +27,11 @@ static inline struct varve_device *sim_open(const struct varve_sim_options *opti
 
 static inline void sim_close(struct varve_device *device)
 {
-    device_close_checked(device, varve_sim_check);
+    struct varve_message message = {""};
+    if (varve_sim_check(device, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    device->ops->close(device);
 }
 
 static inline uint64_t segment(struct varve_device *device, uint64_t bytes)
@@ -45,19 +39,6 @@ static inline uint64_t segment(struct varve_device *device, uint64_t bytes)
     uint64_t addr = 0;
     assert_int_equal(device->ops->segment_alloc(device, bytes, 0, &addr), 0);
     return addr;
-}
-
-static inline struct varve_device *host_open(uint64_t limit)
-{
-    const struct varve_host_options options = {.limit_bytes = limit};
-    struct varve_device *device = NULL;
-    assert_int_equal(varve_host_open(&options, &device, NULL), 0);
-    return device;
-}
-
-static inline void host_close(struct varve_device *device)
-{
-    device_close_checked(device, varve_host_check);
 }
 
 static inline unsigned char *at(uint64_t addr)

@@ -105,7 +105,7 @@ static inline cuda_result fake_context_pop(cuda_context *context_out)
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_mode_exchange(enum cuda_capture_mode *mode)
+static inline cuda_result fake_capture_mode_exchange(enum cuda_capture_mode *mode)
 {
     enum cuda_capture_mode before = fake_thread.mode;
     fake_thread.mode = *mode;
@@ -186,16 +186,16 @@ static inline cuda_result fake_pointer_attribute(void *value_out, enum cuda_poin
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_granularity(size_t *bytes_out, const struct cuda_memory_kind *kind,
-                                           enum cuda_granularity which)
+static inline cuda_result fake_vmm_granularity(size_t *bytes_out, const struct cuda_memory_kind *kind,
+                                               enum cuda_granularity which)
 {
     FAKE_CALL("cuMemGetAllocationGranularity", FAKE_ANYHOW);
     *bytes_out = fake.granularity;
     return kind->location.id != FAKE_ORDINAL || which ? CUDA_RESULT_INVALID_VALUE : CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_reserve(cuda_address *addr_out, size_t bytes, size_t alignment, cuda_address hint,
-                                       unsigned long long flags)
+static inline cuda_result fake_vmm_reserve(cuda_address *addr_out, size_t bytes, size_t alignment, cuda_address hint,
+                                           unsigned long long flags)
 {
     FAKE_CALL("cuMemAddressReserve", FAKE_INSIDE);
     if (alignment != FAKE_UNIT || hint || flags) {
@@ -205,7 +205,7 @@ static inline cuda_result fake_reserve(cuda_address *addr_out, size_t bytes, siz
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_address_free(cuda_address addr, size_t bytes)
+static inline cuda_result fake_vmm_address_free(cuda_address addr, size_t bytes)
 {
     FAKE_CALL("cuMemAddressFree", FAKE_INSIDE);
     for (size_t i = 0; i < FAKE_OBJECTS; i++) {
@@ -216,8 +216,8 @@ static inline cuda_result fake_address_free(cuda_address addr, size_t bytes)
     return fake_drop(FAKE_RESERVATION, addr, bytes);
 }
 
-static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes, const struct cuda_memory_kind *kind,
-                                      unsigned long long flags)
+static inline cuda_result fake_vmm_create(cuda_memory *memory_out, size_t bytes, const struct cuda_memory_kind *kind,
+                                          unsigned long long flags)
 {
     FAKE_CALL("cuMemCreate", FAKE_INSIDE | FAKE_LASTS);
     if (fake.has_no_memory) {
@@ -232,8 +232,8 @@ static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes, con
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_map(cuda_address addr, size_t bytes, size_t offset, cuda_memory memory,
-                                   unsigned long long flags)
+static inline cuda_result fake_vmm_map(cuda_address addr, size_t bytes, size_t offset, cuda_memory memory,
+                                       unsigned long long flags)
 {
     FAKE_CALL("cuMemMap", FAKE_INSIDE);
     if (!fake_find(FAKE_HANDLE, memory) || offset || flags) {
@@ -243,14 +243,14 @@ static inline cuda_result fake_map(cuda_address addr, size_t bytes, size_t offse
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_unmap(cuda_address addr, size_t bytes)
+static inline cuda_result fake_vmm_unmap(cuda_address addr, size_t bytes)
 {
     FAKE_CALL("cuMemUnmap", FAKE_INSIDE);
     return fake_drop(FAKE_MAPPING, addr, bytes);
 }
 
-static inline cuda_result fake_set_access(cuda_address addr, size_t bytes, const struct cuda_access *access,
-                                          size_t count)
+static inline cuda_result fake_vmm_set_access(cuda_address addr, size_t bytes, const struct cuda_access *access,
+                                              size_t count)
 {
     FAKE_CALL("cuMemSetAccess", FAKE_INSIDE);
     if (!fake_find(FAKE_MAPPING, addr) || bytes == 0 || count != 1 || access->flags != CUDA_ACCESS_READ_WRITE) {
@@ -269,7 +269,7 @@ static inline cuda_result fake_stream_synchronize(cuda_stream stream)
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_is_capturing(cuda_stream stream, enum cuda_capture_status *status_out)
+static inline cuda_result fake_stream_is_capturing(cuda_stream stream, enum cuda_capture_status *status_out)
 {
     FAKE_CALL("cuStreamIsCapturing", FAKE_INSIDE);
     if (!stream && fake.captured) {
@@ -364,7 +364,7 @@ static inline cuda_result fake_ipc_open(cuda_address *addr_out, struct cuda_ipc_
         return fake_drop(kind, (uint64_t)(uintptr_t)handle, 0); \
     }
 FAKE_DROP(fake_module_unload, "cuModuleUnload", cuda_module, FAKE_MODULE)
-FAKE_DROP(fake_release, "cuMemRelease", cuda_memory, FAKE_HANDLE)
+FAKE_DROP(fake_vmm_release, "cuMemRelease", cuda_memory, FAKE_HANDLE)
 FAKE_DROP(fake_event_destroy, "cuEventDestroy", cuda_event, FAKE_EVENT)
 FAKE_DROP(fake_ipc_close, "cuIpcCloseMemHandle", cuda_address, FAKE_IMPORT)
 
@@ -583,66 +583,13 @@ static inline cuda_result fake_launch(cuda_function function, unsigned blocks_x,
                                                                   .stream = (uint64_t)(uintptr_t)stream});
 }
 
-static const struct cuda_driver fake_driver = {
-    .error_name = fake_error_name,
-    .error_text = fake_error_text,
-    .device_count = fake_device_count,
-    .device_get = fake_device_get,
-    .device_attribute = fake_device_attribute,
-    .device_can_access = fake_device_can_access,
-    .primary_retain = fake_primary_retain,
-    .primary_release = fake_primary_release,
-    .context_current = fake_context_current,
-    .context_push = fake_context_push,
-    .context_pop = fake_context_pop,
-    .context_enable_peer = fake_context_enable_peer,
-    .capture_mode_exchange = fake_mode_exchange,
-    .memory_alloc = fake_memory_alloc,
-    .memory_free = fake_memory_free,
-    .memory_info = fake_memory_info,
-    .memory_range = fake_memory_range,
-    .vmm_granularity = fake_granularity,
-    .vmm_reserve = fake_reserve,
-    .vmm_address_free = fake_address_free,
-    .vmm_create = fake_create,
-    .vmm_release = fake_release,
-    .vmm_map = fake_map,
-    .vmm_unmap = fake_unmap,
-    .vmm_set_access = fake_set_access,
-    .stream_synchronize = fake_stream_synchronize,
-    .stream_is_capturing = fake_is_capturing,
-    .event_create = fake_event_create,
-    .event_destroy = fake_event_destroy,
-    .event_record = fake_event_record,
-    .event_query = fake_event_query,
-    .event_synchronize = fake_event_synchronize,
-    .ipc_export = fake_ipc_export,
-    .ipc_open = fake_ipc_open,
-    .ipc_close = fake_ipc_close,
-    .stream_wait_event = fake_stream_wait_event,
-    .pool_create = fake_pool_create,
-    .pool_destroy = fake_pool_destroy,
-    .pool_set = fake_pool_set,
-    .pool_set_access = fake_pool_set_access,
-    .pool_trim = fake_pool_trim,
-    .pool_alloc = fake_pool_alloc,
-    .pool_free = fake_pool_free,
-    .stream_create = fake_stream_create,
-    .stream_destroy = fake_stream_destroy,
-    .pointer_attribute = fake_pointer_attribute,
-    .copy = fake_copy,
-    .copy_2d = fake_copy_2d,
-    .fill_8 = fake_fill_8,
-    .fill_16 = fake_fill_16,
-    .fill_32 = fake_fill_32,
-    .fill_2d_32 = fake_fill_2d_32,
-    .host_alloc = fake_host_alloc,
-    .host_free = fake_host_free,
-    .module_load = fake_module_load,
-    .module_unload = fake_module_unload,
-    .module_function = fake_module_function,
-    .launch = fake_launch,
-};
+/* Whoever loads a driver asks these; no device does. */
+#define fake_init NULL
+#define fake_driver_version NULL
+#define FAKE_FIELD(field, ...) .field = fake_##field,
+static const struct cuda_driver fake_driver = {CUDA_DRIVER_LIST(FAKE_FIELD) CUDA_DRIVER_POOL_LIST(
+    FAKE_FIELD) CUDA_DRIVER_TRANSFER_LIST(FAKE_FIELD) CUDA_DRIVER_PROGRAM_LIST(FAKE_FIELD)};
+#undef FAKE_FIELD
 
 static inline void fake_reset(void)
 {

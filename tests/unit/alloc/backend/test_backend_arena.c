@@ -17,21 +17,11 @@ static const struct rig_case cases[] = {
      {.policy = "arena:grow=8M", .sim.capacity_bytes = 8 * MIB},
      "a=1M@7 b=1M@8 c=1M@9 -a -b -c 5M@7>a+3M 3M@7>a x300@7"},
     {"a fixed size neither shrinks nor grows", {.policy = "arena:size=32M"}, "a=300 -a empty reserved=32M x33M"},
+    {"a range that the device keeps stays in its arena",
+     {.policy = "arena:grow=4M"},
+     "a=300@7 b=10M@7 reserved=14M -b -a fail:free:2 empty! reserved=10M empty reserved=0"},
 };
 TEST_PLAYS(test_arena, cases)
-
-/* A range that the device keeps stays in its arena. */
-TEST_WITH(test_empty_ranges_go_back, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.policy = "arena:grow=4M"});
-    play(rig, "a=300@7 b=10M@7 reserved=14M -b -a fail:free:2");
-    (void)varve_alloc_empty_cache(rig->alloc);
-    rig_check(rig);
-    assert_true(varve_alloc_memory_reserved(rig->alloc) > 0);
-    (void)varve_alloc_empty_cache(rig->alloc);
-    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-}
 
 /* ---- at random: `group` is the superblock, by its address, and in `state` whose it is ---- */
 

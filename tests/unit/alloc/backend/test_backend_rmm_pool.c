@@ -26,20 +26,6 @@ static const struct rig_case cases[] = {
 };
 TEST_PLAYS(test_rmm_pool, cases)
 
-TEST_WITH(test_options, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    struct varve_message message = {""};
-    struct varve_alloc *alloc = NULL;
-    rig_open(rig, &(struct rig_options){.policy = "rmm-pool"});
-    struct varve_alloc_options options;
-    varve_alloc_options_init(&options);
-    options.device = rig->device;
-    options.policy = "rmm-pool:initial=2G:maximum=1G";
-    assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_ERROR_INVALID);
-    assert_string_equal(message.text, "policy rmm-pool: initial is more than maximum");
-}
-
 /* ---- at random ---- */
 
 static bool is_listed(const struct pieces *pieces, uint32_t at, uint64_t stream)

@@ -18,18 +18,9 @@ static const struct rig_case plays[] = {
      {.policy = "tlsf:segment=8M"},
      "a=1M 512 b=1M 512 c=1M 512 -b -c -a 1M>a 1M>c 1M>b"},
     {"a segment goes back for a request", {.policy = "tlsf", .sim.capacity_bytes = 100 * MIB}, "a=60M -a 70M x40M"},
+    {"a segment that the device keeps is in its list again", {.policy = "tlsf"}, "b=70M -b fail:free:1 empty! 1M>b"},
 };
 TEST_PLAYS(test_tlsf, plays)
-
-/* A segment that the device keeps is in its list again. */
-TEST_WITH(test_device_keeps_a_segment, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.policy = "tlsf"});
-    play(rig, "b=70M -b fail:free:1");
-    (void)varve_alloc_empty_cache(rig->alloc);
-    play(rig, "1M>b");
-}
 
 /* ---- at random ---- */
 

@@ -196,11 +196,18 @@ TEST_WITH(test_opening, rig_setup, rig_teardown)
     for (const char *const *name = varve_alloc_policies(); *name != NULL; name++) {
         assert_non_null(strstr(rig->message.text, *name)); /* what would be right */
     }
-    options.policy = NULL;
+    options.policy = "rmm-pool:initial=2G:maximum=1G";
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_INVALID);
+    assert_string_equal(rig->message.text, "policy rmm-pool: initial is more than maximum");
     struct varve_device_ops poor = *rig->device->ops;
-    poor.vmm_reserve = NULL;
     struct varve_device plain = {&poor, 0};
+    poor.alloc_async = NULL;
     options.device = &plain;
+    options.policy = "cuda-async";
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_UNSUPPORTED);
+    assert_string_equal(rig->message.text, "policy cuda-async: device sim has no pool of stream-ordered memory");
+    options.policy = NULL;
+    poor.vmm_reserve = NULL;
     options.config.expandable_segments = true;
     assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_UNSUPPORTED);
     assert_non_null(strstr(rig->message.text, "expandable_segments"));

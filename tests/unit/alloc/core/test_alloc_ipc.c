@@ -23,7 +23,7 @@ struct offer {
     struct varve_alloc_ipc ipc[BLOCKS];
 };
 
-static int open_both(struct varve_device **device, struct varve_alloc **alloc)
+static int open_both(struct varve_device **device, struct varve_alloc **alloc, bool is_expandable)
 {
     struct varve_alloc_options options;
     varve_alloc_options_init(&options);
@@ -31,7 +31,18 @@ static int open_both(struct varve_device **device, struct varve_alloc **alloc)
         return -1;
     }
     options.device = *device;
+    options.config.expandable_segments = is_expandable;
     return varve_alloc_open(&options, alloc, NULL);
+}
+
+/* 0 if all is well. */
+static int close_both(struct varve_device *device, struct varve_alloc *alloc)
+{
+    int error = varve_alloc_check(alloc, NULL);
+    varve_alloc_close(alloc);
+    error = error != VARVE_OK ? error : varve_host_check(device, NULL);
+    device->ops->close(device);
+    return error;
 }
 
 /* ---- the other process: the number of the first step that fails, 0 if none does ---- */
@@ -106,14 +117,11 @@ static int other_process(int offers, int answers)
     struct varve_alloc *alloc = NULL;
     struct offer offer;
     int failed = 20;
-    if (read(offers, &offer, sizeof(offer)) == (ssize_t)sizeof(offer) && open_both(&device, &alloc) == VARVE_OK) {
+    if (read(offers, &offer, sizeof(offer)) == (ssize_t)sizeof(offer) &&
+        open_both(&device, &alloc, false) == VARVE_OK) {
         failed = import_blocks(alloc, &offer);
         failed = failed != 0 ? failed : import_nonsense(alloc, &offer);
-        varve_alloc_close(alloc);
-        if (failed == 0 && varve_host_check(device, NULL) != VARVE_OK) {
-            failed = 21;
-        }
-        device->ops->close(device);
+        failed = close_both(device, alloc) != VARVE_OK && failed == 0 ? 21 : failed;
     }
     return write(answers, &failed, sizeof(failed)) == (ssize_t)sizeof(failed) ? 0 : 1;
 }
@@ -149,7 +157,7 @@ TEST(test_between_processes)
     struct varve_alloc *alloc = NULL;
     uint64_t addr[BLOCKS] = {0};
     memset(&offer, 0, sizeof(offer));
-    assert_int_equal(open_both(&device, &alloc), VARVE_OK);
+    assert_int_equal(open_both(&device, &alloc, false), VARVE_OK);
     for (int i = 0; i < BLOCKS; i++) {
         uint64_t bytes = i < 2 ? 100 * 4096 : 5 * MIB;
         assert_int_equal(varve_alloc_raw_alloc(alloc, bytes, &addr[i], NULL), VARVE_OK);
@@ -166,9 +174,7 @@ TEST(test_between_processes)
     assert_int_equal(*(unsigned char *)(uintptr_t)addr[1], 0xaa); /* its answer */
     close(offers);
     close(answers);
-    varve_alloc_close(alloc);
-    assert_int_equal(varve_host_check(device, NULL), VARVE_OK);
-    device->ops->close(device);
+    assert_int_equal(close_both(device, alloc), VARVE_OK);
 }
 
 /* A handle outlives its segment: it is refused then, also when new memory lies in its place. */
@@ -179,7 +185,7 @@ TEST(test_handle_of_a_freed_segment)
     struct varve_message message = {""};
     uint64_t addr = 0, other;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(open_both(&devices[i], &allocs[i]), VARVE_OK);
+        assert_int_equal(open_both(&devices[i], &allocs[i], false), VARVE_OK);
     }
     assert_int_equal(varve_alloc_raw_alloc(allocs[0], 5 * MIB, &addr, NULL), VARVE_OK);
     struct varve_alloc_ipc ipc;
@@ -191,28 +197,20 @@ TEST(test_handle_of_a_freed_segment)
     assert_int_equal(varve_alloc_ipc_open(allocs[1], &ipc, &other, &message), VARVE_ERROR_NOT_FOUND);
     assert_string_not_equal(message.text, "");
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(varve_alloc_check(allocs[i], NULL), VARVE_OK);
-        varve_alloc_close(allocs[i]);
-        devices[i]->ops->close(devices[i]);
+        assert_int_equal(close_both(devices[i], allocs[i]), VARVE_OK);
     }
 }
 
 /* Expandable segments are no single piece of memory that a handle could name. */
 TEST(test_expandable_segments_are_not_exported)
 {
-    struct varve_alloc_options options;
     struct varve_device *device = NULL;
     struct varve_alloc *alloc = NULL;
-    varve_alloc_options_init(&options);
-    options.config.expandable_segments = true;
-    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 100 * MIB}, &device, NULL), VARVE_OK);
-    options.device = device;
-    assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
     uint64_t addr;
+    struct varve_alloc_ipc ipc;
+    assert_int_equal(open_both(&device, &alloc, true), VARVE_OK);
     assert_int_equal(varve_alloc_raw_alloc(alloc, 5 * MIB, &addr, NULL), VARVE_OK);
     memset((void *)(uintptr_t)addr, 1, 5 * MIB); /* it is memory, though */
-    struct varve_alloc_ipc ipc;
     assert_int_equal(varve_alloc_ipc_export(alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
-    varve_alloc_close(alloc);
-    device->ops->close(device);
+    assert_int_equal(close_both(device, alloc), VARVE_OK);
 }

@@ -9,17 +9,6 @@
 
 #define HANDLE UINT64_C(0x7f12345000)
 
-static void open_emitting(struct rig *rig, bool emits_names)
-{
-    rig->recorder = (struct varve_alloc_recorder){.record = rig_record, .context = rig, .emits_names = emits_names};
-    struct varve_alloc_options options;
-    varve_alloc_options_init(&options);
-    assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 5}, &rig->device, NULL), VARVE_OK);
-    options.device = rig->device;
-    options.recorder = &rig->recorder;
-    assert_int_equal(varve_alloc_open(&options, &rig->alloc, NULL), VARVE_OK);
-}
-
 static bool is_private(void *context, uint64_t stream)
 {
     return stream == *(uint64_t *)context;
@@ -48,7 +37,7 @@ TEST_WITH(test_reported, rig_setup, rig_teardown)
     struct rig *rig = *state;
     bool is_reported[8] = {false};
     unsigned private_pools = 0;
-    open_emitting(rig, true);
+    rig_open(rig, &(struct rig_options){.sim.index = 5, .emits_names = true});
     work(rig);
     assert_int_equal(varve_stream_number(5, 0), 0);
     for (size_t i = 0; i < rig->count; i++) {
@@ -81,7 +70,7 @@ TEST_WITH(test_not_reported, rig_setup, rig_teardown)
     static const unsigned streams[] = {1, 2, 0, 3, 3};
     struct rig *rig = *state;
     size_t allocs = 0;
-    open_emitting(rig, false);
+    rig_open(rig, &(struct rig_options){.sim.index = 5});
     work(rig);
     for (size_t i = 0; i < rig->count; i++) {
         assert_int_not_equal(varve_record_kind(&rig->records[i]), VARVE_KIND_POOL);
@@ -91,9 +80,4 @@ TEST_WITH(test_not_reported, rig_setup, rig_teardown)
     }
     assert_int_equal(allocs, 5);
     rig->count = rig->mark = 0;
-}
-
-TEST(test_the_ring_emits)
-{
-    assert_true(varve_alloc_recorder_ring.emits_names);
 }

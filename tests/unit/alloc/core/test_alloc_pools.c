@@ -14,23 +14,14 @@ static const struct rig_case requests[] = {
     {"the newest one gets them, and one may end that is not the newest",
      {.limit = 0},
      "[1 [2 a=30M a#2 ]1 a=30M a#2 ]2 [2 [1 a=30M a#1 ]1 ]2 a=30M a#0"},
+    {"a filter of streams, for small and large blocks, until requests no longer go to the pool",
+     {.limit = 0},
+     "[1@4 a=30M@4 a#1 pool=2 b=30M@5 b#0 pool=0 c=512@4 c#1 pool=3 ]1 a=30M@4 a#0"},
     {"a block goes back to the pool that it is from, whenever it is freed, and serves only there",
      {.limit = 0},
      "b=30M [1 a=30M -b ]1 -a 30M>b 30M!a [2 30M!a ]2 [1 30M>a ]1"},
 };
 TEST_PLAYS(test_requests, requests)
-
-TEST_WITH(test_filters, rig_setup, rig_teardown)
-{
-    static const unsigned pools[] = {2, 0, 3};
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    play(rig, "[1@4 a=30M@4 b=30M@5 c=512@4 a#1 b#0 c#1");
-    for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, i)->pool, pools[i]);
-    }
-    play(rig, "]1 a=30M@4 a#0");
-}
 
 TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
 {
@@ -62,7 +53,7 @@ static const struct rig_case release[] = {
      FILL(1, 30) FILL(2, 32) "a=34M b=512 -b -a ;2 ;1 | empty <segment_free empty_cache 34M; "
                              "segment_free empty_cache 2M; segment_free pool_destroyed 2M; "
                              "segment_free pool_destroyed 32M; segment_free pool_destroyed 2M; "
-                             "segment_free pool_destroyed 30M; empty_cache 102M segments 6>"},
+                             "segment_free pool_destroyed 30M; empty_cache 102M segments 6> gone=1 gone=2"},
     {"pools with a reference stay: a second one, or one that was taken up again",
      {.limit = 0},
      FILL(1, 30) FILL(1, 30) ";1 empty reserved=32M ;1 [1 ]1 empty reserved=32M ;1 empty reserved=0"},
@@ -87,14 +78,6 @@ static const struct rig_case release[] = {
                  "alloc after_retry 36M>"},
 };
 TEST_PLAYS(test_release, release)
-
-TEST_WITH(test_released_pool_is_gone, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.limit = 0});
-    play(rig, FILL(1, 30) ";1 empty");
-    assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){0, 1}), VARVE_ERROR_NOT_FOUND);
-}
 
 /* ---- properties ---- */
 
@@ -134,12 +117,18 @@ TEST_PLAYS(test_use_on_oom, lending)
 
 /* ---- how long they live: until they have neither references nor segments, of whatever kind ---- */
 
-static const struct varve_pool_id one = {0, 1};
-
-static bool is_there(struct rig *rig, struct varve_pool_id id)
-{
-    return varve_alloc_empty_pool(rig->alloc, id) != VARVE_ERROR_NOT_FOUND;
-}
+static const struct rig_case lives[] = {
+    {"two requests that each mapped memory, one block that is unmapped: nothing is left",
+     {.config = "expandable_segments:True"},
+     "[1 a=30M b=30M ]1 ;1 -a empty there=1 -b empty gone=1"},
+    {"one pool alone is emptied; what waits in the same queue, before it, is not; pool 1 has a reference at first, and "
+     "pool 2 is held again at the end",
+     {.sim.events_are_scripted = true},
+     "a=5M -a [2 a=24M -a ]2 ;2 [1 a=30M b=512 -b ]1 b=26M a~5 b~5 -b -a | clear=1 <empty_cache 0M segments 0> syncs=0 "
+     ";1 [2 busy=1 ]2 | clear=1 <free_completed 30M; segment_free pool_destroyed 2M; segment_free pool_destroyed 30M; "
+     "empty_cache 32M segments 2> syncs=1 reserved=70M gone=1 clear=0 reserved=24M"},
+};
+TEST_PLAYS(test_lives, lives)
 
 /* More than the field of a record can number: the last ones share a number. */
 TEST_WITH(test_pools_without_end, rig_setup, rig_teardown)
@@ -159,50 +148,19 @@ TEST_WITH(test_pools_without_end, rig_setup, rig_teardown)
     assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->pool, 65534);
 }
 
-/* Two requests that each mapped memory, one block that is unmapped: nothing is left. */
-TEST_WITH(test_expandable_pool_goes, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.config = "expandable_segments:True"});
-    play(rig, "[1 a=30M b=30M ]1 ;1 -a empty");
-    assert_true(is_there(rig, one));
-    play(rig, "-b empty");
-    assert_false(is_there(rig, one));
-}
-
 /* A pool with an ordinary segment, of a state that began so, and expandable ones of which more pieces are
  * unmapped than were mapped. */
 TEST_WITH(test_pool_of_both_kinds, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_segment_info segment = {
-        .addr = UINT64_C(0x7f0000000000), .bytes = 30 * MIB, .pool = one, .block_count = 1};
+        .addr = UINT64_C(0x7f0000000000), .bytes = 30 * MIB, .pool = {0, 1}, .block_count = 1};
     struct varve_block_info block = {
         .addr = segment.addr, .bytes = 30 * MIB, .requested = 29 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED};
     struct varve_alloc_snapshot snapshot = {&segment, &block, 1, 1};
     rig_open(rig, &(struct rig_options){.config = "expandable_segments:True", .sim.first_addr = segment.addr});
     assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
     rig->named['z' - 'a'] = segment.addr;
-    play(rig, "[1@0 a=100M -a a=20M b=20M c=20M d=20M e=20M ]1 ;1 ;1 -a -c -e empty -z empty");
-    assert_true(is_there(rig, one));
-    play(rig, "-b -d empty");
-    assert_false(is_there(rig, one));
-}
-
-/* One pool alone is emptied; what waits in the same queue, before it, is not. */
-TEST_WITH(test_empty_one_pool, rig_setup, rig_teardown)
-{
-    struct rig *rig = *state;
-    rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
-    play(rig, "a=5M -a [2 a=24M -a ]2 ;2 [1 a=30M b=512 -b ]1 b=26M a~5 b~5 -b -a |");
-    assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_OK); /* it has a reference */
-    play(rig, "<empty_cache 0M segments 0> syncs=0 ;1 [2");
-    assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_ERROR_BUSY);
-    play(rig, "]2 |");
-    assert_int_equal(varve_alloc_empty_pool(rig->alloc, one), VARVE_OK);
-    play(rig, "<free_completed 30M; segment_free pool_destroyed 2M; segment_free pool_destroyed 30M; "
-              "empty_cache 32M segments 2> syncs=1 reserved=70M");
-    assert_false(is_there(rig, one));
-    assert_int_equal(varve_alloc_empty_pool(rig->alloc, (struct varve_pool_id){0, 0}), VARVE_OK);
-    play(rig, "reserved=24M"); /* pool two is held again */
+    play(rig, "[1@0 a=100M -a a=20M b=20M c=20M d=20M e=20M ]1 ;1 ;1 -a -c -e empty -z empty there=1 "
+              "-b -d empty gone=1");
 }

@@ -4,11 +4,10 @@
  * empty the cache or drop the very pool that is asked, and other threads that do so while
  * release_lock_on_cudamalloc leaves the lock open. The device's operations are hooked, so that each case
  * happens at a known moment and needs no second thread. test_alloc_chaos.c does the same at random.
+ * Runs threads: one, in the middle of a request.
  * Costs: 1 s
  */
 #include "support/alloc/rig.h"
-
-#include <pthread.h>
 
 #define OPEN_LOCK "release_lock_on_cudamalloc:True"
 /* The pool of the request goes. The request has been promised a place in it, so it stays until the block has gone. */
@@ -92,24 +91,9 @@ TEST_WITH(test_others_use_up_reserves, rig_setup, rig_teardown)
 
 /* ---- another thread ---- */
 
-static void *take_and_give(void *context)
-{
-    struct rig *rig = context;
-    uint64_t addr = 0;
-    return varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) == VARVE_OK &&
-                   varve_alloc_raw_delete(rig->alloc, addr, NULL) == VARVE_OK
-               ? NULL
-               : rig;
-}
-
 static void another_thread_allocates(void *context)
 {
-    pthread_t thread;
-    void *result = context;
-    assert_int_equal(pthread_create(&thread, NULL, take_and_give, context), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    assert_null(result);
-    calls++;
+    calls += rig_serves_another_thread(context);
 }
 
 /* The lock is open while the device is asked, or this would never end. */

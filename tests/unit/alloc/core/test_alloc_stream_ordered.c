@@ -80,22 +80,6 @@ static const struct rig_case failures[] = {
 };
 TEST_PLAYS(test_failures, failures)
 
-/* ---- opening ---- */
-
-TEST(test_device_without_pools)
-{
-    struct varve_alloc_options options;
-    struct varve_alloc *alloc = NULL;
-    struct varve_message message = {""};
-    varve_alloc_options_init(&options);
-    options.policy = "cuda-async";
-    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = MIB}, &options.device, NULL),
-                     VARVE_OK);
-    assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_ERROR_UNSUPPORTED);
-    assert_string_equal(message.text, "policy cuda-async: device host has no pool of stream-ordered memory");
-    options.device->ops->close(options.device);
-}
-
 /* ---- at random: what is out is what is asked for, rounded ---- */
 
 TEST_WITH(test_random, rig_setup, rig_teardown)

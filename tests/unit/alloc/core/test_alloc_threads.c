@@ -229,20 +229,12 @@ static void run_threads(const char *config)
     holder.device->ops->close(holder.device);
 }
 
+/* Expandable segments: memory comes and goes below the blocks of others. With the lock released others allocate while
+ * one waits for the device, and use up what it had reserved. */
 TEST(test_threads)
 {
     run_threads("");
-}
-
-/* Expandable segments: memory comes and goes below the blocks of others. */
-TEST(test_threads_expandable)
-{
     run_threads("expandable_segments:True");
-}
-
-/* Others allocate while one waits for the device, and use up what it had reserved. */
-TEST(test_threads_with_the_lock_released)
-{
     run_threads("release_lock_on_cudamalloc:True,garbage_collection_threshold:0.3");
 }
 

@@ -12,21 +12,13 @@
 #include <unistd.h>
 
 static const struct device_word words[] = {FAKE_WORDS, {NULL, NULL}};
-static const struct device_kind kind = {.name = "cuda",
-                                        .open = fake_open,
-                                        .check = varve_cuda_check,
-                                        .closing = fake_closing,
-                                        .closed = nothing_is_left,
-                                        .words = words,
-                                        .stream = STREAM};
-/* One whose driver has ended, and got nothing back. */
-static const struct device_kind ended_kind = {.name = "cuda",
-                                              .open = fake_open,
-                                              .check = varve_cuda_check,
-                                              .closing = fake_closing,
-                                              .closed = nothing_is_wrong,
-                                              .words = words,
-                                              .stream = STREAM};
+#define KIND(closed_)                                                                                               \
+    {                                                                                                               \
+        .name = "cuda", .open = fake_open, .check = varve_cuda_check, .closing = fake_closing, .closed = (closed_), \
+        .words = words, .stream = STREAM                                                                            \
+    }
+static const struct device_kind kind = KIND(nothing_is_left);
+static const struct device_kind ended_kind = KIND(nothing_is_wrong); /* its driver has ended, and got nothing back */
 
 static const struct device_case plays[] = {
     PLAY("reasons; what fails has not counted",

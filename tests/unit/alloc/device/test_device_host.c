@@ -152,3 +152,33 @@ TEST_DEVICE(test_freeing_waits, &host_kind)
     wait_for_both(play, waiters, "unmap:r:1u!busy o=alloc:4K free:o:4K"); /* which nobody uses */
     device_words(play, "all:r+5:4K?0x61 unmap:r:1u");
 }
+
+/* ---- under an allocator ---- */
+
+static uint64_t block_on(struct varve_alloc *alloc, uint64_t stream)
+{
+    uint64_t addr = 0;
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 4 * MIB, stream, &addr, NULL), 0);
+    return addr;
+}
+
+/* A block is freed while a copy on another stream has still to read it: not before that is done does its memory serve
+ * another request. */
+TEST_DEVICE(test_block_is_still_read, &host_kind)
+{
+    struct varve_alloc_options options;
+    struct varve_alloc *alloc = NULL;
+    varve_alloc_options_init(&options);
+    options.device = play->device;
+    assert_int_equal(varve_alloc_open(&options, &alloc, NULL), 0);
+    uint64_t source = play->named[0] = block_on(alloc, 9);
+    play->named[1] = block_on(alloc, 9);
+    device_words(play, "fill:a:0x11:1:4M@9 hold@8 copy:b:a:4M@8");
+    assert_int_equal(varve_alloc_record_stream(alloc, source, 8, NULL), 0);
+    assert_int_equal(varve_alloc_raw_delete(alloc, source, NULL), 0);
+    play->named[2] = block_on(alloc, 9);
+    device_words(play, "differ:c:a?1 fill:c:0x22:1:4M@9 go@8 all:b:4M?0x11");
+    assert_int_equal(block_on(alloc, 9), source);
+    assert_int_equal(varve_alloc_check(alloc, NULL), 0);
+    varve_alloc_close(alloc);
+}

@@ -147,18 +147,10 @@ static void run(unsigned records, unsigned stacks, struct expectation expectatio
     session_end(&session);
 }
 
-TEST(test_recorded)
+TEST(test_sessions)
 {
     run(VARVE_RECORDS_TORCH, SESSION_STACKS_NONE, (struct expectation){.is_wanted = true});
-}
-
-TEST(test_recorded_with_stacks)
-{
     run(VARVE_RECORDS_TORCH | VARVE_RECORDS_CUDA, SESSION_STACKS_NATIVE,
         (struct expectation){.is_wanted = true, .has_stacks = true});
-}
-
-TEST(test_unwanted)
-{
     run(VARVE_RECORDS_CUDA, SESSION_STACKS_NATIVE, (struct expectation){.is_wanted = false});
 }

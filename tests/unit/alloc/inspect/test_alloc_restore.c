@@ -108,17 +108,33 @@ static void assert_same_future(struct rig *a, struct rig *b)
     }
 }
 
-static void restored(struct rig *rig, const char *config)
+/* The second rig begins where this one stands; under a limit, if it is not 0. */
+static struct rig *begin_again(struct rig *rig, struct script *script, const char *config, uint64_t limit)
 {
     struct rig *again = rig + 1;
-    struct script script = {.next = 0};
-    live(rig, config);
-    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
-    open_fresh(again, &script, config);
-    if (varve_alloc_restore(again->alloc, &script.snapshot, &again->message) != VARVE_OK) {
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script->snapshot), VARVE_OK);
+    open_fresh(again, script, config);
+    assert_int_equal(varve_alloc_set_memory_limit(again->alloc, limit), VARVE_OK);
+    if (varve_alloc_restore(again->alloc, &script->snapshot, &again->message) != VARVE_OK) {
         fail_msg("%s", again->message.text);
     }
     rig_check(again);
+    memcpy(again->named, rig->named, sizeof(again->named));
+    return again;
+}
+
+static void end_both(struct rig *rig, struct script *script)
+{
+    rig_close(rig + 1);
+    rig_close(rig);
+    varve_alloc_snapshot_free(&script->snapshot);
+}
+
+static void restored(struct rig *rig, const char *config)
+{
+    struct script script = {.next = 0};
+    live(rig, config);
+    struct rig *again = begin_again(rig, &script, config, 0);
     char *before = layout_of(rig);
     char *after = layout_of(again);
     end_waiting(before);
@@ -135,9 +151,7 @@ static void restored(struct rig *rig, const char *config)
     assert_same_future(rig, again);
     free(before);
     free(after);
-    rig_close(again);
-    rig_close(rig);
-    varve_alloc_snapshot_free(&script.snapshot);
+    end_both(rig, &script);
 }
 
 TEST_WITH(test_restored, rig_setup, rig_teardown)
@@ -152,37 +166,25 @@ TEST_WITH(test_restored, rig_setup, rig_teardown)
 /* Ranges with a hole between them are one reservation again, and the hole can be filled. */
 TEST_WITH(test_restored_hole, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state, *again = rig + 1;
+    struct rig *rig = *state;
     struct script script = {.next = 0};
     const char *config = "expandable_segments:True";
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 2000 * MIB, .config = config});
     play(rig, "a=5M b=50M 5M -b empty");
-    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
+    struct rig *again = begin_again(rig, &script, config, 0);
     assert_int_equal(script.snapshot.segment_count, 2);
-    open_fresh(again, &script, config);
-    assert_int_equal(varve_alloc_restore(again->alloc, &script.snapshot, &again->message), VARVE_OK);
-    again->named[0] = rig->named[0];
     play(again, "reserve=1 40M>a+5M a{a5M a40M -10M a5M}");
-    rig_close(again);
-    rig_close(rig);
-    varve_alloc_snapshot_free(&script.snapshot);
+    end_both(rig, &script);
 }
 
 /* The state was reached somehow: a limit does not stand in its way, but counts afterwards. */
 TEST_WITH(test_restored_beyond_the_limit, rig_setup, rig_teardown)
 {
-    struct rig *rig = *state, *again = rig + 1;
+    struct rig *rig = *state;
     struct script script = {.next = 0};
     live(rig, NULL);
-    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
-    open_fresh(again, &script, NULL);
-    assert_int_equal(varve_alloc_set_memory_limit(again->alloc, 10 * MIB), VARVE_OK);
-    assert_int_equal(varve_alloc_restore(again->alloc, &script.snapshot, &again->message), VARVE_OK);
-    rig_check(again);
-    refused(again, 40 * MIB, VARVE_ERROR_NO_MEMORY);
-    rig_close(again);
-    rig_close(rig);
-    varve_alloc_snapshot_free(&script.snapshot);
+    play(begin_again(rig, &script, NULL, 10 * MIB), "x40M");
+    end_both(rig, &script);
 }
 
 TEST_WITH(test_restored_from_nothing, rig_setup, rig_teardown)
