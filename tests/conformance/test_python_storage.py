@@ -42,6 +42,8 @@ def view_of(array, key):
 class Program:
     """Random views of a storage beside the same of its array."""
 
+    refused = 0  # shapes that only a copy has
+
     def __init__(self, seed):
         self.random = numpy.random.default_rng(seed)
         self.dtype = str(self.random.choice(list(DTYPES)))
@@ -73,9 +75,21 @@ class Program:
             items.insert(self.number(0, len(items) + 1), None)
         return tuple(items) if len(items) != 1 else items[0]
 
+    def shape_of(self, size):
+        """A shape with that many elements; one axis may be left to be found."""
+        shape, left = [], size
+        while left > 1 and len(shape) < 5:
+            shape.append(int(self.random.choice([part for part in range(1, left + 1) if left % part == 0])))
+            left //= shape[-1]
+        shape += [left] * (left != 1 or self.number(0, 4) == 0)
+        if size and shape and self.number(0, 3) == 0:
+            shape[self.number(0, len(shape))] = -1
+        return tuple(shape)
+
     def step(self):
         """(what was done, the same of the storage and of the array)."""
-        kind, axes = self.number(0, 5), [int(axis) for axis in self.random.permutation(self.array.ndim)]
+        kind, axes = self.number(0, 6), [int(axis) for axis in self.random.permutation(self.array.ndim)]
+        axes = [axis - self.array.ndim * self.number(0, 2) for axis in axes]
         if kind == 0 and self.array.ndim:
             return f"permute {axes}", self.storage.permute(axes), self.array.transpose(axes)
         if kind == 1 and self.array.ndim:
@@ -83,8 +97,13 @@ class Program:
         if kind == 2 and self.array.ndim < 6:
             shape = (self.number(1, 3), *(size if size != 1 else self.number(0, 4) for size in self.array.shape))
             return f"expand {shape}", self.storage.expand(*shape), numpy.broadcast_to(self.array, shape)
-        if kind == 3 and self.array.flags.c_contiguous:
-            return "reshape", self.storage.reshape(-1), self.array.reshape(-1)
+        if kind >= 4:
+            shape = self.shape_of(self.array.size)
+            array = self.array.reshape(shape)
+            if not array.size or numpy.may_share_memory(array, self.array):
+                return f"reshape {shape}", self.storage.reshape(shape), array
+            Program.refused += 1  # where NumPy makes a copy there is no view
+            unittest.TestCase().assertRaises(ValueError, self.storage.reshape, shape)
         key = self.key()
         return f"[{key}]", self.storage[key], view_of(self.array, key)
 
@@ -102,7 +121,7 @@ class Elements(Case):
 
     def test_views(self):
         steps = 0
-        for seed in range(SEED, SEED + 300):
+        for seed in range(SEED, SEED + 600):
             program, done = Program(seed), f"VARVE_TEST_SEED={seed}:"
             for _ in range(6):
                 what, program.storage, array = program.step()
@@ -111,7 +130,8 @@ class Elements(Case):
                 self.same(program.storage, program.array, done)
                 steps += 1
             del program, array
-        print(f"{steps} views", end=" ")
+        print(f"{steps} views, {Program.refused} shapes refused", end=" ")
+        self.assertGreater(Program.refused, 30)
 
     def test_writing(self):
         """Values, arrays and other storages into views."""
