@@ -174,7 +174,7 @@ class Elementwise(Operators):
         borders = (0, float.fromhex("0x1.62e42fefa39efp9"), float.fromhex("-0x1.74910d52d3051p9"),
                    float.fromhex("-0x1.6232bdd7abcd2p9"), 88.72, -103.97, -87.34, 1)
         for (dtype, bits), border in itertools.product((("f32", np.int32), ("f64", np.int64)), borders):
-            near = np.full(1, border, NUMPY[dtype]).view(bits) + np.arange(0 if border == 0 else -2048, 2048, dtype=bits)
+            near = np.full(1, border, NUMPY[dtype]).view(bits) + np.arange(-2048 * (border != 0), 2048, dtype=bits)
             self.check_exp(near.view(NUMPY[dtype]), dtype)
         self.check_exp(-np.arange(2048, dtype=np.int64).view(np.float64), "f64")  # and below 0
         special = np.array([0, -0.0, np.inf, -np.inf, 1e300, -1e300] * 700)
