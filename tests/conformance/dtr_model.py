@@ -1,22 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A naive model of rematerialization under a budget, as the published simulator of DTR (simrd) plays operator logs:
 runtime V2 with eager eviction or with releases ignored, and runtime V1 with banishing. It is what `varve dtr` is
 compared with, so it is written for reading: objects, lists and sets, Python's integers, and scores by Python's
 division, which is rounded correctly at any magnitude.
-
-usage: dtr_model.py LOG [--heuristic H] [--budget BYTES|none] [--dealloc eager|ignore|banish] [--remat-limit
-FACTOR|none] [--seed S]
-
-LOG may be compressed (.xz). Prints one JSON object, as `varve dtr --json` does, without the seconds.
 """
 
-import argparse
-import json
-import lzma
 import math
 import random
-import sys
 
 UNLIMITED = math.inf
 FIGURES = ("status", "clock", "remat_compute", "model_compute", "max_memory", "evictions", "op_executions",
@@ -65,11 +55,6 @@ class Value:
 
     def __init__(self, storage_size):
         self.storage_size, self.handles, self.tensor = storage_size, 1, None
-
-
-def read_log(path):
-    with (lzma.open if str(path).endswith(".xz") else open)(path, "rt", encoding="utf-8") as stream:
-        return [json.loads(line) for line in stream if line.strip()]
 
 
 class Schedule:
@@ -545,28 +530,3 @@ def play(schedule, heuristic, budget, dealloc="eager", remat_limit=1.0, seed=0):
     """`budget` and `remat_limit` (times the baseline's cost): None is unlimited."""
     limit = UNLIMITED if remat_limit is None else remat_limit * baseline(schedule)["model_compute"]
     return Run(heuristic, UNLIMITED if budget is None else budget, dealloc, limit, seed).play(schedule)
-
-
-def number(text):
-    return None if text == "none" else float(text)
-
-
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n")[0])
-    parser.add_argument("log")
-    parser.add_argument("--heuristic", default="dtr", choices=HEURISTICS)
-    parser.add_argument("--budget", default="none")
-    parser.add_argument("--dealloc", default="eager", choices=("eager", "ignore", "banish"))
-    parser.add_argument("--remat-limit", default="1.0")
-    parser.add_argument("--seed", default="0")
-    options = parser.parse_args()
-    if options.dealloc == "banish" and (needs_regions(options.heuristic) or needs_classes(options.heuristic)):
-        sys.exit(f"dtr_model.py: {options.heuristic} needs what runtime V1 does not have")
-    budget = None if options.budget == "none" else int(options.budget)
-    figures = play(Schedule(read_log(options.log)), options.heuristic, budget, options.dealloc,
-                   number(options.remat_limit), int(options.seed))
-    print(json.dumps(figures | {"budget": budget}))
-
-
-if __name__ == "__main__":
-    main()

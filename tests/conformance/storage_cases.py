@@ -261,6 +261,9 @@ class Expressions(MemoryCase):
                         put.run(storage, values)
                         bits[key] = value
                         self.same(storage, bits, "put")
+                    if not storage.is_addressable:
+                        with varve.from_numpy(value.view("f4")) as host, self.assertRaises(ValueError):
+                            get.run(host, storage)  # of another memory
                 with self.assertRaisesRegex(ValueError, "the plan is closed"):
                     get.run(out, storage)
 

@@ -49,6 +49,9 @@ TEST(test_text)
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &view, &message), VARVE_OK);
     struct varve_storage_info info;
     varve_storage_inspect(storage, &info);
+    assert_string_equal(info.device, "host");
+    assert_int_equal(info.device_index, -1);
+    assert_false(info.has_block);
     char text[512], expected[512];
     varve_storage_info_text(&info, text, sizeof(text));
     snprintf(expected, sizeof(expected),
