@@ -338,6 +338,27 @@ class IndexPlans(unittest.TestCase):
         with self.assertRaisesRegex(PlanError, "17 dimensions"):
             self.varve.make("get", bad, ())
 
+    def test_bad_places(self):
+        """Index arrays of all types and lengths with one index in every place, of values that differ from good ones in
+        few bits only: three below each end of a type to three above, of both signs."""
+        five = np.zeros(5)
+        ends = (5, 2**7 - 1, 2**8 - 1, 2**15 - 1, 2**31 - 1, 2**32, 2**63 - 1)
+        values = sorted({sign * (end + offset) for end in ends for offset in range(-3, 4) for sign in (1, -1)})
+        for kind in (np.int64, np.int32, np.int16, np.int8, np.uint8):
+            good = np.arange(10) % 5
+            good[1::2] -= 0 if kind is np.uint8 else 5
+            for value in (value for value in values if np.iinfo(kind).min <= value <= np.iinfo(kind).max):
+                for count, place in ((count, place) for count in range(1, 11) for place in range(count)):
+                    index = good[:count].astype(kind)
+                    index[place] = value
+                    index = index[::-1] if (count + place) % 2 else index
+                    try:
+                        self.varve.free(self.varve.make("get", describe(five, F64), (index,)))
+                        self.assertTrue(-5 <= value < 5, index)
+                    except PlanError as error:
+                        self.assertEqual(str(error), f"index {value} is out of bounds for axis 0 with size 5", index)
+                        self.assertFalse(-5 <= value < 5, index)
+
     def test_wide_positions(self):
         """Beyond 2 GiB a position takes eight bytes. Of this memory only some pages are ever touched."""
         large = describe(np.zeros((1, 1)), F64)
