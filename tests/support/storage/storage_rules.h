@@ -9,10 +9,6 @@
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_STORAGE_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_STORAGE_RULES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/storage/pool.h"
